@@ -1,0 +1,109 @@
+//! Names of resources and kinds.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// An API group and version: `v1` is the core group's, with an empty group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct GroupVersion {
+    /// The API group; empty for the core group.
+    pub group: Arc<str>,
+    /// The version within the group, `v1` say.
+    pub version: Arc<str>,
+}
+
+impl GroupVersion {
+    /// Joins a group and a version.
+    pub fn new(group: &str, version: &str) -> Self {
+        Self { group: group.into(), version: version.into() }
+    }
+
+    /// Parses an `apiVersion`: `v1` or `apps/v1`.
+    pub fn parse(api_version: &str) -> Self {
+        match api_version.split_once('/') {
+            Some((group, version)) => Self::new(group, version),
+            None => Self::new("", api_version),
+        }
+    }
+
+    /// The path prefix of this group version, without a trailing slash: `/api/v1` or `/apis/apps/v1`.
+    pub fn path(&self) -> String {
+        if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        }
+    }
+
+    /// This group version with a resource.
+    pub fn resource(&self, resource: &str) -> GroupVersionResource {
+        GroupVersionResource { group: self.group.clone(), version: self.version.clone(), resource: resource.into() }
+    }
+}
+
+impl fmt::Display for GroupVersion {
+    /// Writes an `apiVersion`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() { f.write_str(&self.version) } else { write!(f, "{}/{}", self.group, self.version) }
+    }
+}
+
+/// A resource as a path names it: the plural, in a group and version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct GroupVersionResource {
+    /// The API group; empty for the core group.
+    pub group: Arc<str>,
+    /// The version within the group.
+    pub version: Arc<str>,
+    /// The plural name, lower case: `pods`.
+    pub resource: Arc<str>,
+}
+
+impl GroupVersionResource {
+    /// Joins the three names.
+    pub fn new(group: &str, version: &str, resource: &str) -> Self {
+        GroupVersion::new(group, version).resource(resource)
+    }
+
+    /// The group and version.
+    pub fn group_version(&self) -> GroupVersion {
+        GroupVersion { group: self.group.clone(), version: self.version.clone() }
+    }
+
+    /// The path of the collection over all namespaces, or in one.
+    pub fn path(&self, namespace: Option<&str>) -> String {
+        let prefix = self.group_version().path();
+        match namespace {
+            Some(namespace) => format!("{prefix}/namespaces/{namespace}/{}", self.resource),
+            None => format!("{prefix}/{}", self.resource),
+        }
+    }
+}
+
+impl fmt::Display for GroupVersionResource {
+    /// Writes `pods` for the core group and `deployments.v1.apps` for others, as kubectl accepts it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() {
+            f.write_str(&self.resource)
+        } else {
+            write!(f, "{}.{}.{}", self.resource, self.version, self.group)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_names() {
+        let pods = GroupVersionResource::new("", "v1", "pods");
+        assert_eq!(pods.path(None), "/api/v1/pods");
+        assert_eq!(pods.to_string(), "pods");
+        let deployments = GroupVersion::parse("apps/v1").resource("deployments");
+        assert_eq!(deployments.path(Some("a")), "/apis/apps/v1/namespaces/a/deployments");
+        assert_eq!(deployments.group_version().to_string(), "apps/v1");
+    }
+}

@@ -1,0 +1,50 @@
+//! A member's own resourceVersion.
+
+use std::fmt;
+
+/// A resourceVersion as one member counts it: etcd's revision, so a number that grows (KEP-5504).
+///
+/// Zero is no version of any object; it stands for "nothing seen yet".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceVersion(pub u64);
+
+/// The text is not a member's resourceVersion.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a resourceVersion of a member: digits without a leading zero are expected")]
+pub struct InvalidResourceVersion(pub String);
+
+impl ResourceVersion {
+    /// Parses digits without a sign or a leading zero; `"0"` is zero.
+    ///
+    /// # Errors
+    /// [`InvalidResourceVersion`] for anything else, and for numbers above 2⁶⁴−1.
+    pub fn parse(text: &str) -> Result<Self, InvalidResourceVersion> {
+        let bytes = text.as_bytes();
+        let well_formed =
+            !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit) && (bytes.len() == 1 || bytes[0] != b'0');
+        if !well_formed {
+            return Err(InvalidResourceVersion(text.to_owned()));
+        }
+        text.parse().map(Self).map_err(|_| InvalidResourceVersion(text.to_owned()))
+    }
+}
+
+impl fmt::Display for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_only_canonical_numbers() {
+        assert_eq!(ResourceVersion::parse("0"), Ok(ResourceVersion(0)));
+        assert_eq!(ResourceVersion::parse("18446744073709551615"), Ok(ResourceVersion(u64::MAX)));
+        for bad in ["", "00", "01", "-1", "+1", " 1", "1 ", "1.0", "abc", "18446744073709551616"] {
+            assert!(ResourceVersion::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! The load program.
+fn main() {}

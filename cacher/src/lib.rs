@@ -1,0 +1,1 @@
+//! Holds one resource of one cluster in memory: reflector, store and state.

@@ -1,0 +1,1 @@
+//! Tributary's own configuration objects: types, schemas and validation.

@@ -1,0 +1,1 @@
+//! Prints objects as Table rows, cell by cell as kube-apiserver prints them.

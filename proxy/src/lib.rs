@@ -1,0 +1,1 @@
+//! Sends one request to one cluster: connections, credentials, upgrades and streaming.

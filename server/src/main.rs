@@ -1,0 +1,2 @@
+//! The tributary program.
+fn main() {}
