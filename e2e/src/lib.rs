@@ -1,1 +1,46 @@
-//! End-to-end tests against real kube-apiservers and real clients.
+//! Fixtures of the end-to-end tests and the benchmarks: real members (etcd + kube-apiserver, and if asked for a
+//! controller manager and kwok), the `tributary` binary in front of them, kubectl, and a plain HTTP client.
+//!
+//! ```no_run
+//! # async fn example() -> anyhow::Result<()> {
+//! use tributary_e2e::{Member, Tools, Tributary, kubeconfig};
+//!
+//! let tools = Tools::locate().await?;
+//! let member = Member::builder("member1").kwok(true).nodes(1).start(&tools).await?;
+//! let file = member.folder().join("members.kubeconfig");
+//! kubeconfig::write(&file, &[&member.access()])?;
+//! let tributary = Tributary::builder(&file, ["member1"]).start().await?;
+//! let pods = tributary.http().await?.get("/api/v1/pods").send().await?.json()?;
+//! # Ok(()) }
+//! ```
+//!
+//! Everything listens on 127.0.0.1 at free ports and lives in temporary folders. Dropping a fixture kills its processes;
+//! a guard process ([`guard`]) does the same, and removes the folders, when the test process dies without dropping.
+
+pub mod certificates;
+pub mod guard;
+pub mod http;
+pub mod kubeconfig;
+pub mod kubectl;
+mod kwok;
+pub mod member;
+pub mod namespace;
+pub mod ports;
+pub mod process;
+pub mod tools;
+pub mod tributary;
+
+pub use self::{
+    http::{Answer, EventStream, HttpClient},
+    kubeconfig::Access,
+    kubectl::Kubectl,
+    member::{Member, MemberBuilder},
+    process::Process,
+    tools::Tools,
+    tributary::{Tributary, TributaryBuilder},
+};
+
+/// Makes aws-lc-rs the process-wide TLS provider. Call it first in each test binary; further calls do nothing.
+pub fn install_crypto_provider() {
+    let _already_installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}

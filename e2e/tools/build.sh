@@ -1,6 +1,11 @@
 #!/usr/bin/env bash
 # Builds the real servers and clients of the end-to-end tests from their Go modules, once, and prints the
-# folder that holds them.
+# folder that holds them:
+#
+#   build.sh [servers]     kube-apiserver, kubectl, etcd, kube-controller-manager, kwok
+#   build.sh clients       tributary-e2e-clients (client-go and controller-runtime, from ../clients)
+#   build.sh kwok-stages   the folder of kwok's ready-made stages
+#   build.sh key           a digest of everything above, for a cache key of CI
 #
 # The result is kept in a cache outside the checkout, under a key made of the sources that decide it, so a second
 # checkout or a clean build starts at once. TRIBUTARY_TOOLS_CACHE names another place.
@@ -9,13 +14,16 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${TRIBUTARY_TOOLS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tributary/tools}
 kubernetes_version=v1.36.3
+version=k8s.io/component-base/version
+kubernetes_flags="-X $version.gitVersion=$kubernetes_version -X $version.gitMajor=1 -X $version.gitMinor=36"
 
 command -v go >/dev/null || { echo "tools: Go is needed to build kube-apiserver and etcd; install Go 1.26 or newer" >&2; exit 1; }
 
-# key FOLDER...: a digest of every tracked input of these modules.
+# key FOLDER...: a digest of every input of these modules. What in this script decides the result is named here, so that
+# other changes to it build nothing anew.
 key() {
-  (cd "$here" && find "$@" -type f \( -name '*.go' -o -name 'go.mod' -o -name 'go.sum' \) -print0 | sort -z | xargs -0 cat
-   cat "$here/build.sh"; go env GOOS GOARCH GOVERSION) | sha256sum | cut -c1-16
+  (cd "$here" && find "$@" -type f \( -name '*.go' -o -name 'go.mod' -o -name 'go.sum' \) -print0 | LC_ALL=C sort -z | xargs -0 cat
+   echo "-trimpath -s -w CGO_ENABLED=0 $kubernetes_flags"; go env GOOS GOARCH GOVERSION) | sha256sum | cut -c1-16
 }
 
 # build MODULE OUTPUT LDFLAGS PACKAGE: one binary, moved into place only when it is whole.
@@ -23,21 +31,36 @@ build() {
   local module=$1 output=$2 ldflags=$3 package=$4
   [ -x "$bin/$output" ] && return 0
   local started=$SECONDS
+  mkdir -p "$bin"
   echo "tools: building $output …" >&2
   (cd "$here/$module" && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $ldflags" -o "$bin/.$output.$$" "$package") >&2
   mv "$bin/.$output.$$" "$bin/$output"
   echo "tools: built $output in $((SECONDS - started)) s" >&2
 }
 
-version=k8s.io/component-base/version
-kubernetes_flags="-X $version.gitVersion=$kubernetes_version -X $version.gitMajor=1 -X $version.gitMinor=36"
-
-bin=$cache/servers-$(key kubernetes etcd kwok)
-mkdir -p "$bin"
-build kubernetes kube-apiserver "$kubernetes_flags" k8s.io/kubernetes/cmd/kube-apiserver
-build kubernetes kubectl "$kubernetes_flags" k8s.io/kubernetes/cmd/kubectl
-build etcd etcd "" go.etcd.io/etcd/server/v3
-build kubernetes kube-controller-manager "$kubernetes_flags" k8s.io/kubernetes/cmd/kube-controller-manager
-build kwok kwok "" sigs.k8s.io/kwok/cmd/kwok
-
-echo "$bin"
+case ${1:-servers} in
+  servers)
+    bin=$cache/servers-$(key kubernetes etcd kwok)
+    build kubernetes kube-apiserver "$kubernetes_flags" k8s.io/kubernetes/cmd/kube-apiserver
+    build kubernetes kubectl "$kubernetes_flags" k8s.io/kubernetes/cmd/kubectl
+    build etcd etcd "" go.etcd.io/etcd/server/v3
+    build kubernetes kube-controller-manager "$kubernetes_flags" k8s.io/kubernetes/cmd/kube-controller-manager
+    build kwok kwok "" sigs.k8s.io/kwok/cmd/kwok
+    echo "$bin"
+    ;;
+  clients)
+    bin=$cache/clients-$(key ../clients)
+    build ../clients tributary-e2e-clients "" .
+    echo "$bin"
+    ;;
+  kwok-stages)
+    (cd "$here/kwok" && go mod download sigs.k8s.io/kwok >&2 && echo "$(go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage")
+    ;;
+  key)
+    echo "$(key kubernetes etcd kwok)-$(key ../clients)"
+    ;;
+  *)
+    echo "tools: unknown argument '$1'; allowed: servers, clients, kwok-stages, key" >&2
+    exit 2
+    ;;
+esac

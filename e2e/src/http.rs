@@ -1,0 +1,387 @@
+//! A plain HTTP client for the Kubernetes API: it sends paths as they are and shows answers as they come, so that tests
+//! judge bytes and headers, not what a client library made of them.
+
+use crate::kubeconfig::{self, Access};
+use anyhow::{Context, bail};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use serde_json::Value;
+use std::{path::Path, time::Duration};
+
+/// Longest that a whole answer (not a watch) may take; above the 60 s after which kube-apiserver gives up itself.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(70);
+
+/// A client of one server. Clones share their connections: HTTP/2 where the server offers it.
+#[derive(Clone, Debug)]
+pub struct HttpClient {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// Scheme and authority.
+    origin: String,
+    /// What stands before each path, without a trailing slash: `/clusters/member1`, or nothing.
+    prefix: String,
+    authorization: Option<HeaderValue>,
+}
+
+impl HttpClient {
+    /// A client of the server that a context of a kubeconfig names (the current context for `None`).
+    ///
+    /// # Errors
+    /// When the kubeconfig or its certificates cannot be read.
+    pub async fn from_kubeconfig(path: &Path, context: Option<&str>) -> anyhow::Result<Self> {
+        Self::from_config(&kubeconfig::config(path, context).await?)
+    }
+
+    /// A client of one member.
+    ///
+    /// # Errors
+    /// When the certificates cannot be read.
+    pub async fn from_access(access: &Access) -> anyhow::Result<Self> {
+        let folder = crate::guard::temporary_folder("access")?;
+        let path = folder.path().join("kubeconfig");
+        kubeconfig::write(&path, &[access])?;
+        Self::from_kubeconfig(&path, None).await
+    }
+
+    fn from_config(config: &kube::Config) -> anyhow::Result<Self> {
+        use kube::client::ConfigExt;
+        use secrecy::ExposeSecret;
+        let tls = config.rustls_client_config().context("make the TLS configuration")?;
+        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions().build();
+        let client = Client::builder(TokioExecutor::new()).timer(TokioTimer::new()).build(connector);
+        let authorization = match &config.auth_info.token {
+            Some(token) => Some(
+                HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).context("read the bearer token")?,
+            ),
+            None => None,
+        };
+        let scheme = config.cluster_url.scheme_str().unwrap_or("https");
+        let authority = config.cluster_url.authority().context("the server's URL has no host")?;
+        Ok(Self {
+            client,
+            origin: format!("{scheme}://{authority}"),
+            prefix: config.cluster_url.path().trim_end_matches('/').to_owned(),
+            authorization,
+        })
+    }
+
+    /// The same server and connections without credentials.
+    #[must_use]
+    pub fn anonymous(&self) -> Self {
+        Self { authorization: None, ..self.clone() }
+    }
+
+    /// The same server and connections below another prefix, such as `/clusters/member1`.
+    #[must_use]
+    pub fn below(&self, prefix: &str) -> Self {
+        Self { prefix: prefix.trim_end_matches('/').to_owned(), ..self.clone() }
+    }
+
+    /// Scheme, host and port.
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// Begins a request. The path (with its query) is sent exactly as given.
+    #[must_use]
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let mut headers = HeaderMap::new();
+        if let Some(authorization) = &self.authorization {
+            headers.insert(header::AUTHORIZATION, authorization.clone());
+        }
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(header::USER_AGENT, HeaderValue::from_static("tributary-e2e"));
+        RequestBuilder {
+            client: self.client.clone(),
+            method,
+            url: format!("{}{}{path}", self.origin, self.prefix),
+            headers,
+            body: Bytes::new(),
+        }
+    }
+
+    /// Begins a GET.
+    #[must_use]
+    pub fn get(&self, path: &str) -> RequestBuilder {
+        self.request(Method::GET, path)
+    }
+
+    /// Begins a POST of a JSON body.
+    #[must_use]
+    pub fn post(&self, path: &str, body: &Value) -> RequestBuilder {
+        self.request(Method::POST, path).json(body)
+    }
+
+    /// Begins a PUT of a JSON body.
+    #[must_use]
+    pub fn put(&self, path: &str, body: &Value) -> RequestBuilder {
+        self.request(Method::PUT, path).json(body)
+    }
+
+    /// Begins a PATCH; `kind` is the part between `application/` and `+json` or `-yaml` of its content type, such as
+    /// `merge-patch+json`.
+    #[must_use]
+    pub fn patch(&self, path: &str, kind: &str, body: &Value) -> RequestBuilder {
+        self.request(Method::PATCH, path).json(body).header("content-type", &format!("application/{kind}"))
+    }
+
+    /// Begins a DELETE without a body.
+    #[must_use]
+    pub fn delete(&self, path: &str) -> RequestBuilder {
+        self.request(Method::DELETE, path)
+    }
+
+    /// Opens a watch: a GET whose answer is a stream of JSON events.
+    ///
+    /// # Errors
+    /// When the request fails or the status is not 200.
+    pub async fn watch(&self, path: &str) -> anyhow::Result<EventStream> {
+        self.get(path).stream().await?.events()
+    }
+}
+
+/// A request being made.
+#[derive(Clone, Debug)]
+pub struct RequestBuilder {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    method: Method,
+    url: String,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl RequestBuilder {
+    /// Sets a header, replacing one of that name. Names and values that HTTP forbids are programming errors of a test and
+    /// are left out, which its assertion then shows.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            self.headers.insert(name, value);
+        }
+        self
+    }
+
+    /// Removes a header.
+    #[must_use]
+    pub fn without_header(mut self, name: &str) -> Self {
+        self.headers.remove(name);
+        self
+    }
+
+    /// Sets the `Accept` header.
+    #[must_use]
+    pub fn accept(self, value: &str) -> Self {
+        self.header("accept", value)
+    }
+
+    /// Sets a JSON body and its content type.
+    #[must_use]
+    pub fn json(self, body: &Value) -> Self {
+        self.body("application/json", body.to_string())
+    }
+
+    /// Sets a body and its content type.
+    #[must_use]
+    pub fn body(mut self, content_type: &str, body: impl Into<Bytes>) -> Self {
+        self.body = body.into();
+        self.header("content-type", content_type)
+    }
+
+    /// Sends and reads the whole answer.
+    ///
+    /// # Errors
+    /// When there is none, or not within 70 s. An HTTP error status is an answer, not an error.
+    pub async fn send(self) -> anyhow::Result<Answer> {
+        let shown = format!("{} {}", self.method, self.url);
+        let whole = async {
+            let response = self.stream().await?;
+            let (status, headers) = (response.status, response.headers);
+            let body = response.body.collect().await.with_context(|| format!("read the answer to {shown}"))?.to_bytes();
+            anyhow::Ok(Answer { request: shown.clone(), status, headers, body })
+        };
+        tokio::time::timeout(ANSWER_TIMEOUT, whole)
+            .await
+            .with_context(|| format!("{shown}: no answer in {ANSWER_TIMEOUT:?}"))?
+    }
+
+    /// Sends and returns as soon as the headers are there.
+    ///
+    /// # Errors
+    /// When there is no answer within 70 s.
+    pub async fn stream(self) -> anyhow::Result<Streaming> {
+        let shown = format!("{} {}", self.method, self.url);
+        let mut request = Request::builder().method(self.method).uri(&self.url);
+        if let Some(headers) = request.headers_mut() {
+            *headers = self.headers;
+        }
+        let request = request.body(Full::new(self.body)).with_context(|| format!("form {shown}"))?;
+        let response: Response<Incoming> = tokio::time::timeout(ANSWER_TIMEOUT, self.client.request(request))
+            .await
+            .with_context(|| format!("{shown}: no headers in {ANSWER_TIMEOUT:?}"))?
+            .with_context(|| format!("send {shown}"))?;
+        let (parts, body) = response.into_parts();
+        Ok(Streaming { request: shown, status: parts.status, headers: parts.headers, body })
+    }
+}
+
+/// A whole answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Method and URL, for messages.
+    pub request: String,
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// The body as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON.
+    ///
+    /// # Errors
+    /// When it is not JSON; the message shows it.
+    pub fn json(&self) -> anyhow::Result<Value> {
+        serde_json::from_slice(&self.body)
+            .with_context(|| format!("{}: {} and not JSON: {}", self.request, self.status, shorten(&self.text())))
+    }
+
+    /// This answer if it has that status.
+    ///
+    /// # Errors
+    /// When it has another; the message shows the body.
+    pub fn expect(self, status: u16) -> anyhow::Result<Self> {
+        if self.status.as_u16() != status {
+            bail!("{}: {} where {status} was due: {}", self.request, self.status, shorten(&self.text()));
+        }
+        Ok(self)
+    }
+
+    /// A header as text, or the empty string.
+    #[must_use]
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+}
+
+/// Enough of a body for a message.
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(600) {
+        Some((end, _)) => format!("{}… ({} bytes)", &text[..end], text.len()),
+        None => text.to_owned(),
+    }
+}
+
+/// An answer whose body is still coming.
+#[derive(Debug)]
+pub struct Streaming {
+    /// Method and URL, for messages.
+    pub request: String,
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The rest of the body.
+    pub body: Incoming,
+}
+
+impl Streaming {
+    /// The body as a stream of newline-separated JSON.
+    ///
+    /// # Errors
+    /// When the status is not 200.
+    pub fn events(self) -> anyhow::Result<EventStream> {
+        if self.status != StatusCode::OK {
+            bail!("{}: {} instead of a stream", self.request, self.status);
+        }
+        Ok(EventStream { request: self.request, headers: self.headers, body: self.body, buffer: BytesMut::new() })
+    }
+}
+
+/// The events of a watch. Dropping it ends the watch.
+#[derive(Debug)]
+pub struct EventStream {
+    request: String,
+    /// The answer's headers.
+    pub headers: HeaderMap,
+    body: Incoming,
+    buffer: BytesMut,
+}
+
+impl EventStream {
+    /// The next event, or `None` at the end of the stream.
+    ///
+    /// Cancel safe: bytes that have arrived stay in the buffer.
+    ///
+    /// # Errors
+    /// When nothing comes within `patience`, the stream breaks, or a line is not JSON.
+    pub async fn next(&mut self, patience: Duration) -> anyhow::Result<Option<Value>> {
+        match tokio::time::timeout(patience, self.read()).await {
+            Ok(event) => event,
+            Err(_) => bail!("{}: no event in {patience:?}", self.request),
+        }
+    }
+
+    /// The next event, which must come.
+    ///
+    /// # Errors
+    /// As [`EventStream::next`], and at the end of the stream.
+    pub async fn expect(&mut self, patience: Duration) -> anyhow::Result<Value> {
+        self.next(patience).await?.with_context(|| format!("{}: the stream ended", self.request))
+    }
+
+    /// All events until none comes for `quiet` or the stream ends; the flag says that it ended.
+    ///
+    /// # Errors
+    /// When the stream breaks or a line is not JSON.
+    pub async fn drain(&mut self, quiet: Duration) -> anyhow::Result<(Vec<Value>, bool)> {
+        let mut events = Vec::new();
+        loop {
+            match tokio::time::timeout(quiet, self.read()).await {
+                Err(_) => return Ok((events, false)),
+                Ok(event) => match event? {
+                    Some(event) => events.push(event),
+                    None => return Ok((events, true)),
+                },
+            }
+        }
+    }
+
+    async fn read(&mut self) -> anyhow::Result<Option<Value>> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(end + 1);
+                if line.trim_ascii().is_empty() {
+                    continue;
+                }
+                return serde_json::from_slice(&line)
+                    .map(Some)
+                    .with_context(|| format!("{}: not an event: {}", self.request, String::from_utf8_lossy(&line)));
+            }
+            match self.body.frame().await {
+                None if self.buffer.is_empty() => return Ok(None),
+                None => bail!("{}: the stream ended within an event", self.request),
+                Some(frame) => {
+                    let frame = frame.with_context(|| format!("{}: the stream broke", self.request))?;
+                    if let Some(data) = frame.data_ref() {
+                        self.buffer.extend_from_slice(data);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Kubeconfig files: written for members, read to find a server's address and the client's credentials.
+
+use anyhow::Context;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use std::{fs, path::Path};
+
+/// How one server is reached: what a context of a kubeconfig says.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// Name of the context, the cluster and the user.
+    pub name: String,
+    /// URL of the server.
+    pub server: String,
+    /// The authority that signed the serving certificate, PEM.
+    pub certificate_authority: String,
+    /// A bearer token.
+    pub token: String,
+}
+
+impl Access {
+    /// The cluster, user and context entries of a kubeconfig, changed by a test if it wants a broken one.
+    #[must_use]
+    pub fn entries(&self) -> Entries {
+        Entries {
+            cluster: json!({
+                "server": self.server,
+                "certificate-authority-data": STANDARD.encode(&self.certificate_authority),
+            }),
+            user: json!({"token": self.token}),
+            name: self.name.clone(),
+        }
+    }
+}
+
+/// The parts of one context, as JSON, so that a test may break them.
+#[derive(Clone, Debug)]
+pub struct Entries {
+    /// Name of the context, the cluster and the user.
+    pub name: String,
+    /// The `cluster` object.
+    pub cluster: Value,
+    /// The `user` object.
+    pub user: Value,
+}
+
+/// Writes a kubeconfig with one context per member, the first being the current one.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write(path: &Path, members: &[&Access]) -> anyhow::Result<()> {
+    let entries: Vec<Entries> = members.iter().map(|member| member.entries()).collect();
+    write_entries(path, &entries)
+}
+
+/// Writes a kubeconfig from parts. It is JSON, which is YAML too.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_entries(path: &Path, entries: &[Entries]) -> anyhow::Result<()> {
+    let named = |key: &str, value: fn(&Entries) -> Value| -> Vec<Value> {
+        entries.iter().map(|entry| json!({"name": entry.name, key: value(entry)})).collect()
+    };
+    let document = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": entries.first().map(|entry| entry.name.clone()).unwrap_or_default(),
+        "clusters": named("cluster", |entry| entry.cluster.clone()),
+        "users": named("user", |entry| entry.user.clone()),
+        "contexts": named("context", |entry| json!({"cluster": entry.name, "user": entry.name})),
+    });
+    let text = serde_json::to_string_pretty(&document).context("encode the kubeconfig")?;
+    fs::write(path, text).with_context(|| format!("write {}", path.display()))
+}
+
+/// The client configuration of one context (the current one where `context` is `None`), as kube reads it.
+///
+/// # Errors
+/// When the file or the context cannot be read.
+pub async fn config(path: &Path, context: Option<&str>) -> anyhow::Result<kube::Config> {
+    let file = Kubeconfig::read_from(path).with_context(|| format!("read {}", path.display()))?;
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    kube::Config::from_custom_kubeconfig(file, &options)
+        .await
+        .with_context(|| format!("use context {context:?} of {}", path.display()))
+}
+
+/// Names of the contexts of a kubeconfig and the current one.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn contexts(path: &Path) -> anyhow::Result<(Vec<String>, Option<String>)> {
+    let file = Kubeconfig::read_from(path).with_context(|| format!("read {}", path.display()))?;
+    Ok((file.contexts.into_iter().map(|context| context.name).collect(), file.current_context))
+}

@@ -1,0 +1,162 @@
+//! The real kubectl, with a home of its own so that no cache or setting of the user's takes part.
+
+use crate::{Process, Tools, guard};
+use anyhow::{Context, bail};
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+/// Longest that one kubectl command may take; a stuck one fails its test instead of the whole run.
+const TIMEOUT: Duration = Duration::from_secs(90);
+
+/// kubectl for one kubeconfig.
+#[derive(Debug)]
+pub struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    home: tempfile::TempDir,
+    runs: AtomicUsize,
+}
+
+/// What one run printed.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// Arguments, for messages.
+    pub command: String,
+    /// The exit code; `None` after a signal.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Output {
+    /// Standard output of a successful run.
+    ///
+    /// # Errors
+    /// When the exit code is not 0.
+    pub fn success(self) -> anyhow::Result<String> {
+        if self.code != Some(0) {
+            bail!("{} failed ({:?})\nstdout: {}\nstderr: {}", self.command, self.code, self.stdout, self.stderr);
+        }
+        Ok(self.stdout)
+    }
+
+    /// Standard error of a failed run.
+    ///
+    /// # Errors
+    /// When the exit code is 0.
+    pub fn failure(self) -> anyhow::Result<String> {
+        if self.code == Some(0) {
+            bail!("{} succeeded\nstdout: {}", self.command, self.stdout);
+        }
+        Ok(self.stderr)
+    }
+}
+
+impl Kubectl {
+    /// kubectl that uses `kubeconfig`.
+    ///
+    /// # Errors
+    /// When no temporary folder can be made.
+    pub fn new(tools: &Tools, kubeconfig: &Path) -> anyhow::Result<Self> {
+        Ok(Self {
+            program: tools.server("kubectl"),
+            kubeconfig: kubeconfig.to_owned(),
+            home: guard::temporary_folder("kubectl")?,
+            runs: AtomicUsize::new(0),
+        })
+    }
+
+    /// The command, ready to be changed and spawned.
+    #[must_use]
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.home.path())
+            .env("KUBECONFIG", &self.kubeconfig)
+            .current_dir(self.home.path())
+            .args(arguments);
+        command
+    }
+
+    /// A file in kubectl's home, for manifests; returns its path.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn file(&self, name: &str, text: &str) -> anyhow::Result<String> {
+        let path = self.home.path().join(name);
+        std::fs::write(&path, text).with_context(|| format!("write {name}"))?;
+        path.to_str().map(str::to_owned).context("a temporary path is not UTF-8")
+    }
+
+    /// Runs kubectl to its end.
+    ///
+    /// # Errors
+    /// When it cannot be started or runs longer than 90 s. A failed command is an output, not an error.
+    pub async fn run(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+        self.run_with(self.command(arguments), None).await
+    }
+
+    /// Runs a command made by [`Kubectl::command`], with text on its standard input.
+    ///
+    /// # Errors
+    /// As [`Kubectl::run`].
+    pub async fn run_with(&self, command: Command, input: Option<&str>) -> anyhow::Result<Output> {
+        use std::io::Write;
+        let shown =
+            format!("{command:?}").rsplit_once("kubectl\"").map_or_else(String::new, |(_, rest)| rest.to_owned());
+        let mut process = self.start(command, if input.is_some() { Stdio::piped() } else { Stdio::null() })?;
+        if let (Some(text), Some(mut pipe)) = (input, process.take_input()) {
+            pipe.write_all(text.as_bytes()).context("write to kubectl")?;
+        }
+        let status = match process.wait(TIMEOUT).await {
+            Ok(status) => status,
+            Err(error) => {
+                bail!("kubectl{shown}: {error:#}\nstdout: {}\nstderr: {}", process.output(), process.errors())
+            }
+        };
+        Ok(Output {
+            command: format!("kubectl{shown}"),
+            code: status.code(),
+            stdout: process.output(),
+            stderr: process.errors(),
+        })
+    }
+
+    /// Runs kubectl and returns its standard output.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub async fn ok(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        self.run(arguments).await?.success()
+    }
+
+    /// Starts a kubectl that keeps running (`-w`, `port-forward`, `logs -f`). It is killed on drop.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn(&self, arguments: &[&str]) -> anyhow::Result<Process> {
+        self.start(self.command(arguments), Stdio::null())
+    }
+
+    /// Starts a kubectl with a pipe as its standard input, taken with [`Process::take_input`].
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn_with_input(&self, arguments: &[&str]) -> anyhow::Result<Process> {
+        self.start(self.command(arguments), Stdio::piped())
+    }
+
+    fn start(&self, command: Command, input: Stdio) -> anyhow::Result<Process> {
+        let run = self.runs.fetch_add(1, Ordering::Relaxed);
+        let file = |kind: &str| self.home.path().join(format!("run-{run}.{kind}"));
+        Process::spawn_with("kubectl", command, &file("out"), &file("err"), input)
+    }
+}

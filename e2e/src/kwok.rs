@@ -1,0 +1,47 @@
+//! kwok's configuration: the stages that bring nodes and pods to life, and what its kubelet answers to logs, exec, attach
+//! and port-forward.
+
+use anyhow::Context;
+use serde_json::json;
+use std::{fs, path::Path};
+
+/// The stage files, below the module's `kustomize/stage`.
+const STAGES: [&str; 5] = [
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat/node-heartbeat.yaml",
+    "pod/fast/pod-ready.yaml",
+    "pod/fast/pod-complete.yaml",
+    "pod/fast/pod-delete.yaml",
+];
+
+/// Writes kwok's configuration for the member `name` into `folder`, and the container log that it serves.
+///
+/// Every pod has the same log, [`log_line`] for `hello`; exec runs the command on this machine with `MEMBER` set to the
+/// member's name; port 8080 of every pod leads to `forward_port` on 127.0.0.1.
+pub(crate) fn write_configuration(folder: &Path, stages: &Path, name: &str, forward_port: u16) -> anyhow::Result<()> {
+    let log = folder.join("container.log");
+    fs::write(&log, log_line(&format!("hello from {name}"))).context("write the container log")?;
+    let mut documents = Vec::new();
+    for stage in STAGES {
+        let path = stages.join(stage);
+        documents.push(fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?);
+    }
+    let of_kind = |kind: &str, spec: serde_json::Value| {
+        json!({"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": kind, "metadata": {"name": "all"}, "spec": spec})
+            .to_string()
+    };
+    documents.push(of_kind("ClusterLogs", json!({"logs": [{"logsFile": log, "follow": true}]})));
+    documents.push(of_kind("ClusterAttach", json!({"attaches": [{"logsFile": log}]})));
+    documents
+        .push(of_kind("ClusterExec", json!({"execs": [{"local": {"envs": [{"name": "MEMBER", "value": name}]}}]})));
+    documents.push(of_kind(
+        "ClusterPortForward",
+        json!({"forwards": [{"ports": [8080], "target": {"port": forward_port, "address": "127.0.0.1"}}]}),
+    ));
+    fs::write(folder.join("kwok.yaml"), documents.join("\n---\n")).context("write kwok's configuration")
+}
+
+/// One line of a container log in the format of the container runtime interface.
+pub(crate) fn log_line(text: &str) -> String {
+    format!("2026-01-01T00:00:00.000000000Z stdout F {text}\n")
+}

@@ -1,0 +1,426 @@
+//! A member cluster: etcd and kube-apiserver, and if asked for kube-controller-manager and kwok, on loopback ports in a
+//! temporary folder.
+
+use crate::{Access, HttpClient, Process, Tools, certificates::Certificates, guard, kubeconfig, kwok, ports, process};
+use anyhow::{Context, bail};
+use rustix::process::Signal;
+use serde_json::json;
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, sleep},
+};
+
+/// A kube-apiserver is ready about 4 s after its start, and much later on a busy machine.
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long a server may take to end after SIGTERM before it is killed.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Controllers that make namespaces, Deployments and garbage collection live. The root CA publisher is left out: it puts
+/// an object into every namespace, and tests count objects.
+const CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,garbage-collector-controller,\
+                           replicaset-controller,deployment-controller,disruption-controller";
+
+/// Says what a member is made of.
+#[derive(Clone, Debug)]
+pub struct MemberBuilder {
+    name: String,
+    controllers: bool,
+    kwok: bool,
+    nodes: usize,
+    apiserver_arguments: Vec<String>,
+}
+
+impl MemberBuilder {
+    /// Runs kube-controller-manager too.
+    #[must_use]
+    pub fn controllers(mut self, yes: bool) -> Self {
+        self.controllers = yes;
+        self
+    }
+
+    /// Runs kwok too, which plays the nodes and their kubelets.
+    #[must_use]
+    pub fn kwok(mut self, yes: bool) -> Self {
+        self.kwok = yes;
+        self
+    }
+
+    /// Creates this many Node objects, named `<member>-node-0` and so on. They become Ready where kwok runs.
+    #[must_use]
+    pub fn nodes(mut self, count: usize) -> Self {
+        self.nodes = count;
+        self
+    }
+
+    /// Adds a kube-apiserver flag.
+    #[must_use]
+    pub fn apiserver_argument(mut self, argument: &str) -> Self {
+        self.apiserver_arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Starts it and waits until it is ready, about 4 s on an idle machine.
+    ///
+    /// # Errors
+    /// When a program does not start or is not ready in time; the message has the end of its log.
+    pub async fn start(self, tools: &Tools) -> anyhow::Result<Member> {
+        let folder = guard::temporary_folder(&self.name)?;
+        let certificates = Certificates::generate(&self.name)?;
+        certificates.write(folder.path())?;
+        let token = format!("{:032x}", rand::random::<u128>());
+        std::fs::write(folder.path().join("tokens.csv"), format!("{token},admin,admin,\"system:masters\"\n"))
+            .context("write the token file")?;
+        let ports = Ports {
+            etcd: ports::free_port()?,
+            etcd_peer: ports::free_port()?,
+            apiserver: ports::free_port()?,
+            controller_manager: ports::free_port()?,
+            kubelet: ports::free_port()?,
+        };
+        let access = Access {
+            name: self.name.clone(),
+            server: format!("https://127.0.0.1:{}", ports.apiserver),
+            certificate_authority: certificates.authority.clone(),
+            token,
+        };
+        kubeconfig::write(&folder.path().join("kubeconfig"), &[&access])?;
+        if self.kwok {
+            kwok::write_configuration(folder.path(), tools.kwok_stages(), &self.name, ports.etcd)?;
+        }
+        let http = HttpClient::from_access(&access).await?;
+        let member =
+            Member { builder: self, tools: tools.clone(), folder, ports, access, http, processes: Mutex::default() };
+        member.start_again().await?;
+        member.create_nodes().await?;
+        Ok(member)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    etcd: u16,
+    etcd_peer: u16,
+    apiserver: u16,
+    controller_manager: u16,
+    kubelet: u16,
+}
+
+#[derive(Debug, Default)]
+struct Processes {
+    // Dropped in this order: clients before servers, so that logs do not end in connection errors.
+    kwok: Option<Process>,
+    controller_manager: Option<Process>,
+    apiserver: Option<Process>,
+    etcd: Option<Process>,
+}
+
+/// A running member. Dropping it kills its processes and removes its folder.
+#[derive(Debug)]
+pub struct Member {
+    builder: MemberBuilder,
+    tools: Tools,
+    // Before the folder, so that nothing writes into it any more when it is removed.
+    processes: Mutex<Processes>,
+    folder: tempfile::TempDir,
+    ports: Ports,
+    access: Access,
+    http: HttpClient,
+}
+
+impl Member {
+    /// Begins a member of etcd and kube-apiserver alone.
+    #[must_use]
+    pub fn builder(name: &str) -> MemberBuilder {
+        MemberBuilder {
+            name: name.to_owned(),
+            controllers: false,
+            kwok: false,
+            nodes: 0,
+            apiserver_arguments: Vec::new(),
+        }
+    }
+
+    /// Its name, which is the name of its kubeconfig context too.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.builder.name
+    }
+
+    /// Its temporary folder; tests may put files there.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// How it is reached.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.access.clone()
+    }
+
+    /// A kubeconfig with this member alone.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder().join("kubeconfig")
+    }
+
+    /// A client of its kube-apiserver.
+    #[must_use]
+    pub fn http(&self) -> &HttpClient {
+        &self.http
+    }
+
+    /// A kube client of its kube-apiserver.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be used.
+    pub async fn client(&self) -> anyhow::Result<kube::Client> {
+        let config = kubeconfig::config(&self.kubeconfig(), None).await?;
+        kube::Client::try_from(config).context("make a client")
+    }
+
+    /// Process id of kube-apiserver, for measurements; `None` while it is stopped.
+    pub async fn apiserver_pid(&self) -> Option<u32> {
+        self.processes.lock().await.apiserver.as_ref().map(Process::pid)
+    }
+
+    /// Process id of etcd, for measurements; `None` while it is stopped.
+    pub async fn etcd_pid(&self) -> Option<u32> {
+        self.processes.lock().await.etcd.as_ref().map(Process::pid)
+    }
+
+    /// Ends kube-apiserver and etcd in order (SIGTERM).
+    ///
+    /// # Errors
+    /// When one does not end.
+    pub async fn stop(&self) -> anyhow::Result<()> {
+        let mut processes = self.processes.lock().await;
+        for process in [processes.apiserver.take(), processes.etcd.take()].iter_mut().flatten() {
+            process.terminate(STOP_PATIENCE).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends kube-apiserver and etcd at once (SIGKILL). Connections break without a farewell.
+    ///
+    /// # Errors
+    /// When one does not end.
+    pub async fn kill9(&self) -> anyhow::Result<()> {
+        let mut processes = self.processes.lock().await;
+        for process in [processes.apiserver.take(), processes.etcd.take()].iter_mut().flatten() {
+            process.kill().await?;
+        }
+        Ok(())
+    }
+
+    /// Stops the clock of kube-apiserver (SIGSTOP): connections stay open and silent.
+    ///
+    /// # Errors
+    /// When it is not running.
+    pub async fn freeze(&self) -> anyhow::Result<()> {
+        self.signal_apiserver(Signal::STOP).await
+    }
+
+    /// Lets a frozen kube-apiserver run again.
+    ///
+    /// # Errors
+    /// When it is not running.
+    pub async fn thaw(&self) -> anyhow::Result<()> {
+        self.signal_apiserver(Signal::CONT).await
+    }
+
+    async fn signal_apiserver(&self, signal: Signal) -> anyhow::Result<()> {
+        let processes = self.processes.lock().await;
+        processes.apiserver.as_ref().context("kube-apiserver is not running")?.signal(signal)
+    }
+
+    /// Starts what does not run, on the same ports and data, and waits until all is ready.
+    ///
+    /// # Errors
+    /// When a program does not start or is not ready in time; the message has the end of its log.
+    pub async fn start_again(&self) -> anyhow::Result<()> {
+        let mut processes = self.processes.lock().await;
+        if processes.etcd.is_none() {
+            processes.etcd = Some(self.spawn("etcd", self.etcd())?);
+            ports::wait_until_open(self.ports.etcd, READY_TIMEOUT).await.with_context(|| self.log_tail("etcd"))?;
+        }
+        if processes.apiserver.is_none() {
+            processes.apiserver = Some(self.spawn("kube-apiserver", self.apiserver())?);
+        }
+        self.wait_until_ready(&mut processes).await?;
+        if self.builder.controllers && processes.controller_manager.is_none() {
+            processes.controller_manager = Some(self.spawn("kube-controller-manager", self.controller_manager())?);
+        }
+        if self.builder.kwok && processes.kwok.is_none() {
+            processes.kwok = Some(self.spawn("kwok", self.kwok())?);
+        }
+        Ok(())
+    }
+
+    async fn wait_until_ready(&self, processes: &mut Processes) -> anyhow::Result<()> {
+        let deadline = Instant::now() + READY_TIMEOUT;
+        loop {
+            for process in [&mut processes.etcd, &mut processes.apiserver].into_iter().flatten() {
+                if let Some(status) = process.exit_status() {
+                    bail!("{} of {} ended: {status}\n{}", "a server", self.name(), process.log_tail(20));
+                }
+            }
+            // Ready comes a moment before the namespace that every client expects.
+            if self.answers_ok("/readyz").await && self.answers_ok("/api/v1/namespaces/default").await {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("{} is not ready after {READY_TIMEOUT:?}\n{}", self.name(), self.log_tail("kube-apiserver"));
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn answers_ok(&self, path: &str) -> bool {
+        let asked = tokio::time::timeout(Duration::from_secs(5), self.http.get(path).send());
+        matches!(asked.await, Ok(Ok(answer)) if answer.status.is_success())
+    }
+
+    async fn create_nodes(&self) -> anyhow::Result<()> {
+        for index in 0..self.builder.nodes {
+            let name = format!("{}-node-{index}", self.name());
+            let node = json!({
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "type": "kwok"}},
+            });
+            self.http.post("/api/v1/nodes", &node).send().await?.expect(201)?;
+        }
+        if self.builder.kwok {
+            for index in 0..self.builder.nodes {
+                self.wait_until_node_is_ready(&format!("{}-node-{index}", self.name())).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait_until_node_is_ready(&self, name: &str) -> anyhow::Result<()> {
+        let deadline = Instant::now() + READY_TIMEOUT;
+        loop {
+            let node = self.http.get(&format!("/api/v1/nodes/{name}")).send().await?.expect(200)?.json()?;
+            let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            if conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True") {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("node {name} is not ready\n{}", self.log_tail("kwok"));
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Appends a line to the log that `kubectl logs` shows for every pod of this member.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn append_container_log(&self, text: &str) -> anyhow::Result<()> {
+        let mut log = OpenOptions::new()
+            .append(true)
+            .open(self.folder().join("container.log"))
+            .context("open the container log")?;
+        log.write_all(kwok::log_line(text).as_bytes()).context("write the container log")
+    }
+
+    /// The plain HTTP port on 127.0.0.1 that port 8080 of every pod leads to: etcd's, which answers `/health`.
+    #[must_use]
+    pub fn forwarded_port(&self) -> u16 {
+        self.ports.etcd
+    }
+
+    /// The last lines of one program's log.
+    #[must_use]
+    pub fn log_tail(&self, program: &str) -> String {
+        process::tail(&self.folder().join(format!("{program}.log")), 25)
+    }
+
+    fn spawn(&self, program: &str, command: Command) -> anyhow::Result<Process> {
+        Process::spawn(program, command, &self.folder().join(format!("{program}.log")))
+    }
+
+    fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(self.tools.server(name));
+        command.current_dir(self.folder());
+        command
+    }
+
+    fn etcd(&self) -> Command {
+        let client = format!("http://127.0.0.1:{}", self.ports.etcd);
+        let peer = format!("http://127.0.0.1:{}", self.ports.etcd_peer);
+        let mut command = self.program("etcd");
+        command.args(["--name=default", "--data-dir=etcd", "--unsafe-no-fsync", "--log-level=warn"]);
+        command.args([
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=default={peer}"),
+        ]);
+        command
+    }
+
+    fn apiserver(&self) -> Command {
+        let mut command = self.program("kube-apiserver");
+        command.args([
+            format!("--etcd-servers=http://127.0.0.1:{}", self.ports.etcd),
+            format!("--secure-port={}", self.ports.apiserver),
+        ]);
+        command.args([
+            "--bind-address=127.0.0.1",
+            "--token-auth-file=tokens.csv",
+            "--authorization-mode=RBAC",
+            "--client-ca-file=ca.crt",
+            "--tls-cert-file=serving.crt",
+            "--tls-private-key-file=serving.key",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-account-key-file=service-account.key",
+            "--service-account-signing-key-file=service-account.key",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            // Pods of tests have no service account token to mount.
+            "--disable-admission-plugins=ServiceAccount",
+            // kwok's nodes have an address; their names do not resolve.
+            "--kubelet-preferred-address-types=InternalIP",
+        ]);
+        command.args(&self.builder.apiserver_arguments);
+        command
+    }
+
+    fn controller_manager(&self) -> Command {
+        let mut command = self.program("kube-controller-manager");
+        command.args([
+            "--kubeconfig=kubeconfig",
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1",
+            "--root-ca-file=ca.crt",
+            "--use-service-account-credentials=false",
+        ]);
+        command.arg(format!("--secure-port={}", self.ports.controller_manager));
+        command.arg(format!("--controllers={CONTROLLERS}"));
+        command
+    }
+
+    fn kwok(&self) -> Command {
+        let mut command = self.program("kwok");
+        command.args([
+            "--kubeconfig=kubeconfig",
+            "--config=kwok.yaml",
+            "--manage-all-nodes",
+            "--node-ip=127.0.0.1",
+            "--tls-cert-file=serving.crt",
+            "--tls-private-key-file=serving.key",
+        ]);
+        command.arg(format!("--node-port={}", self.ports.kubelet));
+        command
+    }
+}

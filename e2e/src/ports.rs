@@ -1,0 +1,48 @@
+//! Free loopback ports that stay free while a stopped server waits to be started again.
+
+use anyhow::{Context, bail};
+use rand::Rng;
+use std::{
+    collections::HashSet,
+    net::{Ipv4Addr, TcpListener},
+    sync::Mutex,
+};
+
+/// Below the range from which Linux takes the local ports of outgoing connections (32768 on), so that no connection takes
+/// the port of a member that is down for a moment.
+const RANGE: std::ops::Range<u16> = 15_000..32_000;
+
+/// Enough to find a free one even when most of the range is taken.
+const TRIES: usize = 2_000;
+
+static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
+
+/// A port on 127.0.0.1 that nothing listens on and that this process has not given out before.
+///
+/// # Errors
+/// When no free port is found.
+pub fn free_port() -> anyhow::Result<u16> {
+    let mut given = GIVEN.lock().map_err(|_| anyhow::anyhow!("a thread panicked while it chose a port"))?;
+    let given = given.get_or_insert_with(HashSet::new);
+    for _ in 0..TRIES {
+        let port = rand::rng().random_range(RANGE);
+        if !given.contains(&port) && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            given.insert(port);
+            return Ok(port);
+        }
+    }
+    bail!("no free port in {RANGE:?} on 127.0.0.1")
+}
+
+/// Waits until something accepts connections on a loopback port.
+///
+/// # Errors
+/// When nothing does within `patience`.
+pub async fn wait_until_open(port: u16, patience: std::time::Duration) -> anyhow::Result<()> {
+    let attempt = async {
+        while tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+        }
+    };
+    tokio::time::timeout(patience, attempt).await.with_context(|| format!("nothing listens on port {port}"))
+}

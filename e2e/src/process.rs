@@ -1,0 +1,207 @@
+//! One child process: its own process group, its output in a file, killed on drop.
+
+use crate::guard;
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal};
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::Duration,
+};
+use tokio::time::{Instant, sleep};
+
+/// How often a wait looks again. Short against the seconds that servers take to start.
+const POLL: Duration = Duration::from_millis(20);
+
+/// A running child. Dropping it kills its whole process group.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    group: u32,
+    output: PathBuf,
+    errors: PathBuf,
+    exited: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Starts `command` in a process group of its own, with standard output and standard error appended to `log`.
+    ///
+    /// # Errors
+    /// Where the log cannot be written or the program not be started.
+    pub fn spawn(name: &str, command: Command, log: &Path) -> anyhow::Result<Self> {
+        Self::spawn_with(name, command, log, log, Stdio::null())
+    }
+
+    /// The same with separate files for the two streams and a chosen standard input.
+    ///
+    /// # Errors
+    /// Where a file cannot be written or the program not be started.
+    pub fn spawn_with(
+        name: &str,
+        mut command: Command,
+        output: &Path,
+        errors: &Path,
+        input: Stdio,
+    ) -> anyhow::Result<Self> {
+        let append = |path: &Path| {
+            OpenOptions::new().create(true).append(true).open(path).with_context(|| format!("open {}", path.display()))
+        };
+        let child = command
+            .stdin(input)
+            .stdout(append(output)?)
+            .stderr(append(errors)?)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("start {name}: {:?}", command.get_program()))?;
+        let group = child.id();
+        guard::add_group(group);
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            group,
+            output: output.to_owned(),
+            errors: errors.to_owned(),
+            exited: None,
+        })
+    }
+
+    /// The process id, which is the id of its group too.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.group
+    }
+
+    /// The child's standard input, once, if it was piped.
+    pub fn take_input(&mut self) -> Option<std::process::ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// What it wrote to standard output so far.
+    #[must_use]
+    pub fn output(&self) -> String {
+        read_lossy(&self.output)
+    }
+
+    /// What it wrote to standard error so far (the same file as the output where they were not separated).
+    #[must_use]
+    pub fn errors(&self) -> String {
+        read_lossy(&self.errors)
+    }
+
+    /// The exit status, if it has ended.
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
+        if self.exited.is_none() {
+            self.exited = self.child.try_wait().ok().flatten();
+            if self.exited.is_some() {
+                guard::remove_group(self.group);
+            }
+        }
+        self.exited
+    }
+
+    /// Sends a signal to the whole group.
+    ///
+    /// # Errors
+    /// When the group is gone.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let group = i32::try_from(self.group).ok().and_then(Pid::from_raw).context("the process has no id")?;
+        rustix::process::kill_process_group(group, signal).with_context(|| format!("signal {}", self.name))
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// When it still runs after `patience`.
+    pub async fn wait(&mut self, patience: Duration) -> anyhow::Result<ExitStatus> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.exit_status() {
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                bail!("{} still runs after {patience:?}", self.name);
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// SIGTERM, then SIGKILL once `patience` is over.
+    ///
+    /// # Errors
+    /// When even SIGKILL does not end it.
+    pub async fn terminate(&mut self, patience: Duration) -> anyhow::Result<ExitStatus> {
+        if self.exit_status().is_none() {
+            let _gone = self.signal(Signal::TERM);
+        }
+        match self.wait(patience).await {
+            Ok(status) => Ok(status),
+            Err(_) => self.kill().await,
+        }
+    }
+
+    /// SIGKILL to the group, and waits for the end.
+    ///
+    /// # Errors
+    /// When the process cannot be reaped.
+    pub async fn kill(&mut self) -> anyhow::Result<ExitStatus> {
+        let _gone = self.signal(Signal::KILL);
+        self.wait(Duration::from_secs(10)).await
+    }
+
+    /// Waits until standard output satisfies `check`, and returns it.
+    ///
+    /// # Errors
+    /// When it does not within `patience`, with what was written so far.
+    pub async fn wait_for_output(
+        &mut self,
+        patience: Duration,
+        check: impl Fn(&str) -> bool,
+    ) -> anyhow::Result<String> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let ended = self.exit_status();
+            let output = self.output();
+            if check(&output) {
+                return Ok(output);
+            }
+            if let Some(status) = ended {
+                bail!("{} ended ({status}) before its output was right: {output}\n{}", self.name, self.log_tail(20));
+            }
+            if Instant::now() > deadline {
+                bail!("{}: output not as awaited after {patience:?}: {output}\n{}", self.name, self.log_tail(20));
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// The last `lines` of standard error.
+    #[must_use]
+    pub fn log_tail(&self, lines: usize) -> String {
+        tail(&self.errors, lines)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.exit_status().is_none() {
+            let _gone = self.signal(Signal::KILL);
+            let _reaped = self.child.wait();
+            guard::remove_group(self.group);
+        }
+    }
+}
+
+fn read_lossy(path: &Path) -> String {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+/// The last `lines` of a file, or the empty string where it cannot be read.
+#[must_use]
+pub fn tail(path: &Path, lines: usize) -> String {
+    let text = read_lossy(path);
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}

@@ -1,0 +1,57 @@
+//! Where the real servers and clients are: built once by `e2e/tools/build.sh` and cached outside the checkout.
+
+use anyhow::{Context, bail};
+use std::path::{Path, PathBuf};
+use tokio::process::Command;
+
+/// The folders of the built programs.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    servers: PathBuf,
+    clients: PathBuf,
+    kwok_stages: PathBuf,
+}
+
+impl Tools {
+    /// Runs `tools/build.sh`, which builds what is missing (minutes, once) and else answers at once.
+    ///
+    /// # Errors
+    /// When Go is missing or a build fails; the script's message is passed on.
+    pub async fn locate() -> anyhow::Result<Self> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/build.sh");
+        let servers = run(Command::new(&script).arg("servers")).await?;
+        let clients = run(Command::new(&script).arg("clients")).await?;
+        let stages = run(Command::new(&script).arg("kwok-stages")).await?;
+        Ok(Self { servers: servers.into(), clients: clients.into(), kwok_stages: stages.into() })
+    }
+
+    /// One of `kube-apiserver`, `kubectl`, `etcd`, `kube-controller-manager`, `kwok`.
+    #[must_use]
+    pub fn server(&self, name: &str) -> PathBuf {
+        self.servers.join(name)
+    }
+
+    /// The Go program that drives client-go and controller-runtime.
+    #[must_use]
+    pub fn clients(&self) -> PathBuf {
+        self.clients.join("tributary-e2e-clients")
+    }
+
+    /// kwok's folder of ready-made stages, which say how nodes and pods come alive.
+    #[must_use]
+    pub fn kwok_stages(&self) -> &Path {
+        &self.kwok_stages
+    }
+}
+
+/// The last line of a command's output. Its standard error, which shows the progress of builds, goes to ours.
+async fn run(command: &mut Command) -> anyhow::Result<String> {
+    let shown = format!("{:?}", command.as_std());
+    let output =
+        command.stderr(std::process::Stdio::inherit()).output().await.with_context(|| format!("run {shown}"))?;
+    if !output.status.success() {
+        bail!("{shown} failed: {}", output.status);
+    }
+    let text = String::from_utf8(output.stdout).with_context(|| format!("read the output of {shown}"))?;
+    text.lines().last().map(str::to_owned).with_context(|| format!("{shown} printed nothing"))
+}

@@ -1,0 +1,254 @@
+//! The `tributary` binary, run as a user runs it.
+
+use crate::{HttpClient, Kubectl, Process, Tools, guard, kubectl::Output};
+use anyhow::{Context, bail};
+use rustix::process::Signal;
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+/// Longest until the line `ready:`. Members that cannot be reached must not hold it up for longer.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Longest that a run that is to fail may take.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a drain may take after SIGTERM.
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Path of the binary: `TRIBUTARY_BIN`, else the one in the target folder of the program that runs this.
+///
+/// # Errors
+/// When there is none; the message says how to build it.
+pub fn binary() -> anyhow::Result<PathBuf> {
+    if let Some(path) = std::env::var_os("TRIBUTARY_BIN") {
+        return Ok(path.into());
+    }
+    let program = std::env::current_exe().context("find the target folder")?;
+    program.ancestors().skip(1).take(2).map(|folder| folder.join("tributary")).find(|path| path.is_file()).context(
+        "no tributary binary in the target folder: run `cargo build -p tributary-server`, or set TRIBUTARY_BIN",
+    )
+}
+
+/// Runs the binary to its end with any arguments, for the commands and flags that are to fail.
+///
+/// # Errors
+/// When it cannot be started or still runs after 60 s. A failed command is an output, not an error.
+pub async fn run(arguments: &[&str]) -> anyhow::Result<Output> {
+    let folder = guard::temporary_folder("run")?;
+    let mut command = Command::new(binary()?);
+    command.args(arguments).current_dir(folder.path());
+    let (out, err) = (folder.path().join("out"), folder.path().join("err"));
+    let mut process = Process::spawn_with("tributary", command, &out, &err, Stdio::null())?;
+    match process.wait(EXIT_TIMEOUT).await {
+        Ok(status) => Ok(Output {
+            command: format!("tributary {}", arguments.join(" ")),
+            code: status.code(),
+            stdout: process.output(),
+            stderr: process.errors(),
+        }),
+        Err(error) => bail!("{error:#}\nstdout: {}\nstderr: {}", process.output(), process.errors()),
+    }
+}
+
+/// Says how `tributary serve` is started.
+#[derive(Clone, Debug)]
+pub struct TributaryBuilder {
+    kubeconfig: PathBuf,
+    contexts: Vec<String>,
+    arguments: Vec<String>,
+    environment: Vec<(String, OsString)>,
+    folder: Option<PathBuf>,
+}
+
+impl TributaryBuilder {
+    /// Adds a command line argument.
+    #[must_use]
+    pub fn argument(mut self, argument: impl Into<String>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// Adds several command line arguments.
+    #[must_use]
+    pub fn arguments<'a>(mut self, arguments: impl IntoIterator<Item = &'a str>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(str::to_owned));
+        self
+    }
+
+    /// Sets a variable of its environment.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Uses this folder for its data, log and kubeconfig, so that a second start finds what the first left.
+    #[must_use]
+    pub fn folder(mut self, folder: &Path) -> Self {
+        self.folder = Some(folder.to_owned());
+        self
+    }
+
+    /// Starts it and waits for the line `ready: <url>`.
+    ///
+    /// # Errors
+    /// When it ends, or does not say so within 60 s; the message has the end of its log.
+    pub async fn start(self) -> anyhow::Result<Tributary> {
+        let temporary = match &self.folder {
+            Some(_) => None,
+            None => Some(guard::temporary_folder("tributary")?),
+        };
+        let folder = self
+            .folder
+            .clone()
+            .or_else(|| temporary.as_ref().map(|folder| folder.path().to_owned()))
+            .context("no folder")?;
+        let kubeconfig = folder.join("all.kubeconfig");
+        let mut command = Command::new(binary()?);
+        command
+            .arg("serve")
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .args(["--contexts", &self.contexts.join(",")])
+            .args(["--listen", "127.0.0.1:0"])
+            .arg("--write-kubeconfig")
+            .arg(&kubeconfig)
+            .arg("--data-dir")
+            .arg(folder.join("data"))
+            .args(&self.arguments)
+            .envs(self.environment)
+            .current_dir(&folder);
+        let (out, log) = (folder.join("tributary.out"), folder.join("tributary.log"));
+        // A second start in the same folder must not find the first one's ready line.
+        let _absent = std::fs::remove_file(&out);
+        let mut process = Process::spawn_with("tributary", command, &out, &log, Stdio::null())?;
+        let output = process.wait_for_output(READY_TIMEOUT, |text| ready_url(text).is_some()).await?;
+        let url = ready_url(&output).context("the ready line is gone")?;
+        Ok(Tributary { process, _temporary: temporary, folder, kubeconfig, url })
+    }
+}
+
+/// The URL of a complete `ready: <url> …` line.
+fn ready_url(output: &str) -> Option<String> {
+    let (line, _rest) = output.split_once("ready: ")?.1.split_once('\n')?;
+    line.split_whitespace().next().map(str::to_owned)
+}
+
+/// A running `tributary serve`. Dropping it kills it.
+#[derive(Debug)]
+pub struct Tributary {
+    process: Process,
+    // After the process: the folder goes when nothing writes into it.
+    _temporary: Option<tempfile::TempDir>,
+    folder: PathBuf,
+    kubeconfig: PathBuf,
+    url: String,
+}
+
+impl Tributary {
+    /// `tributary serve` over some contexts of a kubeconfig.
+    #[must_use]
+    pub fn builder<'a>(kubeconfig: &Path, contexts: impl IntoIterator<Item = &'a str>) -> TributaryBuilder {
+        TributaryBuilder {
+            kubeconfig: kubeconfig.to_owned(),
+            contexts: contexts.into_iter().map(str::to_owned).collect(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            folder: None,
+        }
+    }
+
+    /// Where it serves.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Its folder: log, data and kubeconfig.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The kubeconfig it wrote: contexts `all` (current) and one per cluster.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// A client of the merged endpoint.
+    ///
+    /// # Errors
+    /// When the kubeconfig it wrote cannot be used.
+    pub async fn http(&self) -> anyhow::Result<HttpClient> {
+        HttpClient::from_kubeconfig(&self.kubeconfig, None).await
+    }
+
+    /// A client of one cluster's view, through the context of that name.
+    ///
+    /// # Errors
+    /// When the kubeconfig it wrote cannot be used.
+    pub async fn http_of(&self, cluster: &str) -> anyhow::Result<HttpClient> {
+        HttpClient::from_kubeconfig(&self.kubeconfig, Some(cluster)).await
+    }
+
+    /// A kube client of the merged endpoint.
+    ///
+    /// # Errors
+    /// When the kubeconfig it wrote cannot be used.
+    pub async fn client(&self) -> anyhow::Result<kube::Client> {
+        let config = crate::kubeconfig::config(&self.kubeconfig, None).await?;
+        kube::Client::try_from(config).context("make a client")
+    }
+
+    /// kubectl with the kubeconfig it wrote.
+    ///
+    /// # Errors
+    /// When no temporary folder can be made.
+    pub fn kubectl(&self, tools: &Tools) -> anyhow::Result<Kubectl> {
+        Kubectl::new(tools, &self.kubeconfig)
+    }
+
+    /// Its whole log so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.process.errors()
+    }
+
+    /// The last lines of its log.
+    #[must_use]
+    pub fn log_tail(&self, lines: usize) -> String {
+        self.process.log_tail(lines)
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.process.exit_status().is_none()
+    }
+
+    /// Asks it to reload its configuration (SIGHUP).
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn reload(&self) -> anyhow::Result<()> {
+        self.process.signal(Signal::HUP)
+    }
+
+    /// Ends it in order (SIGTERM) and returns its exit status.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub async fn stop(mut self) -> anyhow::Result<std::process::ExitStatus> {
+        self.process.terminate(STOP_PATIENCE).await
+    }
+}

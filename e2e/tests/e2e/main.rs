@@ -1,0 +1,2 @@
+//! End-to-end tests.
+fn main() {}
