@@ -5,15 +5,29 @@
 
 pub mod change;
 pub mod cluster_name;
+pub mod filter;
 pub mod json;
 pub mod object;
+pub mod options;
+pub mod query;
+pub mod request_info;
 pub mod resource;
 pub mod resource_version;
+pub mod selectable_fields;
+pub mod selector;
 pub mod snapshot;
+pub mod status;
 
 pub use change::{Change, ChangeType};
 pub use cluster_name::{ClusterName, InvalidClusterName};
+pub use filter::{ClusterSelector, Filter};
 pub use object::{ClusterAnnotation, DecodeError, Object, ObjectDecoder, ObjectKey, Rendering, SelectableField};
+pub use options::{GetOptions, ListOptions, ResourceVersionMatch, WatchOptions};
+pub use query::Query;
+pub use request_info::{RequestInfo, ResourceRequest, Target, Verb};
 pub use resource::{GroupVersion, GroupVersionResource};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
+pub use selectable_fields::selectable_fields;
+pub use selector::{FieldSelector, LabelSelector};
 pub use snapshot::Snapshot;
+pub use status::{Reason, Status, StatusCause, StatusDetails, StatusMetadata};

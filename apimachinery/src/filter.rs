@@ -1,0 +1,206 @@
+//! Which objects of a collection a request wants: its namespace, name, labels, fields and clusters, compiled so that
+//! asking one object costs a walk over a few slices and no allocation.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::object::CLUSTER_ANNOTATION;
+use crate::selector::{FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector};
+use crate::{ClusterName, Object, SelectableField, Status};
+
+/// The label key that selects clusters, though no object carries it: the annotation's, so that people learn one name.
+pub const CLUSTER_LABEL: &str = CLUSTER_ANNOTATION;
+
+/// Which clusters a request wants: the requirements of its label selector on [`CLUSTER_LABEL`]. Every object counts as
+/// labelled with its cluster's name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClusterSelector {
+    requirements: Vec<LabelRequirement>,
+}
+
+impl ClusterSelector {
+    /// Whether every cluster is wanted.
+    pub fn is_everything(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// Whether this cluster is wanted.
+    pub fn matches(&self, cluster: &ClusterName) -> bool {
+        self.requirements.iter().all(|requirement| requirement.matches(Some(cluster.as_str())))
+    }
+}
+
+/// Which objects a request wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Filter {
+    /// The namespace; `None` for all.
+    pub namespace: Option<Box<str>>,
+    /// The name, of the path or of a field selector `metadata.name=…`; `None` for all.
+    pub name: Option<Box<str>>,
+    /// The label requirements, without those on [`CLUSTER_LABEL`].
+    pub labels: LabelSelector,
+    /// The field requirements, by their places in the decoder's list.
+    pub fields: CompiledFieldSelector,
+    /// The clusters.
+    pub clusters: ClusterSelector,
+    /// Whether the request came with a label or field selector.
+    selected: bool,
+}
+
+/// A field selector whose fields have been looked up in a decoder's list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CompiledFieldSelector {
+    requirements: Vec<CompiledRequirement>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct CompiledRequirement {
+    place: Place,
+    equals: bool,
+    value: Box<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    Name,
+    Namespace,
+    /// The index in the decoder's list, and what holds where the object has no such field.
+    Index(usize, Arc<str>),
+}
+
+impl CompiledFieldSelector {
+    /// Whether no field is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// Whether the object's fields meet all requirements. Allocates only where a field's text has escapes.
+    pub fn matches(&self, object: &Object) -> bool {
+        self.requirements.iter().all(|requirement| {
+            let equal = match &requirement.place {
+                Place::Name => object.name() == &*requirement.value,
+                Place::Namespace => object.namespace() == &*requirement.value,
+                Place::Index(index, default) => {
+                    object.field(*index).map_or(Cow::Borrowed(&**default), unescaped) == *requirement.value
+                }
+            };
+            equal == requirement.equals
+        })
+    }
+}
+
+/// The text of a JSON string's contents.
+fn unescaped(contents: &str) -> Cow<'_, str> {
+    if !contents.contains('\\') {
+        return Cow::Borrowed(contents);
+    }
+    serde_json::from_str(&format!("\"{contents}\"")).map_or(Cow::Borrowed(contents), Cow::Owned)
+}
+
+impl Filter {
+    /// Compiles what a request asks for.
+    ///
+    /// `fields` is the list of the decoder that made the objects; `namespaced` tells whether the resource is.
+    /// Requirements on [`CLUSTER_LABEL`] leave the labels and select clusters. A field selector's `metadata.name=x` sets
+    /// the name.
+    ///
+    /// # Errors
+    /// 400 with kube-apiserver's messages: a field that cannot be selected, a selected name that is not the path's, or an
+    /// order of clusters (`>`, `<`).
+    pub fn compile(
+        namespace: Option<&str>,
+        name: Option<&str>,
+        label_selector: &LabelSelector,
+        field_selector: &FieldSelector,
+        fields: &[SelectableField],
+        namespaced: bool,
+    ) -> Result<Self, Status> {
+        let (labels, clusters) = label_selector.split_off(CLUSTER_LABEL);
+        if clusters.iter().any(|it| matches!(it.operator(), LabelOperator::GreaterThan | LabelOperator::LessThan)) {
+            return Err(Status::bad_request(format!("clusters have no order: {CLUSTER_LABEL} cannot be compared")));
+        }
+        let mut filter = Self {
+            namespace: namespace.map(Into::into),
+            name: name.map(Into::into),
+            labels,
+            fields: CompiledFieldSelector::default(),
+            clusters: ClusterSelector { requirements: clusters },
+            selected: !label_selector.is_empty() || !field_selector.is_empty(),
+        };
+        if let (Some(name), false) = (name, field_selector.is_empty())
+            && field_selector.requires_exact_match("metadata.name") != Some(name)
+        {
+            return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
+        }
+        for requirement in field_selector.requirements() {
+            filter.require(requirement, fields, namespaced)?;
+        }
+        Ok(filter)
+    }
+
+    fn require(
+        &mut self,
+        requirement: &FieldRequirement,
+        fields: &[SelectableField],
+        namespaced: bool,
+    ) -> Result<(), Status> {
+        let FieldRequirement { field, equals, value } = requirement;
+        let place = match field.as_str() {
+            // Kubernetes drops a requirement whose field and value are both empty.
+            "" if value.is_empty() => return Ok(()),
+            "metadata.name" if *equals && self.name.as_deref().is_none_or(|name| name == value) => {
+                self.name = Some(value.as_str().into());
+                return Ok(());
+            }
+            "metadata.name" => Place::Name,
+            "metadata.namespace" if namespaced || fields.is_empty() => Place::Namespace,
+            _ => fields
+                .iter()
+                .position(|known| *known.name == **field)
+                .map(|index| Place::Index(index, fields[index].default.clone()))
+                .ok_or_else(|| unsupported_field(field, fields))?,
+        };
+        self.fields.requirements.push(CompiledRequirement { place, equals: *equals, value: value.as_str().into() });
+        Ok(())
+    }
+
+    /// Whether the object, of this cluster, is wanted.
+    pub fn matches(&self, cluster: &ClusterName, object: &Object) -> bool {
+        self.clusters.matches(cluster) && self.matches_object(object)
+    }
+
+    /// Whether the object is wanted, whatever its cluster.
+    pub fn matches_object(&self, object: &Object) -> bool {
+        self.namespace.as_deref().is_none_or(|namespace| namespace == object.namespace())
+            && self.name.as_deref().is_none_or(|name| name == object.name())
+            && self.fields.matches(object)
+            && self.labels.matches(object)
+    }
+
+    /// Whether every object of every cluster is wanted.
+    pub fn is_everything(&self) -> bool {
+        self.namespace.is_none() && self.is_whole_namespace()
+    }
+
+    /// Whether every object of the namespace, or of all, is wanted, in every cluster.
+    pub fn is_whole_namespace(&self) -> bool {
+        self.name.is_none() && self.labels.is_empty() && self.fields.is_empty() && self.clusters.is_everything()
+    }
+
+    /// Whether the request came with a selector; a list then says no `remainingItemCount`.
+    pub fn has_selector(&self) -> bool {
+        self.selected
+    }
+}
+
+/// kube-apiserver has two wordings: one for kinds with fields of their own, one for all others.
+fn unsupported_field(field: &str, fields: &[SelectableField]) -> Status {
+    Status::bad_request(if fields.is_empty() {
+        format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+    } else {
+        format!("field label not supported: {field}")
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,297 @@
+//! The parameters of get, list and watch, with the defaults, rules and errors of kube-apiserver 1.36
+//! (apimachinery's `meta/internalversion` and its validation).
+
+use std::time::Duration;
+
+use crate::Status;
+use crate::query::Query;
+use crate::selector::{FieldSelector, LabelSelector};
+use crate::status::FieldError;
+
+/// How a version in a list or watch is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ResourceVersionMatch {
+    /// This version exactly.
+    Exact,
+    /// This version or a newer one.
+    NotOlderThan,
+}
+
+/// What a GET of one object asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetOptions {
+    /// The version as the client wrote it; `None` if absent or empty.
+    pub resource_version: Option<String>,
+    /// Whether indented JSON is wanted; `None` if the client does not say.
+    pub pretty: Option<bool>,
+}
+
+/// What a list, or a deletecollection, asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListOptions {
+    /// The version as the client wrote it; `None` if absent or empty.
+    pub resource_version: Option<String>,
+    /// How the version is meant.
+    pub resource_version_match: Option<ResourceVersionMatch>,
+    /// How many items at most; 0 for no limit.
+    pub limit: u64,
+    /// Where to go on; `None` if absent or empty.
+    pub continue_token: Option<String>,
+    /// The labels asked for.
+    pub label_selector: LabelSelector,
+    /// The fields asked for.
+    pub field_selector: FieldSelector,
+    /// How long the request may take; `None` if absent or 0.
+    pub timeout: Option<Duration>,
+    /// Whether indented JSON is wanted; `None` if the client does not say.
+    pub pretty: Option<bool>,
+}
+
+/// What a watch asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchOptions {
+    /// The version as the client wrote it; `None` if absent or empty.
+    pub resource_version: Option<String>,
+    /// How the version is meant; with initial events always `NotOlderThan`.
+    pub resource_version_match: Option<ResourceVersionMatch>,
+    /// Whether the stream begins with the state: as asked for, or by default (see [`WatchOptions::parse`]).
+    pub send_initial_events: Option<bool>,
+    /// Whether the client takes bookmarks.
+    pub allow_watch_bookmarks: bool,
+    /// The labels asked for.
+    pub label_selector: LabelSelector,
+    /// The fields asked for.
+    pub field_selector: FieldSelector,
+    /// How long the watch may last; `None` if absent or 0: then the server picks from [1800, 3600) s. Zero for a negative
+    /// number, which kube-apiserver takes for a deadline that has passed.
+    pub timeout: Option<Duration>,
+    /// Whether indented JSON is wanted; `None` if the client does not say.
+    pub pretty: Option<bool>,
+}
+
+/// Every parameter, converted, before the rules on their combination.
+struct Parameters {
+    resource_version: Option<String>,
+    resource_version_match: String,
+    send_initial_events: Option<bool>,
+    allow_watch_bookmarks: bool,
+    limit: u64,
+    continue_token: Option<String>,
+    label_selector: LabelSelector,
+    field_selector: FieldSelector,
+    timeout: Option<Duration>,
+    pretty: Option<bool>,
+}
+
+impl GetOptions {
+    /// Reads a query string, without its `?`.
+    ///
+    /// # Errors
+    /// 400 if the query does not decode.
+    pub fn parse(query: Option<&str>) -> Result<Self, Status> {
+        let query = decoded(query)?;
+        Ok(Self { resource_version: text(&query, "resourceVersion"), pretty: pretty(&query) })
+    }
+}
+
+impl ListOptions {
+    /// Reads a query string, without its `?`.
+    ///
+    /// # Errors
+    /// 400 for a number, selector or query that does not parse, and for a version beside a continue token; 422 for
+    /// parameters that contradict each other.
+    pub fn parse(query: Option<&str>) -> Result<Self, Status> {
+        let parameters = Parameters::parse(query)?;
+        let errors = list_errors(&parameters);
+        if !errors.is_empty() {
+            return Err(Status::invalid_list_options(&errors));
+        }
+        let versioned = parameters.resource_version.as_deref().is_some_and(|version| version != "0");
+        if versioned && parameters.continue_token.is_some() {
+            return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        Ok(Self {
+            resource_version_match: version_match(&parameters.resource_version_match),
+            resource_version: parameters.resource_version,
+            limit: parameters.limit,
+            continue_token: parameters.continue_token,
+            label_selector: parameters.label_selector,
+            field_selector: parameters.field_selector,
+            timeout: parameters.timeout,
+            pretty: parameters.pretty,
+        })
+    }
+}
+
+impl WatchOptions {
+    /// Reads a query string, without its `?`, and applies kube-apiserver's default: a watch from no version or from `0`
+    /// that says neither `sendInitialEvents` nor `resourceVersionMatch` gets initial events (`SetListOptionsDefaults`;
+    /// the WatchList gate is on since 1.34). So a client that knows nothing of initial events but takes bookmarks gets
+    /// the annotated one.
+    ///
+    /// # Errors
+    /// 400 for a number, selector or query that does not parse; 422 for parameters that contradict each other.
+    pub fn parse(query: Option<&str>) -> Result<Self, Status> {
+        let mut parameters = Parameters::parse(query)?;
+        default_initial_events(&mut parameters);
+        let errors = watch_errors(&parameters);
+        if !errors.is_empty() {
+            return Err(Status::invalid_list_options(&errors));
+        }
+        Ok(Self {
+            resource_version_match: version_match(&parameters.resource_version_match),
+            resource_version: parameters.resource_version,
+            send_initial_events: parameters.send_initial_events,
+            allow_watch_bookmarks: parameters.allow_watch_bookmarks,
+            label_selector: parameters.label_selector,
+            field_selector: parameters.field_selector,
+            timeout: parameters.timeout,
+            pretty: parameters.pretty,
+        })
+    }
+
+    /// Whether the stream begins with the state, as ADDED events.
+    pub fn sends_initial_events(&self) -> bool {
+        self.send_initial_events == Some(true)
+    }
+
+    /// Whether the bookmark that ends the initial events is sent.
+    pub fn sends_initial_events_end(&self) -> bool {
+        self.sends_initial_events() && self.allow_watch_bookmarks
+    }
+}
+
+impl Parameters {
+    /// Converts in kube-apiserver's order, so that of several faults the same one is told.
+    fn parse(query: Option<&str>) -> Result<Self, Status> {
+        let query = decoded(query)?;
+        let timeout = integer(&query, "timeoutSeconds")?.filter(|seconds| *seconds != 0);
+        let limit = integer(&query, "limit")?.unwrap_or_default();
+        let label_selector = LabelSelector::parse(query.get("labelSelector").unwrap_or_default())
+            .map_err(|error| Status::bad_request(error.to_string()))?;
+        let field_selector = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())
+            .map_err(|error| Status::bad_request(error.to_string()))?;
+        Ok(Self {
+            resource_version: text(&query, "resourceVersion"),
+            resource_version_match: query.get("resourceVersionMatch").unwrap_or_default().to_owned(),
+            send_initial_events: query.bool("sendInitialEvents"),
+            allow_watch_bookmarks: query.bool("allowWatchBookmarks").unwrap_or_default(),
+            // A negative limit is none, as in kube-apiserver.
+            limit: u64::try_from(limit).unwrap_or_default(),
+            continue_token: text(&query, "continue"),
+            label_selector,
+            field_selector,
+            timeout: timeout.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or_default())),
+            pretty: pretty(&query),
+        })
+    }
+}
+
+fn decoded(query: Option<&str>) -> Result<Query<'_>, Status> {
+    let query = Query::parse(query);
+    if query.is_malformed() {
+        // kube-apiserver leaves such a parameter out; a selector left out selects everything.
+        return Err(Status::bad_request("the query has a parameter that does not decode"));
+    }
+    Ok(query)
+}
+
+fn text(query: &Query<'_>, name: &str) -> Option<String> {
+    query.get(name).filter(|value| !value.is_empty()).map(str::to_owned)
+}
+
+/// What Go's `ParseBool` takes for true is true; anything else but the empty text is false.
+fn pretty(query: &Query<'_>) -> Option<bool> {
+    let value = query.get("pretty").filter(|value| !value.is_empty())?;
+    Some(matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+}
+
+fn integer(query: &Query<'_>, name: &str) -> Result<Option<i64>, Status> {
+    let Some(value) = query.get(name) else {
+        return Ok(None);
+    };
+    value.parse().map(Some).map_err(|error: std::num::ParseIntError| {
+        use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+        let fault = match error.kind() {
+            PosOverflow | NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        Status::bad_request(format!("strconv.ParseInt: parsing {value:?}: {fault}"))
+    })
+}
+
+fn version_match(text: &str) -> Option<ResourceVersionMatch> {
+    match text {
+        "Exact" => Some(ResourceVersionMatch::Exact),
+        "NotOlderThan" => Some(ResourceVersionMatch::NotOlderThan),
+        _ => None,
+    }
+}
+
+fn default_initial_events(parameters: &mut Parameters) {
+    let silent = parameters.send_initial_events.is_none() && parameters.resource_version_match.is_empty();
+    if silent && matches!(parameters.resource_version.as_deref(), None | Some("0")) {
+        parameters.send_initial_events = Some(true);
+        "NotOlderThan".clone_into(&mut parameters.resource_version_match);
+    }
+}
+
+const MATCH: &str = "resourceVersionMatch";
+
+fn list_errors(parameters: &Parameters) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let wanted = parameters.resource_version_match.as_str();
+    if !wanted.is_empty() {
+        if parameters.resource_version.is_none() {
+            errors.push(FieldError::forbidden(
+                MATCH,
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ));
+        }
+        if parameters.continue_token.is_some() {
+            errors.push(FieldError::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+        if version_match(wanted).is_none() {
+            errors.push(FieldError::not_supported(MATCH, wanted, &["", "Exact", "NotOlderThan"]));
+        }
+        if wanted == "Exact" && parameters.resource_version.as_deref() == Some("0") {
+            errors.push(FieldError::forbidden(
+                MATCH,
+                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            ));
+        }
+    }
+    if parameters.send_initial_events.is_some() {
+        errors.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+    }
+    errors
+}
+
+fn watch_errors(parameters: &Parameters) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let wanted = parameters.resource_version_match.as_str();
+    if parameters.send_initial_events.is_some() && wanted != "NotOlderThan" {
+        errors.push(FieldError::forbidden(
+            MATCH,
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ));
+    }
+    if !wanted.is_empty() {
+        if parameters.send_initial_events.is_none() {
+            errors.push(FieldError::forbidden(
+                MATCH,
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
+        }
+        if wanted != "NotOlderThan" {
+            errors.push(FieldError::not_supported(MATCH, wanted, &["NotOlderThan"]));
+        }
+        if parameters.continue_token.is_some() {
+            errors.push(FieldError::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,363 @@
+//! What a request asks for, read from its method, path and query.
+//!
+//! Follows kube-apiserver's `endpoints/request/requestinfo.go`, with two differences: a prefix `/clusters/<name>` addresses
+//! one cluster, and a path that some hop or member could read differently than it is read here is refused instead of
+//! guessed at. Authorization and routing both rest on this one reading, so nothing is ever normalised.
+
+use std::fmt;
+
+use crate::query::{Query, escapes_are_valid};
+use crate::selector::FieldSelector;
+use crate::{ClusterName, GroupVersionResource, Status};
+
+/// What the client wants done, in the words of RBAC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// Read one object.
+    Get,
+    /// Read a collection.
+    List,
+    /// Follow a collection, or one object.
+    Watch,
+    /// Make an object, or post to a subresource.
+    Create,
+    /// Replace an object.
+    Update,
+    /// Change parts of an object.
+    Patch,
+    /// Delete one object.
+    Delete,
+    /// Delete a collection.
+    DeleteCollection,
+    /// The lower-case method of a request for no resource.
+    NonResource(&'static str),
+}
+
+impl Verb {
+    /// The verb as RBAC writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+            Self::NonResource(method) => method,
+        }
+    }
+
+    /// Whether the request reads and changes nothing.
+    pub fn is_read(self) -> bool {
+        matches!(self, Self::Get | Self::List | Self::Watch | Self::NonResource("get" | "head"))
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a request asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// The cluster that the path's prefix names; `None` for the merged view.
+    pub cluster: Option<ClusterName>,
+    /// The Kubernetes path: what follows the prefix, byte for byte, because it is forwarded as it came.
+    pub path: String,
+    /// What is wanted.
+    pub verb: Verb,
+    /// Of what.
+    pub target: Target,
+}
+
+/// What a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An object, a collection or a subresource.
+    Resource(ResourceRequest),
+    /// Discovery, health, OpenAPI and every other path.
+    NonResource,
+}
+
+/// A request for an object, a collection or a subresource. Texts are decoded and never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceRequest {
+    /// The resource.
+    pub resource: GroupVersionResource,
+    /// The namespace of a namespaced request. `None` for a request on a namespace itself, which is cluster-scoped; see
+    /// [`Self::authorization_namespace`].
+    pub namespace: Option<String>,
+    /// The name in the path.
+    pub name: Option<String>,
+    /// The subresource: `status`, `log`, `proxy`, …
+    pub subresource: Option<String>,
+    /// What follows the subresource and its slash, raw. After `proxy` this is a path of the proxied server, and `Some("")`
+    /// is its root.
+    pub rest: Option<String>,
+    /// The name that a collection's field selector `metadata.name=…` asks for. Authorization treats it as a name.
+    pub selected_name: Option<String>,
+}
+
+impl ResourceRequest {
+    /// The namespace by which the request is authorized: a request on a namespace itself counts as one in it, so that a
+    /// Role can allow it.
+    pub fn authorization_namespace(&self) -> &str {
+        match (&self.namespace, &self.name) {
+            (Some(namespace), _) => namespace,
+            (None, Some(name)) if self.resource.group.is_empty() && &*self.resource.resource == "namespaces" => name,
+            _ => "",
+        }
+    }
+
+    /// The name by which the request is authorized: the path's, or the one that a field selector asks for.
+    pub fn authorization_name(&self) -> &str {
+        self.name.as_deref().or(self.selected_name.as_deref()).unwrap_or_default()
+    }
+}
+
+impl RequestInfo {
+    /// Reads a request. `method` is upper case, `path` begins with a slash and is percent-encoded as it came, `query` is
+    /// without its `?`.
+    ///
+    /// # Errors
+    /// * 400 `BadRequest` for what is malformed: escapes that are none, text that is not UTF-8, control characters.
+    /// * 404 `NotFound` for what is well-formed and can name nothing: empty segments (one slash at the end is ignored),
+    ///   `.` and `..`, encoded slashes, names with `%` or `\`, a cluster that cannot be a cluster's name.
+    /// * 405 `MethodNotAllowed` for a method that a resource does not know.
+    pub fn parse(method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
+        let (cluster, path) = split_cluster(path)?;
+        let mut segments = Segments::new(path)?;
+        let parsed = parse_target(&mut segments)?;
+        let (verb, target) = match parsed {
+            None => (non_resource_verb(method)?, Target::NonResource),
+            Some((legacy_watch, mut request)) => {
+                let verb = resource_verb(method, &mut request, legacy_watch, query)?;
+                (verb, Target::Resource(request))
+            }
+        };
+        Ok(Self { cluster, path: path.to_owned(), verb, target })
+    }
+
+    /// The resource request, where it is one.
+    pub fn resource(&self) -> Option<&ResourceRequest> {
+        match &self.target {
+            Target::Resource(request) => Some(request),
+            Target::NonResource => None,
+        }
+    }
+}
+
+/// Takes the prefix `/clusters/<name>` off. A cluster's name needs no escapes, so an escaped one is no name.
+fn split_cluster(path: &str) -> Result<(Option<ClusterName>, &str), Status> {
+    let Some(after) = path.strip_prefix("/clusters/") else {
+        return Ok((None, path));
+    };
+    let (name, rest) = match after.find('/') {
+        Some(at) => (&after[..at], &after[at..]),
+        None => (after, "/"),
+    };
+    if name.is_empty() && rest == "/" {
+        return Ok((None, path));
+    }
+    let cluster = ClusterName::new(name).map_err(|_| Status::cluster_not_found(name))?;
+    Ok((Some(cluster), rest))
+}
+
+/// Reads the path's segments up to the subresource; the flag tells a deprecated `/watch/` path. `None` for a path that is
+/// no resource's.
+fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceRequest)>, Status> {
+    let group = match segments.next()?.as_deref() {
+        Some("api") => String::new(),
+        Some("apis") => match segments.next()? {
+            Some(group) => group,
+            None => return Ok(None),
+        },
+        _ => {
+            segments.check_all()?;
+            return Ok(None);
+        }
+    };
+    let (Some(version), Some(mut resource)) = (segments.next()?, segments.next()?) else {
+        return Ok(None);
+    };
+    // The verb `proxy` in a path is long gone from Kubernetes; an authorizer that still knew it would read the path anew.
+    let legacy_watch = resource == "watch";
+    if legacy_watch {
+        resource = segments.next()?.ok_or_else(Status::path_not_found)?;
+    }
+    if resource == "proxy" || (legacy_watch && resource == "watch") {
+        return Err(Status::path_not_found());
+    }
+    let mut request = ResourceRequest {
+        resource: GroupVersionResource::new(&group, &version, &resource),
+        namespace: None,
+        name: segments.next()?,
+        subresource: segments.next()?,
+        rest: None,
+        selected_name: None,
+    };
+    if resource == "namespaces"
+        && let Some(inner) = request.subresource.take_if(|inner| inner != "status" && inner != "finalize")
+    {
+        request.resource = GroupVersionResource::new(&group, &version, &inner);
+        request.namespace = request.name.take();
+        request.name = segments.next()?;
+        request.subresource = segments.next()?;
+    }
+    if legacy_watch && request.subresource.is_some() {
+        return Err(Status::path_not_found());
+    }
+    match request.subresource.as_deref() {
+        Some("proxy") => request.rest = segments.proxied()?,
+        Some(_) => request.rest = segments.rest()?,
+        None => {}
+    }
+    Ok(Some((legacy_watch, request)))
+}
+
+fn resource_verb(
+    method: &str,
+    request: &mut ResourceRequest,
+    legacy_watch: bool,
+    query: Option<&str>,
+) -> Result<Verb, Status> {
+    let named = request.name.is_some();
+    match method {
+        "GET" | "HEAD" if legacy_watch => Ok(Verb::Watch),
+        _ if legacy_watch => Err(Status::method_not_supported(&request.resource, &method.to_ascii_lowercase())),
+        "GET" | "HEAD" if named => Ok(Verb::Get),
+        "GET" | "HEAD" => {
+            let query = Query::parse(query);
+            request.selected_name = selected_name(&query);
+            Ok(if query.bool("watch") == Some(true) { Verb::Watch } else { Verb::List })
+        }
+        "POST" if !named || request.subresource.is_some() => Ok(Verb::Create),
+        "PUT" if named => Ok(Verb::Update),
+        "PATCH" if named => Ok(Verb::Patch),
+        "DELETE" if named => Ok(Verb::Delete),
+        "DELETE" => Ok(Verb::DeleteCollection),
+        _ => Err(Status::method_not_supported(&request.resource, &method.to_ascii_lowercase())),
+    }
+}
+
+/// The name that the field selector asks for, if it can be one.
+fn selected_name(query: &Query<'_>) -> Option<String> {
+    let selector = FieldSelector::parse(query.get("fieldSelector")?).ok()?;
+    selector.requires_exact_match("metadata.name").filter(|name| is_path_segment_name(name)).map(str::to_owned)
+}
+
+/// Whether the text can be a name in a path (`IsPathSegmentName` in apimachinery), and is not empty.
+fn is_path_segment_name(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
+}
+
+fn non_resource_verb(method: &str) -> Result<Verb, Status> {
+    const METHODS: [(&str, &str); 9] = [
+        ("GET", "get"),
+        ("HEAD", "head"),
+        ("POST", "post"),
+        ("PUT", "put"),
+        ("PATCH", "patch"),
+        ("DELETE", "delete"),
+        ("OPTIONS", "options"),
+        ("CONNECT", "connect"),
+        ("TRACE", "trace"),
+    ];
+    METHODS
+        .iter()
+        .find(|(known, _)| *known == method)
+        .map(|(_, verb)| Verb::NonResource(verb))
+        .ok_or_else(Status::method_not_allowed)
+}
+
+/// The segments of a path, decoded and checked one by one as they are asked for.
+struct Segments<'a> {
+    /// What follows the slash after the last segment read; `None` when the last one had no slash after it.
+    remaining: Option<&'a str>,
+}
+
+impl<'a> Segments<'a> {
+    fn new(path: &'a str) -> Result<Self, Status> {
+        let remaining =
+            path.strip_prefix('/').ok_or_else(|| Status::bad_request("the path must begin with a slash"))?;
+        if remaining.bytes().any(|byte| byte.is_ascii_control() || matches!(byte, b' ' | b'#' | b'?')) {
+            return Err(Status::bad_request("the path has a character that must be percent-encoded"));
+        }
+        if !escapes_are_valid(remaining) {
+            return Err(Status::bad_request("the path has an invalid percent escape"));
+        }
+        Ok(Self { remaining: Some(remaining) })
+    }
+
+    /// The next segment, decoded. `None` at the end, before which one slash may stand.
+    fn next(&mut self) -> Result<Option<String>, Status> {
+        let Some(remaining) = self.remaining.filter(|remaining| !remaining.is_empty()) else {
+            return Ok(None);
+        };
+        let raw = match remaining.split_once('/') {
+            Some((raw, after)) => {
+                self.remaining = Some(after);
+                raw
+            }
+            None => {
+                self.remaining = None;
+                remaining
+            }
+        };
+        decode_segment(raw).map(Some)
+    }
+
+    /// Checks every segment that is left.
+    fn check_all(&mut self) -> Result<(), Status> {
+        while self.next()?.is_some() {}
+        Ok(())
+    }
+
+    /// What is left, raw, each segment checked; `None` if nothing is.
+    fn rest(&mut self) -> Result<Option<String>, Status> {
+        let rest = self.remaining.filter(|rest| !rest.is_empty()).map(str::to_owned);
+        self.check_all()?;
+        Ok(rest)
+    }
+
+    /// What is left for a proxied server: raw and free in everything but segments that some hop may take for `.` or `..`
+    /// (also after decoding once more than it should) and characters that no text has.
+    fn proxied(&mut self) -> Result<Option<String>, Status> {
+        let Some(rest) = self.remaining.take() else {
+            return Ok(None);
+        };
+        let once = decode_text(rest)?;
+        let twice = percent_encoding::percent_decode_str(&once).decode_utf8_lossy();
+        for text in [rest, &once, &twice] {
+            if text.split(['/', '\\']).any(|segment| segment == "." || segment == "..") {
+                return Err(Status::path_not_found());
+            }
+        }
+        Ok(Some(rest.to_owned()))
+    }
+}
+
+fn decode_segment(raw: &str) -> Result<String, Status> {
+    let text = decode_text(raw)?;
+    if !is_path_segment_name(&text) || text.contains('\\') {
+        return Err(Status::path_not_found());
+    }
+    Ok(text)
+}
+
+fn decode_text(raw: &str) -> Result<String, Status> {
+    let text = percent_encoding::percent_decode_str(raw)
+        .decode_utf8()
+        .map_err(|_| Status::bad_request("the path is not UTF-8"))?;
+    if text.chars().any(char::is_control) {
+        return Err(Status::bad_request("the path has a control character"));
+    }
+    Ok(text.into_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! Which fields of which built-in kind a field selector may name, as in kube-apiserver 1.36.
+//!
+//! The names are those of `pkg/apis/*/*/conversion.go`, the places and defaults those of `pkg/registry/*/*/strategy.go`.
+//! `metadata.name` and `metadata.namespace` are every kind's and come from an object's key; they are not listed here. A
+//! custom resource's are those that its definition names (`selectableFields`), each with [`SelectableField::dotted`].
+
+use std::sync::Arc;
+
+use crate::{GroupVersionResource, SelectableField};
+
+/// A field: its name, the dotted places to look for it, its default.
+type Row = (&'static str, &'static [&'static str], &'static str);
+
+const PODS: &[Row] = &[
+    ("spec.nodeName", &["spec.nodeName"], ""),
+    ("spec.restartPolicy", &["spec.restartPolicy"], ""),
+    ("spec.schedulerName", &["spec.schedulerName"], ""),
+    ("spec.serviceAccountName", &["spec.serviceAccountName"], ""),
+    ("spec.hostNetwork", &["spec.hostNetwork"], "false"),
+    ("status.phase", &["status.phase"], ""),
+    ("status.podIP", &["status.podIP"], ""),
+    // Accepted, and never filled in by kube-apiserver: every pod's is empty.
+    ("status.podIPs", &[], ""),
+    ("status.nominatedNodeName", &["status.nominatedNodeName"], ""),
+    // The name that clients of old versions send.
+    ("spec.host", &["spec.nodeName"], ""),
+];
+
+const EVENTS_CORE: &[Row] = &[
+    ("involvedObject.kind", &["involvedObject.kind"], ""),
+    ("involvedObject.namespace", &["involvedObject.namespace"], ""),
+    ("involvedObject.name", &["involvedObject.name"], ""),
+    ("involvedObject.uid", &["involvedObject.uid"], ""),
+    ("involvedObject.apiVersion", &["involvedObject.apiVersion"], ""),
+    ("involvedObject.resourceVersion", &["involvedObject.resourceVersion"], ""),
+    ("involvedObject.fieldPath", &["involvedObject.fieldPath"], ""),
+    ("reason", &["reason"], ""),
+    ("reportingComponent", &["reportingComponent"], ""),
+    ("source", &["source.component", "reportingComponent"], ""),
+    ("type", &["type"], ""),
+];
+
+const EVENTS: &[Row] = &[
+    ("regarding.kind", &["regarding.kind"], ""),
+    ("regarding.namespace", &["regarding.namespace"], ""),
+    ("regarding.name", &["regarding.name"], ""),
+    ("regarding.uid", &["regarding.uid"], ""),
+    ("regarding.apiVersion", &["regarding.apiVersion"], ""),
+    ("regarding.resourceVersion", &["regarding.resourceVersion"], ""),
+    ("regarding.fieldPath", &["regarding.fieldPath"], ""),
+    ("reason", &["reason"], ""),
+    ("reportingController", &["reportingController"], ""),
+    ("type", &["type"], ""),
+];
+
+const SIGNER: &[Row] = &[("spec.signerName", &["spec.signerName"], "")];
+
+const POD_CERTIFICATE_REQUESTS: &[Row] = &[
+    ("spec.signerName", &["spec.signerName"], ""),
+    ("spec.podName", &["spec.podName"], ""),
+    ("spec.nodeName", &["spec.nodeName"], ""),
+];
+
+const RESOURCE_SLICES: &[Row] = &[("spec.nodeName", &["spec.nodeName"], ""), ("spec.driver", &["spec.driver"], "")];
+
+fn rows(group: &str, resource: &str) -> &'static [Row] {
+    match (group, resource) {
+        ("", "pods") => PODS,
+        ("", "events") => EVENTS_CORE,
+        ("events.k8s.io", "events") => EVENTS,
+        ("", "nodes") => &[("spec.unschedulable", &["spec.unschedulable"], "false")],
+        ("", "namespaces") => &[("status.phase", &["status.phase"], "")],
+        ("", "secrets") => &[("type", &["type"], "")],
+        ("", "services") => &[("spec.clusterIP", &["spec.clusterIP"], ""), ("spec.type", &["spec.type"], "")],
+        ("", "replicationcontrollers") => &[("status.replicas", &["status.replicas"], "0")],
+        ("batch", "jobs") => &[("status.successful", &["status.succeeded"], "0")],
+        ("certificates.k8s.io", "certificatesigningrequests" | "clustertrustbundles") => SIGNER,
+        ("certificates.k8s.io", "podcertificaterequests") => POD_CERTIFICATE_REQUESTS,
+        ("resource.k8s.io", "resourceslices") => RESOURCE_SLICES,
+        _ => &[],
+    }
+}
+
+/// The fields that a field selector on this built-in resource may name besides `metadata.name` and `metadata.namespace`.
+/// Empty for every other resource.
+pub fn selectable_fields(resource: &GroupVersionResource) -> Arc<[SelectableField]> {
+    rows(&resource.group, &resource.resource)
+        .iter()
+        .map(|(name, places, default)| SelectableField {
+            name: (*name).into(),
+            paths: places.iter().map(|place| place.split('.').map(Into::into).collect()).collect(),
+            default: (*default).into(),
+        })
+        .collect()
+}

@@ -1,0 +1,284 @@
+//! Field selectors: `metadata.name=x,spec.nodeName!=y` (apimachinery's `fields`).
+//!
+//! In a value, `\`, `,` and `=` stand for themselves behind a backslash; nothing else may.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// A conjunction of field requirements. Which fields exist is not known here; see
+/// [`Filter::compile`](crate::Filter::compile).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldSelector {
+    requirements: Vec<FieldRequirement>,
+}
+
+/// One requirement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldRequirement {
+    /// The field: `metadata.name`.
+    pub field: String,
+    /// Whether the value has to be equal (`=`, `==`) or has to differ (`!=`).
+    pub equals: bool,
+    /// The value, escapes resolved.
+    pub value: String,
+}
+
+/// Why a text is no field selector; worded as apimachinery words it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldSelectorError {
+    /// A term without an operator.
+    #[error("invalid selector: '{selector}'; can't understand '{term}'")]
+    Term {
+        /// The whole selector.
+        selector: String,
+        /// The term.
+        term: String,
+    },
+    /// A backslash before a character that needs none, or at the end.
+    #[error("invalid field selector: invalid escape sequence: {0}")]
+    Escape(String),
+    /// A `,` or `=` in a value without its backslash; as a code point, which is how apimachinery prints it.
+    #[error("invalid field selector: unescaped character in value: {}", u32::from(*.0))]
+    Unescaped(char),
+}
+
+impl FieldSelector {
+    /// Parses a selector. The empty text selects everything.
+    ///
+    /// # Errors
+    /// [`FieldSelectorError`], whose text is the message of kube-apiserver's 400.
+    pub fn parse(selector: &str) -> Result<Self, FieldSelectorError> {
+        let mut terms = split_terms(selector);
+        terms.sort_unstable();
+        let requirements = terms
+            .into_iter()
+            .filter(|term| !term.is_empty())
+            .map(|term| {
+                let (field, equals, value) = split_term(term)
+                    .ok_or_else(|| FieldSelectorError::Term { selector: selector.to_owned(), term: term.to_owned() })?;
+                Ok(FieldRequirement { field: field.to_owned(), equals, value: unescape(value)?.into_owned() })
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self { requirements })
+    }
+
+    /// Whether everything is selected.
+    pub fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// The requirements; all of them have to hold. Sorted by their text.
+    pub fn requirements(&self) -> &[FieldRequirement] {
+        &self.requirements
+    }
+
+    /// The value that the selector asks the field to be equal to.
+    pub fn requires_exact_match(&self, field: &str) -> Option<&str> {
+        self.requirements
+            .iter()
+            .find(|requirement| requirement.equals && requirement.field == field)
+            .map(|requirement| requirement.value.as_str())
+    }
+
+    /// Whether all requirements hold for the fields that `get` gives; a field that does not exist is the empty text.
+    pub fn matches<'a>(&self, mut get: impl FnMut(&str) -> &'a str) -> bool {
+        self.requirements.iter().all(|requirement| (get(&requirement.field) == requirement.value) == requirement.equals)
+    }
+}
+
+impl fmt::Display for FieldSelector {
+    /// Writes a text that parses to the same selector.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, requirement) in self.requirements.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            let operator = if requirement.equals { "=" } else { "!=" };
+            write!(f, "{comma}{}{operator}{}", requirement.field, escape(&requirement.value))?;
+        }
+        Ok(())
+    }
+}
+
+/// Puts a backslash before each `\`, `,` and `=`.
+pub fn escape(value: &str) -> Cow<'_, str> {
+    if !value.contains(['\\', ',', '=']) {
+        return Cow::Borrowed(value);
+    }
+    let mut out = String::with_capacity(value.len() + 4);
+    for character in value.chars() {
+        if matches!(character, '\\' | ',' | '=') {
+            out.push('\\');
+        }
+        out.push(character);
+    }
+    Cow::Owned(out)
+}
+
+/// Resolves the escapes of a value.
+///
+/// # Errors
+/// [`FieldSelectorError::Escape`] and [`FieldSelectorError::Unescaped`].
+pub fn unescape(value: &str) -> Result<Cow<'_, str>, FieldSelectorError> {
+    if !value.contains(['\\', ',', '=']) {
+        return Ok(Cow::Borrowed(value));
+    }
+    let mut out = String::with_capacity(value.len());
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => match characters.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => out.push(escaped),
+                Some(other) => return Err(FieldSelectorError::Escape(format!("\\{other}"))),
+                None => return Err(FieldSelectorError::Escape("\\".to_owned())),
+            },
+            ',' | '=' => return Err(FieldSelectorError::Unescaped(character)),
+            other => out.push(other),
+        }
+    }
+    Ok(Cow::Owned(out))
+}
+
+/// Splits at the commas that have no backslash before them.
+fn split_terms(selector: &str) -> Vec<&str> {
+    let mut terms = Vec::new();
+    let mut start = 0;
+    let mut escaped = false;
+    for (at, byte) in selector.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b',' => {
+                terms.push(&selector[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    terms.push(&selector[start..]);
+    terms
+}
+
+/// Splits at the first operator. A field's name knows no escapes.
+fn split_term(term: &str) -> Option<(&str, bool, &str)> {
+    let at = term.find('=')?;
+    // `!` belongs to the operator only directly before the first `=`.
+    if let Some(field) = term[..at].strip_suffix('!') {
+        return Some((field, false, &term[at + 1..]));
+    }
+    let value = &term[at + 1..];
+    Some((&term[..at], true, value.strip_prefix('=').unwrap_or(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_terms_at_bare_commas() {
+        for (selector, expected) in [
+            ("a", vec!["a"]),
+            (",a", vec!["", "a"]),
+            ("a,", vec!["a", ""]),
+            ("a=b,c=d", vec!["a=b", "c=d"]),
+            (r"a=b\,c=d", vec![r"a=b\,c=d"]),
+            (r"a=b\\,c=d", vec![r"a=b\\", "c=d"]),
+            (r"\,\\,\=", vec![r"\,\\", r"\="]),
+            (r"k\", vec![r"k\"]),
+        ] {
+            assert_eq!(split_terms(selector), expected, "{selector}");
+        }
+    }
+
+    #[test]
+    fn splits_a_term_at_its_first_operator() {
+        for (term, expected) in [
+            ("simple=value", Some(("simple", true, "value"))),
+            ("simple==value", Some(("simple", true, "value"))),
+            ("simple!=value", Some(("simple", false, "value"))),
+            ("", None),
+            ("!", None),
+            ("=", Some(("", true, ""))),
+            ("==", Some(("", true, ""))),
+            ("!=", Some(("", false, ""))),
+            ("===", Some(("", true, "="))),
+            (r"k\=a", Some((r"k\", true, "a"))),
+            ("a!b=c", Some(("a!b", true, "c"))),
+            ("k=a!=b", Some(("k", true, "a!=b"))),
+        ] {
+            assert_eq!(split_term(term), expected, "{term}");
+        }
+    }
+
+    #[test]
+    fn escapes_are_resolved_or_refused() {
+        for (escaped, plain) in [
+            ("", ""),
+            ("value", "value"),
+            (r"\\", r"\"),
+            (r"\=", "="),
+            (r"\,", ","),
+            (r"\\\,\=", r"\,="),
+            (r"k\\\\k", r"k\\k"),
+        ] {
+            assert_eq!(unescape(escaped).as_deref(), Ok(plain));
+            assert_eq!(unescape(&escape(plain)).as_deref(), Ok(plain));
+        }
+        for (bad, message) in [
+            (r"\n", r"invalid field selector: invalid escape sequence: \n"),
+            (r"a\", r"invalid field selector: invalid escape sequence: \"),
+            ("a=b", "invalid field selector: unescaped character in value: 61"),
+            ("a,b", "invalid field selector: unescaped character in value: 44"),
+        ] {
+            assert_eq!(unescape(bad).unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn parses_and_prints() {
+        for (text, printed) in [
+            ("", ""),
+            (",", ""),
+            ("x=a,y=b,z=c", "x=a,y=b,z=c"),
+            ("z!=c,x==a", "x=a,z!=c"),
+            (r"x=a\,b\=c\\", r"x=a\,b\=c\\"),
+            ("x=", "x="),
+            ("metadata.name=ä", "metadata.name=ä"),
+        ] {
+            let selector = FieldSelector::parse(text).unwrap();
+            assert_eq!(selector.to_string(), printed, "{text}");
+            assert_eq!(FieldSelector::parse(printed), Ok(selector));
+        }
+        assert_eq!(
+            FieldSelector::parse("a=b,blurb").unwrap_err().to_string(),
+            "invalid selector: 'a=b,blurb'; can't understand 'blurb'"
+        );
+        for bad in ["x=a||y=b", "x==a==b", r"x=\q", "x!=a=b"] {
+            assert!(FieldSelector::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn matches_with_absent_as_empty() {
+        let get = |field: &str| match field {
+            "x" => "foo",
+            "baz" => "blah",
+            "complex" => r"=value\,\",
+            _ => "",
+        };
+        for (text, expected) in [
+            ("", true),
+            ("x=foo", true),
+            ("x!=foo", false),
+            ("baz=blah,x=foo", true),
+            ("baz=blah,x=bar", false),
+            ("missing=", true),
+            ("missing!=", false),
+            ("missing!=a", true),
+            (r"complex=\=value\\\,\\", true),
+        ] {
+            assert_eq!(FieldSelector::parse(text).unwrap().matches(get), expected, "{text}");
+        }
+        let selector = FieldSelector::parse("a!=1,metadata.name=x").unwrap();
+        assert_eq!(selector.requires_exact_match("metadata.name"), Some("x"));
+        assert_eq!(selector.requires_exact_match("a"), None);
+    }
+}

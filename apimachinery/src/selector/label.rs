@@ -1,0 +1,455 @@
+//! Label selectors: `a=b,c!=d,e in (f,g),!h,i>5` (apimachinery's `labels`).
+
+use std::fmt;
+
+use super::label_syntax::{key_errors, value_errors};
+use crate::Object;
+use crate::status::FieldError;
+
+/// How a requirement's key and values are related.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LabelOperator {
+    /// `=`: the value is this one.
+    Equals,
+    /// `==`: the same.
+    DoubleEquals,
+    /// `!=`: there is no such label, or its value is another.
+    NotEquals,
+    /// `in`: the value is one of these.
+    In,
+    /// `notin`: there is no such label, or its value is none of these.
+    NotIn,
+    /// The bare key: there is such a label.
+    Exists,
+    /// `!key`: there is no such label.
+    DoesNotExist,
+    /// `>`: the value is an integer above this one.
+    GreaterThan,
+    /// `<`: the value is an integer below this one.
+    LessThan,
+}
+
+/// One requirement on a label.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LabelRequirement {
+    key: String,
+    operator: LabelOperator,
+    /// Sorted, without repetitions.
+    values: Vec<String>,
+    /// The integer of `>` and `<`.
+    number: i64,
+}
+
+/// A conjunction of label requirements, sorted by key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LabelSelector {
+    requirements: Vec<LabelRequirement>,
+}
+
+/// Why a text is no label selector; worded as apimachinery words it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LabelSelectorError {
+    /// A requirement that is not well-formed, or whose key or values may not be.
+    #[error("unable to parse requirement: {0}")]
+    Requirement(String),
+    /// Something else than a requirement, or something after one.
+    #[error("{0}")]
+    Unexpected(String),
+}
+
+impl LabelRequirement {
+    /// Checks and makes a requirement.
+    ///
+    /// # Errors
+    /// What is wrong with key or values, in apimachinery's words.
+    pub fn new(key: &str, operator: LabelOperator, values: &[&str]) -> Result<Self, LabelSelectorError> {
+        let mut errors = Vec::new();
+        let wrong_key = key_errors(key);
+        if !wrong_key.is_empty() {
+            errors.push(FieldError::invalid("key", key, wrong_key.join("; ")));
+        }
+        let mut sorted: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let mut number = 0;
+        if matches!(operator, LabelOperator::GreaterThan | LabelOperator::LessThan) {
+            match sorted.first().and_then(|value| parse_integer(value)) {
+                Some(parsed) => number = parsed,
+                None => errors.push(FieldError::invalid(
+                    "values[0]",
+                    sorted.first().cloned().unwrap_or_default(),
+                    "for 'Gt', 'Lt' operators, the value must be an integer",
+                )),
+            }
+        }
+        if matches!(operator, LabelOperator::In | LabelOperator::NotIn) && sorted.is_empty() {
+            errors.push(FieldError::invalid("values", "", "for 'in', 'notin' operators, values set can't be empty"));
+        }
+        for (index, value) in sorted.iter().enumerate() {
+            let wrong = value_errors(value);
+            if !wrong.is_empty() {
+                errors.push(FieldError::invalid(format!("values[{index}][{key}]"), value, wrong.join("; ")));
+            }
+        }
+        match crate::status::aggregate(&errors) {
+            Some(text) => Err(LabelSelectorError::Requirement(text)),
+            None => Ok(Self { key: key.to_owned(), operator, values: sorted, number }),
+        }
+    }
+
+    /// The label's key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The operator.
+    pub fn operator(&self) -> LabelOperator {
+        self.operator
+    }
+
+    /// The values, sorted; exactly one for `=`, `==`, `!=`, `>` and `<`, none for the two of existence.
+    pub fn values(&self) -> &[String] {
+        &self.values
+    }
+
+    /// Whether a label of this value (`None`: no such label) meets the requirement. Allocates nothing.
+    pub fn matches(&self, value: Option<&str>) -> bool {
+        let has = |value: &str| self.values.iter().any(|wanted| wanted == value);
+        match self.operator {
+            LabelOperator::Equals | LabelOperator::DoubleEquals | LabelOperator::In => value.is_some_and(has),
+            LabelOperator::NotEquals | LabelOperator::NotIn => !value.is_some_and(has),
+            LabelOperator::Exists => value.is_some(),
+            LabelOperator::DoesNotExist => value.is_none(),
+            LabelOperator::GreaterThan => value.and_then(parse_integer).is_some_and(|value| value > self.number),
+            LabelOperator::LessThan => value.and_then(parse_integer).is_some_and(|value| value < self.number),
+        }
+    }
+}
+
+/// An integer as Go's `ParseInt` reads it: a sign is allowed, leading zeros too.
+fn parse_integer(text: &str) -> Option<i64> {
+    text.parse().ok()
+}
+
+impl LabelSelector {
+    /// Parses a selector. The empty text selects everything.
+    ///
+    /// # Errors
+    /// [`LabelSelectorError`], whose text is the message of kube-apiserver's 400.
+    pub fn parse(selector: &str) -> Result<Self, LabelSelectorError> {
+        Parser::new(selector).parse()
+    }
+
+    /// A selector of these requirements.
+    pub fn new(mut requirements: Vec<LabelRequirement>) -> Self {
+        // Go sorts by key alone and not stably; keeping the order of equal keys is as good.
+        requirements.sort_by(|a, b| a.key.cmp(&b.key));
+        Self { requirements }
+    }
+
+    /// Whether everything is selected.
+    pub fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// The requirements, sorted by key; all of them have to hold.
+    pub fn requirements(&self) -> &[LabelRequirement] {
+        &self.requirements
+    }
+
+    /// Whether the object's labels meet all requirements. Allocates nothing; one walk over the labels' text for each
+    /// requirement.
+    pub fn matches(&self, object: &Object) -> bool {
+        self.matches_labels(|key| object.label(key))
+    }
+
+    /// Whether the labels that `get` gives meet all requirements.
+    pub fn matches_labels<'a>(&self, mut get: impl FnMut(&str) -> Option<&'a str>) -> bool {
+        self.requirements.iter().all(|requirement| requirement.matches(get(&requirement.key)))
+    }
+
+    /// Takes out the requirements on one key.
+    pub(crate) fn split_off(&self, key: &str) -> (Self, Vec<LabelRequirement>) {
+        let (taken, kept) = self.requirements.iter().cloned().partition(|requirement| requirement.key == key);
+        (Self { requirements: kept }, taken)
+    }
+}
+
+impl fmt::Display for LabelRequirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, values) = (&self.key, self.values.join(","));
+        match self.operator {
+            LabelOperator::Equals => write!(f, "{key}={values}"),
+            LabelOperator::DoubleEquals => write!(f, "{key}=={values}"),
+            LabelOperator::NotEquals => write!(f, "{key}!={values}"),
+            LabelOperator::In => write!(f, "{key} in ({values})"),
+            LabelOperator::NotIn => write!(f, "{key} notin ({values})"),
+            LabelOperator::Exists => write!(f, "{key}"),
+            LabelOperator::DoesNotExist => write!(f, "!{key}"),
+            LabelOperator::GreaterThan => write!(f, "{key}>{values}"),
+            LabelOperator::LessThan => write!(f, "{key}<{values}"),
+        }
+    }
+}
+
+impl fmt::Display for LabelSelector {
+    /// Writes a text that parses to the same selector.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, requirement) in self.requirements.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            write!(f, "{comma}{requirement}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What the text is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    End,
+    Error,
+    ClosePar,
+    Comma,
+    Not,
+    DoubleEquals,
+    Equals,
+    GreaterThan,
+    Identifier,
+    In,
+    LessThan,
+    NotEquals,
+    NotIn,
+    OpenPar,
+}
+
+const SPECIAL: [(&str, Token); 9] = [
+    (")", Token::ClosePar),
+    (",", Token::Comma),
+    ("!", Token::Not),
+    ("==", Token::DoubleEquals),
+    ("=", Token::Equals),
+    (">", Token::GreaterThan),
+    ("<", Token::LessThan),
+    ("!=", Token::NotEquals),
+    ("(", Token::OpenPar),
+];
+
+/// Cuts the text into tokens. A token is looked at with `in` and `notin` as operators or as plain words, by place.
+struct Lexer<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Lexer<'a> {
+    fn next(&mut self) -> (Token, String) {
+        let rest = &self.text[self.at..];
+        let trimmed = rest.trim_start_matches([' ', '\t', '\r', '\n']);
+        self.at += rest.len() - trimmed.len();
+        // Go's lexer takes a zero byte for the end.
+        match trimmed.chars().next() {
+            None | Some('\0') => (Token::End, String::new()),
+            Some(character) if is_special(character) => self.special(trimmed),
+            Some(_) => self.word(trimmed),
+        }
+    }
+
+    fn word(&mut self, trimmed: &'a str) -> (Token, String) {
+        let end =
+            trimmed.find(|c| is_special(c) || matches!(c, ' ' | '\t' | '\r' | '\n' | '\0')).unwrap_or(trimmed.len());
+        self.at += end;
+        let word = &trimmed[..end];
+        let token = match word {
+            "in" => Token::In,
+            "notin" => Token::NotIn,
+            _ => Token::Identifier,
+        };
+        (token, word.to_owned())
+    }
+
+    /// The longest known run of special characters; every run begins with one that is known by itself.
+    fn special(&mut self, trimmed: &'a str) -> (Token, String) {
+        let found = SPECIAL.iter().filter(|(text, _)| trimmed.starts_with(text)).max_by_key(|(text, _)| text.len());
+        match found {
+            Some((text, token)) => {
+                self.at += text.len();
+                (*token, (*text).to_owned())
+            }
+            None => (Token::Error, String::new()),
+        }
+    }
+}
+
+fn is_special(character: char) -> bool {
+    matches!(character, '=' | '!' | '(' | ')' | ',' | '>' | '<')
+}
+
+/// A recursive descent parser with the states, and so the messages, of apimachinery's.
+struct Parser {
+    tokens: Vec<(Token, String)>,
+    at: usize,
+}
+
+impl Parser {
+    fn new(text: &str) -> Self {
+        let mut lexer = Lexer { text, at: 0 };
+        let mut tokens = Vec::new();
+        loop {
+            let token = lexer.next();
+            let end = matches!(token.0, Token::End | Token::Error);
+            tokens.push(token);
+            if end {
+                break;
+            }
+        }
+        Self { tokens, at: 0 }
+    }
+
+    /// The token here, `in` and `notin` as words.
+    fn peek(&self) -> (Token, &str) {
+        match &self.tokens[self.at.min(self.tokens.len() - 1)] {
+            (Token::In | Token::NotIn, text) => (Token::Identifier, text),
+            (token, text) => (*token, text),
+        }
+    }
+
+    fn take(&mut self) -> (Token, String) {
+        let (token, text) = self.peek();
+        let taken = (token, text.to_owned());
+        self.at += 1;
+        taken
+    }
+
+    fn parse(mut self) -> Result<LabelSelector, LabelSelectorError> {
+        let mut requirements = Vec::new();
+        loop {
+            match self.peek() {
+                (Token::Identifier | Token::Not, _) => requirements.push(self.requirement()?),
+                (Token::End, _) => return Ok(LabelSelector::new(requirements)),
+                (_, text) => return unexpected(text, "!, identifier, or 'end of string'"),
+            }
+            match self.take() {
+                (Token::End, _) => return Ok(LabelSelector::new(requirements)),
+                (Token::Comma, _) => match self.peek() {
+                    (Token::Identifier | Token::Not, _) => {}
+                    (_, text) => return unexpected(text, "identifier after ','"),
+                },
+                (_, text) => return unexpected(&text, "',' or 'end of string'"),
+            }
+        }
+    }
+
+    fn requirement(&mut self) -> Result<LabelRequirement, LabelSelectorError> {
+        let (mut token, mut key) = self.take();
+        let negated = token == Token::Not;
+        if negated {
+            (token, key) = self.take();
+        }
+        if token != Token::Identifier {
+            return wrong(format!("found '{key}', expected: identifier"));
+        }
+        let errors = key_errors(&key);
+        if !errors.is_empty() {
+            return wrong(FieldError::invalid("<nil>", key, errors.join("; ")).to_string());
+        }
+        if negated {
+            return LabelRequirement::new(&key, LabelOperator::DoesNotExist, &[]);
+        }
+        if matches!(self.peek().0, Token::End | Token::Comma) {
+            return LabelRequirement::new(&key, LabelOperator::Exists, &[]);
+        }
+        let operator = self.operator()?;
+        let values = match operator {
+            LabelOperator::In | LabelOperator::NotIn => self.values()?,
+            _ => vec![self.exact_value()?],
+        };
+        let values: Vec<_> = values.iter().map(String::as_str).collect();
+        LabelRequirement::new(&key, operator, &values)
+    }
+
+    fn operator(&mut self) -> Result<LabelOperator, LabelSelectorError> {
+        let (token, text) = self.tokens[self.at.min(self.tokens.len() - 1)].clone();
+        self.at += 1;
+        match token {
+            Token::In => Ok(LabelOperator::In),
+            Token::NotIn => Ok(LabelOperator::NotIn),
+            Token::Equals => Ok(LabelOperator::Equals),
+            Token::DoubleEquals => Ok(LabelOperator::DoubleEquals),
+            Token::NotEquals => Ok(LabelOperator::NotEquals),
+            Token::GreaterThan => Ok(LabelOperator::GreaterThan),
+            Token::LessThan => Ok(LabelOperator::LessThan),
+            _ => wrong(format!("found '{text}', expected: in, notin, =, ==, !=, gt, lt")),
+        }
+    }
+
+    /// `(a,b,)`; between two commas, or a comma and a parenthesis, stands the empty value.
+    fn values(&mut self) -> Result<Vec<String>, LabelSelectorError> {
+        let (token, text) = self.take();
+        if token != Token::OpenPar {
+            return wrong(format!("found '{text}' expected: '('"));
+        }
+        match self.peek() {
+            (Token::Identifier | Token::Comma, _) => {
+                let values = self.identifiers()?;
+                // `identifiers` stops before the closing parenthesis.
+                self.at += 1;
+                Ok(values)
+            }
+            (Token::ClosePar, _) => {
+                self.at += 1;
+                Ok(vec![String::new()])
+            }
+            (_, text) => wrong(format!("found '{text}', expected: ',', ')' or identifier")),
+        }
+    }
+
+    fn identifiers(&mut self) -> Result<Vec<String>, LabelSelectorError> {
+        let mut values = Vec::new();
+        loop {
+            match self.take() {
+                (Token::Identifier, text) => {
+                    values.push(text);
+                    match self.peek() {
+                        (Token::Comma, _) => {}
+                        (Token::ClosePar, _) => return Ok(values),
+                        (_, text) => return wrong(format!("found '{text}', expected: ',' or ')'")),
+                    }
+                }
+                (Token::Comma, _) => {
+                    if values.is_empty() {
+                        values.push(String::new());
+                    }
+                    match self.peek().0 {
+                        Token::ClosePar => {
+                            values.push(String::new());
+                            return Ok(values);
+                        }
+                        Token::Comma => values.push(String::new()),
+                        _ => {}
+                    }
+                }
+                (_, text) => return wrong(format!("found '{text}', expected: ',', or identifier")),
+            }
+        }
+    }
+
+    fn exact_value(&mut self) -> Result<String, LabelSelectorError> {
+        if matches!(self.peek().0, Token::End | Token::Comma) {
+            return Ok(String::new());
+        }
+        match self.take() {
+            (Token::Identifier, text) => Ok(text),
+            (_, text) => wrong(format!("found '{text}', expected: identifier")),
+        }
+    }
+}
+
+fn wrong<T>(text: String) -> Result<T, LabelSelectorError> {
+    Err(LabelSelectorError::Requirement(text))
+}
+
+fn unexpected<T>(found: &str, expected: &str) -> Result<T, LabelSelectorError> {
+    Err(LabelSelectorError::Unexpected(format!("found '{found}', expected: {expected}")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+//! Kubernetes' own errors, worded as kube-apiserver words them (apimachinery's api/errors and apiserver's storage).
+
+use super::{FieldError, Reason, Status, StatusCause, StatusDetails, StatusMetadata, field_error::go_quote};
+use crate::GroupVersionResource;
+
+/// How much of a member's text that is no Status is told, in bytes (client-go's limit).
+const UNEXPECTED_TEXT_MAX: usize = 2048;
+
+/// A resource and its group as errors name them: `pods`, `deployments.apps`.
+pub(super) fn group_resource(resource: &GroupVersionResource) -> String {
+    if resource.group.is_empty() {
+        resource.resource.to_string()
+    } else {
+        format!("{}.{}", resource.resource, resource.group)
+    }
+}
+
+fn details(resource: &GroupVersionResource, name: &str) -> StatusDetails {
+    StatusDetails {
+        name: name.to_owned(),
+        group: resource.group.to_string(),
+        kind: resource.resource.to_string(),
+        ..StatusDetails::default()
+    }
+}
+
+impl Status {
+    /// 400: the request is malformed.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, Reason::BadRequest, message)
+    }
+
+    /// 401: nobody known.
+    pub fn unauthorized() -> Self {
+        Self::new(401, Reason::Unauthorized, "Unauthorized")
+    }
+
+    /// 403 for a resource, a named object (`name` not empty), or, without a resource, a path. `cause` says who may not do
+    /// what.
+    pub fn forbidden(resource: Option<&GroupVersionResource>, name: &str, cause: &str) -> Self {
+        match resource {
+            None => Self::new(403, Reason::Forbidden, format!("forbidden: {cause}"))
+                .with_details(StatusDetails { name: name.to_owned(), ..StatusDetails::default() }),
+            Some(resource) => {
+                let of = group_resource(resource);
+                let message = if name.is_empty() {
+                    format!("{of} is forbidden: {cause}")
+                } else {
+                    format!("{of} {} is forbidden: {cause}", go_quote(name))
+                };
+                Self::new(403, Reason::Forbidden, message).with_details(details(resource, name))
+            }
+        }
+    }
+
+    /// 404: no object of this name.
+    pub fn not_found(resource: &GroupVersionResource, name: &str) -> Self {
+        Self::new(404, Reason::NotFound, format!("{} {} not found", group_resource(resource), go_quote(name)))
+            .with_details(details(resource, name))
+    }
+
+    /// 404: no such path or resource.
+    pub fn path_not_found() -> Self {
+        Self::new(404, Reason::NotFound, "the server could not find the requested resource")
+            .with_details(StatusDetails::default())
+    }
+
+    /// 405: the resource does not know the verb.
+    pub fn method_not_supported(resource: &GroupVersionResource, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind {}", go_quote(&group_resource(resource)));
+        Self::new(405, Reason::MethodNotAllowed, message).with_details(details(resource, ""))
+    }
+
+    /// 405: the path does not know the method.
+    pub fn method_not_allowed() -> Self {
+        Self::new(405, Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
+            .with_details(StatusDetails::default())
+    }
+
+    /// 406: none of the accepted media types is among `available`.
+    pub fn not_acceptable(available: &[&str]) -> Self {
+        let message = format!("only the following media types are accepted: {}", available.join(", "));
+        Self::new(406, Reason::NotAcceptable, message)
+    }
+
+    /// 415: the body's media type is not among `accepted`.
+    pub fn unsupported_media_type(accepted: &[&str]) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            accepted.join(", ")
+        );
+        Self::new(415, Reason::UnsupportedMediaType, message)
+    }
+
+    /// 409: the name is taken.
+    pub fn already_exists(resource: &GroupVersionResource, name: &str) -> Self {
+        Self::new(409, Reason::AlreadyExists, format!("{} {} already exists", group_resource(resource), go_quote(name)))
+            .with_details(details(resource, name))
+    }
+
+    /// 409: the state does not allow it.
+    pub fn conflict(resource: &GroupVersionResource, name: &str, cause: &str) -> Self {
+        let message =
+            format!("Operation cannot be fulfilled on {} {}: {cause}", group_resource(resource), go_quote(name));
+        Self::new(409, Reason::Conflict, message).with_details(details(resource, name))
+    }
+
+    /// 409: the object has changed since the version that the client names.
+    pub fn stale(resource: &GroupVersionResource, name: &str) -> Self {
+        Self::conflict(
+            resource,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    /// 409: a uid precondition names another object.
+    pub fn precondition_uid(resource: &GroupVersionResource, name: &str, wanted: &str, found: &str) -> Self {
+        let cause = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
+        Self::conflict(resource, name, &cause)
+    }
+
+    /// 410, reason Gone.
+    pub fn gone(message: impl Into<String>) -> Self {
+        Self::new(410, Reason::Gone, message)
+    }
+
+    /// 410, reason Expired: the client starts over with a fresh list.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, Reason::Expired, message)
+    }
+
+    /// 410: a watch from a version of which events are no longer held. `oldest` is the oldest version that still serves.
+    /// Send it as an event in a stream of status 200: as a response it sends kube-rs and RetryWatcher into a loop.
+    pub fn watch_expired(given: impl std::fmt::Display, oldest: impl std::fmt::Display) -> Self {
+        Self::expired(format!("too old resource version: {given} ({oldest})"))
+    }
+
+    /// 410: a list at exactly a version that is no longer held.
+    pub fn list_expired() -> Self {
+        Self::expired("The resourceVersion for the provided list is too old.")
+    }
+
+    /// 410: the snapshot of a continue token is no longer held. With `fresh`, the client may go on where it stopped, at a
+    /// newer version; without, it has to start over.
+    pub fn continue_expired(fresh: Option<String>) -> Self {
+        let Some(continue_token) = fresh else {
+            return Self::expired(
+                "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.",
+            );
+        };
+        let mut status = Self::expired(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+        );
+        status.metadata = Some(Box::new(StatusMetadata { continue_token, ..StatusMetadata::default() }));
+        status
+    }
+
+    /// 413: the body is larger than `limit` bytes.
+    pub fn request_entity_too_large(limit: usize) -> Self {
+        let message = format!("Request entity too large: limit is {limit}");
+        Self::new(413, Reason::RequestEntityTooLarge, message)
+    }
+
+    /// 422: fields of an object of `kind` in `group` are not allowed.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+        let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let mut message = format!("{qualified} {} is invalid", go_quote(name));
+        if let Some(aggregate) = aggregate(errors) {
+            message.push_str(": ");
+            message.push_str(&aggregate);
+        }
+        let causes = errors
+            .iter()
+            .map(|error| StatusCause {
+                reason: error.error_type.cause().to_owned(),
+                message: error.body(),
+                field: error.field.clone(),
+            })
+            .collect();
+        Self::new(422, Reason::Invalid, message).with_details(StatusDetails {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            causes,
+            ..StatusDetails::default()
+        })
+    }
+
+    /// 422: parameters of a list or watch contradict each other.
+    pub fn invalid_list_options(errors: &[FieldError]) -> Self {
+        Self::invalid("meta.k8s.io", "ListOptions", "", errors)
+    }
+
+    /// 429: come again after `retry_after` seconds.
+    pub fn too_many_requests(message: impl Into<String>, retry_after: u32) -> Self {
+        Self::new(429, Reason::TooManyRequests, message).with_retry_after(retry_after)
+    }
+
+    /// 500: a fault of our own.
+    pub fn internal_error(cause: impl std::fmt::Display) -> Self {
+        let cause = cause.to_string();
+        Self::new(500, Reason::InternalError, format!("Internal error occurred: {cause}")).with_details(StatusDetails {
+            causes: vec![StatusCause { message: cause, ..StatusCause::default() }],
+            ..StatusDetails::default()
+        })
+    }
+
+    /// 503: it does not answer now.
+    pub fn service_unavailable(message: impl Into<String>) -> Self {
+        Self::new(503, Reason::ServiceUnavailable, message)
+    }
+
+    /// 504: it took too long; the operation may still complete.
+    pub fn timeout(message: &str, retry_after: u32) -> Self {
+        Self::new(504, Reason::Timeout, format!("Timeout: {message}")).with_retry_after(retry_after)
+    }
+
+    /// 504: a request that took longer than the server lets it (60 s).
+    pub fn request_timed_out() -> Self {
+        Self::timeout("request did not complete within the allotted timeout", 0)
+    }
+
+    /// 504: a list or get of a version newer than any that is known here after waiting.
+    pub fn too_large_resource_version(given: impl std::fmt::Display, current: impl std::fmt::Display) -> Self {
+        let mut status = Self::timeout(&format!("Too large resource version: {given}, current: {current}"), 1);
+        status.details.get_or_insert_default().causes = vec![StatusCause {
+            reason: "ResourceVersionTooLarge".to_owned(),
+            message: "Too large resource version".to_owned(),
+            field: String::new(),
+        }];
+        status
+    }
+
+    /// 500, reason ServerTimeout: the operation may be tried again after `retry_after` seconds.
+    pub fn server_timeout(resource: &GroupVersionResource, operation: &str, retry_after: u32) -> Self {
+        let message = format!(
+            "The {operation} operation against {} could not be completed at this time, please try again.",
+            group_resource(resource)
+        );
+        Self::new(500, Reason::ServerTimeout, message)
+            .with_details(details(resource, operation))
+            .with_retry_after(retry_after)
+    }
+
+    /// 400: the text is no resourceVersion. `detail` says what is expected.
+    pub fn invalid_resource_version(given: &str, detail: &str) -> Self {
+        Self::bad_request(format!(
+            "invalid resource version: {}",
+            FieldError::invalid("resourceVersion", given, detail)
+        ))
+    }
+
+    /// 400: the text is no continue token.
+    pub fn invalid_continue_token(cause: impl std::fmt::Display) -> Self {
+        Self::bad_request(format!("invalid continue token: {cause}"))
+    }
+
+    /// What a client would make of an answer that is no Status.
+    pub(super) fn generic(code: u16, body: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(&body[..body.len().min(UNEXPECTED_TEXT_MAX)]);
+        let told = text.trim();
+        let (reason, message) = match code {
+            400 => (Reason::BadRequest, "the server rejected our request for an unknown reason"),
+            401 => (Reason::Unauthorized, "the server has asked for the client to provide credentials"),
+            403 => (Reason::Forbidden, told),
+            404 => (Reason::NotFound, "the server could not find the requested resource"),
+            405 => (Reason::MethodNotAllowed, "the server does not allow this method on the requested resource"),
+            406 => (Reason::NotAcceptable, told),
+            409 => (Reason::Conflict, "the server reported a conflict"),
+            413 => (Reason::RequestEntityTooLarge, told),
+            415 => (Reason::UnsupportedMediaType, told),
+            422 => (Reason::Invalid, "the server rejected our request due to an error in our request"),
+            429 => (
+                Reason::TooManyRequests,
+                "the server has received too many requests and has asked us to try again later",
+            ),
+            503 => (Reason::ServiceUnavailable, "the server is currently unable to handle the request"),
+            504 => (
+                Reason::Timeout,
+                "the server was unable to return a response in the time allotted, but may still be processing the request",
+            ),
+            500.. => (Reason::InternalError, ""),
+            _ => (Reason::Unknown, ""),
+        };
+        let message = match message {
+            "" if code >= 500 => {
+                format!("an error on the server ({}) has prevented the request from succeeding", go_quote(told))
+            }
+            "" => format!("the server responded with the status code {code} but did not return more information"),
+            known => known.to_owned(),
+        };
+        let causes = vec![StatusCause {
+            reason: "UnexpectedServerResponse".to_owned(),
+            message: told.to_owned(),
+            field: String::new(),
+        }];
+        Self::new(code, reason, message).with_details(StatusDetails { causes, ..StatusDetails::default() })
+    }
+}
+
+/// Several faults in one text: one stands for itself, more stand in brackets, repeated ones once (`ToAggregate`).
+pub(crate) fn aggregate(errors: &[FieldError]) -> Option<String> {
+    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+    for error in errors {
+        let text = error.to_string();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    match texts.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        many => Some(format!("[{}]", many.join(", "))),
+    }
+}
