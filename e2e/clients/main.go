@@ -1,9 +1,124 @@
+// Command tributary-e2e-clients drives client-go and controller-runtime for the end-to-end tests.
+//
+//	tributary-e2e-clients informer           SharedInformers on pods and configmaps
+//	tributary-e2e-clients controller-runtime the same through a controller-runtime cache
+//	tributary-e2e-clients typed              the writes of a generated client, which sends protobuf
+//	tributary-e2e-clients retrywatch         a RetryWatcher on configmaps
+//
+// Each prints one JSON object per line. The watching ones first print {"event":"synced"} and then obey lines on
+// standard input: "dump" prints what they hold, "exit" or the end of the input ends them.
 package main
 
 import (
-	_ "k8s.io/client-go/kubernetes"
-	_ "k8s.io/client-go/tools/watch"
-	_ "sigs.k8s.io/controller-runtime/pkg/cache"
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
-func main() {}
+// settings are the flags that every subcommand takes.
+type settings struct {
+	kubeconfig string
+	context    string
+	namespace  string
+	version    string
+	cluster    string
+}
+
+func main() {
+	if len(os.Args) < 2 {
+		fail(fmt.Errorf("name a subcommand: informer, controller-runtime, typed or retrywatch"))
+	}
+	var given settings
+	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
+	flags.StringVar(&given.kubeconfig, "kubeconfig", "", "path of the kubeconfig")
+	flags.StringVar(&given.context, "context", "", "context to use; the current one if empty")
+	flags.StringVar(&given.namespace, "namespace", "", "namespace; all if empty")
+	flags.StringVar(&given.version, "resource-version", "", "resourceVersion that retrywatch starts from")
+	flags.StringVar(&given.cluster, "cluster", "", "cluster that typed creates in, by the annotation tributary.dev/cluster")
+	if err := flags.Parse(os.Args[2:]); err != nil {
+		fail(err)
+	}
+	config, err := restConfig(given)
+	if err != nil {
+		fail(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	switch os.Args[1] {
+	case "informer":
+		err = runInformers(ctx, config, given)
+	case "controller-runtime":
+		err = runControllerRuntime(ctx, config, given)
+	case "typed":
+		err = runTyped(ctx, config, given)
+	case "retrywatch":
+		err = runRetryWatch(ctx, config, given)
+	default:
+		err = fmt.Errorf("unknown subcommand %q", os.Args[1])
+	}
+	if err != nil {
+		fail(err)
+	}
+}
+
+func restConfig(given settings) (*rest.Config, error) {
+	loader := &clientcmd.ClientConfigLoadingRules{ExplicitPath: given.kubeconfig}
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: given.context}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(loader, overrides).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	// The client's own rate limit would make a test slow, not the server.
+	config.QPS, config.Burst = 500, 1000
+	return config, nil
+}
+
+var printing sync.Mutex
+
+// say prints one line of JSON.
+func say(value any) {
+	printing.Lock()
+	defer printing.Unlock()
+	if err := json.NewEncoder(os.Stdout).Encode(value); err != nil {
+		os.Exit(1)
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// obey answers "dump" lines with what dump returns, until "exit", the end of the input or of ctx.
+func obey(ctx context.Context, dump func() any) error {
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		scanner := bufio.NewScanner(os.Stdin)
+		for scanner.Scan() {
+			lines <- scanner.Text()
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case line, open := <-lines:
+			if !open || line == "exit" {
+				return nil
+			}
+			if line == "dump" {
+				say(dump())
+			}
+		}
+	}
+}
