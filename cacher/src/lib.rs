@@ -1,1 +1,46 @@
 //! Holds one resource of one cluster in memory: reflector, store and state.
+//!
+//! ```text
+//!   member ──bytes──▶ frames / list_stream ──▶ watch_event ──▶ store ──▶ Observer (in order, one at a time)
+//!                            ▲                                   └─────▶ Cacher::snapshot (O(1) clone)
+//!                            │ requests
+//!                        reflector ◀──inputs, actions──▶ machine (pure)
+//! ```
+//!
+//! [`Cacher::start`] spawns one task, the reflector. It lists and watches the collection, keeps the [`Store`](store) and
+//! tells an [`Observer`] every change in the member's order. Dropping the [`Cacher`] ends the task and cancels its request.
+//!
+//! Invariants: one cluster and one resource (or one namespace of it) each; no other cluster, no merging and no history. One
+//! task writes; readers take an O(1) snapshot and never block it. What a reader sees, the observer has been told before.
+
+mod backoff;
+mod cacher;
+mod config;
+mod frames;
+mod list_stream;
+mod reflector;
+mod request;
+mod state;
+mod stats;
+mod update;
+mod wait;
+
+pub use cacher::Cacher;
+pub use config::{Config, Tuning};
+pub use list_stream::ListError;
+pub use request::{LatestError, Refusal};
+pub use state::{Reason, State};
+pub use stats::Stats;
+pub use update::{Observer, Update};
+pub use wait::{StillThere, TooNew};
+
+/// Any error of a transport or of a body.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A body of a request or an answer.
+pub type Body = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, BoxError>;
+
+/// The way to one member: requests carry path and query only; authority, credentials and HTTP/2 are the transport's part.
+///
+/// Dropping the future or the answer's body cancels the request.
+pub type Transport = tower::util::BoxCloneSyncService<http::Request<Body>, http::Response<Body>, BoxError>;

@@ -1,0 +1,30 @@
+//! How long to wait before the next attempt. Pure: chance is an argument.
+
+use std::time::Duration;
+
+/// The delay before attempt `failures` + 1: `min` doubled with each failure up to `max`, of which between half and all is
+/// waited, so that the cachers of a member that came back do not return in unison. Never less than `at_least` (a member's
+/// Retry-After). `chance` lies in 0.0 to 1.0.
+pub(crate) fn delay(min: Duration, max: Duration, failures: u32, at_least: Option<Duration>, chance: f64) -> Duration {
+    let doubled = min.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX)).min(max);
+    doubled.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0)).max(at_least.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grows_to_the_limit_and_obeys_the_member() {
+        let (min, max) = (Duration::from_millis(200), Duration::from_secs(30));
+        let full = |failures| delay(min, max, failures, None, 1.0);
+        assert_eq!(full(1), min);
+        assert_eq!(full(2), Duration::from_millis(400));
+        assert_eq!(full(8), Duration::from_millis(25_600));
+        for failures in [9, 31, 32, 33, 34, u32::MAX] {
+            assert_eq!(full(failures), max, "{failures}");
+        }
+        assert_eq!(delay(min, max, 1, None, 0.0), Duration::from_millis(100));
+        assert_eq!(delay(min, max, 1, Some(Duration::from_secs(7)), 0.5), Duration::from_secs(7));
+    }
+}

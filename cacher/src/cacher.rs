@@ -1,0 +1,157 @@
+//! The handle of one reflector: what readers hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
+use tracing::Instrument;
+use tributary_apimachinery::{ResourceVersion, Snapshot};
+
+use crate::Transport;
+use crate::config::Config;
+use crate::reflector::Reflector;
+use crate::request::{self, LatestError};
+use crate::state::State;
+use crate::stats::{Counts, Stats};
+use crate::update::Observer;
+use crate::wait::{StillThere, TooNew, Wanted};
+
+/// What the reflector's task and the handle share. The task writes, the handle reads.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) published: watch::Sender<Option<Snapshot>>,
+    pub(crate) state: watch::Sender<State>,
+    pub(crate) wanted: Wanted,
+    pub(crate) reset: Notify,
+    pub(crate) counts: Counts,
+}
+
+/// One resource of one cluster, held in memory by one task.
+///
+/// Dropping it ends the task and with it the request to the member. Snapshots taken from it stay valid.
+pub struct Cacher {
+    shared: Arc<Shared>,
+    transport: Transport,
+    task: tokio::task::AbortHandle,
+}
+
+impl Cacher {
+    /// Starts to list and watch. Must be called within a tokio runtime.
+    ///
+    /// The observer is told every step, the first complete state included; see [`Observer`] for what it may rely on.
+    pub fn start(config: Config, transport: Transport, observer: Arc<dyn Observer>) -> Self {
+        let span = tracing::info_span!(
+            "cacher",
+            cluster = %config.cluster,
+            resource = %config.resource,
+            namespace = config.namespace.as_deref(),
+        );
+        let shared = Arc::new(Shared {
+            published: watch::Sender::new(None),
+            state: watch::Sender::new(State::Syncing { since: Instant::now(), reason: None }),
+            wanted: Wanted::default(),
+            reset: Notify::new(),
+            counts: Counts::default(),
+            config,
+        });
+        let reflector = Reflector::new(shared.clone(), transport.clone(), observer);
+        let task = tokio::spawn(reflector.run().instrument(span)).abort_handle();
+        Self { shared, transport, task }
+    }
+
+    /// What this cacher holds.
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// The collection as of now, or `None` until it was first complete. Cost: O(1), never waits for the writer's work.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        self.shared.published.borrow().clone()
+    }
+
+    /// How far this cacher is.
+    pub fn state(&self) -> State {
+        self.shared.state.borrow().clone()
+    }
+
+    /// How far this cacher is, followed. The channel closes when the cacher is dropped.
+    pub fn states(&self) -> watch::Receiver<State> {
+        self.shared.state.subscribe()
+    }
+
+    /// Counts since the start, and what is held.
+    pub fn stats(&self) -> Stats {
+        self.shared.counts.stats()
+    }
+
+    /// Says that the member is another one than before (its kube-system uid changed): the collection is listed anew and the
+    /// observer told [`Reset`](crate::Update::Reset). Until then the old state is served.
+    pub fn reset(&self) {
+        self.shared.reset.notify_one();
+    }
+
+    /// Waits until every change up to `version` is contained, and gives a snapshot that contains them.
+    ///
+    /// Returns at once if so already. Where the member's collection is idle, its version does not advance by itself: then
+    /// the member is asked for progress (see the reflector's docs). Cancelling is safe.
+    ///
+    /// # Errors
+    /// [`TooNew`] if `within` passes first: the version does not exist yet, or the member is out of reach.
+    pub async fn wait_for(&self, version: ResourceVersion, within: Duration) -> Result<Snapshot, TooNew> {
+        let reached = |snapshot: &Option<Snapshot>| snapshot.as_ref().is_some_and(|s| s.resource_version() >= version);
+        let mut published = self.shared.published.subscribe();
+        let now = published.borrow().clone();
+        if let Some(snapshot) = now.filter(|s| s.resource_version() >= version) {
+            return Ok(snapshot);
+        }
+        let _waiting = self.shared.wanted.enter(version);
+        let found = timeout(within, published.wait_for(reached)).await;
+        let snapshot = found.ok().and_then(Result::ok).and_then(|snapshot| snapshot.clone());
+        snapshot.ok_or_else(|| TooNew { wanted: version, current: self.snapshot().map(|s| s.resource_version()) })
+    }
+
+    /// Waits until no object of this key has this uid, and gives a snapshot in which it is so.
+    ///
+    /// An object that has not arrived yet counts as gone: who created it waits for that version first. Cancelling is safe.
+    ///
+    /// # Errors
+    /// [`StillThere`] if `within` passes first (finalizers, a grace period, or a member out of reach).
+    pub async fn wait_until_gone(&self, key: &str, uid: &str, within: Duration) -> Result<Snapshot, StillThere> {
+        let gone = |snapshot: &Option<Snapshot>| {
+            snapshot.as_ref().is_some_and(|s| s.get(key).is_none_or(|object| object.uid() != uid))
+        };
+        let mut published = self.shared.published.subscribe();
+        let found = timeout(within, published.wait_for(gone)).await;
+        let snapshot = found.ok().and_then(Result::ok).and_then(|snapshot| snapshot.clone());
+        snapshot.ok_or_else(|| StillThere { key: key.to_owned(), uid: uid.to_owned() })
+    }
+
+    /// Asks the member for its latest version: an unset list with `limit=1` of the collection, which a kube-apiserver
+    /// answers as of "most recent".
+    ///
+    /// The store is not touched. One request, at most the answer timeout of [`Tuning`](crate::Tuning).
+    ///
+    /// # Errors
+    /// [`LatestError`]; cancelling is safe and cancels the request.
+    pub async fn latest(&self) -> Result<ResourceVersion, LatestError> {
+        request::latest(&self.shared.config, self.transport.clone()).await
+    }
+}
+
+impl std::fmt::Debug for Cacher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cacher")
+            .field("cluster", &self.shared.config.cluster)
+            .field("resource", &self.shared.config.resource)
+            .field("namespace", &self.shared.config.namespace)
+            .field("state", &*self.shared.state.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Cacher {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,96 @@
+//! Splits the bytes of a watch into frames, one JSON value per line, as they arrive.
+
+use bytes::Bytes;
+
+/// A frame did not end within the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a watch event is larger than {limit} bytes")]
+pub(crate) struct FrameTooLarge {
+    pub(crate) limit: usize,
+}
+
+/// Splits at newlines. A frame that lies within one chunk is a slice of it; one that straddles chunks is copied once.
+#[derive(Debug)]
+pub(crate) struct FrameSplitter {
+    /// The beginning of a frame whose end has not come.
+    partial: Vec<u8>,
+    /// What has come and was not split yet.
+    chunk: Bytes,
+    limit: usize,
+}
+
+impl FrameSplitter {
+    /// A splitter that refuses frames of more than `limit` bytes.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { partial: Vec::new(), chunk: Bytes::new(), limit }
+    }
+
+    /// Takes the next chunk. All frames of the one before must have been taken.
+    pub(crate) fn push(&mut self, chunk: Bytes) {
+        debug_assert!(self.chunk.is_empty(), "frames of the last chunk are left");
+        self.chunk = chunk;
+    }
+
+    /// The next complete frame, without its newline and never empty; `None` when the chunk is used up.
+    pub(crate) fn next_frame(&mut self) -> Result<Option<Bytes>, FrameTooLarge> {
+        while !self.chunk.is_empty() {
+            let end = memchr::memchr(b'\n', &self.chunk);
+            if self.partial.len() + end.unwrap_or(self.chunk.len()) > self.limit {
+                return Err(FrameTooLarge { limit: self.limit });
+            }
+            let Some(end) = end else {
+                self.partial.extend_from_slice(&self.chunk);
+                self.chunk.clear();
+                return Ok(None);
+            };
+            let mut frame = self.chunk.split_to(end + 1);
+            frame.truncate(end);
+            if !self.partial.is_empty() {
+                self.partial.extend_from_slice(&frame);
+                frame = std::mem::take(&mut self.partial).into();
+            }
+            if !frame.trim_ascii().is_empty() {
+                return Ok(Some(frame));
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(chunks: &[&[u8]], limit: usize) -> Result<Vec<Vec<u8>>, FrameTooLarge> {
+        let mut splitter = FrameSplitter::new(limit);
+        let mut frames = Vec::new();
+        for chunk in chunks {
+            splitter.push(Bytes::copy_from_slice(chunk));
+            while let Some(frame) = splitter.next_frame()? {
+                frames.push(frame.to_vec());
+            }
+        }
+        Ok(frames)
+    }
+
+    #[test]
+    fn a_cut_at_any_place_changes_nothing() {
+        let text = b"{\"a\":1}\n\n{\"b\":\"x\"}\r\n \n{}\n{\"cut";
+        let whole = split(&[text], 100).unwrap();
+        assert_eq!(whole, [b"{\"a\":1}".to_vec(), b"{\"b\":\"x\"}\r".to_vec(), b"{}".to_vec()]);
+        for first in 0..text.len() {
+            for second in first..text.len() {
+                let chunks = [&text[..first], &text[first..second], &text[second..]];
+                assert_eq!(split(&chunks, 100).unwrap(), whole, "cut at {first} and {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_beyond_the_limit_is_refused_before_it_is_held() {
+        assert_eq!(split(&[b"12345\n"], 5).unwrap().len(), 1);
+        assert_eq!(split(&[b"123456\n"], 5), Err(FrameTooLarge { limit: 5 }));
+        assert_eq!(split(&[b"123", b"456"], 5), Err(FrameTooLarge { limit: 5 }));
+        assert_eq!(split(&[b"1234", b"5\n1"], 5).unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,349 @@
+//! Reads a list as its bytes arrive and gives each item's text as soon as it is complete, so that a list of any size costs
+//! the memory of its largest item.
+//!
+//! ```text
+//!            '{'          '"'           ':'                            '['
+//!   Start ───────▶ Key ───────▶ Name ───────▶ Value ──┬─ "items" ──────────────▶ Item ⇄ items
+//!                   ▲ │ '}'                           ├─ "metadata" (kept)          │ ']'
+//!                   │ └────▶ End                      └─ others (passed over)       │
+//!                   └────────────────────────────────────────┴──────────────────────┘
+//! ```
+//!
+//! serde_json cannot stop in the middle of a value, so values are split here by depth and quotes; each complete one is then
+//! checked by the decoder.
+
+use memchr::memchr2;
+use tributary_apimachinery::{InvalidResourceVersion, ResourceVersion};
+
+/// Why an answer is not a list that can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    /// The bytes are not a JSON object as a list has it.
+    #[error("the list is not valid JSON at byte {0}")]
+    Syntax(u64),
+    /// One item or the metadata is larger than any object can be.
+    #[error("an item of the list is larger than {0} bytes")]
+    TooLarge(usize),
+    /// The body ended before the list did.
+    #[error("the list ends after {0} bytes, before it is complete")]
+    Incomplete(u64),
+    /// The metadata is missing or not a list's.
+    #[error("the list's metadata cannot be read")]
+    Metadata(#[source] serde_json::Error),
+    /// The list has no version of a kube-apiserver.
+    #[error("the list's metadata.resourceVersion cannot be used")]
+    ResourceVersion(#[source] InvalidResourceVersion),
+}
+
+/// The metadata of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListMeta {
+    pub(crate) resource_version: ResourceVersion,
+    /// The token of the next page, where there is one.
+    pub(crate) continue_token: Option<String>,
+}
+
+#[derive(serde::Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawListMeta {
+    resource_version: String,
+    #[serde(rename = "continue")]
+    continue_token: Option<String>,
+}
+
+/// Where in the list the next byte stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Start,
+    /// Before a member's key, or the end.
+    Key,
+    /// Within a member's key.
+    Name,
+    /// Before the colon.
+    Colon,
+    /// Before the member's value.
+    Value,
+    /// Within the value of a member other than items.
+    Member,
+    /// Between items.
+    Items,
+    /// Within an item.
+    Item,
+    End,
+}
+
+/// Which member of the list a value belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    Items,
+    Metadata,
+    Other,
+}
+
+/// Reads one list, or one page of it, from chunks.
+#[derive(Debug)]
+pub(crate) struct ListParser {
+    place: Place,
+    name: Name,
+    value: ValueEnd,
+    /// The beginning of a key, of the metadata or of an item whose end has not come.
+    partial: Vec<u8>,
+    metadata: Vec<u8>,
+    read: u64,
+    limit: usize,
+}
+
+impl ListParser {
+    /// A parser that refuses items of more than `limit` bytes.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            place: Place::Start,
+            name: Name::Other,
+            value: ValueEnd::default(),
+            partial: Vec::new(),
+            metadata: Vec::new(),
+            read: 0,
+            limit,
+        }
+    }
+
+    /// Takes the next chunk and calls `item` with the text of each item that it completes.
+    pub(crate) fn push(&mut self, chunk: &[u8], mut item: impl FnMut(&[u8])) -> Result<(), ListError> {
+        let mut at = 0;
+        while let Some(&byte) = chunk.get(at) {
+            let within = matches!(self.place, Place::Name | Place::Member | Place::Item);
+            if !within && byte.is_ascii_whitespace() {
+                at += 1;
+                continue;
+            }
+            at = match (self.place, byte) {
+                (Place::Start, b'{') => self.goto(Place::Key, at + 1),
+                (Place::Key, b',') => at + 1,
+                (Place::Key, b'"') => self.begin(Place::Name, at),
+                (Place::Key, b'}') => self.goto(Place::End, at + 1),
+                (Place::Colon, b':') => self.goto(Place::Value, at + 1),
+                (Place::Value, b'[') if self.name == Name::Items => self.goto(Place::Items, at + 1),
+                (Place::Value, _) => self.begin(Place::Member, at),
+                (Place::Items, b',') => at + 1,
+                (Place::Items, b']') => self.goto(Place::Key, at + 1),
+                (Place::Items, _) => self.begin(Place::Item, at),
+                (Place::Name | Place::Member | Place::Item, _) => self.within(chunk, at, &mut item)?,
+                (Place::Start | Place::Key | Place::Colon | Place::End, _) => {
+                    return Err(ListError::Syntax(self.read + at as u64));
+                }
+            };
+        }
+        self.read += chunk.len() as u64;
+        Ok(())
+    }
+
+    /// The metadata, once the body has ended.
+    pub(crate) fn finish(self) -> Result<ListMeta, ListError> {
+        if self.place != Place::End {
+            return Err(ListError::Incomplete(self.read));
+        }
+        let raw: RawListMeta = serde_json::from_slice(&self.metadata).map_err(ListError::Metadata)?;
+        Ok(ListMeta {
+            resource_version: ResourceVersion::parse(&raw.resource_version).map_err(ListError::ResourceVersion)?,
+            continue_token: raw.continue_token.filter(|token| !token.is_empty()),
+        })
+    }
+
+    fn goto(&mut self, place: Place, at: usize) -> usize {
+        self.place = place;
+        at
+    }
+
+    /// A key or value starts at `at`; its bytes are taken by [`Self::within`].
+    fn begin(&mut self, place: Place, at: usize) -> usize {
+        self.value = ValueEnd::default();
+        self.partial.clear();
+        self.goto(place, at)
+    }
+
+    /// Takes the part of the current key or value that lies in the chunk from `at`, and gives the place after it.
+    fn within(&mut self, chunk: &[u8], at: usize, item: &mut impl FnMut(&[u8])) -> Result<usize, ListError> {
+        let rest = &chunk[at..];
+        let end = self.value.find(rest);
+        let part = &rest[..end.unwrap_or(rest.len())];
+        if end == Some(0) && self.partial.is_empty() {
+            // A delimiter where a value should be.
+            return Err(ListError::Syntax(self.read + at as u64));
+        }
+        let kept = self.place != Place::Member || self.name == Name::Metadata;
+        if kept && self.partial.len() + part.len() > self.limit {
+            return Err(ListError::TooLarge(self.limit));
+        }
+        if end.is_none() {
+            if kept {
+                self.partial.extend_from_slice(part);
+            } else {
+                // One byte tells that the value has begun; its text is not needed.
+                self.partial = vec![0];
+            }
+            return Ok(chunk.len());
+        }
+        if self.partial.is_empty() || !kept {
+            self.complete(part, item);
+        } else {
+            let mut whole = std::mem::take(&mut self.partial);
+            whole.extend_from_slice(part);
+            self.complete(&whole, item);
+        }
+        Ok(at + part.len())
+    }
+
+    /// A key or value is complete.
+    fn complete(&mut self, text: &[u8], item: &mut impl FnMut(&[u8])) {
+        self.place = match self.place {
+            Place::Name => {
+                self.name = match text {
+                    b"\"items\"" => Name::Items,
+                    b"\"metadata\"" => Name::Metadata,
+                    _ => Name::Other,
+                };
+                Place::Colon
+            }
+            Place::Item => {
+                item(text);
+                Place::Items
+            }
+            _ => {
+                if self.name == Name::Metadata {
+                    self.metadata = text.to_vec();
+                }
+                Place::Key
+            }
+        };
+    }
+}
+
+/// Finds the end of one JSON value, however it is cut.
+#[derive(Clone, Copy, Debug, Default)]
+struct ValueEnd {
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+}
+
+impl ValueEnd {
+    /// The place after the value's last byte, or `None` if the value goes on after `bytes`.
+    fn find(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        while at < bytes.len() {
+            if self.in_string {
+                at = self.skip_string(bytes, at)?;
+                if self.depth == 0 {
+                    return Some(at);
+                }
+                continue;
+            }
+            match bytes[at] {
+                b'"' => self.in_string = true,
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' if self.depth > 1 => self.depth -= 1,
+                b'}' | b']' => return Some(if self.depth == 1 { at + 1 } else { at }),
+                b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' if self.depth == 0 => return Some(at),
+                _ => {}
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// Goes on within a string from `at`: the place after its closing quote, or `None` if it goes on after `bytes`.
+    fn skip_string(&mut self, bytes: &[u8], mut at: usize) -> Option<usize> {
+        loop {
+            if self.escaped {
+                self.escaped = false;
+                at += 1;
+            }
+            at += memchr2(b'"', b'\\', bytes.get(at..)?)?;
+            if bytes[at] == b'"' {
+                self.in_string = false;
+                return Some(at + 1);
+            }
+            self.escaped = true;
+            at += 1;
+            if at >= bytes.len() {
+                return None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(chunks: &[&[u8]], limit: usize) -> Result<(Vec<String>, ListMeta), ListError> {
+        let mut parser = ListParser::new(limit);
+        let mut items = Vec::new();
+        for chunk in chunks {
+            parser.push(chunk, |item| items.push(String::from_utf8(item.to_vec()).unwrap()))?;
+        }
+        Ok((items, parser.finish()?))
+    }
+
+    const LIST: &str = r#" {"kind":"PodList", "x":[1,{"items":[2]}],"n":-1.5,"metadata":{"resourceVersion":"12","continue":"a\"}b"},
+        "items": [ {"a":"}\\\"]"} , {"b":[{"c":"\\"}]},7,"s",null ]  , "more":true,"last":{} } "#;
+
+    #[test]
+    fn a_cut_at_any_place_changes_nothing() {
+        let text = LIST.as_bytes();
+        let expected = parse(&[text], 100).unwrap();
+        assert_eq!(expected.0, [r#"{"a":"}\\\"]"}"#, r#"{"b":[{"c":"\\"}]}"#, "7", "\"s\"", "null"]);
+        assert_eq!(
+            expected.1,
+            ListMeta { resource_version: ResourceVersion(12), continue_token: Some("a\"}b".to_owned()) }
+        );
+        for first in 0..text.len() {
+            for second in first..text.len() {
+                let chunks = [&text[..first], &text[first..second], &text[second..]];
+                assert_eq!(parse(&chunks, 100).unwrap(), expected, "cut at {first} and {second}");
+            }
+        }
+        let bytes: Vec<&[u8]> = text.chunks(1).collect();
+        assert_eq!(parse(&bytes, 100).unwrap(), expected);
+    }
+
+    #[test]
+    fn empty_and_null_items_are_no_items() {
+        for items in ["[]", "null", "[ ]"] {
+            let text = format!(r#"{{"items":{items},"metadata":{{"resourceVersion":"3","continue":""}}}}"#);
+            let (found, meta) = parse(&[text.as_bytes()], 100).unwrap();
+            assert!(found.is_empty(), "{items}");
+            assert_eq!(meta.continue_token, None, "an empty token is none");
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        let syntax = |text: &str| matches!(parse(&[text.as_bytes()], 100), Err(ListError::Syntax(_)));
+        for text in ["[]", "x", "{x}", r#"{"a" 1}"#, r#"{"a":}"#, r#"{"a":,}"#, "{}}", r#"{"items":[}]}"#, "404 page"] {
+            assert!(syntax(text), "{text}");
+        }
+        let incomplete = |text: &str| matches!(parse(&[text.as_bytes()], 100), Err(ListError::Incomplete(_)));
+        for end in 1..LIST.trim_end().len() {
+            assert!(incomplete(&LIST[..end]), "{end}");
+        }
+        assert!(matches!(parse(&[b"{}"], 100), Err(ListError::Metadata(_))));
+        assert!(matches!(parse(&[br#"{"metadata":{}}"#], 100), Err(ListError::ResourceVersion(_))));
+        assert!(matches!(
+            parse(&[br#"{"metadata":{"resourceVersion":"x"}}"#], 100),
+            Err(ListError::ResourceVersion(_))
+        ));
+    }
+
+    #[test]
+    fn an_item_beyond_the_limit_is_refused_and_passed_over_members_have_none() {
+        let long = "y".repeat(200);
+        let item = format!(r#"{{"items":["{long}"]}}"#);
+        assert!(matches!(parse(&[item.as_bytes()], 100), Err(ListError::TooLarge(100))));
+        let pieces: Vec<&[u8]> = item.as_bytes().chunks(7).collect();
+        assert!(matches!(parse(&pieces, 100), Err(ListError::TooLarge(100))));
+        let other = format!(r#"{{"other":"{long}","metadata":{{"resourceVersion":"1"}}}}"#);
+        let pieces: Vec<&[u8]> = other.as_bytes().chunks(7).collect();
+        assert!(parse(&pieces, 100).is_ok());
+    }
+}

@@ -1,0 +1,260 @@
+//! Requests to the member, and what its refusals mean.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_ENCODING, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::{BodyExt, Empty, Limited};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use tokio::time::timeout;
+use tower::ServiceExt;
+use tributary_apimachinery::ResourceVersion;
+
+use crate::config::Config;
+use crate::list_stream::{ListError, ListParser};
+use crate::state::Reason;
+use crate::{Body, BoxError, Transport};
+
+/// What the reflector asks the member for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A watch that first streams the collection as of "most recent" (KEP-3157).
+    WatchList,
+    /// One page of the collection, the first one as of "most recent".
+    Page { continue_token: Option<String> },
+    /// The member's latest version: a list of one object.
+    Latest,
+    /// The events after the version that is held. A short watch ends soon, for the sake of its bookmark.
+    Watch { short: bool },
+}
+
+/// Percent-encoded in a query: all but the unreserved characters of RFC 3986.
+const QUERY_VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The largest body of a refusal that is read, in bytes. A Status is a few hundred.
+const REFUSAL_SIZE_MAX: usize = 64 << 10;
+
+/// The longest text of a reason, in bytes: it is shown in warnings and logs.
+const REASON_LENGTH_MAX: usize = 300;
+
+/// The request for a target; `version` is the one that a watch resumes from.
+///
+/// Fails only for a continue token that does not fit into a URI.
+pub(crate) fn build(config: &Config, target: &Target, version: ResourceVersion) -> Result<Request<Body>, http::Error> {
+    let tuning = &config.tuning;
+    let watch_timeout = || rand::random_range(tuning.watch_timeout.0..=tuning.watch_timeout.1).as_secs();
+    let query = match target {
+        Target::WatchList => format!(
+            "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds={}",
+            watch_timeout()
+        ),
+        Target::Page { continue_token: None } => format!("limit={}", tuning.page_size),
+        Target::Page { continue_token: Some(token) } => {
+            format!("limit={}&continue={}", tuning.page_size, utf8_percent_encode(token, QUERY_VALUE))
+        }
+        Target::Latest => "limit=1".to_owned(),
+        Target::Watch { short } => {
+            let seconds = if *short { tuning.progress_timeout.as_secs().max(1) } else { watch_timeout() };
+            format!("watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds={seconds}")
+        }
+    };
+    Request::get(format!("{}?{query}", config.path()))
+        .header(ACCEPT, HeaderValue::from_static("application/json"))
+        // Kubernetes 1.37 and later compress watches as one gzip member per event, which costs more than it saves here.
+        .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+        .body(Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync())
+}
+
+/// A member's refusal: an HTTP status other than 200, or a Status in an ERROR event.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {reason}")]
+pub struct Refusal {
+    /// The HTTP status code.
+    pub code: u16,
+    /// What it means.
+    pub reason: Reason,
+    /// How long the member asks to wait.
+    pub retry_after: Option<Duration>,
+}
+
+/// The members of a `metav1.Status` that matter here.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawStatus {
+    code: u16,
+    reason: String,
+    message: String,
+    details: Option<RawDetails>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RawDetails {
+    retry_after_seconds: u64,
+}
+
+impl Refusal {
+    /// Reads the Status of an ERROR event, or of an answer whose HTTP status code is `code`.
+    ///
+    /// What is no Status yields the code alone: the text of a stranger's page is no reason.
+    pub(crate) fn from_status(text: &[u8], code: Option<u16>) -> Self {
+        let raw: RawStatus = serde_json::from_slice(text).unwrap_or_default();
+        let code = code.unwrap_or(raw.code);
+        let reason = match code {
+            401 => Reason::Unauthorized,
+            403 => Reason::Forbidden,
+            404 => Reason::NotFound,
+            410 => Reason::Expired,
+            429 => Reason::TooManyRequests,
+            _ if matches!(&*raw.reason, "Expired" | "Gone") => Reason::Expired,
+            _ if raw.message.is_empty() => Reason::Other(describe(code)),
+            _ => Reason::Other(format!("{code}: {}", shortened(&raw.message))),
+        };
+        let seconds = raw.details.map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
+        Self { code, reason, retry_after: seconds.map(Duration::from_secs) }
+    }
+
+    /// Whether the request as such is not understood or not supported, so that repeating it is of no use.
+    pub(crate) fn is_unsupported(&self) -> bool {
+        self.reason != Reason::Expired && matches!(self.code, 400 | 405 | 406 | 415 | 422 | 501)
+    }
+}
+
+/// A status code in words.
+fn describe(code: u16) -> String {
+    let words = http::StatusCode::from_u16(code).ok().and_then(|status| status.canonical_reason());
+    format!("{code}: {}", words.unwrap_or("unknown status"))
+}
+
+/// An error with its causes in one line.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    shortened(&causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
+}
+
+fn shortened(text: &str) -> String {
+    let end = (0..=text.len().min(REASON_LENGTH_MAX)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    text[..end].replace(['\n', '\r'], " ")
+}
+
+/// Reads what a refusal says. A body that does not come leaves the status code.
+pub(crate) async fn refusal(response: Response<Body>, within: Duration) -> Refusal {
+    let code = response.status().as_u16();
+    let retry_after = retry_after(response.headers());
+    let body = timeout(within, Limited::new(response.into_body(), REFUSAL_SIZE_MAX).collect()).await;
+    let text = body.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let refusal = Refusal::from_status(&text, Some(code));
+    Refusal { retry_after: retry_after.or(refusal.retry_after), ..refusal }
+}
+
+/// Retry-After in seconds; the form with a date is never used by Kubernetes.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// Why a member did not tell its latest version.
+#[derive(Debug, thiserror::Error)]
+pub enum LatestError {
+    /// No answer came, or it broke off.
+    #[error("the member cannot be reached")]
+    Unreachable(#[source] BoxError),
+    /// The answer took too long.
+    #[error("the member did not answer within {0:?}")]
+    Timeout(Duration),
+    /// The member refused.
+    #[error("the member refused the list")]
+    Refused(#[source] Refusal),
+    /// The answer is no list.
+    #[error("the member's list cannot be read")]
+    Malformed(#[source] ListError),
+}
+
+/// Asks the member for its latest version, within the answer timeout.
+pub(crate) async fn latest(config: &Config, transport: Transport) -> Result<ResourceVersion, LatestError> {
+    let within = config.tuning.answer_timeout;
+    let asked = async {
+        let request = build(config, &Target::Latest, ResourceVersion::default())
+            .map_err(|error| LatestError::Unreachable(error.into()))?;
+        let response = transport.oneshot(request).await.map_err(LatestError::Unreachable)?;
+        if !response.status().is_success() {
+            return Err(LatestError::Refused(refusal(response, within).await));
+        }
+        let mut parser = ListParser::new(config.tuning.object_size_max);
+        let mut body = response.into_body();
+        while let Some(frame) = body.frame().await {
+            if let Some(data) = frame.map_err(LatestError::Unreachable)?.data_ref() {
+                parser.push(data, |_| {}).map_err(LatestError::Malformed)?;
+            }
+        }
+        Ok(parser.finish().map_err(LatestError::Malformed)?.resource_version)
+    };
+    timeout(within, asked).await.unwrap_or(Err(LatestError::Timeout(within)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder};
+
+    use super::*;
+    use crate::config::Tuning;
+
+    fn uri(namespace: Option<&str>, target: &Target) -> String {
+        let config = Config {
+            cluster: ClusterName::new("c").unwrap(),
+            resource: GroupVersionResource::new("apps", "v1", "deployments"),
+            namespace: namespace.map(str::to_owned),
+            decoder: ObjectDecoder::new("apps/v1", "Deployment", [].into()),
+            tuning: Tuning { watch_timeout: (Duration::from_secs(9), Duration::from_secs(9)), ..Tuning::default() },
+        };
+        let request = build(&config, target, ResourceVersion(7)).unwrap();
+        assert_eq!(request.headers()[ACCEPT_ENCODING], "identity");
+        request.uri().to_string()
+    }
+
+    #[test]
+    fn requests_are_what_kubernetes_documents() {
+        let path = "/apis/apps/v1/deployments";
+        assert_eq!(
+            uri(None, &Target::WatchList),
+            format!(
+                "{path}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=9"
+            )
+        );
+        assert_eq!(uri(None, &Target::Page { continue_token: None }), format!("{path}?limit=10000"));
+        assert_eq!(
+            uri(Some("n"), &Target::Page { continue_token: Some("a+b/=_-".to_owned()) }),
+            "/apis/apps/v1/namespaces/n/deployments?limit=10000&continue=a%2Bb%2F%3D_-"
+        );
+        assert_eq!(uri(None, &Target::Latest), format!("{path}?limit=1"));
+        for (short, seconds) in [(false, 9), (true, 3)] {
+            assert_eq!(
+                uri(None, &Target::Watch { short }),
+                format!("{path}?watch=1&resourceVersion=7&allowWatchBookmarks=true&timeoutSeconds={seconds}")
+            );
+        }
+    }
+
+    #[test]
+    fn refusals_have_reasons() {
+        let read = |text: &str, code| Refusal::from_status(text.as_bytes(), code);
+        assert_eq!(read("", Some(401)).reason, Reason::Unauthorized);
+        assert_eq!(read("{}", Some(403)).reason, Reason::Forbidden);
+        assert_eq!(read("404 page not found", Some(404)).reason, Reason::NotFound);
+        let gone = read(r#"{"code":410,"reason":"Expired","message":"too old resource version: 5 (100)"}"#, None);
+        assert_eq!((gone.code, &gone.reason), (410, &Reason::Expired));
+        assert!(!gone.is_unsupported());
+        assert_eq!(read(r#"{"reason":"Gone"}"#, None).reason, Reason::Expired);
+        assert_eq!(read("<html>secret</html>", Some(502)).reason, Reason::Other("502: Bad Gateway".to_owned()));
+        let invalid = read(r#"{"code":422,"reason":"Invalid","message":"sendInitialEvents is forbidden"}"#, Some(422));
+        assert_eq!(invalid.reason, Reason::Other("422: sendInitialEvents is forbidden".to_owned()));
+        assert!(invalid.is_unsupported());
+        let busy = read(r#"{"code":429,"details":{"retryAfterSeconds":4}}"#, Some(429));
+        assert_eq!((busy.reason, busy.retry_after), (Reason::TooManyRequests, Some(Duration::from_secs(4))));
+        let long = "ä".repeat(400);
+        let text = format!(r#"{{"message":"{long}"}}"#);
+        let Reason::Other(reason) = read(&text, Some(500)).reason else { panic!("another reason") };
+        assert!(reason.len() <= REASON_LENGTH_MAX + 5);
+    }
+}

@@ -1,0 +1,94 @@
+//! How far a cacher is, and what keeps it from being further.
+
+use std::fmt;
+
+use tokio::time::Instant;
+
+/// How far a cacher is. Until it is first `Synced` its cluster is unknown for this resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// There is no complete state yet.
+    Syncing {
+        /// When the cacher started.
+        since: Instant,
+        /// What kept the last attempt from succeeding; `None` while the first is under way.
+        reason: Option<Reason>,
+    },
+    /// The collection is complete and changes arrive.
+    Synced,
+    /// There is a complete state and it is served, but changes do not arrive.
+    Stale {
+        /// When contact was lost.
+        since: Instant,
+        /// Why it is not back.
+        reason: Reason,
+    },
+}
+
+/// Why changes do not arrive. Its text is fit for logs, `/readyz?verbose` and `Warning` headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The member cannot be reached, or broke off; the text says how.
+    Unreachable(String),
+    /// 401: our credentials are not accepted.
+    Unauthorized,
+    /// 403: list or watch of this collection is not allowed to us.
+    Forbidden,
+    /// 404: the member does not serve this resource.
+    NotFound,
+    /// 429: the member asks for patience.
+    TooManyRequests,
+    /// 410: the member no longer has the events since our version; the collection is being listed anew.
+    Expired,
+    /// Revisions went back; the collection is being listed anew.
+    Reset,
+    /// Anything else that the member answered: the status code and its message, or what is wrong with the answer.
+    Other(String),
+}
+
+impl Reason {
+    /// The reason without its text, in Kubernetes' spelling, for metrics labels and for telling new reasons from old.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "Unreachable",
+            Self::Unauthorized => "Unauthorized",
+            Self::Forbidden => "Forbidden",
+            Self::NotFound => "NotFound",
+            Self::TooManyRequests => "TooManyRequests",
+            Self::Expired => "Expired",
+            Self::Reset => "Reset",
+            Self::Other(_) => "Other",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(text) => write!(f, "unreachable: {text}"),
+            Self::Unauthorized => f.write_str("unauthorized: the member does not accept our credentials"),
+            Self::Forbidden => f.write_str("forbidden: we may not list or watch this collection"),
+            Self::NotFound => f.write_str("not found: the member does not serve this resource"),
+            Self::TooManyRequests => f.write_str("too many requests: the member asks for patience"),
+            Self::Expired => f.write_str("expired: the collection is being listed anew"),
+            Self::Reset => f.write_str("revisions went back: the collection is being listed anew"),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl State {
+    /// Why changes do not arrive, if so.
+    pub fn reason(&self) -> Option<&Reason> {
+        match self {
+            Self::Syncing { reason, .. } => reason.as_ref(),
+            Self::Synced => None,
+            Self::Stale { reason, .. } => Some(reason),
+        }
+    }
+
+    /// Whether there is no complete state yet.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Syncing { .. })
+    }
+}
