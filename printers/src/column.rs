@@ -1,0 +1,115 @@
+//! The columns of a Table.
+
+use std::borrow::Cow;
+
+use crate::row::write_json_string;
+
+/// `metadata.name`'s description in the API.
+pub(crate) const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+
+/// `metadata.creationTimestamp`'s description in the API.
+pub(crate) const CREATION_TIMESTAMP_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+
+/// One column of a Table: a `metav1.TableColumnDefinition`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// The heading as kube-apiserver writes it; kubectl shows it in upper case.
+    pub name: Cow<'static, str>,
+    /// The type of the cells: `string`, `integer`, `number`, `boolean` or `date`.
+    pub r#type: Cow<'static, str>,
+    /// A refinement of the type; `name` marks the column that names the object. Empty for most.
+    pub format: Cow<'static, str>,
+    /// What the column shows.
+    pub description: Cow<'static, str>,
+    /// 0 is always shown, greater only with `-o wide`.
+    pub priority: i32,
+}
+
+impl Column {
+    /// The column that the merged view puts second: the cluster that the row's object lives in.
+    pub const CLUSTER: Self = Self::new("Cluster", "string", 0, "The cluster that the object lives in.");
+
+    /// A column without a format.
+    pub(crate) const fn new(
+        name: &'static str,
+        r#type: &'static str,
+        priority: i32,
+        description: &'static str,
+    ) -> Self {
+        Self {
+            name: Cow::Borrowed(name),
+            r#type: Cow::Borrowed(r#type),
+            format: Cow::Borrowed(""),
+            description: Cow::Borrowed(description),
+            priority,
+        }
+    }
+
+    /// The column `Name` that most Tables begin with.
+    pub(crate) const fn name() -> Self {
+        Self::named("Name", 0, NAME_DESCRIPTION)
+    }
+
+    /// A string column with the format `name`.
+    pub(crate) const fn named(name: &'static str, priority: i32, description: &'static str) -> Self {
+        Self {
+            name: Cow::Borrowed(name),
+            r#type: Cow::Borrowed("string"),
+            format: Cow::Borrowed("name"),
+            description: Cow::Borrowed(description),
+            priority,
+        }
+    }
+
+    /// The column `Age` that most Tables have.
+    pub(crate) const fn age() -> Self {
+        Self::new("Age", "string", 0, CREATION_TIMESTAMP_DESCRIPTION)
+    }
+
+    /// Appends the column as a JSON object, its members in kube-apiserver's order.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        for (key, value) in [
+            (&b"{\"name\":"[..], &self.name),
+            (b",\"type\":", &self.r#type),
+            (b",\"format\":", &self.format),
+            (b",\"description\":", &self.description),
+        ] {
+            out.extend_from_slice(key);
+            write_json_string(value, out);
+        }
+        out.extend_from_slice(format!(",\"priority\":{}}}", self.priority).as_bytes());
+    }
+}
+
+/// Appends a Table's `columnDefinitions` as a JSON array. With `cluster`, [`Column::CLUSTER`] is the second one.
+pub fn write_columns(columns: &[Column], cluster: bool, out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (index, column) in columns.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        column.write(out);
+        if index == 0 && cluster {
+            out.push(b',');
+            Column::CLUSTER.write(out);
+        }
+    }
+    out.push(b']');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_json_and_the_cluster_is_second() {
+        let mut out = Vec::new();
+        write_columns(&[Column::name(), Column::age()], true, &mut out);
+        let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let names: Vec<_> = value.as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["Name", "Cluster", "Age"]);
+        assert_eq!(value[0]["format"], "name");
+        assert_eq!(value[2]["priority"], 0);
+        assert!(value[2]["description"].as_str().unwrap().contains("\n\n"));
+    }
+}

@@ -1,0 +1,254 @@
+//! The printer of custom resources, after `k8s.io/apiextensions-apiserver`'s table convertor.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::column::CREATION_TIMESTAMP_DESCRIPTION;
+use crate::jsonpath::{JsonPath, JsonPathError};
+use crate::time::Time;
+use crate::{Column, Row};
+
+/// One of a CustomResourceDefinition's `additionalPrinterColumns`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ColumnDefinition {
+    /// The heading.
+    pub name: String,
+    /// `string`, `integer`, `number`, `boolean` or `date`.
+    pub r#type: String,
+    /// A refinement of the type.
+    #[serde(default)]
+    pub format: String,
+    /// What the column shows.
+    #[serde(default)]
+    pub description: String,
+    /// 0 is always shown, greater only with `-o wide`.
+    #[serde(default)]
+    pub priority: i32,
+    /// Where the value stands in the object: `.spec.replicas`.
+    pub json_path: String,
+}
+
+/// A column whose JSONPath cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("additionalPrinterColumns: jsonPath {json_path:?} of column {name:?} cannot be parsed")]
+pub struct InvalidColumn {
+    /// The column's name.
+    pub name: String,
+    /// Its JSONPath.
+    pub json_path: String,
+    #[source]
+    source: JsonPathError,
+}
+
+/// The columns of one version of a custom resource.
+#[derive(Debug)]
+pub(crate) struct CustomPrinter {
+    columns: Vec<Column>,
+    /// One for each column but the first.
+    paths: Vec<JsonPath>,
+}
+
+impl CustomPrinter {
+    pub(crate) fn new(definitions: &[ColumnDefinition]) -> Result<Self, InvalidColumn> {
+        let mut columns = vec![Column::name()];
+        let mut paths = Vec::new();
+        let age = [age_definition()];
+        for definition in if definitions.is_empty() { &age } else { definitions } {
+            let ColumnDefinition { name, json_path, .. } = definition;
+            paths.push(JsonPath::parse(json_path).map_err(|source| InvalidColumn {
+                name: name.clone(),
+                json_path: json_path.clone(),
+                source,
+            })?);
+            columns.push(column(definition));
+        }
+        Ok(Self { columns, paths })
+    }
+
+    pub(crate) fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    pub(crate) fn print(&self, object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+        // Custom resources may hold anything and their columns may point anywhere, so this one does build a tree.
+        let object: Value = serde_json::from_slice(object)?;
+        row.text(object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default());
+        for (column, path) in self.columns[1..].iter().zip(&self.paths) {
+            match path.first(&object) {
+                Ok(Some(value)) => cell(&column.r#type, &value, now, row),
+                // An error is a path that does not fit this object; kube-apiserver shows nothing for it as well.
+                Ok(None) | Err(_) => row.null(),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is shown where a CustomResourceDefinition names no columns.
+fn age_definition() -> ColumnDefinition {
+    ColumnDefinition {
+        name: "Age".to_owned(),
+        r#type: "date".to_owned(),
+        description: CREATION_TIMESTAMP_DESCRIPTION.to_owned(),
+        json_path: ".metadata.creationTimestamp".to_owned(),
+        ..ColumnDefinition::default()
+    }
+}
+
+fn column(definition: &ColumnDefinition) -> Column {
+    let description = if definition.description.is_empty() {
+        format!("Custom resource definition column (in JSONPath format): {}", definition.json_path)
+    } else {
+        definition.description.clone()
+    };
+    Column {
+        name: Cow::Owned(definition.name.clone()),
+        r#type: Cow::Owned(definition.r#type.clone()),
+        format: Cow::Owned(definition.format.clone()),
+        description: Cow::Owned(description),
+        priority: definition.priority,
+    }
+}
+
+/// Writes a value as its column's type; a value of another type is `null`.
+fn cell(r#type: &str, value: &Value, now: Timestamp, row: &mut Row) {
+    match (r#type, value) {
+        ("string", Value::String(text)) => row.text(text),
+        // PrintResults turns every other value into text: JSON for maps and lists, Go's format for the rest.
+        ("string", Value::Null) => row.text("<nil>"),
+        ("string", Value::Number(number)) => row.text(&go_number(number)),
+        ("string", other) => row.format(format_args!("{other}")),
+        ("integer", Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
+            (Some(integer), _) => row.number(integer),
+            #[allow(clippy::cast_possible_truncation)] // Cut towards zero, as Go's conversion does.
+            (None, Some(float)) => row.number(float as i64),
+            (None, None) => row.null(),
+        },
+        ("number", Value::Number(number)) => row.json(number.to_string().as_bytes()),
+        ("boolean", Value::Bool(value)) => row.boolean(*value),
+        ("date", Value::String(text)) => match Time::parse(text) {
+            Ok(time) => row.format(format_args!("{}", time.since(now))),
+            Err(_) => row.text("<invalid>"),
+        },
+        _ => row.null(),
+    }
+}
+
+/// A number as Go's `fmt.Print` writes it: integers plainly, floats in the shortest form, with an exponent from 1e21 on.
+fn go_number(number: &serde_json::Number) -> String {
+    match number.as_f64() {
+        Some(float) if number.is_f64() && float != 0.0 && !(1e-4..1e21).contains(&float.abs()) => {
+            let text = format!("{float:e}");
+            match text.split_once('e') {
+                Some((mantissa, exponent)) => {
+                    let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
+                    format!("{mantissa}e{sign}{digits:0>2}")
+                }
+                None => text,
+            }
+        }
+        Some(float) if number.is_f64() => float.to_string(),
+        _ => number.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(r#type: &str, json_path: &str) -> ColumnDefinition {
+        ColumnDefinition {
+            name: json_path.to_owned(),
+            r#type: r#type.to_owned(),
+            json_path: json_path.to_owned(),
+            ..ColumnDefinition::default()
+        }
+    }
+
+    fn print(definitions: &[ColumnDefinition], object: &Value) -> Value {
+        let printer = CustomPrinter::new(definitions).unwrap();
+        let mut row = Row::new();
+        let now = "2026-01-02T00:00:00Z".parse().unwrap();
+        printer.print(object.to_string().as_bytes(), now, &mut row).unwrap();
+        let mut out = Vec::new();
+        row.write_cells(None, &mut out);
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    #[test]
+    fn values_are_shown_by_type() {
+        let object = serde_json::json!({
+            "metadata": {"name": "a", "creationTimestamp": "2026-01-01T23:50:00Z"},
+            "spec": {"s": "text", "i": 3, "f": 2.5, "big": 1e21, "b": true, "l": ["x", 1], "m": {"k": "v"}, "n": null},
+            "status": {"conditions": [{"type": "A", "status": "False"}, {"type": "Ready", "status": "True"}]},
+        });
+        let columns: Vec<_> = [
+            ("string", ".spec.s"),
+            ("string", ".spec.i"),
+            ("string", ".spec.f"),
+            ("string", ".spec.big"),
+            ("string", ".spec.b"),
+            ("string", ".spec.l"),
+            ("string", ".spec.m"),
+            ("string", ".spec.absent"),
+            ("integer", ".spec.i"),
+            ("integer", ".spec.f"),
+            ("integer", ".spec.s"),
+            ("number", ".spec.f"),
+            ("boolean", ".spec.b"),
+            ("boolean", ".spec.s"),
+            ("date", ".metadata.creationTimestamp"),
+            ("date", ".spec.s"),
+            ("date", ".spec.absent"),
+            ("string", ".status.conditions[?(@.type==\"Ready\")].status"),
+            ("string", ".status.conditions[*].type"),
+        ]
+        .iter()
+        .map(|(r#type, path)| definition(r#type, path))
+        .collect();
+        assert_eq!(
+            print(&columns, &object),
+            serde_json::json!([
+                "a",
+                "text",
+                "3",
+                "2.5",
+                "1e+21",
+                "true",
+                "[\"x\",1]",
+                "{\"k\":\"v\"}",
+                null,
+                3,
+                2,
+                null,
+                2.5,
+                true,
+                null,
+                "10m",
+                "<invalid>",
+                null,
+                "True",
+                "A"
+            ])
+        );
+    }
+
+    #[test]
+    fn without_columns_the_age_is_shown() {
+        let object = serde_json::json!({"metadata": {"name": "a", "creationTimestamp": "2026-01-01T23:50:00Z"}});
+        assert_eq!(print(&[], &object), serde_json::json!(["a", "10m"]));
+        let printer = CustomPrinter::new(&[]).unwrap();
+        assert_eq!(printer.columns()[1].r#type, "date");
+        assert_eq!(printer.columns()[1].description, CREATION_TIMESTAMP_DESCRIPTION);
+    }
+
+    #[test]
+    fn a_bad_path_is_named() {
+        let error = CustomPrinter::new(&[definition("string", ".spec[")]).unwrap_err();
+        assert!(error.to_string().contains("\".spec[\""), "{error}");
+    }
+}

@@ -1,0 +1,518 @@
+//! The JSONPath that columns of custom resources use, after `k8s.io/client-go/util/jsonpath`.
+//!
+//! It is a dialect: `['a.b']` means `.a.b` (a dot in a key is written `\.`), and a step that finds nothing is no error
+//! while one that does not fit (an index into a map, say) is. Maps are walked in the order of their keys, where
+//! Go's order is random.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use serde_json::Value;
+
+/// A parsed path.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JsonPath(Vec<Node>);
+
+/// Why a text is not a path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JsonPathError {
+    /// A bracket, filter or quote that does not end.
+    #[error("unterminated {0}")]
+    Unterminated(&'static str),
+    /// A character that begins no step.
+    #[error("unrecognized character {0:?}")]
+    Character(char),
+    /// What stands in brackets is no index, slice or quoted key.
+    #[error("invalid array index {0:?}")]
+    Index(String),
+    /// A number that cannot be read.
+    #[error("cannot parse number {0:?}")]
+    Number(String),
+    /// `....`
+    #[error("invalid multiple recursive descent")]
+    Recursion,
+}
+
+/// A path that does not fit the object that it is applied to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the path does not fit the object")]
+pub struct Unfit;
+
+#[derive(Debug, Clone, PartialEq)]
+enum Node {
+    Field(String),
+    Wildcard,
+    Recursive,
+    Slice(Slice),
+    Union(Vec<Vec<Node>>),
+    Filter {
+        left: Vec<Node>,
+        comparison: Option<(Operator, Vec<Node>)>,
+    },
+    Literal(Value),
+    /// A word such as `range`, which templates know and columns do not.
+    Identifier,
+}
+
+/// `[start:end:step]`; `[i]` has `single`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Slice {
+    start: Option<i64>,
+    end: Option<i64>,
+    step: Option<i64>,
+    single: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operator {
+    Less,
+    Greater,
+    Equal,
+    NotEqual,
+    LessOrEqual,
+    GreaterOrEqual,
+    /// Parsed, but never satisfied without an error.
+    Unknown,
+}
+
+impl JsonPath {
+    /// Parses a path such as `.status.conditions[?(@.type=="Ready")].status`.
+    ///
+    /// # Errors
+    /// [`JsonPathError`] where kube-apiserver would not take the path.
+    pub fn parse(text: &str) -> Result<Self, JsonPathError> {
+        Parser { rest: text }.nodes().map(Self)
+    }
+
+    /// The first value that the path finds. Cost: a walk over what the path touches.
+    ///
+    /// # Errors
+    /// [`Unfit`] where a step does not fit what it is applied to.
+    pub fn first<'a>(&'a self, root: &'a Value) -> Result<Option<Cow<'a, Value>>, Unfit> {
+        Ok(evaluate(vec![Cow::Borrowed(root)], &self.0)?.into_iter().next())
+    }
+}
+
+struct Parser<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Parser<'a> {
+    fn nodes(mut self) -> Result<Vec<Node>, JsonPathError> {
+        let mut nodes = Vec::new();
+        while let Some(next) = self.rest.chars().next() {
+            if let Some(rest) = self.rest.strip_prefix("[?(") {
+                self.rest = rest;
+                nodes.push(self.filter()?);
+            } else if let Some(rest) = self.rest.strip_prefix("..") {
+                if nodes.last() == Some(&Node::Recursive) {
+                    return Err(JsonPathError::Recursion);
+                }
+                self.rest = rest;
+                nodes.push(Node::Recursive);
+                if rest.starts_with(is_word) {
+                    nodes.push(self.field());
+                }
+            } else {
+                match next {
+                    ' ' | '@' | '$' => self.rest = &self.rest[1..],
+                    '.' => {
+                        self.rest = &self.rest[1..];
+                        nodes.push(self.field());
+                    }
+                    '[' => self.brackets(&mut nodes)?,
+                    '"' | '\'' => nodes.push(self.quoted(next)?),
+                    '+' | '-' | '0'..='9' => nodes.push(self.number()?),
+                    _ if is_word(next) => nodes.push(self.word()),
+                    _ => return Err(JsonPathError::Character(next)),
+                }
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// Takes `length` bytes off the text.
+    fn take(&mut self, length: usize) -> &'a str {
+        let (taken, rest) = self.rest.split_at(length);
+        self.rest = rest;
+        taken
+    }
+
+    /// The characters up to the next one that ends a name; a backslash takes the next one into the name.
+    fn field(&mut self) -> Node {
+        let mut name = String::new();
+        let mut length = self.rest.len();
+        let mut characters = self.rest.char_indices();
+        while let Some((at, character)) = characters.next() {
+            if character == '\\' {
+                name.extend(characters.next().map(|(_, escaped)| escaped).filter(|&escaped| escaped != '\\'));
+            } else if ends_name(character) {
+                length = at;
+                break;
+            } else {
+                name.push(character);
+            }
+        }
+        self.take(length);
+        if name == "*" { Node::Wildcard } else { Node::Field(name) }
+    }
+
+    fn word(&mut self) -> Node {
+        let length = self.rest.find(ends_name).unwrap_or(self.rest.len());
+        match self.take(length) {
+            "true" => Node::Literal(Value::Bool(true)),
+            "false" => Node::Literal(Value::Bool(false)),
+            _ => Node::Identifier,
+        }
+    }
+
+    fn number(&mut self) -> Result<Node, JsonPathError> {
+        let signs = usize::from(self.rest.starts_with(['+', '-']));
+        let digits = self.rest[signs..].find(|c: char| c != '.' && !c.is_ascii_digit());
+        let text = self.take(digits.map_or(self.rest.len(), |digits| signs + digits));
+        let number = match text.parse::<i64>() {
+            Ok(integer) => Some(integer.into()),
+            Err(_) => text.parse().ok().and_then(serde_json::Number::from_f64),
+        };
+        number.map(|number| Node::Literal(Value::Number(number))).ok_or_else(|| JsonPathError::Number(text.to_owned()))
+    }
+
+    fn quoted(&mut self, quote: char) -> Result<Node, JsonPathError> {
+        let mut text = String::new();
+        let mut characters = self.rest.char_indices().skip(1);
+        while let Some((at, character)) = characters.next() {
+            if character == quote {
+                self.take(at + 1);
+                return Ok(Node::Literal(Value::String(text)));
+            }
+            match character {
+                '\n' => break,
+                '\\' => match characters.next() {
+                    Some((_, 'n')) => text.push('\n'),
+                    Some((_, 't')) => text.push('\t'),
+                    Some((_, 'r')) => text.push('\r'),
+                    Some((_, escaped)) => text.push(escaped),
+                    None => break,
+                },
+                _ => text.push(character),
+            }
+        }
+        Err(JsonPathError::Unterminated("quoted string"))
+    }
+
+    fn brackets(&mut self, nodes: &mut Vec<Node>) -> Result<(), JsonPathError> {
+        let end = self.rest.find([']', '\n']).filter(|&end| self.rest[end..].starts_with(']'));
+        let end = end.ok_or(JsonPathError::Unterminated("array"))?;
+        let text = &self.take(end + 1)[1..end];
+        if text.contains(',') {
+            let lists = text.split(',').map(|part| Parser { rest: &format!("[{}]", part.trim_matches(' ')) }.nodes());
+            nodes.push(Node::Union(lists.collect::<Result<_, _>>()?));
+            return Ok(());
+        }
+        let key = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+        if let Some(key) = key.filter(|key| !key.contains('\'')) {
+            // The key is parsed as a field once more: this is where `['a.b']` becomes `.a.b`.
+            nodes.extend(Parser { rest: &format!(".{key}") }.nodes()?);
+            return Ok(());
+        }
+        nodes.push(Node::Slice(slice(text).ok_or_else(|| JsonPathError::Index(text.to_owned()))?));
+        Ok(())
+    }
+
+    /// The filter whose `[?(` has been taken.
+    fn filter(&mut self) -> Result<Node, JsonPathError> {
+        let unterminated = JsonPathError::Unterminated("filter");
+        let text = self.take(filter_end(self.rest).ok_or(unterminated.clone())?);
+        self.rest = self.rest.strip_prefix(")]").ok_or(unterminated)?;
+        let is_operator = |c: char| matches!(c, '!' | '<' | '>' | '=');
+        let comparison = text.find(is_operator).filter(|&start| start > 0).and_then(|start| {
+            let length = text[start..].find(|c| !is_operator(c))?;
+            Some((start, start + length))
+        });
+        let Some((start, end)) = comparison else {
+            return Ok(Node::Filter { left: Parser { rest: text }.nodes()?, comparison: None });
+        };
+        let operator = match &text[start..end] {
+            "<" => Operator::Less,
+            ">" => Operator::Greater,
+            "==" => Operator::Equal,
+            "!=" => Operator::NotEqual,
+            "<=" => Operator::LessOrEqual,
+            ">=" => Operator::GreaterOrEqual,
+            _ => Operator::Unknown,
+        };
+        let left = Parser { rest: &text[..start] }.nodes()?;
+        let right = Parser { rest: &text[end..] }.nodes()?;
+        Ok(Node::Filter { left, comparison: Some((operator, right)) })
+    }
+}
+
+/// Where the `)` stands that ends a filter: the first one outside the one pair of quotes that a filter may have.
+fn filter_end(text: &str) -> Option<usize> {
+    let (mut quote, mut closed, mut previous) = (None, false, ' ');
+    for (at, character) in text.char_indices() {
+        match character {
+            '\n' => return None,
+            '"' | '\'' => match quote {
+                None => quote = Some(character),
+                Some(open) => closed |= open == character && previous != '\\',
+            },
+            ')' if quote.is_some() == closed => return Some(at),
+            _ => {}
+        }
+        previous = character;
+    }
+    None
+}
+
+/// `*`, `i`, `start:end` or `start:end:step`, each number optional.
+fn slice(text: &str) -> Option<Slice> {
+    let text = if text == "*" { ":" } else { text };
+    let mut parts = text.split(':');
+    let mut number = || -> Option<Option<i64>> {
+        match parts.next() {
+            None | Some("") => Some(None),
+            Some(part) if part.starts_with('+') => None,
+            Some(part) => part.parse().ok().map(Some),
+        }
+    };
+    let (start, end, step) = (number()?, number()?, number()?);
+    if parts.next().is_some() {
+        return None;
+    }
+    Some(Slice { start, end, step, single: !text.contains(':') })
+}
+
+fn is_word(character: char) -> bool {
+    character == '_' || character.is_alphanumeric()
+}
+
+fn ends_name(character: char) -> bool {
+    matches!(character, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
+}
+
+type Values<'a> = Vec<Cow<'a, Value>>;
+
+fn evaluate<'a>(mut values: Values<'a>, nodes: &'a [Node]) -> Result<Values<'a>, Unfit> {
+    for node in nodes {
+        values = match node {
+            Node::Field(name) => flat(values, |value| match value {
+                Value::Object(map) => Ok(map.get(name).into_iter().collect()),
+                _ => Ok(Vec::new()),
+            })?,
+            Node::Wildcard => flat(values, |value| Ok(children(value)))?,
+            Node::Recursive => flat(values, |value| {
+                let mut found = Vec::new();
+                descend(value, &mut found);
+                Ok(found)
+            })?,
+            Node::Slice(slice) => flat(values, |value| match value {
+                Value::Null => Ok(Vec::new()),
+                Value::Array(items) => slice.apply(items),
+                _ => Err(Unfit),
+            })?,
+            Node::Union(lists) => {
+                let mut all = Vec::new();
+                for list in lists {
+                    all.extend(evaluate(values.clone(), list)?);
+                }
+                all
+            }
+            Node::Filter { left, comparison } => flat(values, |value| match value {
+                Value::Array(items) => filter(items, left, comparison.as_ref()),
+                _ => Err(Unfit),
+            })?,
+            Node::Literal(literal) => values.iter().map(|_| Cow::Borrowed(literal)).collect(),
+            Node::Identifier => return Err(Unfit),
+        };
+    }
+    Ok(values)
+}
+
+/// Replaces each value by those that `step` finds in it.
+fn flat<'a>(
+    values: Values<'a>,
+    step: impl for<'b> Fn(&'b Value) -> Result<Vec<&'b Value>, Unfit>,
+) -> Result<Values<'a>, Unfit> {
+    let mut found = Vec::new();
+    for value in values {
+        match value {
+            Cow::Borrowed(value) => found.extend(step(value)?.into_iter().map(Cow::Borrowed)),
+            Cow::Owned(value) => found.extend(step(&value)?.into_iter().cloned().map(Cow::Owned)),
+        }
+    }
+    Ok(found)
+}
+
+fn children(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Object(map) => map.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The value and all below it that have something below them.
+fn descend<'b>(value: &'b Value, found: &mut Vec<&'b Value>) {
+    let below = children(value);
+    if !below.is_empty() {
+        found.push(value);
+        for child in below {
+            descend(child, found);
+        }
+    }
+}
+
+impl Slice {
+    fn apply<'b>(&self, items: &'b [Value]) -> Result<Vec<&'b Value>, Unfit> {
+        let length = i64::try_from(items.len()).map_err(|_| Unfit)?;
+        let mut start = self.start.unwrap_or(0);
+        let mut end = match self.end {
+            _ if self.single => start.saturating_add(1),
+            end => end.unwrap_or(length),
+        };
+        if start < 0 {
+            start += length;
+        }
+        if end < 0 || (end == 0 && self.single) {
+            end += length;
+        }
+        if start == end {
+            return Ok(Vec::new());
+        }
+        let fits = (0..length).contains(&start) && (0..=length).contains(&end) && start < end;
+        let step = usize::try_from(self.step.unwrap_or(1)).ok().filter(|&step| fits && step > 0).ok_or(Unfit)?;
+        let range = usize::try_from(start).map_err(|_| Unfit)?..usize::try_from(end).map_err(|_| Unfit)?;
+        Ok(items.get(range).ok_or(Unfit)?.iter().step_by(step).collect())
+    }
+}
+
+fn filter<'b>(
+    items: &'b [Value],
+    left: &[Node],
+    comparison: Option<&(Operator, Vec<Node>)>,
+) -> Result<Vec<&'b Value>, Unfit> {
+    let mut found = Vec::new();
+    for item in items {
+        let lefts = evaluate(vec![Cow::Borrowed(item)], left);
+        let Some((operator, right)) = comparison else {
+            if lefts.is_ok_and(|lefts| !lefts.is_empty()) {
+                found.push(item);
+            }
+            continue;
+        };
+        let (Some(left), Some(right)) =
+            (at_most_one(lefts?)?, at_most_one(evaluate(vec![Cow::Borrowed(item)], right)?)?)
+        else {
+            continue;
+        };
+        if compare(*operator, &left, &right)? {
+            found.push(item);
+        }
+    }
+    Ok(found)
+}
+
+fn at_most_one(values: Values<'_>) -> Result<Option<Cow<'_, Value>>, Unfit> {
+    if values.len() > 1 { Err(Unfit) } else { Ok(values.into_iter().next()) }
+}
+
+/// Compares values of one basic type; values of different types do not compare.
+fn compare(operator: Operator, left: &Value, right: &Value) -> Result<bool, Unfit> {
+    let order = match (left, right) {
+        (Value::String(left), Value::String(right)) => left.cmp(right),
+        (Value::Number(left), Value::Number(right)) if left.is_f64() == right.is_f64() => {
+            match (left.as_i64(), right.as_i64()) {
+                (Some(left), Some(right)) => left.cmp(&right),
+                _ => left.as_f64().partial_cmp(&right.as_f64()).ok_or(Unfit)?,
+            }
+        }
+        (Value::Bool(left), Value::Bool(right)) => match operator {
+            Operator::Equal | Operator::NotEqual => left.cmp(right),
+            _ => return Err(Unfit),
+        },
+        _ => return Err(Unfit),
+    };
+    Ok(match operator {
+        Operator::Less => order == Ordering::Less,
+        Operator::Greater => order == Ordering::Greater,
+        Operator::Equal => order == Ordering::Equal,
+        Operator::NotEqual => order != Ordering::Equal,
+        Operator::LessOrEqual => order != Ordering::Greater,
+        Operator::GreaterOrEqual => order != Ordering::Less,
+        Operator::Unknown => return Err(Unfit),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(path: &str, object: &Value) -> Option<Value> {
+        JsonPath::parse(path).unwrap().first(object).unwrap().map(Cow::into_owned)
+    }
+
+    #[test]
+    fn finds_values() {
+        let object = serde_json::json!({
+            "a": {"b": 1, "x.y": 2},
+            "l": [{"n": "p", "v": 1}, {"n": "q", "v": 2}, {"n": "r)", "v": 3.5}],
+            "e": [],
+            "z": null,
+        });
+        for (path, expected) in [
+            (".a.b", Some("1")),
+            ("$.a.b", Some("1")),
+            ("['a'].b", Some("1")),
+            ("['a.b']", Some("1")),
+            (r".a.x\.y", Some("2")),
+            (r".a['x\.y']", Some("2")),
+            (".a.none", None),
+            (".a.b.c", None),
+            (".l[0].n", Some("\"p\"")),
+            (".l[-1].n", Some("\"r)\"")),
+            (".l[1:].n", Some("\"q\"")),
+            (".l[*].v", Some("1")),
+            (".l[1,0].n", Some("\"q\"")),
+            (".l[?(@.n==\"q\")].v", Some("2")),
+            (".l[?(@.n=='q')].v", Some("2")),
+            (".l[?(@.n==\"r)\")].v", Some("3.5")),
+            (".l[?(@.n!=\"p\")].v", Some("2")),
+            (".l[?(@.none)].v", None),
+            (".l[?(@.none==1)].v", None),
+            (".l[?(@.n)].v", Some("1")),
+            ("..v", Some("1")),
+            (".e[*]", None),
+            (".z", Some("null")),
+            (".z.a", None),
+            (".a.*", Some("1")),
+        ] {
+            let expected = expected.map(|text| serde_json::from_str::<Value>(text).unwrap());
+            assert_eq!(first(path, &object), expected, "{path}");
+        }
+        let numbers = serde_json::json!({"l": [{"v": 1}, {"v": 2}]});
+        assert_eq!(first(".l[?(@.v>1)].v", &numbers), Some(2.into()));
+        assert_eq!(first(".l[?(@.v<=1)].v", &numbers), Some(1.into()));
+    }
+
+    #[test]
+    fn steps_that_do_not_fit_are_errors() {
+        let object = serde_json::json!({"a": {"b": "s"}, "l": [1]});
+        for path in [".a[0]", ".l[1]", ".a[?(@.b)]", ".l[?(@==\"x\")]", ".a.b[*]", "range"] {
+            assert_eq!(JsonPath::parse(path).unwrap().first(&object), Err(Unfit), "{path}");
+        }
+    }
+
+    #[test]
+    fn broken_paths_are_named() {
+        for (path, error) in [
+            (".a[", JsonPathError::Unterminated("array")),
+            (".a[x]", JsonPathError::Index("x".to_owned())),
+            (".a[?(@.b", JsonPathError::Unterminated("filter")),
+            (".a\"b", JsonPathError::Unterminated("quoted string")),
+            (".a}", JsonPathError::Character('}')),
+        ] {
+            assert_eq!(JsonPath::parse(path), Err(error), "{path}");
+        }
+    }
+}

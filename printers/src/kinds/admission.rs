@@ -1,0 +1,106 @@
+//! The group admissionregistration.k8s.io.
+
+use std::fmt::Write;
+
+use jiff::Timestamp;
+use serde::de::IgnoredAny;
+
+use super::metadata::Metadata;
+use crate::Row;
+use crate::selector::LabelSelector;
+use crate::value::{Joined, List, Text, parts};
+
+parts! {
+    struct WebhookConfiguration<'a> {
+        metadata: Metadata<'a>,
+        webhooks: List<IgnoredAny>,
+    }
+
+    struct Policy<'a> {
+        metadata: Metadata<'a>,
+        spec: PolicySpec<'a>,
+    }
+
+    struct PolicySpec<'a> {
+        param_kind: Option<ParamKind<'a>>,
+        validations: List<IgnoredAny>,
+        mutations: List<IgnoredAny>,
+    }
+
+    struct ParamKind<'a> {
+        api_version: Text<'a>,
+        kind: Text<'a>,
+    }
+
+    struct PolicyBinding<'a> {
+        metadata: Metadata<'a>,
+        spec: PolicyBindingSpec<'a>,
+    }
+
+    struct PolicyBindingSpec<'a> {
+        policy_name: Text<'a>,
+        param_ref: Option<ParamReference<'a>>,
+    }
+
+    struct ParamReference<'a> {
+        name: Text<'a>,
+        namespace: Text<'a>,
+        selector: Option<LabelSelector<'a>>,
+    }
+}
+
+pub(super) fn webhook_configuration(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let configuration: WebhookConfiguration<'_> = serde_json::from_slice(object)?;
+    row.text(&configuration.metadata.name);
+    row.number(i64::try_from(configuration.webhooks.len()).unwrap_or(i64::MAX));
+    row.format(format_args!("{}", configuration.metadata.creation_timestamp.since(now)));
+    Ok(())
+}
+
+/// A ValidatingAdmissionPolicy or a MutatingAdmissionPolicy: each has one of the two lists.
+pub(super) fn policy(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let policy: Policy<'_> = serde_json::from_slice(object)?;
+    let rules = policy.spec.validations.len() + policy.spec.mutations.len();
+    row.text(&policy.metadata.name);
+    row.number(i64::try_from(rules).unwrap_or(i64::MAX));
+    match &policy.spec.param_kind {
+        Some(kind) => row.format(format_args!("{}/{}", kind.api_version, kind.kind)),
+        None => row.text("<unset>"),
+    }
+    row.format(format_args!("{}", policy.metadata.creation_timestamp.since(now)));
+    Ok(())
+}
+
+/// A ValidatingAdmissionPolicyBinding or a MutatingAdmissionPolicyBinding.
+pub(super) fn policy_binding(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let binding: PolicyBinding<'_> = serde_json::from_slice(object)?;
+    row.text(&binding.metadata.name);
+    row.text(&binding.spec.policy_name);
+    match &binding.spec.param_ref {
+        Some(param) if !param.name.is_empty() => {
+            let namespace = if param.namespace.is_empty() { "*" } else { &param.namespace };
+            row.format(format_args!("{namespace}/{}", param.name));
+        }
+        Some(ParamReference { selector: Some(selector), .. }) => row.text(&go_text(selector)),
+        _ => row.text("<unset>"),
+    }
+    row.format(format_args!("{}", binding.metadata.creation_timestamp.since(now)));
+    Ok(())
+}
+
+/// The selector as Go's generated `String` method writes it, which is what kube-apiserver shows here.
+fn go_text(selector: &LabelSelector<'_>) -> String {
+    let mut text = "&LabelSelector{MatchLabels:map[string]string{".to_owned();
+    for (key, value) in selector.match_labels.iter() {
+        // Writing to memory cannot fail, here and below.
+        let _ = write!(text, "{key}: {value},");
+    }
+    text.push_str("},MatchExpressions:[]LabelSelectorRequirement{");
+    for requirement in &*selector.match_expressions {
+        let values = Joined(" ", requirement.values.iter());
+        let (key, operator) = (&requirement.key, &requirement.operator);
+        let _ = write!(text, "LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},");
+    }
+    text.push_str("},}");
+    text
+}

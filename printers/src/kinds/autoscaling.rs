@@ -1,0 +1,210 @@
+//! HorizontalPodAutoscalers of autoscaling/v2 and v1.
+//!
+//! kube-apiserver prints the internal form. The v1 form holds all metrics but the processor's in an annotation, so that
+//! is where they are read from; what the order of the metrics was before is not in it.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use super::metadata::{FullMetadata, KindAndName};
+use crate::Row;
+use crate::value::{Joined, List, Text, TextOrNumber, parts};
+
+/// Where v1 keeps the metrics that it has no field for.
+const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
+/// Where v1 keeps the metrics' present values.
+const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
+/// How many metrics a cell shows before it says how many more there are.
+const SHOWN: usize = 2;
+/// What v1 aims at where no metric is given, in percent.
+const DEFAULT_UTILIZATION: i64 = 80;
+
+parts! {
+    struct HorizontalPodAutoscaler<'a> {
+        metadata: FullMetadata<'a>,
+        api_version: Text<'a>,
+        spec: Spec<'a>,
+        status: Status<'a>,
+    }
+
+    struct Spec<'a> {
+        scale_target_ref: KindAndName<'a>,
+        min_replicas: Option<i64>,
+        max_replicas: i64,
+        metrics: List<Metric<'a>>,
+        #[serde(rename = "targetCPUUtilizationPercentage")]
+        target_cpu: Option<i64>,
+    }
+
+    struct Status<'a> {
+        current_metrics: List<Metric<'a>>,
+        current_replicas: i64,
+        #[serde(rename = "currentCPUUtilizationPercentage")]
+        current_cpu: Option<i64>,
+    }
+
+    /// A metric to aim at, or its present value: both have these members.
+    struct Metric<'a> {
+        r#type: Text<'a>,
+        resource: Option<Source<'a>>,
+        container_resource: Option<Source<'a>>,
+        pods: Option<Source<'a>>,
+        object: Option<Source<'a>>,
+        external: Option<Source<'a>>,
+    }
+
+    /// v2 nests the values in `target` or `current`; v1 has them side by side.
+    struct Source<'a> {
+        name: Text<'a>,
+        target: Value<'a>,
+        current: Value<'a>,
+        #[serde(alias = "currentAverageUtilization")]
+        target_average_utilization: Option<i64>,
+        #[serde(alias = "currentAverageValue", alias = "averageValue")]
+        target_average_value: Option<TextOrNumber<'a>>,
+        #[serde(alias = "currentValue")]
+        target_value: Option<TextOrNumber<'a>>,
+    }
+
+    struct Value<'a> {
+        average_value: Option<TextOrNumber<'a>>,
+        value: Option<TextOrNumber<'a>>,
+        average_utilization: Option<i64>,
+    }
+}
+
+impl<'a> Source<'a> {
+    fn average_value(&self) -> Option<&TextOrNumber<'a>> {
+        let nested = self.target.average_value.as_ref().or(self.current.average_value.as_ref());
+        nested.or(self.target_average_value.as_ref())
+    }
+
+    fn value(&self) -> Option<&TextOrNumber<'a>> {
+        self.target.value.as_ref().or(self.current.value.as_ref()).or(self.target_value.as_ref())
+    }
+
+    fn utilization(&self) -> Option<i64> {
+        self.target.average_utilization.or(self.current.average_utilization).or(self.target_average_utilization)
+    }
+
+    /// A metric of the processor's use, in percent.
+    fn cpu(utilization: i64) -> Self {
+        Self { name: Text("cpu".into()), target_average_utilization: Some(utilization), ..Self::default() }
+    }
+}
+
+impl Metric<'_> {
+    fn cpu(utilization: i64) -> Self {
+        Self { r#type: Text("Resource".into()), resource: Some(Source::cpu(utilization)), ..Self::default() }
+    }
+}
+
+/// A quantity, or the word that Go prints where the pointer to it is nil.
+struct OrNil<'a>(Option<&'a TextOrNumber<'a>>);
+
+impl fmt::Display for OrNil<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(quantity) => fmt::Display::fmt(quantity, f),
+            None => f.write_str("<nil>"),
+        }
+    }
+}
+
+pub(super) fn print(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let autoscaler: HorizontalPodAutoscaler<'_> = serde_json::from_slice(object)?;
+    let (spec, status) = (&autoscaler.spec, &autoscaler.status);
+    row.text(&autoscaler.metadata.name);
+    row.format(format_args!("{}/{}", spec.scale_target_ref.kind, spec.scale_target_ref.name));
+    if &*autoscaler.api_version == "autoscaling/v1" {
+        let (metrics, current) = v1_metrics(&autoscaler);
+        row.text(&targets(&metrics, &current));
+    } else {
+        row.text(&targets(&spec.metrics, &status.current_metrics));
+    }
+    match spec.min_replicas {
+        Some(replicas) => row.format(format_args!("{replicas}")),
+        None => row.text("<unset>"),
+    }
+    row.number(spec.max_replicas);
+    row.number(status.current_replicas);
+    row.format(format_args!("{}", autoscaler.metadata.creation_timestamp.since(now)));
+    Ok(())
+}
+
+/// The metrics and present values of the v1 form, from annotations and fields.
+fn v1_metrics<'a>(autoscaler: &'a HorizontalPodAutoscaler<'_>) -> (Vec<Metric<'a>>, Vec<Metric<'a>>) {
+    let annotation = |key: &str| -> Option<Vec<Metric<'a>>> {
+        let text: &'a str = autoscaler.metadata.annotations.get(key)?;
+        // An annotation that is not what it should be is passed over, as kube-apiserver does.
+        serde_json::from_str(text).ok()
+    };
+    let mut metrics = annotation(METRICS).unwrap_or_default();
+    metrics.extend(autoscaler.spec.target_cpu.map(Metric::cpu));
+    if metrics.is_empty() {
+        metrics.push(Metric::cpu(DEFAULT_UTILIZATION));
+    }
+    let current = annotation(CURRENT_METRICS)
+        .unwrap_or_else(|| autoscaler.status.current_cpu.map(Metric::cpu).into_iter().collect());
+    (metrics, current)
+}
+
+fn targets(metrics: &[Metric<'_>], current: &[Metric<'_>]) -> String {
+    if metrics.is_empty() {
+        return "<none>".to_owned();
+    }
+    let shown: Vec<String> =
+        metrics.iter().enumerate().take(SHOWN).map(|(index, metric)| target(metric, current.get(index))).collect();
+    if metrics.len() > SHOWN {
+        format!("{} + {} more...", Joined(", ", &shown), metrics.len() - SHOWN)
+    } else {
+        Joined(", ", &shown).to_string()
+    }
+}
+
+/// One metric: present value / aim.
+fn target(metric: &Metric<'_>, current: Option<&Metric<'_>>) -> String {
+    match &*metric.r#type {
+        "External" => plain(metric.external.as_ref(), current.and_then(|current| current.external.as_ref())),
+        "Object" => plain(metric.object.as_ref(), current.and_then(|current| current.object.as_ref())),
+        "Pods" => {
+            let now = current.and_then(|current| current.pods.as_ref());
+            let aim = metric.pods.as_ref().and_then(Source::average_value);
+            format!("{}/{}", average_or_unknown(now), OrNil(aim))
+        }
+        "Resource" => resource(metric.resource.as_ref(), current.and_then(|current| current.resource.as_ref())),
+        "ContainerResource" => resource(
+            metric.container_resource.as_ref(),
+            current.and_then(|current| current.container_resource.as_ref()),
+        ),
+        _ => "<unknown type>".to_owned(),
+    }
+}
+
+/// A metric that is aimed at by value, or by average value.
+fn plain(aim: Option<&Source<'_>>, current: Option<&Source<'_>>) -> String {
+    let average = aim.and_then(Source::average_value);
+    if average.is_some() {
+        let now = current.and_then(Source::average_value).map_or("<unknown>".to_owned(), ToString::to_string);
+        return format!("{now}/{} (avg)", OrNil(average));
+    }
+    let now = current.map_or("<unknown>".to_owned(), |current| OrNil(current.value()).to_string());
+    format!("{now}/{}", OrNil(aim.and_then(Source::value)))
+}
+
+/// A resource's metric, aimed at by average value or by use in percent.
+fn resource(aim: Option<&Source<'_>>, current: Option<&Source<'_>>) -> String {
+    let name = aim.map_or("", |aim| &aim.name);
+    let average = aim.and_then(Source::average_value);
+    if average.is_some() {
+        return format!("{name}: {}/{}", average_or_unknown(current), OrNil(average));
+    }
+    let percent = |value: Option<i64>, otherwise: &str| value.map_or(otherwise.to_owned(), |value| format!("{value}%"));
+    let now = percent(current.and_then(Source::utilization), "<unknown>");
+    format!("{name}: {now}/{}", percent(aim.and_then(Source::utilization), "<auto>"))
+}
+
+fn average_or_unknown(current: Option<&Source<'_>>) -> String {
+    current.map_or("<unknown>".to_owned(), |current| OrNil(current.average_value()).to_string())
+}

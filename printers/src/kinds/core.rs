@@ -1,0 +1,221 @@
+//! Kinds of the core group that are neither pods nor services nor volumes.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use jiff::Timestamp;
+use serde::de::IgnoredAny;
+
+use super::metadata::{Condition, FullMetadata, Metadata, MetadataOnly};
+use crate::Row;
+use crate::value::{Joined, List, Map, Quantity, Text, TextOrNumber, parts};
+
+parts! {
+    struct Node<'a> {
+        metadata: FullMetadata<'a>,
+        spec: NodeSpec,
+        status: NodeStatus<'a>,
+    }
+
+    struct NodeStatus<'a> {
+        conditions: List<Condition<'a>>,
+        addresses: List<NodeAddress<'a>>,
+        node_info: NodeSystemInfo<'a>,
+    }
+
+    struct NodeAddress<'a> {
+        r#type: Text<'a>,
+        address: Text<'a>,
+    }
+
+    struct NodeSystemInfo<'a> {
+        kubelet_version: Text<'a>,
+        os_image: Text<'a>,
+        kernel_version: Text<'a>,
+        container_runtime_version: Text<'a>,
+        architecture: Text<'a>,
+    }
+
+    struct Namespace<'a> {
+        metadata: Metadata<'a>,
+        status: NamespaceStatus<'a>,
+    }
+
+    struct NamespaceStatus<'a> {
+        phase: Text<'a>,
+    }
+
+    struct ConfigMap<'a> {
+        metadata: Metadata<'a>,
+        data: Map<'a, IgnoredAny>,
+        binary_data: Map<'a, IgnoredAny>,
+    }
+
+    struct Secret<'a> {
+        metadata: Metadata<'a>,
+        r#type: Text<'a>,
+        data: Map<'a, IgnoredAny>,
+    }
+
+    struct ComponentStatus<'a> {
+        metadata: Metadata<'a>,
+        conditions: List<ComponentCondition<'a>>,
+    }
+
+    struct ComponentCondition<'a> {
+        r#type: Text<'a>,
+        status: Text<'a>,
+        message: Text<'a>,
+        error: Text<'a>,
+    }
+
+    struct ResourceQuota<'a> {
+        metadata: Metadata<'a>,
+        status: ResourceQuotaStatus<'a>,
+    }
+
+    struct ResourceQuotaStatus<'a> {
+        hard: Map<'a, TextOrNumber<'a>>,
+        used: Map<'a, TextOrNumber<'a>>,
+    }
+}
+
+parts! {
+    struct NodeSpec {
+        unschedulable: bool,
+    }
+}
+
+pub(super) fn node(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let node: Node<'_> = serde_json::from_slice(object)?;
+    let info = &node.status.node_info;
+    row.text(&node.metadata.name);
+    row.format(format_args!("{}", Joined(",", node_status(&node))));
+    row.text_or(&roles(&node), "<none>");
+    row.format(format_args!("{}", node.metadata.creation_timestamp.since(now)));
+    row.text(&info.kubelet_version);
+    for r#type in ["InternalIP", "ExternalIP"] {
+        let address = node.status.addresses.iter().find(|address| &*address.r#type == r#type);
+        row.text(address.map_or("<none>", |address| &address.address));
+    }
+    row.text_or(&info.os_image, "<unknown>");
+    let kernel = if info.kernel_version.is_empty() { "<unknown>" } else { &info.kernel_version };
+    if info.architecture.is_empty() {
+        row.text(kernel);
+    } else {
+        row.format(format_args!("{kernel} ({})", info.architecture));
+    }
+    row.text_or(&info.container_runtime_version, "<unknown>");
+    Ok(())
+}
+
+fn node_status(node: &Node<'_>) -> Vec<&'static str> {
+    // The last condition of a type counts, as in a map that is filled in order.
+    let ready = node.status.conditions.iter().rfind(|condition| &*condition.r#type == "Ready");
+    let mut status = vec![match ready {
+        Some(condition) if condition.is_true() => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    }];
+    if node.spec.unschedulable {
+        status.push("SchedulingDisabled");
+    }
+    status
+}
+
+/// The roles that labels give the node, sorted, each once.
+fn roles(node: &Node<'_>) -> String {
+    let mut roles = BTreeSet::new();
+    for (key, value) in node.metadata.labels.iter() {
+        let role = match key.strip_prefix("node-role.kubernetes.io/") {
+            Some(role) => role,
+            None if key == "kubernetes.io/role" => value,
+            None => continue,
+        };
+        if !role.is_empty() {
+            roles.insert(role);
+        }
+    }
+    Joined(",", &roles).to_string()
+}
+
+pub(super) fn namespace(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let namespace: Namespace<'_> = serde_json::from_slice(object)?;
+    row.text(&namespace.metadata.name);
+    row.text(&namespace.status.phase);
+    row.format(format_args!("{}", namespace.metadata.creation_timestamp.since(now)));
+    Ok(())
+}
+
+pub(super) fn config_map(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let map: ConfigMap<'_> = serde_json::from_slice(object)?;
+    row.text(&map.metadata.name);
+    row.number(i64::try_from(map.data.len() + map.binary_data.len()).unwrap_or(i64::MAX));
+    row.format(format_args!("{}", map.metadata.creation_timestamp.since(now)));
+    Ok(())
+}
+
+pub(super) fn secret(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let secret: Secret<'_> = serde_json::from_slice(object)?;
+    row.text(&secret.metadata.name);
+    row.text(&secret.r#type);
+    row.number(i64::try_from(secret.data.len()).unwrap_or(i64::MAX));
+    row.format(format_args!("{}", secret.metadata.creation_timestamp.since(now)));
+    Ok(())
+}
+
+pub(super) fn component_status(object: &[u8], _now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let status: ComponentStatus<'_> = serde_json::from_slice(object)?;
+    row.text(&status.metadata.name);
+    match status.conditions.iter().find(|condition| &*condition.r#type == "Healthy") {
+        Some(condition) => {
+            row.text(if &*condition.status == "True" { "Healthy" } else { "Unhealthy" });
+            row.text(&condition.message);
+            row.text(&condition.error);
+        }
+        None => {
+            row.text("Unknown");
+            row.text("");
+            row.text("");
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn resource_quota(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let quota: ResourceQuota<'_> = serde_json::from_slice(object)?;
+    let (mut requests, mut limits) = (String::new(), String::new());
+    for (resource, hard) in quota.status.hard.iter() {
+        let cell = if resource.starts_with("limits.") { &mut limits } else { &mut requests };
+        let comma = if cell.is_empty() { "" } else { ", " };
+        let used = Quantity(quota.status.used.get(resource));
+        // Writing to memory cannot fail.
+        let _ = write!(cell, "{comma}{resource}: {used}/{hard}");
+    }
+    row.text(&quota.metadata.name);
+    row.text(&requests);
+    row.text(&limits);
+    row.format(format_args!("{}", quota.metadata.creation_timestamp.since(now)));
+    Ok(())
+}
+
+/// Kinds that show nothing but their age.
+pub(super) fn name_and_age(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let object: MetadataOnly<'_> = serde_json::from_slice(object)?;
+    row.text(&object.metadata.name);
+    row.format(format_args!("{}", object.metadata.creation_timestamp.since(now)));
+    Ok(())
+}
+
+/// Kinds without a printer, after `k8s.io/apiserver/pkg/registry/rest/table.go`.
+pub(super) fn name_and_created_at(object: &[u8], _now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let object: MetadataOnly<'_> = serde_json::from_slice(object)?;
+    let created = match object.metadata.creation_timestamp.0 {
+        Some(time) => Cow::Owned(format!("{time:.0}")),
+        None => Cow::Borrowed("0001-01-01T00:00:00Z"),
+    };
+    row.text(&object.metadata.name);
+    row.text(&created);
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! Events, of the core group and of events.k8s.io: one kind in two spellings.
+
+use jiff::Timestamp;
+
+use super::metadata::Metadata;
+use crate::Row;
+use crate::time::Time;
+use crate::value::{Text, parts};
+
+parts! {
+    struct Event<'a> {
+        metadata: Metadata<'a>,
+        r#type: Text<'a>,
+        reason: Text<'a>,
+        #[serde(alias = "regarding")]
+        involved_object: ObjectReference<'a>,
+        #[serde(alias = "deprecatedSource")]
+        source: EventSource<'a>,
+        #[serde(alias = "note")]
+        message: Text<'a>,
+        #[serde(alias = "deprecatedFirstTimestamp")]
+        first_timestamp: Time,
+        #[serde(alias = "deprecatedLastTimestamp")]
+        last_timestamp: Time,
+        #[serde(alias = "deprecatedCount")]
+        count: i64,
+        event_time: Time,
+        series: Option<EventSeries>,
+        #[serde(alias = "reportingController")]
+        reporting_component: Text<'a>,
+        reporting_instance: Text<'a>,
+    }
+
+    struct ObjectReference<'a> {
+        kind: Text<'a>,
+        name: Text<'a>,
+        field_path: Text<'a>,
+    }
+
+    struct EventSource<'a> {
+        component: Text<'a>,
+        host: Text<'a>,
+    }
+}
+
+parts! {
+    struct EventSeries {
+        count: i64,
+        last_observed_time: Time,
+    }
+}
+
+pub(super) fn print(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let event: Event<'_> = serde_json::from_slice(object)?;
+    let first = if event.first_timestamp.0.is_some() { event.first_timestamp } else { event.event_time };
+    let last = match &event.series {
+        Some(series) => series.last_observed_time,
+        None if event.last_timestamp.0.is_some() => event.last_timestamp,
+        None => first,
+    };
+    // Events of the new API that happened once have no count.
+    let count = event.series.as_ref().map_or(event.count.max(i64::from(event.count == 0)), |series| series.count);
+    row.format(format_args!("{}", last.since(now)));
+    row.text(&event.r#type);
+    row.text(&event.reason);
+    let kind = event.involved_object.kind.to_lowercase();
+    if event.involved_object.name.is_empty() {
+        row.text(&kind);
+    } else {
+        row.format(format_args!("{kind}/{}", event.involved_object.name));
+    }
+    row.text(&event.involved_object.field_path);
+    let component = first_of(&event.source.component, &event.reporting_component);
+    match first_of(&event.source.host, &event.reporting_instance) {
+        "" => row.text(component),
+        instance => row.format(format_args!("{component}, {instance}")),
+    }
+    row.text(event.message.trim());
+    row.format(format_args!("{}", first.since(now)));
+    row.number(count);
+    row.text(&event.metadata.name);
+    Ok(())
+}
+
+fn first_of<'a>(first: &'a str, second: &'a str) -> &'a str {
+    if first.is_empty() { second } else { first }
+}

@@ -1,0 +1,85 @@
+//! The parts of objects that several kinds share.
+
+use serde::de::IgnoredAny;
+
+use crate::time::Time;
+use crate::value::{Joined, Labels, List, Text, parts};
+
+parts! {
+    /// The metadata that nearly every row needs.
+    struct Metadata<'a> {
+        name: Text<'a>,
+        creation_timestamp: Time,
+        deletion_timestamp: Option<IgnoredAny>,
+    }
+
+    /// The metadata of kinds whose cells depend on labels or annotations.
+    struct FullMetadata<'a> {
+        name: Text<'a>,
+        creation_timestamp: Time,
+        deletion_timestamp: Option<IgnoredAny>,
+        labels: Labels<'a>,
+        annotations: Labels<'a>,
+    }
+
+    /// An object of which only the metadata is shown.
+    struct MetadataOnly<'a> {
+        metadata: Metadata<'a>,
+    }
+
+    /// The parts of a pod template that its owner's row shows.
+    struct PodTemplateSpec<'a> {
+        metadata: TemplateMetadata<'a>,
+        spec: TemplatePodSpec<'a>,
+    }
+
+    /// The metadata of a pod template.
+    struct TemplateMetadata<'a> {
+        labels: Labels<'a>,
+    }
+
+    /// The spec of a pod template.
+    struct TemplatePodSpec<'a> {
+        containers: List<Container<'a>>,
+        node_selector: Labels<'a>,
+    }
+
+    /// A container by name and image.
+    struct Container<'a> {
+        name: Text<'a>,
+        image: Text<'a>,
+    }
+
+    /// A reference to an object by kind and name.
+    struct KindAndName<'a> {
+        kind: Text<'a>,
+        name: Text<'a>,
+    }
+
+    /// A condition of any kind's status.
+    struct Condition<'a> {
+        r#type: Text<'a>,
+        status: Text<'a>,
+        reason: Text<'a>,
+        last_transition_time: Time,
+    }
+}
+
+impl PodTemplateSpec<'_> {
+    /// The containers' names.
+    pub(super) fn names(&self) -> String {
+        Joined(",", self.spec.containers.iter().map(|container| &container.name)).to_string()
+    }
+
+    /// The containers' images.
+    pub(super) fn images(&self) -> String {
+        Joined(",", self.spec.containers.iter().map(|container| &container.image)).to_string()
+    }
+}
+
+impl Condition<'_> {
+    /// Whether the status is `True`.
+    pub(super) fn is_true(&self) -> bool {
+        &*self.status == "True"
+    }
+}

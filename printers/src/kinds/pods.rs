@@ -1,0 +1,276 @@
+//! Pods.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+
+use super::metadata::{Condition, Metadata};
+use crate::Row;
+use crate::time::Time;
+use crate::value::{List, Text, parts};
+
+const SUCCEEDED: &str =
+    r#"[{"type":"Completed","status":"True","reason":"Succeeded","message":"The pod has completed successfully."}]"#;
+const FAILED: &str = r#"[{"type":"Completed","status":"True","reason":"Failed","message":"The pod failed."}]"#;
+
+parts! {
+    struct Pod<'a> {
+        metadata: Metadata<'a>,
+        spec: PodSpec<'a>,
+        status: PodStatus<'a>,
+    }
+
+    struct PodSpec<'a> {
+        node_name: Text<'a>,
+        containers: List<serde::de::IgnoredAny>,
+        init_containers: List<InitContainer<'a>>,
+        readiness_gates: List<ReadinessGate<'a>>,
+    }
+
+    struct InitContainer<'a> {
+        name: Text<'a>,
+        restart_policy: Text<'a>,
+    }
+
+    struct ReadinessGate<'a> {
+        condition_type: Text<'a>,
+    }
+
+    struct PodStatus<'a> {
+        phase: Text<'a>,
+        reason: Text<'a>,
+        conditions: List<Condition<'a>>,
+        init_container_statuses: List<ContainerStatus<'a>>,
+        container_statuses: List<ContainerStatus<'a>>,
+        #[serde(rename = "podIP")]
+        pod_ip: Text<'a>,
+        #[serde(rename = "podIPs")]
+        pod_ips: List<PodIp<'a>>,
+        nominated_node_name: Text<'a>,
+    }
+
+    struct PodIp<'a> {
+        ip: Text<'a>,
+    }
+
+    struct ContainerStatus<'a> {
+        name: Text<'a>,
+        restart_count: i64,
+        ready: bool,
+        started: Option<bool>,
+        state: ContainerState<'a>,
+        last_state: LastState,
+    }
+
+    struct ContainerState<'a> {
+        waiting: Option<Waiting<'a>>,
+        running: Option<serde::de::IgnoredAny>,
+        terminated: Option<Terminated<'a>>,
+    }
+
+    struct Waiting<'a> {
+        reason: Text<'a>,
+    }
+
+    struct Terminated<'a> {
+        reason: Text<'a>,
+        exit_code: i64,
+        signal: i64,
+    }
+}
+
+parts! {
+    struct LastState {
+        terminated: Option<LastTerminated>,
+    }
+
+    struct LastTerminated {
+        finished_at: Time,
+    }
+}
+
+impl ContainerStatus<'_> {
+    /// When the run before this one ended.
+    fn last_finished(&self) -> Time {
+        self.last_state.terminated.as_ref().map(|terminated| terminated.finished_at).unwrap_or_default()
+    }
+}
+
+impl PodSpec<'_> {
+    /// Whether the init container of this name is a sidecar: it keeps running beside the others.
+    fn is_sidecar(&self, name: &str) -> bool {
+        // The last one of a name counts, as in a map that is filled in order.
+        self.init_containers.iter().rfind(|container| &*container.name == name).is_some_and(InitContainer::is_sidecar)
+    }
+}
+
+impl InitContainer<'_> {
+    fn is_sidecar(&self) -> bool {
+        &*self.restart_policy == "Always"
+    }
+}
+
+/// How often containers restarted, and when last.
+#[derive(Debug, Clone, Copy, Default)]
+struct Restarts {
+    count: i64,
+    last: Time,
+}
+
+impl Restarts {
+    fn add(&mut self, container: &ContainerStatus<'_>) {
+        self.count += container.restart_count;
+        self.last = self.last.max(container.last_finished());
+    }
+}
+
+/// What a pod's containers come to.
+struct Summary<'a> {
+    reason: Cow<'a, str>,
+    ready: usize,
+    restarts: Restarts,
+}
+
+pub(super) fn print(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let pod: Pod<'_> = serde_json::from_slice(object)?;
+    match &*pod.status.phase {
+        "Succeeded" => row.set_conditions(SUCCEEDED),
+        "Failed" => row.set_conditions(FAILED),
+        _ => {}
+    }
+    let total =
+        pod.spec.containers.len() + pod.spec.init_containers.iter().filter(|container| container.is_sidecar()).count();
+    let summary = summarize(&pod);
+    row.text(&pod.metadata.name);
+    row.format(format_args!("{}/{total}", summary.ready));
+    row.text(&summary.reason);
+    match summary.restarts {
+        Restarts { count, last } if count != 0 && last.0.is_some() => {
+            row.format(format_args!("{count} ({} ago)", last.since(now)));
+        }
+        Restarts { count, .. } => row.format(format_args!("{count}")),
+    }
+    row.format(format_args!("{}", pod.metadata.creation_timestamp.since(now)));
+    row.text_or(pod_ip(&pod.status), "<none>");
+    row.text_or(&pod.spec.node_name, "<none>");
+    row.text_or(&pod.status.nominated_node_name, "<none>");
+    readiness_gates(&pod, row);
+    Ok(())
+}
+
+/// The words and figures of the columns Ready, Status and Restarts.
+fn summarize<'a>(pod: &'a Pod<'a>) -> Summary<'a> {
+    let (spec, status) = (&pod.spec, &pod.status);
+    let mut summary = Summary { reason: Cow::Borrowed(&status.phase), ready: 0, restarts: Restarts::default() };
+    if !status.reason.is_empty() {
+        summary.reason = Cow::Borrowed(&status.reason);
+    }
+    if status.conditions.iter().any(|c| &*c.r#type == "PodScheduled" && &*c.reason == "SchedulingGated") {
+        summary.reason = Cow::Borrowed("SchedulingGated");
+    }
+    let mut sidecars = Restarts::default();
+    let initializing = init_containers(spec, status, &mut summary, &mut sidecars);
+    let initialized = status.conditions.iter().find(|c| &*c.r#type == "Initialized").is_some_and(Condition::is_true);
+    if !initializing || initialized {
+        summary.restarts = sidecars;
+        containers(status, &mut summary);
+    }
+    if pod.metadata.deletion_timestamp.is_some() {
+        if &*status.reason == "NodeLost" {
+            summary.reason = Cow::Borrowed("Unknown");
+        } else if !matches!(&*status.phase, "Succeeded" | "Failed") {
+            summary.reason = Cow::Borrowed("Terminating");
+        }
+    }
+    summary
+}
+
+/// Goes through the init containers up to the first that is not done; says whether there is one.
+fn init_containers<'a>(
+    spec: &PodSpec<'a>,
+    status: &'a PodStatus<'a>,
+    summary: &mut Summary<'a>,
+    sidecars: &mut Restarts,
+) -> bool {
+    for (index, container) in status.init_container_statuses.iter().enumerate() {
+        summary.restarts.add(container);
+        let sidecar = spec.is_sidecar(&container.name);
+        if sidecar {
+            sidecars.add(container);
+        }
+        let (waiting, terminated) = (&container.state.waiting, &container.state.terminated);
+        summary.reason = match (waiting, terminated) {
+            (_, Some(terminated)) if terminated.exit_code == 0 => continue,
+            _ if sidecar && container.started == Some(true) => {
+                summary.ready += usize::from(container.ready);
+                continue;
+            }
+            (_, Some(terminated)) => Cow::Owned(format!("Init:{}", termination(terminated))),
+            (Some(waiting), None) if !matches!(&*waiting.reason, "" | "PodInitializing") => {
+                Cow::Owned(format!("Init:{}", waiting.reason))
+            }
+            _ => Cow::Owned(format!("Init:{index}/{}", spec.init_containers.len())),
+        };
+        return true;
+    }
+    false
+}
+
+/// Goes through the containers from the last to the first, so that the first one's state is what is shown.
+fn containers<'a>(status: &'a PodStatus<'a>, summary: &mut Summary<'a>) {
+    let mut running = false;
+    let mut error = None;
+    for container in status.container_statuses.iter().rev() {
+        summary.restarts.add(container);
+        match (&container.state.waiting, &container.state.terminated) {
+            (Some(waiting), _) if !waiting.reason.is_empty() => summary.reason = Cow::Borrowed(&waiting.reason),
+            (_, Some(terminated)) => {
+                summary.reason = termination(terminated);
+                if terminated.exit_code != 0 {
+                    error = Some(summary.reason.clone());
+                }
+            }
+            _ if container.ready && container.state.running.is_some() => {
+                running = true;
+                summary.ready += 1;
+            }
+            _ => {}
+        }
+    }
+    if summary.reason == "Completed" {
+        let ready = status.conditions.iter().any(|c| &*c.r#type == "Ready" && c.is_true());
+        summary.reason = match error {
+            _ if running && ready => Cow::Borrowed("Running"),
+            Some(error) => error,
+            None if running => Cow::Borrowed("NotReady"),
+            None => return,
+        };
+    }
+}
+
+/// Why a container ended.
+fn termination<'a>(terminated: &'a Terminated<'a>) -> Cow<'a, str> {
+    if !terminated.reason.is_empty() {
+        Cow::Borrowed(&terminated.reason)
+    } else if terminated.signal != 0 {
+        Cow::Owned(format!("Signal:{}", terminated.signal))
+    } else {
+        Cow::Owned(format!("ExitCode:{}", terminated.exit_code))
+    }
+}
+
+/// The pod's first address. `podIP` wins where the two fields differ, as kubelets of old set it alone.
+fn pod_ip<'a>(status: &'a PodStatus<'a>) -> &'a str {
+    if status.pod_ip.is_empty() { status.pod_ips.first().map_or("", |first| &first.ip) } else { &status.pod_ip }
+}
+
+fn readiness_gates(pod: &Pod<'_>, row: &mut Row) {
+    let gates = &pod.spec.readiness_gates;
+    if gates.is_empty() {
+        return row.text("<none>");
+    }
+    let passed = gates.iter().filter(|gate| {
+        pod.status.conditions.iter().find(|c| *c.r#type == *gate.condition_type).is_some_and(Condition::is_true)
+    });
+    row.format(format_args!("{}/{}", passed.count(), gates.len()));
+}

@@ -1,0 +1,40 @@
+//! RoleBindings and ClusterRoleBindings.
+
+use jiff::Timestamp;
+
+use super::metadata::{KindAndName, Metadata};
+use crate::Row;
+use crate::value::{Joined, List, Text, parts};
+
+parts! {
+    struct Binding<'a> {
+        metadata: Metadata<'a>,
+        role_ref: KindAndName<'a>,
+        subjects: List<Subject<'a>>,
+    }
+
+    struct Subject<'a> {
+        kind: Text<'a>,
+        namespace: Text<'a>,
+        name: Text<'a>,
+    }
+}
+
+pub(super) fn binding(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let binding: Binding<'_> = serde_json::from_slice(object)?;
+    row.text(&binding.metadata.name);
+    row.format(format_args!("{}/{}", binding.role_ref.kind, binding.role_ref.name));
+    row.format(format_args!("{}", binding.metadata.creation_timestamp.since(now)));
+    for kind in ["User", "Group"] {
+        let names = binding.subjects.iter().filter(|subject| &*subject.kind == kind).map(|subject| &subject.name);
+        row.format(format_args!("{}", Joined(", ", names)));
+    }
+    let accounts: Vec<String> = binding
+        .subjects
+        .iter()
+        .filter(|subject| &*subject.kind == "ServiceAccount")
+        .map(|subject| format!("{}/{}", subject.namespace, subject.name))
+        .collect();
+    row.format(format_args!("{}", Joined(", ", &accounts)));
+    Ok(())
+}

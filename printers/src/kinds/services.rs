@@ -1,0 +1,198 @@
+//! Services and their endpoints.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use jiff::Timestamp;
+
+use super::metadata::Metadata;
+use crate::Row;
+use crate::selector::format_labels;
+use crate::value::{Joined, Labels, List, Text, first_and_more, parts};
+
+/// How many addresses or ports a cell shows before it says how many more there are.
+const SHOWN: usize = 3;
+
+parts! {
+    struct Service<'a> {
+        metadata: Metadata<'a>,
+        spec: ServiceSpec<'a>,
+        status: ServiceStatus<'a>,
+    }
+
+    struct ServiceSpec<'a> {
+        r#type: Text<'a>,
+        #[serde(rename = "clusterIP")]
+        cluster_ip: Text<'a>,
+        #[serde(rename = "clusterIPs")]
+        cluster_ips: List<Text<'a>>,
+        #[serde(rename = "externalIPs")]
+        external_ips: List<Text<'a>>,
+        external_name: Text<'a>,
+        ports: List<ServicePort<'a>>,
+        selector: Labels<'a>,
+    }
+
+    struct ServicePort<'a> {
+        protocol: Text<'a>,
+        port: i64,
+        node_port: i64,
+    }
+
+    struct ServiceStatus<'a> {
+        load_balancer: LoadBalancerStatus<'a>,
+    }
+
+    /// The addresses of a Service's or an Ingress' load balancer.
+    struct LoadBalancerStatus<'a> {
+        ingress: List<LoadBalancerIngress<'a>>,
+    }
+
+    struct LoadBalancerIngress<'a> {
+        ip: Text<'a>,
+        hostname: Text<'a>,
+    }
+
+    struct Endpoints<'a> {
+        metadata: Metadata<'a>,
+        subsets: List<EndpointSubset<'a>>,
+    }
+
+    struct EndpointSubset<'a> {
+        addresses: List<EndpointAddress<'a>>,
+        ports: List<EndpointPort<'a>>,
+    }
+
+    struct EndpointAddress<'a> {
+        ip: Text<'a>,
+    }
+
+    struct EndpointSlice<'a> {
+        metadata: Metadata<'a>,
+        address_type: Text<'a>,
+        ports: List<EndpointPort<'a>>,
+        endpoints: List<Endpoint<'a>>,
+    }
+
+    struct EndpointPort<'a> {
+        name: Option<Text<'a>>,
+        port: Option<i64>,
+    }
+
+    struct Endpoint<'a> {
+        addresses: List<Text<'a>>,
+    }
+}
+
+impl LoadBalancerStatus<'_> {
+    /// The addresses, sorted, each once.
+    pub(super) fn addresses(&self) -> String {
+        let addresses: BTreeSet<&str> = self
+            .ingress
+            .iter()
+            .map(|ingress| if ingress.ip.is_empty() { &*ingress.hostname } else { &*ingress.ip })
+            .filter(|address| !address.is_empty())
+            .collect();
+        Joined(",", &addresses).to_string()
+    }
+}
+
+pub(super) fn service(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let service: Service<'_> = serde_json::from_slice(object)?;
+    let spec = &service.spec;
+    row.text(&service.metadata.name);
+    row.text(&spec.r#type);
+    row.text_or(spec.cluster_ips.first().unwrap_or(&spec.cluster_ip), "<none>");
+    row.text(&external_ip(&service));
+    row.text_or(&ports(&spec.ports), "<none>");
+    row.format(format_args!("{}", service.metadata.creation_timestamp.since(now)));
+    row.text(&format_labels(&spec.selector));
+    Ok(())
+}
+
+fn external_ip(service: &Service<'_>) -> String {
+    let spec = &service.spec;
+    let external = Joined(",", spec.external_ips.iter());
+    match &*spec.r#type {
+        "ClusterIP" | "NodePort" if spec.external_ips.is_empty() => "<none>".to_owned(),
+        "ClusterIP" | "NodePort" => external.to_string(),
+        "LoadBalancer" => {
+            let balancer = service.status.load_balancer.addresses();
+            match (balancer.is_empty(), spec.external_ips.is_empty()) {
+                (true, true) => "<pending>".to_owned(),
+                (false, true) => balancer,
+                (true, false) => external.to_string(),
+                (false, false) => format!("{balancer},{external}"),
+            }
+        }
+        "ExternalName" => spec.external_name.to_string(),
+        _ => "<unknown>".to_owned(),
+    }
+}
+
+fn ports(ports: &[ServicePort<'_>]) -> String {
+    let mut text = String::new();
+    for (index, port) in ports.iter().enumerate() {
+        if index > 0 {
+            text.push(',');
+        }
+        // Writing to memory cannot fail.
+        let _ = match port.node_port {
+            1.. => write!(text, "{}:{}/{}", port.port, port.node_port, port.protocol),
+            _ => write!(text, "{}/{}", port.port, port.protocol),
+        };
+    }
+    text
+}
+
+pub(super) fn endpoints(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let endpoints: Endpoints<'_> = serde_json::from_slice(object)?;
+    row.text(&endpoints.metadata.name);
+    if endpoints.subsets.is_empty() {
+        row.text("<none>");
+    } else {
+        // Not "<none>": subsets without an address are shown as nothing.
+        row.text(&first_and_more(&addresses(&endpoints.subsets), SHOWN, ",", ""));
+    }
+    row.format(format_args!("{}", endpoints.metadata.creation_timestamp.since(now)));
+    Ok(())
+}
+
+/// Every address with every port of its subset; without ports, as headless Services have, the address alone.
+fn addresses(subsets: &[EndpointSubset<'_>]) -> Vec<String> {
+    let mut list = Vec::new();
+    for subset in subsets {
+        if subset.ports.is_empty() {
+            list.extend(subset.addresses.iter().map(|address| address.ip.to_string()));
+        }
+        for port in &*subset.ports {
+            list.extend(subset.addresses.iter().map(|address| host_port(&address.ip, port.port.unwrap_or_default())));
+        }
+    }
+    list
+}
+
+/// A host and a port; IPv6 addresses stand in brackets.
+fn host_port(host: &str, port: i64) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+pub(super) fn endpoint_slice(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let slice: EndpointSlice<'_> = serde_json::from_slice(object)?;
+    let ports: Vec<String> = slice
+        .ports
+        .iter()
+        .map(|port| match (port.port, &port.name) {
+            (Some(port), _) => port.to_string(),
+            (None, Some(name)) => name.to_string(),
+            (None, None) => "*".to_owned(),
+        })
+        .collect();
+    let addresses: Vec<&Text<'_>> = slice.endpoints.iter().flat_map(|endpoint| endpoint.addresses.iter()).collect();
+    row.text(&slice.metadata.name);
+    row.text(&slice.address_type);
+    row.text(&first_and_more(&ports, SHOWN, ",", "<unset>"));
+    row.text(&first_and_more(&addresses, SHOWN, ",", "<unset>"));
+    row.format(format_args!("{}", slice.metadata.creation_timestamp.since(now)));
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! Volumes, claims and the group storage.k8s.io.
+
+use jiff::Timestamp;
+use serde::de::IgnoredAny;
+
+use super::metadata::{FullMetadata, Metadata};
+use crate::Row;
+use crate::value::{Joined, Labels, List, Map, Quantity, Text, TextOrNumber, parts};
+
+/// The annotation that named the class before the field existed, and still wins.
+const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+parts! {
+    struct PersistentVolume<'a> {
+        metadata: FullMetadata<'a>,
+        spec: PersistentVolumeSpec<'a>,
+        status: PersistentVolumeStatus<'a>,
+    }
+
+    struct PersistentVolumeSpec<'a> {
+        capacity: Map<'a, TextOrNumber<'a>>,
+        access_modes: List<Text<'a>>,
+        claim_ref: Option<ClaimReference<'a>>,
+        persistent_volume_reclaim_policy: Text<'a>,
+        storage_class_name: Text<'a>,
+        volume_mode: Option<Text<'a>>,
+        volume_attributes_class_name: Option<Text<'a>>,
+    }
+
+    struct ClaimReference<'a> {
+        namespace: Text<'a>,
+        name: Text<'a>,
+    }
+
+    struct PersistentVolumeStatus<'a> {
+        phase: Text<'a>,
+        reason: Text<'a>,
+    }
+
+    struct PersistentVolumeClaim<'a> {
+        metadata: FullMetadata<'a>,
+        spec: PersistentVolumeClaimSpec<'a>,
+        status: PersistentVolumeClaimStatus<'a>,
+    }
+
+    struct PersistentVolumeClaimSpec<'a> {
+        volume_name: Text<'a>,
+        storage_class_name: Text<'a>,
+        volume_mode: Option<Text<'a>>,
+        volume_attributes_class_name: Option<Text<'a>>,
+    }
+
+    struct PersistentVolumeClaimStatus<'a> {
+        phase: Text<'a>,
+        access_modes: List<Text<'a>>,
+        capacity: Map<'a, TextOrNumber<'a>>,
+    }
+
+    struct StorageClass<'a> {
+        metadata: FullMetadata<'a>,
+        provisioner: Text<'a>,
+        reclaim_policy: Option<Text<'a>>,
+        volume_binding_mode: Option<Text<'a>>,
+        allow_volume_expansion: Option<bool>,
+    }
+
+    struct VolumeAttributesClass<'a> {
+        metadata: Metadata<'a>,
+        driver_name: Text<'a>,
+    }
+
+    struct VolumeAttachment<'a> {
+        metadata: Metadata<'a>,
+        spec: VolumeAttachmentSpec<'a>,
+        status: VolumeAttachmentStatus,
+    }
+
+    struct VolumeAttachmentSpec<'a> {
+        attacher: Text<'a>,
+        node_name: Text<'a>,
+        source: VolumeAttachmentSource<'a>,
+    }
+
+    struct VolumeAttachmentSource<'a> {
+        persistent_volume_name: Text<'a>,
+    }
+
+    struct CsiDriver<'a> {
+        metadata: Metadata<'a>,
+        spec: CsiDriverSpec<'a>,
+    }
+
+    struct CsiDriverSpec<'a> {
+        token_requests: Option<Vec<TokenRequest<'a>>>,
+        attach_required: Option<bool>,
+        pod_info_on_mount: Option<bool>,
+        storage_capacity: Option<bool>,
+        requires_republish: Option<bool>,
+        volume_lifecycle_modes: List<Text<'a>>,
+    }
+
+    struct TokenRequest<'a> {
+        audience: Text<'a>,
+    }
+
+    struct CsiNode<'a> {
+        metadata: Metadata<'a>,
+        spec: CsiNodeSpec,
+    }
+}
+
+parts! {
+    struct VolumeAttachmentStatus {
+        attached: bool,
+    }
+
+    struct CsiNodeSpec {
+        drivers: List<IgnoredAny>,
+    }
+}
+
+pub(super) fn persistent_volume(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let volume: PersistentVolume<'_> = serde_json::from_slice(object)?;
+    let (metadata, spec) = (&volume.metadata, &volume.spec);
+    row.text(&metadata.name);
+    row.format(format_args!("{}", Quantity(spec.capacity.get("storage"))));
+    row.text(&access_modes(&spec.access_modes));
+    row.text(&spec.persistent_volume_reclaim_policy);
+    row.text(phase(metadata, &volume.status.phase));
+    match &spec.claim_ref {
+        Some(claim) => row.format(format_args!("{}/{}", claim.namespace, claim.name)),
+        None => row.text(""),
+    }
+    row.text(class(&metadata.annotations, &spec.storage_class_name));
+    row.text(spec.volume_attributes_class_name.as_deref().unwrap_or("<unset>"));
+    row.text(&volume.status.reason);
+    row.format(format_args!("{}", metadata.creation_timestamp.since(now)));
+    row.text(spec.volume_mode.as_deref().unwrap_or("<unset>"));
+    Ok(())
+}
+
+pub(super) fn persistent_volume_claim(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let claim: PersistentVolumeClaim<'_> = serde_json::from_slice(object)?;
+    let (metadata, spec, status) = (&claim.metadata, &claim.spec, &claim.status);
+    row.text(&metadata.name);
+    row.text(phase(metadata, &status.phase));
+    row.text(&spec.volume_name);
+    if spec.volume_name.is_empty() {
+        row.text("");
+        row.text("");
+    } else {
+        row.format(format_args!("{}", Quantity(status.capacity.get("storage"))));
+        row.text(&access_modes(&status.access_modes));
+    }
+    row.text(class(&metadata.annotations, &spec.storage_class_name));
+    row.text(spec.volume_attributes_class_name.as_deref().unwrap_or("<unset>"));
+    row.format(format_args!("{}", metadata.creation_timestamp.since(now)));
+    row.text(spec.volume_mode.as_deref().unwrap_or("<unset>"));
+    Ok(())
+}
+
+fn phase<'a>(metadata: &FullMetadata<'_>, phase: &'a str) -> &'a str {
+    if metadata.deletion_timestamp.is_some() { "Terminating" } else { phase }
+}
+
+fn class<'a>(annotations: &'a Labels<'_>, field: &'a str) -> &'a str {
+    annotations.get(BETA_CLASS).map_or(field, |class| class)
+}
+
+/// The modes' abbreviations, in this order, each once.
+fn access_modes(modes: &[Text<'_>]) -> String {
+    let known =
+        [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
+    let present = known.iter().filter(|(mode, _)| modes.iter().any(|m| &**m == *mode)).map(|(_, short)| short);
+    Joined(",", present).to_string()
+}
+
+pub(super) fn storage_class(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let class: StorageClass<'_> = serde_json::from_slice(object)?;
+    let default = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"]
+        .iter()
+        .any(|key| class.metadata.annotations.get(key).is_some_and(|value| &**value == "true"));
+    row.format(format_args!("{}{}", class.metadata.name, if default { " (default)" } else { "" }));
+    row.text(&class.provisioner);
+    row.text(class.reclaim_policy.as_deref().unwrap_or("Delete"));
+    row.text(class.volume_binding_mode.as_deref().unwrap_or("Immediate"));
+    row.boolean(class.allow_volume_expansion == Some(true));
+    row.format(format_args!("{}", class.metadata.creation_timestamp.since(now)));
+    Ok(())
+}
+
+pub(super) fn volume_attributes_class(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let class: VolumeAttributesClass<'_> = serde_json::from_slice(object)?;
+    row.text(&class.metadata.name);
+    row.text(&class.driver_name);
+    row.format(format_args!("{}", class.metadata.creation_timestamp.since(now)));
+    Ok(())
+}
+
+pub(super) fn volume_attachment(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let attachment: VolumeAttachment<'_> = serde_json::from_slice(object)?;
+    row.text(&attachment.metadata.name);
+    row.text(&attachment.spec.attacher);
+    row.text(&attachment.spec.source.persistent_volume_name);
+    row.text(&attachment.spec.node_name);
+    row.boolean(attachment.status.attached);
+    row.format(format_args!("{}", attachment.metadata.creation_timestamp.since(now)));
+    Ok(())
+}
+
+pub(super) fn csi_driver(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let driver: CsiDriver<'_> = serde_json::from_slice(object)?;
+    let spec = &driver.spec;
+    row.text(&driver.metadata.name);
+    row.boolean(spec.attach_required.unwrap_or(true));
+    row.boolean(spec.pod_info_on_mount.unwrap_or(false));
+    row.boolean(spec.storage_capacity.unwrap_or(false));
+    match &spec.token_requests {
+        Some(requests) => row.format(format_args!("{}", Joined(",", requests.iter().map(|request| &request.audience)))),
+        None => row.text("<unset>"),
+    }
+    row.boolean(spec.requires_republish.unwrap_or(false));
+    row.text_or(&Joined(",", spec.volume_lifecycle_modes.iter()).to_string(), "<none>");
+    row.format(format_args!("{}", driver.metadata.creation_timestamp.since(now)));
+    Ok(())
+}
+
+pub(super) fn csi_node(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+    let node: CsiNode<'_> = serde_json::from_slice(object)?;
+    row.text(&node.metadata.name);
+    row.number(i64::try_from(node.spec.drivers.len()).unwrap_or(i64::MAX));
+    row.format(format_args!("{}", node.metadata.creation_timestamp.since(now)));
+    Ok(())
+}

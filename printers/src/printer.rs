@@ -1,0 +1,83 @@
+//! The printer of one kind.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tributary_apimachinery::GroupVersionResource;
+
+use crate::custom::{ColumnDefinition, CustomPrinter, InvalidColumn};
+use crate::kinds::{self, Kind};
+use crate::{Column, Row};
+
+/// Knows the columns of one kind and prints its objects. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Printer(Inner);
+
+#[derive(Debug, Clone)]
+enum Inner {
+    Kind(&'static Kind),
+    Custom(Arc<CustomPrinter>),
+}
+
+/// Why an object could not be printed. The object's text is no part of the message.
+#[derive(Debug, thiserror::Error)]
+pub enum PrintError {
+    /// The text is not an object of the printer's kind.
+    #[error("the object cannot be decoded as its kind")]
+    Decode(#[source] serde_json::Error),
+}
+
+impl Printer {
+    /// The printer that kube-apiserver has for a built-in resource, or `None` for a resource that it does not print
+    /// in a way of its own; [`Printer::default_columns`] or [`Printer::custom`] are for those.
+    ///
+    /// Cost: a search in a table of about eighty entries; keep the answer with the resource.
+    pub fn for_resource(resource: &GroupVersionResource) -> Option<Self> {
+        kinds::find(&resource.group, &resource.resource).map(|kind| Self(Inner::Kind(kind)))
+    }
+
+    /// The printer of `autoscaling/v1` `Scale`, what `/scale` subresources answer with.
+    pub fn scale() -> Self {
+        Self(Inner::Kind(&kinds::SCALE))
+    }
+
+    /// The printer for kinds without one: `Name` and `Created At`, as kube-apiserver's default table convertor.
+    pub fn default_columns() -> Self {
+        Self(Inner::Kind(&kinds::DEFAULT))
+    }
+
+    /// The printer of a custom resource: `Name`, then the `additionalPrinterColumns` of its version, or `Age` where
+    /// there are none.
+    ///
+    /// # Errors
+    /// [`InvalidColumn`] for the first JSONPath that kube-apiserver would not take; then it prints `Name` alone.
+    pub fn custom(columns: &[ColumnDefinition]) -> Result<Self, InvalidColumn> {
+        Ok(Self(Inner::Custom(Arc::new(CustomPrinter::new(columns)?))))
+    }
+
+    /// The columns in order. `Name` is the first for all kinds but events.
+    pub fn columns(&self) -> &[Column] {
+        match &self.0 {
+            Inner::Kind(kind) => kind.columns,
+            Inner::Custom(custom) => custom.columns(),
+        }
+    }
+
+    /// Fills `row`, which is cleared first, with the cells of one object's JSON text. `now` is the time of the answer.
+    ///
+    /// Cost: one pass over the text; about 5 µs for a pod of 6 KB.
+    ///
+    /// # Errors
+    /// [`PrintError::Decode`] if the text is not an object of this kind; `row` is then empty.
+    pub fn print(&self, object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), PrintError> {
+        row.clear();
+        let printed = match &self.0 {
+            Inner::Kind(kind) => (kind.print)(object, now, row),
+            Inner::Custom(custom) => custom.print(object, now, row),
+        };
+        printed.map_err(|error| {
+            row.clear();
+            PrintError::Decode(error)
+        })
+    }
+}

@@ -1,0 +1,102 @@
+//! Label selectors as Tables show them, after `k8s.io/apimachinery`'s labels and metav1 helpers.
+
+use std::fmt::Write;
+
+use serde::Deserialize;
+
+use crate::value::{Joined, Labels, List, Text};
+
+/// A `metav1.LabelSelector`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct LabelSelector<'a> {
+    #[serde(borrow)]
+    pub(crate) match_labels: Labels<'a>,
+    pub(crate) match_expressions: List<Requirement<'a>>,
+}
+
+/// One of a selector's `matchExpressions`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Requirement<'a> {
+    #[serde(borrow)]
+    pub(crate) key: Text<'a>,
+    pub(crate) operator: Text<'a>,
+    pub(crate) values: List<Text<'a>>,
+}
+
+/// Labels as `a=b,c=d`, or `<none>`.
+pub(crate) fn format_labels(labels: &Labels<'_>) -> String {
+    if labels.len() == 0 {
+        return "<none>".to_owned();
+    }
+    let mut text = String::new();
+    for (index, (key, value)) in labels.iter().enumerate() {
+        let comma = if index > 0 { "," } else { "" };
+        // Writing to memory cannot fail.
+        let _ = write!(text, "{comma}{key}={value}");
+    }
+    text
+}
+
+/// A selector as `a=b,c in (d,e),!f`: requirements in the order of their keys. `None` for an operator that does not
+/// exist or that has the wrong number of values.
+///
+/// A missing selector selects nothing and is the empty text, as an empty one is, which selects everything.
+pub(crate) fn selector_text(selector: Option<&LabelSelector<'_>>) -> Option<String> {
+    let Some(selector) = selector else {
+        return Some(String::new());
+    };
+    let mut parts: Vec<(&str, String)> = Vec::new();
+    for (key, value) in selector.match_labels.iter() {
+        parts.push((key, format!("{key}={value}")));
+    }
+    for requirement in &*selector.match_expressions {
+        let key = &*requirement.key;
+        let mut values: Vec<&str> = requirement.values.iter().map(|value| &**value).collect();
+        values.sort_unstable();
+        values.dedup();
+        let text = match (&*requirement.operator, values.is_empty()) {
+            ("In", false) => format!("{key} in ({})", Joined(",", values)),
+            ("NotIn", false) => format!("{key} notin ({})", Joined(",", values)),
+            ("Exists", true) => key.to_owned(),
+            ("DoesNotExist", true) => format!("!{key}"),
+            _ => return None,
+        };
+        parts.push((key, text));
+    }
+    parts.sort_by_key(|(key, _)| *key);
+    Some(Joined(",", parts.iter().map(|(_, text)| text)).to_string())
+}
+
+/// A selector as `metav1.FormatLabelSelector` writes it: `<none>` for an empty one, `<error>` for an invalid one.
+pub(crate) fn format_label_selector(selector: Option<&LabelSelector<'_>>) -> String {
+    match selector_text(selector) {
+        None => "<error>".to_owned(),
+        Some(text) if text.is_empty() => "<none>".to_owned(),
+        Some(text) => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_as_text() {
+        for (json, expected) in [
+            (r"{}", "<none>"),
+            (r#"{"matchLabels":{"b":"2","a":"1"}}"#, "a=1,b=2"),
+            (
+                r#"{"matchLabels":{"m":"1"},"matchExpressions":[{"key":"z","operator":"In","values":["y","x","y"]},{"key":"a","operator":"NotIn","values":["q"]},{"key":"e","operator":"Exists"},{"key":"d","operator":"DoesNotExist","values":null}]}"#,
+                "a notin (q),!d,e,m=1,z in (x,y)",
+            ),
+            (r#"{"matchExpressions":[{"key":"a","operator":"In"}]}"#, "<error>"),
+            (r#"{"matchExpressions":[{"key":"a","operator":"Like"}]}"#, "<error>"),
+        ] {
+            let selector: LabelSelector<'_> = serde_json::from_str(json).unwrap();
+            assert_eq!(format_label_selector(Some(&selector)), expected);
+        }
+        assert_eq!(format_label_selector(None), "<none>");
+    }
+}

@@ -1,0 +1,73 @@
+//! Times in objects, and how long ago they were.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
+
+use crate::duration::HumanDuration;
+use crate::value::Text;
+
+/// A `metav1.Time` or `metav1.MicroTime`; `None` for `null`, the empty text and Go's zero time, which all mean unknown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Time(pub(crate) Option<Timestamp>);
+
+/// Go's zero time, 0001-01-01T00:00:00Z, in seconds since 1970.
+const GO_ZERO_SECONDS: i64 = -62_135_596_800;
+
+impl Time {
+    /// Parses an RFC 3339 time.
+    pub(crate) fn parse(text: &str) -> Result<Self, jiff::Error> {
+        if text.is_empty() {
+            return Ok(Self(None));
+        }
+        let timestamp: Timestamp = text.parse()?;
+        Ok(Self((timestamp.as_second() != GO_ZERO_SECONDS).then_some(timestamp)))
+    }
+
+    /// How long ago this was; prints as `<unknown>` where the time is.
+    pub(crate) fn since(self, now: Timestamp) -> Since {
+        Since(self.0.map(|time| HumanDuration::between(time, now)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&Text::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+/// What [`Time::since`] gives.
+pub(crate) struct Since(Option<HumanDuration>);
+
+impl fmt::Display for Since {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(duration) => fmt::Display::fmt(&duration, f),
+            None => f.write_str("<unknown>"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages() {
+        let now: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
+        for (text, expected) in [
+            ("2026-01-01T23:59:30Z", "30s"),
+            ("2026-01-01T23:59:30.123456Z", "29s"),
+            ("2026-01-02T00:59:30+01:00", "30s"),
+            ("0001-01-01T00:00:00Z", "<unknown>"),
+            ("", "<unknown>"),
+            ("2026-01-02T00:00:05Z", "<invalid>"),
+        ] {
+            assert_eq!(Time::parse(text).unwrap().since(now).to_string(), expected, "{text}");
+        }
+        assert!(Time::parse("yesterday").is_err());
+        assert_eq!(serde_json::from_str::<Time>("null").unwrap(), Time(None));
+    }
+}

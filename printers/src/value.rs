@@ -1,0 +1,256 @@
+//! The values that objects are made of, borrowed from their text.
+//!
+//! Kubernetes writes `null` for some empty lists and times, so each type here takes `null` as its empty value.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+
+/// A string, borrowed where it has no escapes. `null` is the empty string.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+struct TextVisitor<'a>(PhantomData<&'a ()>);
+
+impl<'de: 'a, 'a> Visitor<'de> for TextVisitor<'a> {
+    type Value = Text<'a>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Text<'a>, E> {
+        Ok(Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Text<'a>, E> {
+        Ok(Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Text<'a>, E> {
+        Ok(Text::default())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextVisitor(PhantomData))
+    }
+}
+
+/// A string or a whole number, as ports, percentages and quantities may be; printed as the text that it is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TextOrNumber<'a>(Text<'a>);
+
+impl fmt::Display for TextOrNumber<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for TextOrNumber<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either<'a>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for Either<'a> {
+            type Value = TextOrNumber<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a number")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                TextVisitor(PhantomData).visit_borrowed_str(text).map(TextOrNumber)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                TextVisitor(PhantomData).visit_str(text).map(TextOrNumber)
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+                self.visit_str(&number.to_string())
+            }
+        }
+        deserializer.deserialize_any(Either(PhantomData))
+    }
+}
+
+/// A resource quantity. A kube-apiserver writes the canonical form, which is also what it prints.
+///
+/// `None` where the quantity is missing; prints as `0`, as the zero quantity does.
+pub(crate) struct Quantity<'a>(pub(crate) Option<&'a TextOrNumber<'a>>);
+
+impl fmt::Display for Quantity<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(quantity) => fmt::Display::fmt(quantity, f),
+            None => f.write_str("0"),
+        }
+    }
+}
+
+/// A list; `null` is the empty list.
+#[derive(Debug, Clone)]
+pub(crate) struct List<T>(Vec<T>);
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Deref for List<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::<Vec<T>>::deserialize(deserializer).map(|list| Self(list.unwrap_or_default()))
+    }
+}
+
+/// A map in the order of its keys; `null` is the empty map.
+#[derive(Debug, Clone)]
+pub(crate) struct Map<'a, V>(BTreeMap<Text<'a>, V>);
+
+/// Labels, annotations and label selectors of the simple form.
+pub(crate) type Labels<'a> = Map<'a, Text<'a>>;
+
+impl<V> Default for Map<'_, V> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<V> Map<'_, V> {
+    /// The value of a key.
+    pub(crate) fn get(&self, key: &str) -> Option<&V> {
+        self.0.iter().find(|(name, _)| &***name == key).map(|(_, value)| value)
+    }
+
+    /// Keys and values in the order of the keys.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
+        self.0.iter().map(|(key, value)| (&**key, value))
+    }
+
+    /// How many keys there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::deserialize(deserializer).map(|map| Self(map.unwrap_or_default()))
+    }
+}
+
+/// Declares parts of objects: structs whose fields are named as in JSON and default to their empty value.
+macro_rules! parts {
+    ($($(#[$meta:meta])* struct $name:ident<$life:lifetime> {
+        $(#[$first_meta:meta])* $first:ident: $first_type:ty $(, $(#[$field_meta:meta])* $field:ident: $type:ty)* $(,)?
+    })*) => {$(
+        $(#[$meta])*
+        #[derive(Default, serde::Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        pub(super) struct $name<$life> {
+            #[serde(borrow)]
+            $(#[$first_meta])*
+            pub(super) $first: $first_type,
+            $($(#[$field_meta])* pub(super) $field: $type,)*
+        }
+    )*};
+    ($($(#[$meta:meta])* struct $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)? })*) => {$(
+        $(#[$meta])*
+        #[derive(Default, serde::Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        pub(super) struct $name {
+            $($(#[$field_meta])* pub(super) $field: $type,)*
+        }
+    )*};
+}
+pub(crate) use parts;
+
+/// Texts or other things with a separator between them.
+pub(crate) struct Joined<'a, I>(pub(crate) &'a str, pub(crate) I);
+
+impl<I> fmt::Display for Joined<'_, I>
+where
+    I: IntoIterator + Clone,
+    I::Item: fmt::Display,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, item) in self.1.clone().into_iter().enumerate() {
+            if index > 0 {
+                f.write_str(self.0)?;
+            }
+            fmt::Display::fmt(&item, f)?;
+        }
+        Ok(())
+    }
+}
+
+/// The first items of a list with commas between them, then how many more there are.
+pub(crate) fn first_and_more<T: fmt::Display>(items: &[T], limit: usize, separator: &str, empty: &str) -> String {
+    let shown = Joined(separator, items.iter().take(limit)).to_string();
+    if items.len() > limit {
+        format!("{shown} + {} more...", items.len() - limit)
+    } else if shown.is_empty() {
+        empty.to_owned()
+    } else {
+        shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_is_empty_and_escapes_are_resolved() {
+        assert_eq!(&*serde_json::from_str::<Text<'_>>("null").unwrap(), "");
+        assert_eq!(&*serde_json::from_str::<Text<'_>>(r#""a\nb""#).unwrap(), "a\nb");
+        assert!(matches!(serde_json::from_str::<Text<'_>>(r#""a""#).unwrap().0, Cow::Borrowed("a")));
+        assert!(serde_json::from_str::<Text<'_>>("1").is_err());
+        assert!(serde_json::from_str::<List<Text<'_>>>("null").unwrap().is_empty());
+        assert_eq!(serde_json::from_str::<Labels<'_>>("null").unwrap().len(), 0);
+        assert_eq!(serde_json::from_str::<TextOrNumber<'_>>("25").unwrap().to_string(), "25");
+        assert_eq!(serde_json::from_str::<TextOrNumber<'_>>("\"25%\"").unwrap().to_string(), "25%");
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        assert_eq!(first_and_more(&[1, 2, 3], 3, ",", "-"), "1,2,3");
+        assert_eq!(first_and_more(&[1, 2, 3, 4, 5], 3, ",", "-"), "1,2,3 + 2 more...");
+        assert_eq!(first_and_more::<u8>(&[], 3, ",", "-"), "-");
+    }
+}
