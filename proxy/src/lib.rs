@@ -1,1 +1,42 @@
 //! Sends one request to one cluster: connections, credentials, upgrades and streaming.
+//!
+//! A [`ClusterClient`] stands for one member. It keeps a pool of HTTP/2 connections to the member's kube-apiserver,
+//! attaches the credentials of the kubeconfig user, replaces whatever identity the client claimed by the one that the
+//! caller decided on ([`Identity`]), and streams bodies both ways without holding them.
+//!
+//! What a request meets, in order:
+//! 1. [`headers::prepare_request`] removes hop-by-hop headers, then the client's own credentials and identity;
+//! 2. the caller's [`Identity`] and the member's credentials are set;
+//! 3. the path is joined to the member's base path;
+//! 4. an upgrade (exec, attach, port-forward, `proxy`) gets a connection of its own; everything else a stream of the
+//!    pool: one lane of connections for long-running requests, one for short ones;
+//! 5. redirects, and a 401 to the member's own credentials, become errors; anything else is streamed back.
+//!
+//! Invariants: a request body is never sent twice; an identity header of a client never reaches a member; credentials
+//! reach no other address than the member's; nothing here knows a cache or a second cluster.
+
+mod body;
+mod classify;
+mod client;
+mod credentials;
+mod dial;
+mod error;
+mod exec_plugin;
+mod forward;
+pub mod headers;
+mod http1;
+mod identity;
+mod pool;
+mod reachability;
+mod target;
+mod tls;
+mod tuning;
+mod upgrade;
+
+pub use body::{Body, BoxError, ResponseBodyError};
+pub use classify::is_long_running;
+pub use client::{ClusterClient, Health, PoolStatistics, Transport};
+pub use error::{ConnectError, ForwardError, Sent};
+pub use identity::{ClientAddress, Identity, Impersonation, InvalidImpersonation};
+pub use reachability::{Reachability, ReachabilityState};
+pub use tuning::Tuning;

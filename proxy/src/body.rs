@@ -1,0 +1,94 @@
+//! Bodies on their way to and from a member.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use tributary_apimachinery::ClusterName;
+
+use crate::error::{SharedError, chain};
+use crate::http1;
+use crate::pool::StreamPermit;
+
+/// Any error, as bodies and transports carry it.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A streamed body. Dropping a response's body before its end cancels the request at the member.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// A response body that broke off.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("cluster {cluster}: the response broke off: {cause}")]
+pub struct ResponseBodyError {
+    /// The cluster that was answering.
+    pub cluster: ClusterName,
+    /// The cause with its own causes, as text.
+    pub cause: Arc<str>,
+    /// The cause.
+    #[source]
+    pub source: SharedError,
+}
+
+/// What a response body holds on to until it ends or is dropped; dropping it gives the capacity back.
+#[derive(Debug)]
+pub(crate) enum Lease {
+    /// One stream of an HTTP/2 connection.
+    Stream(#[allow(dead_code, reason = "held for its Drop")] StreamPermit),
+    /// A whole HTTP/1.1 connection.
+    Connection(#[allow(dead_code, reason = "held for its Drop")] http1::Checkout),
+    /// A connection that nobody else will use.
+    Nothing,
+}
+
+/// A member's response body and the connection capacity that it occupies.
+pub(crate) struct MemberBody {
+    // Dropped first: hyper resets the stream before the capacity is counted as free.
+    incoming: Incoming,
+    lease: Option<Lease>,
+    cluster: ClusterName,
+}
+
+impl MemberBody {
+    /// Wraps a response body. One without content gives its capacity back at once.
+    pub(crate) fn boxed(incoming: Incoming, lease: Lease, cluster: ClusterName) -> Body {
+        let lease = if incoming.is_end_stream() { None } else { Some(lease) };
+        Self { incoming, lease, cluster }.boxed_unsync()
+    }
+}
+
+impl HttpBody for MemberBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
+            Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
+            Some(Err(error)) => {
+                let cause = chain(&error).into();
+                let error = ResponseBodyError { cluster: self.cluster.clone(), cause, source: Arc::new(error) };
+                Some(Err(error.into()))
+            }
+            None => None,
+        };
+        self.lease = None;
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+/// A body without content.
+pub(crate) fn empty() -> Body {
+    http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync()
+}

@@ -1,0 +1,271 @@
+//! A member as the rest of Tributary sees it: [`ClusterClient`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
+use tokio::sync::watch;
+use tokio::time::{Duration, Instant};
+use tower::util::BoxCloneSyncService;
+use tributary_apimachinery::ClusterName;
+
+use crate::body::{self, Body, BoxError};
+use crate::credentials::Credentials;
+use crate::dial::Dialer;
+use crate::error::{ConnectError, ForwardError};
+use crate::identity::{Identity, Impersonation};
+use crate::pool::Pool;
+use crate::reachability::{Observer, Reachability};
+use crate::target::Target;
+use crate::tls::TlsSource;
+use crate::tuning::Tuning;
+
+/// A transport to one member: requests carry a path and query, the rest is filled in. Errors are [`ForwardError`]s.
+pub type Transport = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
+
+/// The time a health check may take. A kube-apiserver that needs longer for `/readyz` is not healthy.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much of a health check's answer is kept, in bytes.
+const HEALTH_DETAIL_LIMIT: usize = 4096;
+
+/// One member. Cheap to clone; all clones share connections, credentials and what is known of the member.
+///
+/// The last clone's drop closes idle connections; requests in flight and tunnels go on.
+#[derive(Clone)]
+pub struct ClusterClient {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) name: ClusterName,
+    pub(crate) target: Arc<Target>,
+    pub(crate) tuning: Tuning,
+    /// The `Host` header of HTTP/1.1 requests.
+    pub(crate) host: HeaderValue,
+    /// Headers that the configuration adds to every request.
+    pub(crate) extra_headers: HeaderMap,
+    /// The kubeconfig user's own `as` fields.
+    pub(crate) member_impersonation: Option<Impersonation>,
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) observer: Arc<Observer>,
+}
+
+/// The answer of a member's `/readyz`.
+#[derive(Clone, Debug)]
+pub struct Health {
+    /// Whether the member says that it is ready. Also true where it forbids us to ask (403): it answers requests.
+    pub ready: bool,
+    /// The status of the answer.
+    pub status: StatusCode,
+    /// The first bytes of the answer: `ok`, or which checks fail.
+    pub detail: String,
+}
+
+/// What a member's pool holds at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStatistics {
+    /// HTTP/2 connections for short requests.
+    pub short_connections: usize,
+    /// Requests in flight on them.
+    pub short_streams: usize,
+    /// HTTP/2 connections for long-running requests.
+    pub long_connections: usize,
+    /// Requests in flight on them.
+    pub long_streams: usize,
+    /// Idle HTTP/1.1 connections.
+    pub idle_http1_connections: usize,
+}
+
+impl ClusterClient {
+    /// Makes a client from a kubeconfig's cluster and user. Nothing is sent: the member need not be reachable, and
+    /// credential plugins run with the first request.
+    ///
+    /// Without a certificate authority the system's roots are trusted, as kubectl does, else Mozilla's; certificates
+    /// are unchecked only if the configuration says so. A plain `http://` server (kubectl proxy) is spoken to in
+    /// HTTP/1.1. Reading files and keys happens off the runtime's workers.
+    ///
+    /// # Errors
+    /// [`ConnectError`] for a configuration that cannot work.
+    pub async fn connect(name: ClusterName, config: kube::Config, tuning: Tuning) -> Result<Self, ConnectError> {
+        // Without a process-wide provider rustls panics on first use if several are compiled in.
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        }
+        let target = Target::parse(&config.cluster_url).map_err(|problem| ConnectError::Server {
+            cluster: name.clone(),
+            server: without_user(&config.cluster_url),
+            problem,
+        })?;
+        let header_error = |field, problem: String| ConnectError::Header { cluster: name.clone(), field, problem };
+        let host = HeaderValue::from_str(target.authority().as_str())
+            .map_err(|error| header_error("server", error.to_string()))?;
+        let member_impersonation =
+            configured_impersonation(&config).map_err(|error| header_error("as", error.to_string()))?;
+        let extra_headers = HeaderMap::from_iter(config.headers.iter().cloned());
+        let credentials = Credentials::new(&name, &config, &tuning).await?;
+        let target = Arc::new(target);
+        let tls = TlsSource::new(&name, &config, &target).await?;
+        let dialer = Dialer::new(name.clone(), target.clone(), &config, &tuning, tls)?;
+        let observer = Arc::new(Observer::new(name.clone()));
+        let pool = Pool::new(name.clone(), dialer, credentials.clone(), observer.clone(), tuning.clone());
+        Ok(Self {
+            inner: Arc::new(Inner {
+                name,
+                target,
+                tuning,
+                host,
+                extra_headers,
+                member_impersonation,
+                credentials,
+                pool,
+                observer,
+            }),
+        })
+    }
+
+    /// The member's name.
+    pub fn name(&self) -> &ClusterName {
+        &self.inner.name
+    }
+
+    /// A transport with the member's own credentials ([`Identity::Member`]), for discovery and cachers.
+    pub fn transport(&self) -> Transport {
+        let client = self.clone();
+        BoxCloneSyncService::new(tower::service_fn(move |request| {
+            let client = client.clone();
+            async move { client.forward(request, Identity::Member).await.map_err(BoxError::from) }
+        }))
+    }
+
+    /// Sends a request and streams the response back.
+    ///
+    /// The request's URI counts with its path and query only. See [`crate::headers::prepare_request`] for what is
+    /// removed from its headers; `identity` says in whose name it is sent. Bodies are streamed, never held.
+    ///
+    /// Upgrades need the `hyper::upgrade::OnUpgrade` that hyper's HTTP/1.1 server puts into a request's extensions; on
+    /// a 101 the returned response has to be sent to the client, after which a task in [`Tuning::tunnels`] copies
+    /// bytes both ways. Any other answer to an upgrade is an ordinary response.
+    ///
+    /// A request that the member has certainly not seen is sent again, and so is a GET or HEAD without a body whose
+    /// connection broke, at most twice; a body is never sent twice. Dropping the future or the response body cancels
+    /// the request at the member.
+    ///
+    /// # Errors
+    /// [`ForwardError`] by the step that failed; an error status of the member is no error, except a 401 to our own
+    /// credentials and redirects.
+    pub async fn forward(&self, request: Request<Body>, identity: Identity) -> Result<Response<Body>, ForwardError> {
+        self.inner.forward(request, identity).await
+    }
+
+    /// Asks the member's `/readyz`, for at most 10 s.
+    ///
+    /// # Errors
+    /// [`ForwardError`] where there is no answer.
+    pub async fn health(&self) -> Result<Health, ForwardError> {
+        let mut request = Request::new(body::empty());
+        *request.method_mut() = Method::GET;
+        *request.uri_mut() = Uri::from_static("/readyz");
+        let timed_out = || ForwardError::HeadTimeout { cluster: self.inner.name.clone(), after: HEALTH_TIMEOUT };
+        let deadline = Instant::now() + HEALTH_TIMEOUT;
+        let response = tokio::time::timeout_at(deadline, self.forward(request, Identity::Member))
+            .await
+            .map_err(|_| timed_out())??;
+        let status = response.status();
+        let limited = Limited::new(response.into_body(), HEALTH_DETAIL_LIMIT).collect();
+        let detail = match tokio::time::timeout_at(deadline, limited).await {
+            Ok(Ok(body)) => String::from_utf8_lossy(&body.to_bytes()).trim().to_owned(),
+            Ok(Err(_)) => String::new(),
+            Err(_) => return Err(timed_out()),
+        };
+        Ok(Health { ready: status.is_success() || status == StatusCode::FORBIDDEN, status, detail })
+    }
+
+    /// What the member's own traffic says about it. The channel changes with the state only, and the state's changes
+    /// are logged once each.
+    pub fn reachability(&self) -> watch::Receiver<Reachability> {
+        self.inner.observer.subscribe()
+    }
+
+    /// The time since the member last answered anything; `None` before its first answer.
+    pub fn since_last_answer(&self) -> Option<Duration> {
+        self.inner.observer.since_last_answer()
+    }
+
+    /// What the pool holds now.
+    pub fn pool_statistics(&self) -> PoolStatistics {
+        self.inner.pool.statistics()
+    }
+}
+
+impl fmt::Debug for ClusterClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterClient")
+            .field("name", &self.inner.name)
+            .field("address", &self.inner.target.address)
+            .field("pool", &self.pool_statistics())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A URL for an error message, without what may be a password.
+fn without_user(url: &Uri) -> String {
+    let text = url.to_string();
+    match (text.find("://"), text.find('@')) {
+        (Some(scheme), Some(at)) if scheme < at => format!("{}{}", &text[..scheme + 3], &text[at + 1..]),
+        _ => text,
+    }
+}
+
+/// The kubeconfig user's `as`, `as-groups`, `as-uid` and `as-user-extra`.
+fn configured_impersonation(config: &kube::Config) -> Result<Option<Impersonation>, String> {
+    let auth = &config.auth_info;
+    let groups = auth.impersonate_groups.iter().flatten().map(String::as_str);
+    let extra = auth
+        .impersonate_user_extra
+        .iter()
+        .flatten()
+        .flat_map(|(key, values)| values.iter().map(move |value| (key.as_str(), value.as_str())));
+    match &auth.impersonate {
+        Some(user) => Impersonation::new(user, groups, auth.impersonate_uid.as_deref(), extra)
+            .map(Some)
+            .map_err(|error| error.to_string()),
+        None if auth.impersonate_uid.is_some() || groups.count() > 0 || extra.count() > 0 => {
+            Err("as-groups, as-uid and as-user-extra need as".to_owned())
+        }
+        None => Ok(None),
+    }
+}
+
+impl Inner {
+    /// Sets in whose name the request is sent, after [`crate::headers::prepare_request`] has removed every claim.
+    pub(crate) fn set_identity(&self, headers: &mut HeaderMap, identity: Identity) -> Result<(), ForwardError> {
+        for (name, value) in &self.extra_headers {
+            headers.append(name, value.clone());
+        }
+        let own = self.member_impersonation.as_ref().map(Impersonation::headers);
+        match identity {
+            Identity::Member => append(headers, own.into_iter().flatten()),
+            Identity::AsGiven(given) => {
+                let mut wanted = given.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-")).peekable();
+                if wanted.peek().is_some() {
+                    append(headers, wanted);
+                } else {
+                    append(headers, own.into_iter().flatten());
+                }
+            }
+            Identity::Impersonate(_) if own.is_some() => {
+                return Err(ForwardError::ImpersonationConflict { cluster: self.name.clone() });
+            }
+            Identity::Impersonate(user) => append(headers, user.headers()),
+        }
+        Ok(())
+    }
+}
+
+fn append<'a>(headers: &mut HeaderMap, more: impl IntoIterator<Item = (&'a HeaderName, &'a HeaderValue)>) {
+    for (name, value) in more {
+        headers.append(name, value.clone());
+    }
+}

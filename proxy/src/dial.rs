@@ -1,0 +1,276 @@
+//! Makes one connection to a member: TCP, directly or through a proxy, then TLS, then HTTP.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use http::{HeaderValue, Uri};
+use hyper::client::conn::{http1, http2};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Duration, Instant, timeout_at};
+use tokio_rustls::TlsConnector;
+use tower::util::BoxCloneSyncService;
+use tower::{Service, ServiceExt};
+use tributary_apimachinery::ClusterName;
+
+use crate::body::{Body, BoxError};
+use crate::error::{ConnectError, ForwardError, SharedError};
+use crate::exec_plugin::ClientCertificate;
+use crate::target::Target;
+use crate::tls::{self, Protocols, TlsSource};
+use crate::tuning::Tuning;
+
+/// TCP keep-alive: HTTP/2 connections are pinged, but an upgraded or HTTP/1.1 one has only this to notice a silent
+/// peer: 15 s of quiet, then three probes 10 s apart.
+const TCP_KEEP_ALIVE_TIME: Duration = Duration::from_secs(15);
+const TCP_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const TCP_KEEP_ALIVE_RETRIES: u32 = 3;
+
+/// Response headers of an HTTP/1.1 member; hyper's own limit is 100, which a list with many Warnings can pass.
+const MAX_HTTP1_HEADERS: usize = 512;
+
+/// A byte stream, with or without TLS.
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+pub(crate) type BoxIo = Box<dyn Io>;
+
+/// Opens byte streams to a URI's host and port.
+type Connector = BoxCloneSyncService<Uri, BoxIo, BoxError>;
+
+pub(crate) type Http1Connection = http1::Connection<TokioIo<BoxIo>, Body>;
+pub(crate) type Http2Connection = http2::Connection<TokioIo<BoxIo>, Body, TokioExecutor>;
+
+/// A connection on which HTTP has begun. Its second half has to be polled for anything to happen.
+pub(crate) enum Dialed {
+    Http1(http1::SendRequest<Body>, Http1Connection),
+    Http2(http2::SendRequest<Body>, Http2Connection),
+}
+
+/// Dials one member.
+pub(crate) struct Dialer {
+    cluster: ClusterName,
+    target: Arc<Target>,
+    connector: Connector,
+    tls: Option<Arc<TlsSource>>,
+    timeout: Duration,
+    http2: http2::Builder<TokioExecutor>,
+}
+
+impl Dialer {
+    /// Prepares connections; `tls` is `None` for plain HTTP.
+    ///
+    /// # Errors
+    /// [`ConnectError::ProxyUrl`].
+    pub(crate) fn new(
+        cluster: ClusterName,
+        target: Arc<Target>,
+        config: &kube::Config,
+        tuning: &Tuning,
+        tls: Option<Arc<TlsSource>>,
+    ) -> Result<Self, ConnectError> {
+        let connector = connector(config.proxy_url.as_ref())
+            .map_err(|problem| ConnectError::ProxyUrl { cluster: cluster.clone(), problem })?;
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(tuning.stream_window)
+            .initial_connection_window_size(tuning.connection_window)
+            .max_header_list_size(tuning.max_header_list_size)
+            .keep_alive_interval(tuning.keep_alive_interval)
+            .keep_alive_timeout(tuning.keep_alive_timeout)
+            .keep_alive_while_idle(true);
+        Ok(Self { cluster, target, connector, tls, timeout: tuning.connect_timeout, http2 })
+    }
+
+    /// Connects, within the limit of [`Tuning::connect_timeout`] for everything together.
+    ///
+    /// # Errors
+    /// `Dial`, `DialTimeout`, `Tls` or `Handshake`.
+    pub(crate) async fn dial(
+        &self,
+        protocols: Protocols,
+        certificate: Option<&ClientCertificate>,
+        version: u64,
+    ) -> Result<Dialed, ForwardError> {
+        let deadline = Instant::now() + self.timeout;
+        let raw = self.connect(deadline).await?;
+        let Some(tls) = &self.tls else {
+            return self.start_http1(raw, deadline).await;
+        };
+        let config = tls.current(protocols, certificate, version).await;
+        let connect = TlsConnector::from(config).connect(tls.server_name(), raw);
+        let stream = match timeout_at(deadline, connect).await {
+            Err(_) => return Err(self.timed_out("TLS handshake")),
+            Ok(Err(error)) => return Err(self.tls_failed(tls, error)),
+            Ok(Ok(stream)) => stream,
+        };
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        if is_http2 {
+            self.start_http2(Box::new(stream), deadline).await
+        } else {
+            self.start_http1(Box::new(stream), deadline).await
+        }
+    }
+
+    async fn connect(&self, deadline: Instant) -> Result<BoxIo, ForwardError> {
+        match timeout_at(deadline, self.connector.clone().oneshot(self.target.dial_uri())).await {
+            Err(_) => Err(self.timed_out("TCP connection")),
+            Ok(Err(error)) => Err(ForwardError::Dial {
+                cluster: self.cluster.clone(),
+                address: self.target.address.clone(),
+                source: Arc::new(OneLine(error)),
+            }),
+            Ok(Ok(stream)) => Ok(stream),
+        }
+    }
+
+    async fn start_http1(&self, stream: BoxIo, deadline: Instant) -> Result<Dialed, ForwardError> {
+        let mut builder = http1::Builder::new();
+        builder.max_headers(MAX_HTTP1_HEADERS);
+        match timeout_at(deadline, builder.handshake(TokioIo::new(stream))).await {
+            Err(_) => Err(self.timed_out("HTTP handshake")),
+            Ok(Err(error)) => Err(self.handshake_failed(error)),
+            Ok(Ok((sender, connection))) => Ok(Dialed::Http1(sender, connection)),
+        }
+    }
+
+    async fn start_http2(&self, stream: BoxIo, deadline: Instant) -> Result<Dialed, ForwardError> {
+        match timeout_at(deadline, self.http2.handshake(TokioIo::new(stream))).await {
+            Err(_) => Err(self.timed_out("HTTP handshake")),
+            Ok(Err(error)) => Err(self.handshake_failed(error)),
+            Ok(Ok((sender, connection))) => Ok(Dialed::Http2(sender, connection)),
+        }
+    }
+
+    fn timed_out(&self, step: &'static str) -> ForwardError {
+        ForwardError::DialTimeout {
+            cluster: self.cluster.clone(),
+            address: self.target.address.clone(),
+            step,
+            after: self.timeout,
+        }
+    }
+
+    fn tls_failed(&self, tls: &TlsSource, error: std::io::Error) -> ForwardError {
+        ForwardError::Tls {
+            cluster: self.cluster.clone(),
+            address: self.target.address.clone(),
+            server_name: tls.server_name_text.clone(),
+            remedy: tls::remedy(&error),
+            source: Arc::new(error),
+        }
+    }
+
+    fn handshake_failed(&self, error: hyper::Error) -> ForwardError {
+        let source: SharedError = Arc::new(OneLine(error.into()));
+        ForwardError::Handshake { cluster: self.cluster.clone(), address: self.target.address.clone(), source }
+    }
+}
+
+/// Shows an error together with its causes: connectors keep the interesting part (`Connection refused`) in the last.
+#[derive(Debug)]
+struct OneLine(BoxError);
+
+impl std::fmt::Display for OneLine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&crate::error::chain(&*self.0))
+    }
+}
+
+impl std::error::Error for OneLine {}
+
+/// A connector that goes through the proxy, if there is one.
+fn connector(proxy: Option<&Uri>) -> Result<Connector, &'static str> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(TCP_KEEP_ALIVE_TIME));
+    tcp.set_keepalive_interval(Some(TCP_KEEP_ALIVE_INTERVAL));
+    tcp.set_keepalive_retries(Some(TCP_KEEP_ALIVE_RETRIES));
+    let Some(proxy) = proxy else { return Ok(boxed(tcp)) };
+    if proxy.host().is_none_or(str::is_empty) {
+        return Err("it has no host");
+    }
+    let user = user_info(proxy)?;
+    match proxy.scheme_str() {
+        Some("http") => Ok(boxed(tunnel(proxy, tcp, user))),
+        Some("https") => {
+            // The proxy is somebody else than the member: it is not shown the client certificate, and its own
+            // certificate is checked against the system's roots.
+            let tls = hyper_rustls::HttpsConnectorBuilder::new()
+                .with_native_roots()
+                .map_err(|_| "an https:// proxy needs the system's root certificates, and there are none")?
+                .https_only()
+                .enable_http1()
+                .wrap_connector(tcp);
+            Ok(boxed(tunnel(proxy, tls, user)))
+        }
+        Some("socks5" | "socks5h") => {
+            let socks = SocksV5::new(proxy.clone(), tcp);
+            Ok(match user {
+                Some((name, password)) => boxed(socks.with_auth(name, password)),
+                None => boxed(socks),
+            })
+        }
+        _ => Err("its scheme is not supported"),
+    }
+}
+
+fn tunnel<C>(proxy: &Uri, connector: C, user: Option<(String, String)>) -> Tunnel<C> {
+    let tunnel = Tunnel::new(proxy.clone(), connector);
+    let Some((name, password)) = user else { return tunnel };
+    let encoded = base64::engine::general_purpose::STANDARD.encode(format!("{name}:{password}"));
+    match HeaderValue::try_from(format!("Basic {encoded}")) {
+        Ok(mut value) => {
+            value.set_sensitive(true);
+            tunnel.with_auth(value)
+        }
+        // Base64 is always a valid header value.
+        Err(_) => tunnel,
+    }
+}
+
+/// The percent-decoded user and password of a proxy URL.
+fn user_info(proxy: &Uri) -> Result<Option<(String, String)>, &'static str> {
+    let Some((user, _host)) = proxy.authority().and_then(|authority| authority.as_str().rsplit_once('@')) else {
+        return Ok(None);
+    };
+    let (name, password) = user.split_once(':').unwrap_or((user, ""));
+    let decode = |text: &str| {
+        percent_encoding::percent_decode_str(text)
+            .decode_utf8()
+            .map(|text| text.into_owned())
+            .map_err(|_| "its user or password is not UTF-8")
+    };
+    Ok(Some((decode(name)?, decode(password)?)))
+}
+
+fn boxed<S>(connector: S) -> Connector
+where
+    S: Service<Uri> + Clone + Send + Sync + 'static,
+    S::Response: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+{
+    let connector =
+        connector.map_response(|stream| -> BoxIo { Box::new(TokioIo::new(stream)) }).map_err(Into::<BoxError>::into);
+    BoxCloneSyncService::new(connector)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxy_urls() {
+        let user = |url: &str| user_info(&url.parse().unwrap()).unwrap();
+        assert_eq!(user("http://proxy:3128"), None);
+        assert_eq!(user("http://a:p%40ss%3Aw@proxy"), Some(("a".to_owned(), "p@ss:w".to_owned())));
+        assert!(connector(Some(&Uri::from_static("ftp://proxy"))).is_err());
+        for url in ["http://proxy:1", "socks5://u:p@proxy:1"] {
+            assert!(connector(Some(&url.parse().unwrap())).is_ok(), "{url}");
+        }
+    }
+}

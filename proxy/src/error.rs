@@ -1,0 +1,302 @@
+//! What can go wrong between a request and a member's response, by the step that failed.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use tributary_apimachinery::ClusterName;
+
+/// A shared cause: several requests wait for one dial, and each of them reports its failure.
+pub(crate) type SharedError = Arc<dyn Error + Send + Sync>;
+
+/// Why a client for a cluster cannot be made. All of these are faults of its configuration; none needs the member.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The server URL cannot be used.
+    #[error(
+        "cluster {cluster}: server {server:?} cannot be used: {problem}; set clusters[].cluster.server to \
+         https://HOST[:PORT][/PATH]"
+    )]
+    Server {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The URL as configured.
+        server: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The proxy URL cannot be used.
+    #[error("cluster {cluster}: proxy-url cannot be used: {problem}; allowed are http://, https:// and socks5://")]
+    ProxyUrl {
+        /// The cluster.
+        cluster: ClusterName,
+        /// What is wrong with it; never the URL itself, which may hold a password.
+        problem: &'static str,
+    },
+    /// The certificate authority, the client certificate or its key cannot be used.
+    #[error(
+        "cluster {cluster}: TLS cannot be set up: {source}; check certificate-authority, client-certificate and client-key"
+    )]
+    Tls {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The cause.
+        #[source]
+        source: SharedError,
+    },
+    /// The credentials of the kubeconfig user cannot be used.
+    #[error("cluster {cluster}: the kubeconfig user cannot be used: {message}")]
+    Credentials {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The cause and the remedy, without any secret.
+        message: String,
+    },
+    /// A header that the configuration adds to requests, or the user that it impersonates, is not valid.
+    #[error("cluster {cluster}: {field} cannot be sent as a header: {problem}")]
+    Header {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The field of the configuration.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// Whether a failed request can have reached the member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// The member has certainly not acted on it: it may be sent again.
+    No,
+    /// The member may have acted on it.
+    Maybe,
+}
+
+/// Why a request got no response from its cluster.
+///
+/// `Display` is meant for the `message` of a metav1.Status: it names the cluster, the cause and what to do, and holds
+/// no secret. [`ForwardError::status_code`] is the HTTP status to go with it.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// The request's target is not a path that may be forwarded.
+    #[error("cluster {cluster}: {path:?} cannot be forwarded: {problem}")]
+    Path {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The path as the client sent it.
+        path: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The client asked for a protocol other than websocket and SPDY/3.1, or asked for it in a way that cannot work.
+    #[error("cluster {cluster}: this upgrade cannot be forwarded: {problem}; websocket and SPDY/3.1 over HTTP/1.1 can")]
+    UpgradeRefused {
+        /// The cluster.
+        cluster: ClusterName,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Both the caller and the kubeconfig want to impersonate.
+    #[error(
+        "cluster {cluster}: its kubeconfig user already impersonates somebody (as, as-groups, as-uid, \
+         as-user-extra), so requests cannot be sent in another user's name; remove these fields"
+    )]
+    ImpersonationConflict {
+        /// The cluster.
+        cluster: ClusterName,
+    },
+    /// The member's own credentials could not be had: a plugin failed, a token file cannot be read.
+    #[error("cluster {cluster}: no credentials: {message}")]
+    Credentials {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The cause and the remedy, without any secret.
+        message: String,
+    },
+    /// No connection could be made.
+    #[error(
+        "cluster {cluster} cannot be reached at {address}: {source}; check that the address is right and the network allows it"
+    )]
+    Dial {
+        /// The cluster.
+        cluster: ClusterName,
+        /// Host and port.
+        address: Arc<str>,
+        /// The cause.
+        #[source]
+        source: SharedError,
+    },
+    /// A connection was not ready in time.
+    #[error(
+        "cluster {cluster} cannot be reached at {address}: no {step} within {after:?}; check the network, firewalls and proxy-url"
+    )]
+    DialTimeout {
+        /// The cluster.
+        cluster: ClusterName,
+        /// Host and port.
+        address: Arc<str>,
+        /// What was waited for: `TCP connection`, `TLS handshake`, `HTTP handshake`.
+        step: &'static str,
+        /// The time limit of the whole dial.
+        after: Duration,
+    },
+    /// The TLS handshake failed.
+    #[error("cluster {cluster} at {address}: TLS failed for server name {server_name}: {source}; {remedy}")]
+    Tls {
+        /// The cluster.
+        cluster: ClusterName,
+        /// Host and port.
+        address: Arc<str>,
+        /// The name that the certificate was checked against.
+        server_name: Arc<str>,
+        /// The cause.
+        #[source]
+        source: SharedError,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// The connection was made, but HTTP could not be started on it.
+    #[error(
+        "cluster {cluster} at {address} does not speak HTTP: {source}; check that the server URL is kube-apiserver's"
+    )]
+    Handshake {
+        /// The cluster.
+        cluster: ClusterName,
+        /// Host and port.
+        address: Arc<str>,
+        /// The cause.
+        #[source]
+        source: SharedError,
+    },
+    /// The connection broke before a response head.
+    #[error("cluster {cluster}: the connection broke before a response: {cause}{}", match sent {
+        Sent::No => "; the request was not sent: try again",
+        Sent::Maybe => "; the request may have been carried out: look before trying again",
+    })]
+    Send {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The cause with its own causes, as text.
+        cause: Arc<str>,
+        /// The cause.
+        #[source]
+        source: SharedError,
+        /// Whether the member may have acted on the request.
+        sent: Sent,
+    },
+    /// The member took too long to answer.
+    #[error(
+        "cluster {cluster} did not answer within {after:?}; the request may have been carried out: look before trying again"
+    )]
+    HeadTimeout {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The limit.
+        after: Duration,
+    },
+    /// The member answered with a redirect.
+    #[error(
+        "cluster {cluster} answered {status} with a Location; redirects of members are neither followed nor passed on"
+    )]
+    Redirect {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The redirect's status.
+        status: StatusCode,
+    },
+    /// The member switched protocols to something that was not asked for.
+    #[error("cluster {cluster} answered the upgrade wrongly: {problem}")]
+    BadUpgrade {
+        /// The cluster.
+        cluster: ClusterName,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The member answered 401 to its own kubeconfig user.
+    #[error(
+        "cluster {cluster} rejects this endpoint's own credentials (401 Unauthorized); renew the token or certificate \
+         of its kubeconfig user"
+    )]
+    Unauthorized {
+        /// The cluster.
+        cluster: ClusterName,
+    },
+}
+
+impl ForwardError {
+    /// The cluster that the request was for.
+    pub fn cluster(&self) -> &ClusterName {
+        match self {
+            Self::Path { cluster, .. }
+            | Self::UpgradeRefused { cluster, .. }
+            | Self::ImpersonationConflict { cluster }
+            | Self::Credentials { cluster, .. }
+            | Self::Dial { cluster, .. }
+            | Self::DialTimeout { cluster, .. }
+            | Self::Tls { cluster, .. }
+            | Self::Handshake { cluster, .. }
+            | Self::Send { cluster, .. }
+            | Self::HeadTimeout { cluster, .. }
+            | Self::Redirect { cluster, .. }
+            | Self::BadUpgrade { cluster, .. }
+            | Self::Unauthorized { cluster } => cluster,
+        }
+    }
+
+    /// The HTTP status of the answer to the client: 400 for its own faults, 503 where trying again may help, 504 for a
+    /// silent member, 502 for one that answers wrongly, 500 for a configuration that contradicts itself.
+    pub fn status_code(&self) -> StatusCode {
+        match self {
+            Self::Path { .. } | Self::UpgradeRefused { .. } => StatusCode::BAD_REQUEST,
+            Self::ImpersonationConflict { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Dial { .. } | Self::DialTimeout { .. } | Self::Credentials { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Send { sent: Sent::No, .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::HeadTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
+            Self::Send { sent: Sent::Maybe, .. }
+            | Self::Tls { .. }
+            | Self::Handshake { .. }
+            | Self::Redirect { .. }
+            | Self::BadUpgrade { .. }
+            | Self::Unauthorized { .. } => StatusCode::BAD_GATEWAY,
+        }
+    }
+
+    /// Whether the member can have acted on the request.
+    pub fn sent(&self) -> Sent {
+        match self {
+            Self::Send { sent, .. } => *sent,
+            Self::HeadTimeout { .. } | Self::Redirect { .. } | Self::BadUpgrade { .. } => Sent::Maybe,
+            _ => Sent::No,
+        }
+    }
+
+    /// Whether this failure means that the member cannot be reached, rather than that one request went wrong.
+    pub(crate) fn means_unreachable(&self) -> bool {
+        matches!(
+            self,
+            Self::Dial { .. }
+                | Self::DialTimeout { .. }
+                | Self::Tls { .. }
+                | Self::Handshake { .. }
+                | Self::Credentials { .. }
+                | Self::Unauthorized { .. }
+        )
+    }
+}
+
+/// Joins an error and its causes into one line: `connection error: timed out`.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.ends_with(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,250 @@
+//! Runs a kubeconfig's credential plugin (`users[].user.exec`), as client-go's `plugin/pkg/client/auth/exec` does.
+//!
+//! kube's own implementation runs a plugin once more per use of its certificate, blocks a thread without a time limit,
+//! prints the plugin's output (its token) in its errors and never runs it again after a 401; hence this one. A plugin gets
+//! no terminal: this is a server. What it writes to standard error is shown, with anything that looks like a secret
+//! left out.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use base64::Engine as _;
+use http::HeaderValue;
+use kube::config::{ExecAuthCluster, ExecConfig, ExecInteractiveMode};
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
+use tokio::time::Duration;
+
+/// The most that is read of a plugin's output, in bytes. Credentials are a few kilobytes.
+const MAX_OUTPUT: u64 = 1 << 20;
+/// Words of at least this length on standard error are taken for secrets, unless they are addresses.
+const SECRET_LENGTH: usize = 32;
+
+/// A client certificate and its key, as kube's configuration holds them: PEM in base64.
+#[derive(PartialEq, Eq)]
+pub(crate) struct ClientCertificate {
+    pub(crate) chain_base64: Arc<str>,
+    pub(crate) key_base64: Arc<str>,
+}
+
+/// What a plugin gave.
+pub(crate) struct PluginCredential {
+    pub(crate) authorization: Option<HeaderValue>,
+    pub(crate) certificate: Option<ClientCertificate>,
+    pub(crate) expires: Option<SystemTime>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ExecInfo<'a> {
+    api_version: &'a str,
+    kind: &'static str,
+    spec: ExecSpec<'a>,
+}
+
+#[derive(Serialize)]
+struct ExecSpec<'a> {
+    interactive: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<&'a ExecAuthCluster>,
+}
+
+#[derive(Deserialize)]
+struct ExecCredential {
+    status: Option<ExecStatus>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ExecStatus {
+    expiration_timestamp: Option<String>,
+    token: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key_data: Option<String>,
+}
+
+/// Checks what can be checked without running the plugin.
+///
+/// # Errors
+/// What is wrong, for people.
+pub(crate) fn check(config: &ExecConfig) -> Result<(), String> {
+    if config.command.as_deref().is_none_or(str::is_empty) {
+        return Err("exec has no command".to_owned());
+    }
+    if config.interactive_mode == Some(ExecInteractiveMode::Always) {
+        return Err(
+            "exec has interactiveMode: Always, but there is no terminal here; set it to IfAvailable or Never, \
+                    and sign in beforehand"
+                .to_owned(),
+        );
+    }
+    if config.provide_cluster_info && config.cluster.is_none() {
+        return Err("exec has provideClusterInfo, but the cluster's information is missing".to_owned());
+    }
+    Ok(())
+}
+
+/// Runs the plugin once.
+///
+/// # Errors
+/// What went wrong, for people and without secrets. Cancelling kills the plugin.
+pub(crate) async fn run(config: &ExecConfig, limit: Duration) -> Result<PluginCredential, String> {
+    check(config)?;
+    let name = config.command.as_deref().unwrap_or_default();
+    let output = match tokio::time::timeout(limit, execute(config, name)).await {
+        Err(_) => return Err(format!("credential plugin {name} did not finish within {limit:?}")),
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+            let hint = config.install_hint.as_deref().map(|hint| format!("; {}", hint.trim())).unwrap_or_default();
+            return Err(format!("credential plugin {name} is not installed or not in PATH{hint}"));
+        }
+        Ok(Err(error)) => return Err(format!("credential plugin {name} cannot be run: {error}")),
+        Ok(Ok(output)) => output,
+    };
+    let said = first_line_without_secrets(&output.stderr);
+    if !output.success {
+        return Err(format!(
+            "credential plugin {name} failed ({}): {said}; run it in a terminal to sign in",
+            output.status
+        ));
+    }
+    if !said.is_empty() {
+        tracing::info!(plugin = name, %said, "credential plugin");
+    }
+    parse(&output.stdout)
+        .map_err(|problem| format!("credential plugin {name} gave no usable ExecCredential: {problem}"))
+}
+
+struct Output {
+    success: bool,
+    status: String,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+async fn execute(config: &ExecConfig, name: &str) -> std::io::Result<Output> {
+    let mut command = Command::new(name);
+    command.args(config.args.iter().flatten());
+    for pair in config.env.iter().flatten() {
+        if let (Some(name), Some(value)) = (pair.get("name"), pair.get("value")) {
+            command.env(name, value);
+        }
+    }
+    let info = ExecInfo {
+        api_version: config.api_version.as_deref().unwrap_or("client.authentication.k8s.io/v1"),
+        kind: "ExecCredential",
+        spec: ExecSpec { interactive: false, cluster: config.cluster.as_ref().filter(|_| config.provide_cluster_info) },
+    };
+    command.env("KUBERNETES_EXEC_INFO", serde_json::to_string(&info)?);
+    for variable in config.drop_env.iter().flatten() {
+        command.env_remove(variable);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn()?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (stdout, stderr) = tokio::try_join!(read(stdout), read(stderr))?;
+    let status = child.wait().await?;
+    Ok(Output { success: status.success(), status: status.to_string(), stdout, stderr })
+}
+
+async fn read(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(stream) = stream {
+        stream.take(MAX_OUTPUT).read_to_end(&mut bytes).await?;
+    }
+    Ok(bytes)
+}
+
+/// Reads an ExecCredential: JSON, or YAML as client-go's decoder also takes it. Errors never quote it.
+fn parse(output: &[u8]) -> Result<PluginCredential, &'static str> {
+    let credential: ExecCredential = match serde_json::from_slice(output) {
+        Ok(credential) => credential,
+        Err(_) => serde_saphyr::from_slice(output).map_err(|_| "its output is neither JSON nor YAML of that kind")?,
+    };
+    let status = credential.status.ok_or("it has no status")?;
+    let expires = match status.expiration_timestamp.as_deref() {
+        Some(text) => Some(text.parse::<jiff::Timestamp>().map_err(|_| "its expirationTimestamp is no RFC 3339 time")?),
+        None => None,
+    };
+    let authorization = match status.token.as_deref().filter(|token| !token.is_empty()) {
+        Some(token) => Some(bearer(token).ok_or("its token cannot be sent in a header")?),
+        None => None,
+    };
+    let encode = |pem: String| -> Arc<str> { base64::engine::general_purpose::STANDARD.encode(pem).into() };
+    let certificate = match (status.client_certificate_data, status.client_key_data) {
+        (Some(chain), Some(key)) => Some(ClientCertificate { chain_base64: encode(chain), key_base64: encode(key) }),
+        (None, None) => None,
+        _ => return Err("of clientCertificateData and clientKeyData only one is set"),
+    };
+    if authorization.is_none() && certificate.is_none() {
+        return Err("it has neither a token nor a certificate");
+    }
+    Ok(PluginCredential { authorization, certificate, expires: expires.map(SystemTime::from) })
+}
+
+/// `Bearer TOKEN`, marked so that neither Debug nor the HTTP/2 header table shows it.
+pub(crate) fn bearer(token: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+fn first_line_without_secrets(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let mut shown = String::new();
+    let mut after_label = false;
+    for word in line.split_whitespace().take(60) {
+        let lower = word.to_ascii_lowercase();
+        let is_address = lower.starts_with("http://") || lower.starts_with("https://") || lower.starts_with('/');
+        let is_secret = after_label
+            || (word.len() >= SECRET_LENGTH && !is_address)
+            || ["token=", "token:", "password=", "secret=", "key="]
+                .iter()
+                .any(|label| lower.find(label).is_some_and(|at| at + label.len() < lower.len()));
+        after_label = matches!(lower.as_str(), "bearer" | "token:" | "password:" | "secret:");
+        if !shown.is_empty() {
+            shown.push(' ');
+        }
+        shown.push_str(if is_secret { "<left out>" } else { word });
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn standard_error_is_shown_without_secrets() {
+        for (stderr, shown) in [
+            ("", ""),
+            ("\n  please run: aws sso login\nsecond line", "please run: aws sso login"),
+            ("got token=abc123 and failed", "got <left out> and failed"),
+            ("Bearer abc failed", "Bearer <left out> failed"),
+            ("eyJhbGciOiJSUzI1NiIsImtpZCI6IjEyMyJ9.x rejected", "<left out> rejected"),
+            (
+                "open https://login.example.com/device/0123456789abcdef",
+                "open https://login.example.com/device/0123456789abcdef",
+            ),
+        ] {
+            assert_eq!(first_line_without_secrets(stderr.as_bytes()), shown);
+        }
+    }
+
+    #[test]
+    fn credentials_are_read_from_json_and_yaml() {
+        let json = br#"{"kind":"ExecCredential","status":{"token":"t","expirationTimestamp":"2030-01-01T00:00:00Z"}}"#;
+        let credential = parse(json).unwrap();
+        assert_eq!(credential.authorization.unwrap(), "Bearer t");
+        assert!(credential.expires.is_some() && credential.certificate.is_none());
+        let yaml = b"kind: ExecCredential\nstatus:\n  clientCertificateData: c\n  clientKeyData: k\n";
+        assert!(parse(yaml).unwrap().certificate.is_some());
+        for bad in
+            ["", "{}", r#"{"status":{}}"#, r#"{"status":{"clientKeyData":"k"}}"#, r#"{"status":{"token":"a\nb"}}"#]
+        {
+            assert!(parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The way of one request: cleaned, given an identity, sent, tried again where that is safe, and its response cleaned.
+
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use tokio::time::Duration;
+
+use crate::body::{self, Body, Lease, MemberBody};
+use crate::classify::classify;
+use crate::client::Inner;
+use crate::credentials::Current;
+use crate::error::{ForwardError, Sent, chain};
+use crate::headers::{self, UpgradeProtocol};
+use crate::identity::{ClientAddress, Identity};
+use crate::pool::{Connection, LaneKind};
+use crate::upgrade;
+
+/// Further tries after the first. One is for a connection that closed under the request (GOAWAY), the other for
+/// meeting the same on the next connection while a load balancer drains an apiserver.
+const MAX_RETRIES: usize = 2;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// A failed try, and the request if it came back unsent.
+pub(crate) struct Failed {
+    pub(crate) error: ForwardError,
+    request: Option<Request<Body>>,
+}
+
+impl From<ForwardError> for Failed {
+    fn from(error: ForwardError) -> Self {
+        Self { error, request: None }
+    }
+}
+
+/// The head of a request without a body: enough to send it again.
+struct Replay {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    /// Whether sending it twice does no more than sending it once.
+    idempotent: bool,
+}
+
+impl Replay {
+    fn of(request: &Request<Body>) -> Option<Self> {
+        // A request whose body has content is never replayed, so its head need not be copied.
+        request.body().is_end_stream().then(|| Self {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            headers: request.headers().clone(),
+            idempotent: matches!(*request.method(), Method::GET | Method::HEAD),
+        })
+    }
+
+    fn request(&self) -> Request<Body> {
+        let mut request = Request::new(body::empty());
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+}
+
+impl Inner {
+    pub(crate) async fn forward(
+        self: &Arc<Self>,
+        request: Request<Body>,
+        identity: Identity,
+    ) -> Result<Response<Body>, ForwardError> {
+        let result = self.forward_unobserved(request, identity).await;
+        match &result {
+            Ok(_) | Err(ForwardError::Redirect { .. } | ForwardError::BadUpgrade { .. }) => self.observer.answered(),
+            Err(error) => self.observer.failed(error),
+        }
+        result
+    }
+
+    async fn forward_unobserved(
+        self: &Arc<Self>,
+        mut request: Request<Body>,
+        identity: Identity,
+    ) -> Result<Response<Body>, ForwardError> {
+        let class = classify(request.uri());
+        let upgrade = self.prepare(&mut request, identity)?;
+        if let Some(protocol) = upgrade {
+            return upgrade::forward(self, request, protocol, class).await;
+        }
+        let client_extensions = std::mem::take(request.extensions_mut());
+        drop(client_extensions);
+        let lane = if class.long_running { LaneKind::LongRunning } else { LaneKind::Short };
+        let limit = (!class.long_running).then_some(self.tuning.head_timeout);
+        let replay = Replay::of(&request);
+        let mut retries = 0;
+        let mut renewed = false;
+        loop {
+            let credentials = self.credentials().await?;
+            authorize(request.headers_mut(), &credentials);
+            let connection = self.pool.acquire(lane, &credentials).await?;
+            match self.send(connection, request, limit).await {
+                Ok(response) if response.status() == StatusCode::UNAUTHORIZED && !class.proxied => {
+                    let again = replay.as_ref().filter(|replay| replay.idempotent && !renewed);
+                    match again {
+                        Some(replay) if self.credentials.renew_after_unauthorized(&credentials).await => {
+                            renewed = true;
+                            request = replay.request();
+                        }
+                        _ => return Err(ForwardError::Unauthorized { cluster: self.name.clone() }),
+                    }
+                }
+                Ok(response) => return self.finish(response),
+                Err(Failed { error, request: unsent }) => {
+                    let again = unsent.or_else(|| replay_after(&error, replay.as_ref()));
+                    match again {
+                        Some(again) if retries < MAX_RETRIES => {
+                            tracing::debug!(cluster = %self.name, %error, "sending again");
+                            retries += 1;
+                            request = again;
+                        }
+                        _ => return Err(error),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Cleans the request's head and makes it this member's: URI, identity, everything but `Authorization`.
+    fn prepare(
+        &self,
+        request: &mut Request<Body>,
+        identity: Identity,
+    ) -> Result<Option<UpgradeProtocol>, ForwardError> {
+        let upgrade = headers::upgrade_protocol(request.headers())
+            .map_err(|problem| ForwardError::UpgradeRefused { cluster: self.name.clone(), problem })?;
+        if *request.method() == Method::CONNECT {
+            let problem = "CONNECT, and so websockets over HTTP/2, is not offered".to_owned();
+            return Err(ForwardError::UpgradeRefused { cluster: self.name.clone(), problem });
+        }
+        let uri = self.target.join(request.uri()).map_err(|problem| ForwardError::Path {
+            cluster: self.name.clone(),
+            path: request.uri().path().to_owned(),
+            problem,
+        })?;
+        *request.uri_mut() = uri;
+        let address = request.extensions().get::<ClientAddress>().copied();
+        headers::prepare_request(request.headers_mut(), upgrade);
+        self.set_identity(request.headers_mut(), identity)?;
+        if let Some(value) = address.and_then(|ClientAddress(ip)| HeaderValue::try_from(ip.to_string()).ok()) {
+            request.headers_mut().insert(X_FORWARDED_FOR, value);
+        }
+        Ok(upgrade)
+    }
+
+    pub(crate) async fn credentials(&self) -> Result<Arc<Current>, ForwardError> {
+        self.credentials
+            .get()
+            .await
+            .map_err(|message| ForwardError::Credentials { cluster: self.name.clone(), message })
+    }
+
+    async fn send(
+        &self,
+        connection: Connection,
+        request: Request<Body>,
+        limit: Option<Duration>,
+    ) -> Result<Response<Body>, Failed> {
+        match connection {
+            Connection::Http2(permit) => {
+                let mut sender = permit.sender();
+                let response = self.head(sender.try_send_request(request), limit).await?;
+                permit.answered();
+                Ok(response.map(|incoming| MemberBody::boxed(incoming, Lease::Stream(permit), self.name.clone())))
+            }
+            Connection::Http1(mut checkout) => {
+                let request = self.in_http1_form(request);
+                let Some(sender) = checkout.sender() else {
+                    return Err(self.send_failed(
+                        std::io::Error::other("the connection is gone"),
+                        Sent::No,
+                        Some(request),
+                    ));
+                };
+                let response = self.head(sender.try_send_request(request), limit).await?;
+                Ok(response.map(|incoming| MemberBody::boxed(incoming, Lease::Connection(checkout), self.name.clone())))
+            }
+        }
+    }
+
+    /// Waits for a response head.
+    pub(crate) async fn head(
+        &self,
+        response: impl Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<Body>>>>,
+        limit: Option<Duration>,
+    ) -> Result<Response<Incoming>, Failed> {
+        let outcome = match limit {
+            Some(limit) => tokio::time::timeout(limit, response)
+                .await
+                .map_err(|_| ForwardError::HeadTimeout { cluster: self.name.clone(), after: limit })?,
+            None => response.await,
+        };
+        outcome.map_err(|mut failed| {
+            let unsent = failed.take_message();
+            let error = failed.into_error();
+            let sent = if unsent.is_some() || was_refused(&error) { Sent::No } else { Sent::Maybe };
+            self.send_failed(error, sent, unsent)
+        })
+    }
+
+    fn send_failed(
+        &self,
+        error: impl std::error::Error + Send + Sync + 'static,
+        sent: Sent,
+        request: Option<Request<Body>>,
+    ) -> Failed {
+        let cause = chain(&error).into();
+        let error = ForwardError::Send { cluster: self.name.clone(), cause, source: Arc::new(error), sent };
+        Failed { error, request }
+    }
+
+    /// HTTP/1.1 wants a path and a `Host` where HTTP/2 has pseudo-headers.
+    pub(crate) fn in_http1_form(&self, mut request: Request<Body>) -> Request<Body> {
+        let path = request.uri().path_and_query().cloned().map(Uri::from);
+        if let Some(path) = path {
+            *request.uri_mut() = path;
+        }
+        *request.version_mut() = Version::HTTP_11;
+        request.headers_mut().insert(HOST, self.host.clone());
+        request
+    }
+
+    /// Refuses redirects and cleans a response's head.
+    pub(crate) fn finish(&self, mut response: Response<Body>) -> Result<Response<Body>, ForwardError> {
+        if response.status().is_redirection() && response.headers().contains_key(LOCATION) {
+            return Err(ForwardError::Redirect { cluster: self.name.clone(), status: response.status() });
+        }
+        headers::prepare_response(response.headers_mut(), None);
+        *response.version_mut() = Version::HTTP_11;
+        Ok(response)
+    }
+}
+
+/// Sets the member's own `Authorization`.
+pub(crate) fn authorize(headers: &mut HeaderMap, credentials: &Current) {
+    match &credentials.authorization {
+        Some(value) => headers.insert(AUTHORIZATION, value.clone()),
+        None => headers.remove(AUTHORIZATION),
+    };
+}
+
+/// The request once more, if it had no body, and the member has not seen it or may see it twice.
+fn replay_after(error: &ForwardError, replay: Option<&Replay>) -> Option<Request<Body>> {
+    let ForwardError::Send { sent, .. } = error else { return None };
+    let replay = replay?;
+    (*sent == Sent::No || replay.idempotent).then(|| replay.request())
+}
+
+/// Whether the member says that it did not process the request (RFC 9113 §8.7).
+fn was_refused(error: &hyper::Error) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            return error.is_remote() && error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+        }
+        cause = error.source();
+    }
+    false
+}

@@ -1,0 +1,326 @@
+//! What is taken out of headers on the way to a member and back. Pure functions: the security of impersonation rests on
+//! them, so they are tested by table.
+//!
+//! Order matters (CVE-2021-31999): first go the hop-by-hop headers and those that `Connection` names, then the client's
+//! credentials and claims of identity; only afterwards does the caller set ours, so nothing a client sends can remove
+//! or replace them.
+
+use http::header::{
+    ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName,
+    HeaderValue, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+
+/// Browsers cannot set `Authorization` on a websocket; Kubernetes takes a bearer token in this subprotocol instead
+/// (`authentication/request/websocket`). It is a credential for us, not for the member.
+const BEARER_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Prefixes of headers that carry a claim of identity.
+const IDENTITY_PREFIXES: [&str; 2] = ["impersonate-", "x-remote-"];
+
+/// A protocol that a client may switch to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpgradeProtocol {
+    /// RFC 6455, with Kubernetes' channel subprotocols on top.
+    Websocket,
+    /// The framing of exec, attach and port-forward before websockets.
+    Spdy,
+}
+
+impl UpgradeProtocol {
+    fn parse(token: &str) -> Option<Self> {
+        if token.eq_ignore_ascii_case("websocket") {
+            Some(Self::Websocket)
+        } else if token.eq_ignore_ascii_case("SPDY/3.1") {
+            Some(Self::Spdy)
+        } else {
+            None
+        }
+    }
+
+    /// The token in an `Upgrade` header.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Websocket => "websocket",
+            Self::Spdy => "SPDY/3.1",
+        }
+    }
+}
+
+/// Finds out whether a message asks for (or, as a 101, confirms) an upgrade: `Connection` names it and `Upgrade` holds
+/// exactly one known protocol. `Upgrade` alone is a hop-by-hop header without meaning.
+///
+/// # Errors
+/// The offending value, where the protocol is unknown (`h2c`) or there are several.
+pub fn upgrade_protocol(headers: &HeaderMap) -> Result<Option<UpgradeProtocol>, String> {
+    if !headers.contains_key(UPGRADE) || !connection_tokens(headers).any(|token| token.eq_ignore_ascii_case("upgrade"))
+    {
+        return Ok(None);
+    }
+    let mut values = headers.get_all(UPGRADE).iter();
+    match (values.next().and_then(|value| value.to_str().ok()).map(str::trim), values.next()) {
+        (Some(token), None) => UpgradeProtocol::parse(token).map(Some).ok_or_else(|| format!("Upgrade: {token:?}")),
+        _ => Err("several or unreadable Upgrade headers".to_owned()),
+    }
+}
+
+/// Removes from a client's request what must not reach a member:
+/// - hop-by-hop headers (RFC 9110 §7.6.1): `Connection` and those it names, `Keep-Alive`, `Proxy-*`, `TE` unless it is
+///   `trailers`, `Trailer`, `Transfer-Encoding`, `Upgrade`, `HTTP2-Settings`;
+/// - `Host`, `Content-Length` and `Expect`, which the connection to the member sets anew (the length from the body
+///   itself, so that a rewritten body cannot disagree with it; the client's `100 Continue` comes from our own server);
+/// - the client's credentials: `Authorization`, `Cookie`, bearer subprotocols of websockets;
+/// - claims of identity in any spelling: `Impersonate-*`, `X-Remote-*`, underscores for dashes included;
+/// - claims of origin: `Forwarded`, `X-Forwarded-*`, `X-Real-Ip`; kube-apiserver would write them into its audit log.
+///
+/// For an upgrade, `Connection` and `Upgrade` are then set anew.
+pub fn prepare_request(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>) {
+    let trailers = headers.get_all(TE).iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"));
+    remove_named_by_connection(headers);
+    remove_where(headers, |name| is_hop_by_hop(name) || is_set_anew(name) || is_credential_or_claim(name));
+    remove_bearer_subprotocols(headers);
+    if trailers && upgrade.is_none() {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if let Some(protocol) = upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static(protocol.as_str()));
+    }
+}
+
+/// Removes from a member's response what must not reach a client: hop-by-hop headers, `Set-Cookie` (a member must not
+/// plant state in a client of the shared endpoint) and `Alt-Svc` (nor send it elsewhere). Everything else, `Warning` and
+/// `Audit-Id` too, passes.
+pub fn prepare_response(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>) {
+    remove_named_by_connection(headers);
+    remove_where(headers, |name| is_hop_by_hop(name) || *name == SET_COOKIE || *name == ALT_SVC);
+    if let Some(protocol) = upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static(protocol.as_str()));
+    }
+}
+
+/// Whether a header is a client's claim of whom it acts as: `Impersonate-*`.
+pub fn is_impersonation(name: &HeaderName) -> bool {
+    has_prefix_with_dashes(name.as_str(), IDENTITY_PREFIXES[0])
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    *name == CONNECTION
+        || *name == TE
+        || *name == TRAILER
+        || *name == TRANSFER_ENCODING
+        || *name == UPGRADE
+        || matches!(name.as_str(), "keep-alive" | "http2-settings")
+        || name.as_str().starts_with("proxy-")
+}
+
+fn is_set_anew(name: &HeaderName) -> bool {
+    *name == HOST || *name == CONTENT_LENGTH || *name == EXPECT
+}
+
+fn is_credential_or_claim(name: &HeaderName) -> bool {
+    *name == AUTHORIZATION
+        || *name == COOKIE
+        || *name == FORWARDED
+        || name.as_str() == "x-real-ip"
+        || name.as_str().starts_with("x-forwarded-")
+        || IDENTITY_PREFIXES.iter().any(|prefix| has_prefix_with_dashes(name.as_str(), prefix))
+}
+
+/// `starts_with`, reading underscores as dashes: some servers turn both into the same variable. Header names are lower
+/// case already.
+fn has_prefix_with_dashes(name: &str, prefix: &str) -> bool {
+    name.len() >= prefix.len()
+        && name
+            .bytes()
+            .zip(prefix.bytes())
+            .all(|(byte, expected)| byte == expected || (byte == b'_' && expected == b'-'))
+}
+
+fn connection_tokens(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|token| !token.is_empty())
+}
+
+fn remove_named_by_connection(headers: &mut HeaderMap) {
+    if !headers.contains_key(CONNECTION) {
+        return;
+    }
+    let named: Vec<HeaderName> =
+        connection_tokens(headers).filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok()).collect();
+    for name in named {
+        headers.remove(name);
+    }
+}
+
+fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
+    let names: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name)).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
+    let is_bearer = |protocol: &str| {
+        protocol.get(..BEARER_SUBPROTOCOL.len()).is_some_and(|prefix| prefix.eq_ignore_ascii_case(BEARER_SUBPROTOCOL))
+    };
+    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
+        return;
+    }
+    // What cannot be read as text is dropped: a token might hide in it.
+    let kept: Vec<&str> = headers
+        .get_all(SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|protocol| !protocol.is_empty() && !is_bearer(protocol))
+        .collect();
+    match HeaderValue::try_from(kept.join(", ")) {
+        Ok(value) if !value.is_empty() => headers.insert(SEC_WEBSOCKET_PROTOCOL, value),
+        _ => headers.remove(SEC_WEBSOCKET_PROTOCOL),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(lines: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    fn lines(headers: &HeaderMap) -> Vec<String> {
+        let mut lines: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn requests_lose_what_must_not_reach_a_member() {
+        let table: &[(&[(&str, &str)], &[&str])] = &[
+            (
+                &[("Accept", "application/json"), ("User-Agent", "kubectl"), ("Accept-Encoding", "gzip")],
+                &["accept-encoding: gzip", "accept: application/json", "user-agent: kubectl"],
+            ),
+            (&[("Authorization", "Bearer a"), ("Cookie", "b"), ("Proxy-Authorization", "c"), ("A", "1")], &["a: 1"]),
+            (
+                &[
+                    ("Impersonate-User", "a"),
+                    ("IMPERSONATE-GROUP", "b"),
+                    ("impersonate-group", "c"),
+                    ("Impersonate-Uid", "d"),
+                    ("Impersonate-Extra-Scopes", "e"),
+                    ("Impersonate_User", "f"),
+                    ("impersonate_extra_x", "g"),
+                    ("Impersonate-", "h"),
+                ],
+                &[],
+            ),
+            (
+                &[("Impersonation", "kept: another word"), ("X-Remote", "kept")],
+                &["impersonation: kept: another word", "x-remote: kept"],
+            ),
+            (&[("X-Remote-User", "a"), ("X-Remote-Group", "b"), ("X-REMOTE-EXTRA-s", "c"), ("x_remote_uid", "d")], &[]),
+            // CVE-2021-31999: the headers that Connection names go, and that cannot touch what is set later.
+            (
+                &[("Connection", "close, X-Secret, Impersonate-User"), ("X-Secret", "1"), ("X-Other", "2")],
+                &["x-other: 2"],
+            ),
+            (&[("Connection", "x-a"), ("Connection", "x-b"), ("X-A", "1"), ("X-B", "2")], &[]),
+            (
+                &[
+                    ("Keep-Alive", "5"),
+                    ("Transfer-Encoding", "chunked"),
+                    ("Trailer", "x"),
+                    ("Upgrade", "h2c"),
+                    ("HTTP2-Settings", "x"),
+                    ("Host", "evil"),
+                    ("Content-Length", "5"),
+                    ("Expect", "100-continue"),
+                ],
+                &[],
+            ),
+            (&[("TE", "trailers")], &["te: trailers"]),
+            (&[("TE", "gzip;q=0.5")], &[]),
+            (&[("Forwarded", "for=1"), ("X-Forwarded-For", "1"), ("X-Forwarded-Proto", "x"), ("X-Real-IP", "1")], &[]),
+            (
+                &[(
+                    "Sec-WebSocket-Protocol",
+                    "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.dG9rZW4, v4.channel.k8s.io",
+                )],
+                &["sec-websocket-protocol: v5.channel.k8s.io, v4.channel.k8s.io"],
+            ),
+            (&[("Sec-WebSocket-Protocol", "Base64URL.bearer.authorization.k8s.io.dG9rZW4")], &[]),
+            (
+                &[
+                    ("Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
+                    ("Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io.eA"),
+                ],
+                &["sec-websocket-protocol: v5.channel.k8s.io"],
+            ),
+        ];
+        for (given, expected) in table {
+            let mut headers = map(given);
+            prepare_request(&mut headers, None);
+            assert_eq!(lines(&headers), *expected, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn upgrades_are_named_anew() {
+        let mut headers =
+            map(&[("Connection", "Upgrade, X-A"), ("Upgrade", "WebSocket"), ("X-A", "1"), ("TE", "trailers")]);
+        let protocol = upgrade_protocol(&headers).unwrap();
+        assert_eq!(protocol, Some(UpgradeProtocol::Websocket));
+        prepare_request(&mut headers, protocol);
+        assert_eq!(lines(&headers), ["connection: Upgrade", "upgrade: websocket"]);
+    }
+
+    #[test]
+    fn only_two_protocols_are_upgrades() {
+        let table: &[(&[(&str, &str)], Result<Option<UpgradeProtocol>, ()>)] = &[
+            (&[], Ok(None)),
+            (&[("Upgrade", "websocket")], Ok(None)),
+            (&[("Connection", "Upgrade")], Ok(None)),
+            (&[("Connection", "keep-alive, upgrade"), ("Upgrade", "spdy/3.1")], Ok(Some(UpgradeProtocol::Spdy))),
+            (&[("Connection", "Upgrade"), ("Upgrade", "h2c")], Err(())),
+            (&[("Connection", "Upgrade"), ("Upgrade", "websocket, h2c")], Err(())),
+            (&[("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Upgrade", "SPDY/3.1")], Err(())),
+            (&[("Connection", "Upgrade"), ("Upgrade", "")], Err(())),
+        ];
+        for (given, expected) in table {
+            assert_eq!(upgrade_protocol(&map(given)).map_err(|_| ()), *expected, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn responses_lose_hop_by_hop_headers_and_cookies() {
+        let mut headers = map(&[
+            ("Connection", "close, X-Hop"),
+            ("X-Hop", "1"),
+            ("Transfer-Encoding", "chunked"),
+            ("Set-Cookie", "a=b"),
+            ("Alt-Svc", "h3"),
+            ("Warning", "299 - \"old\""),
+            ("Audit-Id", "u"),
+            ("Content-Length", "5"),
+            ("Content-Encoding", "gzip"),
+        ]);
+        prepare_response(&mut headers, None);
+        assert_eq!(
+            lines(&headers),
+            ["audit-id: u", "content-encoding: gzip", "content-length: 5", "warning: 299 - \"old\"",]
+        );
+    }
+}

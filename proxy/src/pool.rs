@@ -1,0 +1,380 @@
+//! The connections to one member.
+//!
+//! HTTP/2 connections form two lanes, so that a thousand watches cannot keep a GET waiting: one lane for short requests,
+//! one for long-running ones. A lane opens its next connection when all it has are at 80 % of the streams that the member
+//! allows; a stream counts until its response body has ended or is dropped. hyper's own pooling client holds exactly one
+//! HTTP/2 connection and queues what exceeds its streams, which makes long watches block each other (hyper#2197,
+//! hyper#3623).
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwap;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use futures::task::AtomicWaker;
+use hyper::client::conn::http2::SendRequest;
+use parking_lot::Mutex;
+use tributary_apimachinery::ClusterName;
+
+use crate::body::Body;
+use crate::client::PoolStatistics;
+use crate::credentials::{Credentials, Current};
+use crate::dial::{Dialed, Dialer, Http2Connection};
+use crate::error::{ForwardError, Sent, chain};
+use crate::http1::{Checkout, IdleConnections};
+use crate::reachability::Observer;
+use crate::tls::Protocols;
+use crate::tuning::Tuning;
+
+/// Streams that a member is taken to allow until its SETTINGS say so. The least that RFC 9113 recommends, and what
+/// kube-apiserver gives.
+const ASSUMED_MAX_STREAMS: usize = 100;
+
+/// One request's place on a connection.
+pub(crate) enum Connection {
+    Http2(StreamPermit),
+    Http1(Checkout),
+}
+
+/// Which connections a request uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LaneKind {
+    Short,
+    LongRunning,
+}
+
+/// One HTTP/2 connection. It closes when its last request has ended and the lane has dropped it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    id: u64,
+    version: u64,
+    sender: SendRequest<Body>,
+    load: Arc<Load>,
+}
+
+/// What the connection's task and its requests share.
+#[derive(Debug)]
+struct Load {
+    streams: AtomicUsize,
+    max_streams: AtomicUsize,
+    /// Whether a response came yet; until then `max_streams` is an assumption.
+    answered: AtomicBool,
+    /// Set by requests, cleared by the reaper.
+    used: AtomicBool,
+    /// Wakes the connection's task to read `max_streams` again.
+    waker: AtomicWaker,
+}
+
+/// A stream that a request may open on a connection. Counted until dropped.
+pub(crate) struct StreamPermit {
+    slot: Arc<Slot>,
+}
+
+impl StreamPermit {
+    /// A handle to send the request with.
+    pub(crate) fn sender(&self) -> SendRequest<Body> {
+        self.slot.sender.clone()
+    }
+
+    /// A response head came: the member's SETTINGS must have come before it.
+    pub(crate) fn answered(&self) {
+        if !self.slot.load.answered.swap(true, Ordering::Relaxed) {
+            self.slot.load.waker.wake();
+        }
+    }
+}
+
+impl fmt::Debug for StreamPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamPermit(connection {})", self.slot.id)
+    }
+}
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        self.slot.load.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Slot {
+    /// Reserves a stream if fewer than `share` percent of the allowed ones are in use.
+    fn reserve(self: &Arc<Self>, share: usize) -> Option<StreamPermit> {
+        let allowed = self.load.max_streams.load(Ordering::Relaxed);
+        let limit = if share >= 100 { allowed } else { (allowed.saturating_mul(share) / 100).max(allowed.min(1)) };
+        let reserved =
+            self.load.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1));
+        reserved.ok()?;
+        self.load.used.store(true, Ordering::Relaxed);
+        Some(StreamPermit { slot: self.clone() })
+    }
+
+    fn is_usable(&self, version: u64) -> bool {
+        self.version == version && !self.sender.is_closed()
+    }
+}
+
+type SharedDial = Shared<BoxFuture<'static, Result<(), ForwardError>>>;
+
+/// The connections for one kind of request.
+#[derive(Default)]
+struct Lane {
+    slots: ArcSwap<Vec<Arc<Slot>>>,
+    /// The dial that is under way: whoever needs a connection waits for the same one.
+    dial: Mutex<Option<SharedDial>>,
+}
+
+/// What a lane has for a request.
+enum Pick {
+    Room(StreamPermit),
+    /// There is room, but it is time for another connection.
+    Tight(StreamPermit),
+    Full,
+}
+
+impl Lane {
+    fn pick(&self, version: u64) -> Pick {
+        let slots = self.slots.load();
+        let usable = || slots.iter().filter(|slot| slot.is_usable(version));
+        if let Some(permit) = usable().find_map(|slot| slot.reserve(80)) {
+            return Pick::Room(permit);
+        }
+        usable().find_map(|slot| slot.reserve(100)).map_or(Pick::Full, Pick::Tight)
+    }
+
+    /// Adds a connection and forgets those that take no more requests.
+    fn push(&self, slot: Arc<Slot>) {
+        self.slots.rcu(|slots| {
+            let mut slots: Vec<_> = slots.iter().filter(|other| other.is_usable(slot.version)).cloned().collect();
+            slots.push(slot.clone());
+            slots
+        });
+    }
+
+    fn remove(&self, id: u64) {
+        self.slots.rcu(|slots| slots.iter().filter(|slot| slot.id != id).cloned().collect::<Vec<_>>());
+    }
+
+    /// Forgets connections without a request since the last call. Nothing is lost if one gets a request at this moment:
+    /// the request keeps it open.
+    fn reap(&self) {
+        let idle = |slot: &Arc<Slot>| {
+            slot.load.streams.load(Ordering::Relaxed) == 0 && !slot.load.used.swap(false, Ordering::Relaxed)
+        };
+        let gone: Vec<u64> = self.slots.load().iter().filter(|slot| idle(slot)).map(|slot| slot.id).collect();
+        for id in gone {
+            self.remove(id);
+        }
+    }
+
+    fn statistics(&self) -> (usize, usize) {
+        let slots = self.slots.load();
+        (slots.len(), slots.iter().map(|slot| slot.load.streams.load(Ordering::Relaxed)).sum())
+    }
+}
+
+/// All connections to one member.
+pub(crate) struct Pool {
+    cluster: ClusterName,
+    dialer: Dialer,
+    credentials: Arc<Credentials>,
+    observer: Arc<Observer>,
+    tuning: Tuning,
+    short: Lane,
+    long: Lane,
+    http1: Arc<IdleConnections>,
+    /// Whether the last connection negotiated HTTP/1.1.
+    speaks_http1: AtomicBool,
+    next_id: AtomicU64,
+}
+
+impl Pool {
+    /// An empty pool, and a task that closes idle connections for as long as the pool lives.
+    pub(crate) fn new(
+        cluster: ClusterName,
+        dialer: Dialer,
+        credentials: Arc<Credentials>,
+        observer: Arc<Observer>,
+        tuning: Tuning,
+    ) -> Arc<Self> {
+        let idle_timeout = tuning.idle_timeout;
+        let pool = Arc::new(Self {
+            cluster,
+            dialer,
+            credentials,
+            observer,
+            tuning,
+            short: Lane::default(),
+            long: Lane::default(),
+            http1: Arc::default(),
+            speaks_http1: AtomicBool::new(false),
+            next_id: AtomicU64::new(0),
+        });
+        let weak = Arc::downgrade(&pool);
+        tokio::spawn(async move {
+            let mut interval = tokio::time::interval(idle_timeout);
+            interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                interval.tick().await;
+                let Some(pool) = weak.upgrade() else { return };
+                pool.short.reap();
+                pool.long.reap();
+                pool.http1.reap(idle_timeout);
+            }
+        });
+        pool
+    }
+
+    /// A place for one request, on a connection made with these credentials.
+    ///
+    /// Waits for a dial only where no connection has room. Cancelling leaves the dial running for others.
+    ///
+    /// # Errors
+    /// Of the dial; `Send` where every allowed connection is full.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        kind: LaneKind,
+        credentials: &Current,
+    ) -> Result<Connection, ForwardError> {
+        // Each round, others may take what a dial has brought; so many rounds fill every connection.
+        for _ in 0..=self.tuning.max_connections {
+            match self.lane(kind).pick(credentials.version) {
+                Pick::Room(permit) => return Ok(Connection::Http2(permit)),
+                Pick::Tight(permit) => {
+                    if self.may_grow(kind) {
+                        drop(self.join_dial(kind));
+                    }
+                    return Ok(Connection::Http2(permit));
+                }
+                Pick::Full => {}
+            }
+            if self.speaks_http1.load(Ordering::Relaxed) {
+                if let Some(checkout) = self.http1.take(credentials.version) {
+                    return Ok(Connection::Http1(checkout));
+                }
+                if let Some(checkout) = self.open(kind).await? {
+                    return Ok(Connection::Http1(checkout));
+                }
+                continue;
+            }
+            if !self.may_grow(kind) {
+                break;
+            }
+            self.join_dial(kind).await?;
+        }
+        Err(self.full())
+    }
+
+    /// Dials a connection of its own for an upgrade: HTTP/1.1, in nobody's list.
+    pub(crate) async fn dial_http1(&self, credentials: &Current) -> Result<Dialed, ForwardError> {
+        self.dialer.dial(Protocols::Http1, credentials.certificate.as_ref(), credentials.version).await
+    }
+
+    pub(crate) fn statistics(&self) -> PoolStatistics {
+        let (short_connections, short_streams) = self.short.statistics();
+        let (long_connections, long_streams) = self.long.statistics();
+        PoolStatistics {
+            short_connections,
+            short_streams,
+            long_connections,
+            long_streams,
+            idle_http1_connections: self.http1.len(),
+        }
+    }
+
+    fn lane(&self, kind: LaneKind) -> &Lane {
+        match kind {
+            LaneKind::Short => &self.short,
+            LaneKind::LongRunning => &self.long,
+        }
+    }
+
+    fn may_grow(&self, kind: LaneKind) -> bool {
+        let slots = self.lane(kind).slots.load();
+        slots.iter().filter(|slot| !slot.sender.is_closed()).count() < self.tuning.max_connections
+    }
+
+    fn full(&self) -> ForwardError {
+        let cause = format!("all {} connections are in use", self.tuning.max_connections);
+        let source = Arc::new(std::io::Error::other(cause.clone()));
+        ForwardError::Send { cluster: self.cluster.clone(), cause: cause.into(), source, sent: Sent::No }
+    }
+
+    /// Starts a dial for the lane, or joins the one under way.
+    fn join_dial(self: &Arc<Self>, kind: LaneKind) -> SharedDial {
+        let mut dial = self.lane(kind).dial.lock();
+        if let Some(dial) = dial.as_ref().filter(|dial| dial.peek().is_none()) {
+            return dial.clone();
+        }
+        let pool = self.clone();
+        let task = tokio::spawn(async move {
+            if let Some(checkout) = pool.open(kind).await? {
+                // Whoever waits takes it from the idle ones.
+                drop(checkout);
+            }
+            Ok(())
+        });
+        let interrupted = self.full();
+        let shared = async move { task.await.unwrap_or(Err(interrupted)) }.boxed().shared();
+        *dial = Some(shared.clone());
+        shared
+    }
+
+    /// Opens a connection. An HTTP/2 one goes into the lane, an HTTP/1.1 one to the caller.
+    async fn open(self: &Arc<Self>, kind: LaneKind) -> Result<Option<Checkout>, ForwardError> {
+        let credentials = self
+            .credentials
+            .get()
+            .await
+            .map_err(|message| ForwardError::Credentials { cluster: self.cluster.clone(), message })?;
+        let version = credentials.version;
+        let dialed = self.dialer.dial(Protocols::Http2OrHttp1, credentials.certificate.as_ref(), version).await;
+        match dialed.inspect_err(|error| self.observer.failed(error))? {
+            Dialed::Http1(sender, connection) => {
+                self.speaks_http1.store(true, Ordering::Relaxed);
+                let cluster = self.cluster.clone();
+                tokio::spawn(async move {
+                    if let Err(error) = connection.await {
+                        tracing::debug!(%cluster, error = chain(&error), "HTTP/1.1 connection broke");
+                    }
+                });
+                Ok(Some(self.http1.checkout(sender, version)))
+            }
+            Dialed::Http2(sender, connection) => {
+                self.speaks_http1.store(false, Ordering::Relaxed);
+                let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+                let load = Arc::new(Load {
+                    streams: AtomicUsize::new(0),
+                    max_streams: AtomicUsize::new(ASSUMED_MAX_STREAMS),
+                    answered: AtomicBool::new(false),
+                    used: AtomicBool::new(true),
+                    waker: AtomicWaker::new(),
+                });
+                self.lane(kind).push(Arc::new(Slot { id, version, sender, load: load.clone() }));
+                tokio::spawn(drive(Arc::downgrade(self), kind, id, load, connection));
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Runs an HTTP/2 connection to its end, keeping count of the streams that the member allows.
+async fn drive(pool: Weak<Pool>, kind: LaneKind, id: u64, load: Arc<Load>, mut connection: Http2Connection) {
+    let ended = futures::future::poll_fn(|cx| {
+        load.waker.register(cx.waker());
+        let polled = connection.poll_unpin(cx);
+        load.max_streams.store(connection.current_max_send_streams(), Ordering::Relaxed);
+        polled
+    })
+    .await;
+    let Some(pool) = pool.upgrade() else { return };
+    pool.lane(kind).remove(id);
+    if let Err(error) = ended {
+        let cause = chain(&error);
+        if error.is_timeout() {
+            pool.observer.unreachable(format!("cluster {}: the connection went silent: {cause}", pool.cluster));
+        }
+        tracing::debug!(cluster = %pool.cluster, %cause, "HTTP/2 connection broke");
+    }
+}

@@ -1,0 +1,114 @@
+//! Whether a member can be reached, as its own traffic shows it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use tokio::sync::watch;
+use tokio::time::{Duration, Instant};
+use tributary_apimachinery::ClusterName;
+
+use crate::error::ForwardError;
+
+/// What is known of a member.
+#[derive(Clone, Debug)]
+pub struct Reachability {
+    /// The state.
+    pub state: ReachabilityState,
+    /// When the state was entered.
+    pub since: Instant,
+}
+
+/// The state of a [`Reachability`].
+#[derive(Clone, Debug)]
+pub enum ReachabilityState {
+    /// No request has been tried yet.
+    Unknown,
+    /// The last dial or request got an answer.
+    Reachable,
+    /// The last dial failed, a connection went silent, or the member rejects our credentials.
+    Unreachable {
+        /// Why, in one line, for people.
+        reason: Arc<str>,
+    },
+}
+
+impl Reachability {
+    /// True after an answer, false after a failure and before the first try.
+    pub fn is_reachable(&self) -> bool {
+        matches!(self.state, ReachabilityState::Reachable)
+    }
+}
+
+const UNKNOWN: u8 = 0;
+const REACHABLE: u8 = 1;
+const UNREACHABLE: u8 = 2;
+
+/// Collects successes and failures; publishes changes of the state and logs each once.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    cluster: ClusterName,
+    /// The published state without its lock: the request path reads only this.
+    state: AtomicU8,
+    started: Instant,
+    /// Milliseconds since `started`, plus one; 0 is never.
+    last_answer: AtomicU64,
+    sender: watch::Sender<Reachability>,
+}
+
+impl Observer {
+    pub(crate) fn new(cluster: ClusterName) -> Self {
+        let started = Instant::now();
+        let (sender, _) = watch::channel(Reachability { state: ReachabilityState::Unknown, since: started });
+        Self { cluster, state: AtomicU8::new(UNKNOWN), started, last_answer: AtomicU64::new(0), sender }
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Reachability> {
+        self.sender.subscribe()
+    }
+
+    /// The time since the member's last answer.
+    pub(crate) fn since_last_answer(&self) -> Option<Duration> {
+        let answered = self.last_answer.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.started.elapsed().saturating_sub(Duration::from_millis(answered)))
+    }
+
+    /// The member answered.
+    pub(crate) fn answered(&self) {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        self.last_answer.store(now + 1, Ordering::Relaxed);
+        if self.state.load(Ordering::Relaxed) != REACHABLE {
+            self.publish(REACHABLE, ReachabilityState::Reachable);
+        }
+    }
+
+    /// A request failed. Only failures that say something about the member, not about one request, count.
+    pub(crate) fn failed(&self, error: &ForwardError) {
+        if error.means_unreachable() {
+            self.unreachable(error.to_string());
+        }
+    }
+
+    /// The member cannot be reached.
+    pub(crate) fn unreachable(&self, reason: String) {
+        if self.state.load(Ordering::Relaxed) != UNREACHABLE {
+            self.publish(UNREACHABLE, ReachabilityState::Unreachable { reason: reason.into() });
+        }
+    }
+
+    fn publish(&self, code: u8, state: ReachabilityState) {
+        self.sender.send_if_modified(|current| {
+            // Two requests may come here at once: the channel's lock decides which of them makes the change.
+            if self.state.swap(code, Ordering::Relaxed) == code {
+                return false;
+            }
+            match &state {
+                ReachabilityState::Unreachable { reason } => {
+                    tracing::warn!(cluster = %self.cluster, %reason, "cluster became unreachable");
+                }
+                _ => tracing::info!(cluster = %self.cluster, "cluster is reachable"),
+            }
+            *current = Reachability { state, since: Instant::now() };
+            true
+        });
+    }
+}

@@ -1,0 +1,148 @@
+//! Where a member listens, and how a request's path is joined to it.
+
+use std::sync::Arc;
+
+use http::Uri;
+use http::uri::{Authority, PathAndQuery, Scheme};
+
+/// A member's server URL, taken apart.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    scheme: Scheme,
+    authority: Authority,
+    /// Without a trailing slash; empty for most members, `/k8s/clusters/c-1` behind Rancher.
+    base_path: Box<str>,
+    /// Host and port, for people.
+    pub(crate) address: Arc<str>,
+}
+
+impl Target {
+    /// Takes a server URL apart.
+    ///
+    /// # Errors
+    /// What is wrong with the URL.
+    pub(crate) fn parse(url: &Uri) -> Result<Self, &'static str> {
+        let scheme = url.scheme().ok_or("it has no scheme")?.clone();
+        if scheme != Scheme::HTTPS && scheme != Scheme::HTTP {
+            return Err("its scheme is neither https nor http");
+        }
+        let authority = url.authority().ok_or("it has no host")?.clone();
+        if authority.as_str().contains('@') {
+            return Err("it holds a user name; put credentials into the kubeconfig's user");
+        }
+        if authority.host().is_empty() {
+            return Err("it has no host");
+        }
+        if url.query().is_some() {
+            return Err("it has a query");
+        }
+        let base_path = url.path().trim_end_matches('/').into();
+        let default_port = if scheme == Scheme::HTTPS { 443 } else { 80 };
+        let address = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(default_port)).into();
+        Ok(Self { scheme, authority, base_path, address })
+    }
+
+    pub(crate) fn is_https(&self) -> bool {
+        self.scheme == Scheme::HTTPS
+    }
+
+    /// The host without port and without an IPv6 address's brackets, as TLS wants it.
+    pub(crate) fn host(&self) -> &str {
+        self.authority.host().trim_start_matches('[').trim_end_matches(']')
+    }
+
+    pub(crate) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// The URL to dial.
+    pub(crate) fn dial_uri(&self) -> Uri {
+        self.build(PathAndQuery::from_static("/"))
+    }
+
+    /// The absolute URI of a request for this member. Scheme and authority of the request's own URI are ignored, the
+    /// path and query are kept byte for byte.
+    ///
+    /// # Errors
+    /// What is wrong with the path: it is not one (`*`), or its dot segments could leave the base path, behind which
+    /// other clusters may lie.
+    pub(crate) fn join(&self, uri: &Uri) -> Result<Uri, &'static str> {
+        let path_and_query = uri.path_and_query().ok_or("it has no path")?;
+        if !path_and_query.path().starts_with('/') {
+            return Err("it is not an absolute path");
+        }
+        if self.base_path.is_empty() {
+            return Ok(self.build(path_and_query.clone()));
+        }
+        if has_dot_segment(path_and_query.path()) {
+            return Err("it has a dot segment, and the cluster's server URL has a path");
+        }
+        PathAndQuery::try_from(format!("{}{path_and_query}", self.base_path))
+            .map(|joined| self.build(joined))
+            .map_err(|_| "it is too long together with the cluster's server URL")
+    }
+
+    fn build(&self, path_and_query: PathAndQuery) -> Uri {
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(path_and_query);
+        // All three parts are there, which is all that `from_parts` asks for.
+        Uri::from_parts(parts).unwrap_or_default()
+    }
+}
+
+/// Whether a path has a segment `.` or `..`, dots and slashes percent-encoded or not.
+fn has_dot_segment(path: &str) -> bool {
+    if !path.contains('.') && !path.contains('%') {
+        return false;
+    }
+    let lower = path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "/");
+    lower.split('/').any(|segment| segment == "." || segment == "..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(url: &str) -> Result<Target, &'static str> {
+        Target::parse(&url.parse().unwrap())
+    }
+
+    #[test]
+    fn server_urls() {
+        let plain = target("https://example.com").unwrap();
+        assert_eq!((plain.host(), &*plain.address, plain.is_https()), ("example.com", "example.com:443", true));
+        let ip = target("https://[::1]:6443/").unwrap();
+        assert_eq!((ip.host(), &*ip.address), ("::1", "[::1]:6443"));
+        assert_eq!(&*target("http://127.0.0.1:8001").unwrap().address, "127.0.0.1:8001");
+        for bad in ["/path", "ftp://x", "https://user:pw@host", "https://host?x=1"] {
+            assert!(target(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn paths_are_joined_byte_for_byte() {
+        let plain = target("https://h:6443").unwrap();
+        let based = target("https://h/k8s/clusters/c-1/").unwrap();
+        for (path, joined) in [
+            ("/api/v1/pods?labelSelector=a%2Cb&x=", "/api/v1/pods?labelSelector=a%2Cb&x="),
+            ("/a%2Fb//c", "/a%2Fb//c"),
+            ("http://other:1/version", "/version"),
+        ] {
+            let uri: Uri = path.parse().unwrap();
+            assert_eq!(plain.join(&uri).unwrap().to_string(), format!("https://h:6443{joined}"));
+            assert_eq!(based.join(&uri).unwrap().to_string(), format!("https://h/k8s/clusters/c-1{joined}"));
+        }
+    }
+
+    #[test]
+    fn paths_cannot_leave_the_base() {
+        let based = target("https://h/k8s/clusters/c-1").unwrap();
+        for path in ["/../c-2/api", "/%2e%2E/c-2", "/a/..%2Fb", "/a/%2e", "/x%5C..%5Cy"] {
+            assert!(based.join(&path.parse().unwrap()).is_err(), "{path}");
+        }
+        assert!(based.join(&"/a..b/.c?d=../x".parse().unwrap()).is_ok());
+        assert!(target("https://h").unwrap().join(&Uri::from_static("*")).is_err());
+    }
+}

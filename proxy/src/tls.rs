@@ -1,0 +1,196 @@
+//! TLS to a member: whom to trust, which client certificate to show, and renewing both.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use kube::client::ConfigExt;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::time::{Duration, Instant};
+use tributary_apimachinery::ClusterName;
+
+use crate::error::{ConnectError, SharedError};
+use crate::exec_plugin::ClientCertificate;
+use crate::target::Target;
+
+/// The age at which files of the client certificate are read again before a dial. A renewed certificate is on disk long
+/// before the old one expires.
+const FILES_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Which protocols a connection may negotiate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocols {
+    /// HTTP/2, else HTTP/1.1.
+    Http2OrHttp1,
+    /// HTTP/1.1: only there can a request upgrade.
+    Http1,
+}
+
+struct State {
+    any: Arc<ClientConfig>,
+    http1: Arc<ClientConfig>,
+    built: Instant,
+    /// The version of the credentials that this was built with.
+    version: u64,
+}
+
+/// Makes rustls configurations for one member.
+pub(crate) struct TlsSource {
+    config: kube::Config,
+    has_files: bool,
+    server_name: ServerName<'static>,
+    /// `server_name` for people.
+    pub(crate) server_name_text: Arc<str>,
+    state: ArcSwap<State>,
+}
+
+impl TlsSource {
+    /// Loads certificates and keys.
+    ///
+    /// # Errors
+    /// [`ConnectError::Tls`], [`ConnectError::Server`].
+    pub(crate) async fn new(
+        cluster: &ClusterName,
+        config: &kube::Config,
+        target: &Target,
+    ) -> Result<Option<Arc<Self>>, ConnectError> {
+        if !target.is_https() {
+            return Ok(None);
+        }
+        let host = config.tls_server_name.as_deref().unwrap_or_else(|| target.host());
+        let server_name = ServerName::try_from(host.to_owned()).map_err(|_| ConnectError::Server {
+            cluster: cluster.clone(),
+            server: host.to_owned(),
+            problem: "the host, or tls-server-name, is neither a DNS name nor an IP address",
+        })?;
+        let mut config = config.clone();
+        // kube would run the plugin again for its certificate, each time that it builds a configuration.
+        config.auth_info.exec = None;
+        config.auth_info.auth_provider = None;
+        let tls_error = |source| ConnectError::Tls { cluster: cluster.clone(), source };
+        if config.root_cert.is_none() && !config.accept_invalid_certs {
+            config.root_cert = blocking(|| Ok(system_roots())).await.map_err(tls_error)?;
+        }
+        let state = build(&config, None, 0).await.map_err(tls_error)?;
+        let has_files = config.auth_info.client_certificate.is_some() || config.auth_info.client_key.is_some();
+        let server_name_text = host.into();
+        Ok(Some(Arc::new(Self {
+            config,
+            has_files,
+            server_name,
+            server_name_text,
+            state: ArcSwap::from_pointee(state),
+        })))
+    }
+
+    /// Whether a renewal can change anything: the client certificate is in files.
+    pub(crate) fn has_files(config: &kube::Config) -> bool {
+        config.auth_info.client_certificate.is_some() || config.auth_info.client_key.is_some()
+    }
+
+    pub(crate) fn server_name(&self) -> ServerName<'static> {
+        self.server_name.clone()
+    }
+
+    /// The configuration for the next dial. Certificates are loaded again if the credentials have another version, or
+    /// if they are files and a minute old; if that fails, the last ones are used.
+    pub(crate) async fn current(
+        &self,
+        protocols: Protocols,
+        certificate: Option<&ClientCertificate>,
+        version: u64,
+    ) -> Arc<ClientConfig> {
+        let mut state = self.state.load_full();
+        let stale = self.has_files && state.built.elapsed() >= FILES_INTERVAL;
+        if state.version != version || stale {
+            match build(&self.config, certificate, version).await {
+                Ok(built) => {
+                    state = Arc::new(built);
+                    self.state.store(state.clone());
+                }
+                Err(error) => {
+                    tracing::warn!(server_name = %self.server_name_text, %error, "client certificate cannot be renewed");
+                }
+            }
+        }
+        match protocols {
+            Protocols::Http2OrHttp1 => state.any.clone(),
+            Protocols::Http1 => state.http1.clone(),
+        }
+    }
+}
+
+async fn build(
+    config: &kube::Config,
+    certificate: Option<&ClientCertificate>,
+    version: u64,
+) -> Result<State, SharedError> {
+    let mut config = config.clone();
+    if let Some(ClientCertificate { chain_base64, key_base64 }) = certificate {
+        config.auth_info.client_certificate = None;
+        config.auth_info.client_key = None;
+        config.auth_info.client_certificate_data = Some(chain_base64.to_string());
+        config.auth_info.client_key_data = Some(key_base64.to_string().into());
+    }
+    blocking(move || {
+        let mut any = config.rustls_client_config().map_err(|error| -> SharedError { Arc::new(error) })?;
+        let mut http1 = any.clone();
+        any.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        http1.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(State { any: Arc::new(any), http1: Arc::new(http1), built: Instant::now(), version })
+    })
+    .await
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SharedError> + Send + 'static,
+) -> Result<T, SharedError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Arc::new(error)))
+}
+
+/// The operating system's roots in DER; `None` (and so Mozilla's, which kube brings) where it has none.
+fn system_roots() -> Option<Vec<Vec<u8>>> {
+    // One certificate that cannot be parsed must not cost the others.
+    let mut store = rustls::RootCertStore::empty();
+    let roots: Vec<Vec<u8>> = rustls_native_certs::load_native_certs()
+        .certs
+        .into_iter()
+        .filter(|certificate| store.add(certificate.clone()).is_ok())
+        .map(|certificate| certificate.to_vec())
+        .collect();
+    (!roots.is_empty()).then_some(roots)
+}
+
+/// What to do about a failed handshake.
+pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
+    use rustls::{AlertDescription, CertificateError, Error};
+    let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else {
+        return "check that the server URL's port speaks TLS";
+    };
+    match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "the member's certificate is not signed by the configured authority: check certificate-authority-data"
+        }
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "the member's certificate is for other names: set tls-server-name to one of them",
+        Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            "the member's certificate has expired, or the clock here is wrong"
+        }
+        Error::InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
+            "the member's certificate is not valid yet, or the clock here is wrong"
+        }
+        Error::InvalidCertificate(_) => "the member's certificate cannot be trusted: check certificate-authority-data",
+        Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::BadCertificate) => {
+            "the member rejects the client certificate: check client-certificate-data"
+        }
+        Error::AlertReceived(AlertDescription::CertificateExpired) => {
+            "the member says that the client certificate has expired: renew it"
+        }
+        Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "the member wants a client certificate: set client-certificate-data and client-key-data"
+        }
+        Error::InvalidMessage(_) => "check that the server URL's port speaks TLS",
+        _ => "check the server URL and what lies between",
+    }
+}

@@ -1,0 +1,102 @@
+//! Upgraded requests: exec, attach, port-forward and the `proxy` subresource.
+//!
+//! Each gets a connection of its own in HTTP/1.1. Bytes are joined only after both sides have switched: a member that
+//! answers anything but a matching 101 gets its answer passed on as an ordinary response, and no byte of the client after
+//! its request reaches the member (CVE-2018-1002105, CVE-2020-8559).
+
+use std::sync::Arc;
+
+use http::{Request, Response, StatusCode};
+use http_body::Body as _;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+
+use crate::body::{self, Body, Lease, MemberBody};
+use crate::classify::RequestClass;
+use crate::client::Inner;
+use crate::dial::Dialed;
+use crate::error::{ForwardError, chain};
+use crate::forward::authorize;
+use crate::headers::{self, UpgradeProtocol};
+
+/// The buffer of each direction of a tunnel, in bytes: `kubectl cp` is a bulk transfer, and larger ones gain little.
+const TUNNEL_BUFFER: usize = 32 << 10;
+
+/// Forwards a prepared request that asks for an upgrade.
+pub(crate) async fn forward(
+    inner: &Arc<Inner>,
+    mut request: Request<Body>,
+    protocol: UpgradeProtocol,
+    class: RequestClass,
+) -> Result<Response<Body>, ForwardError> {
+    let refused =
+        |problem: &str| ForwardError::UpgradeRefused { cluster: inner.name.clone(), problem: problem.to_owned() };
+    if !request.body().is_end_stream() {
+        return Err(refused("the request has a body"));
+    }
+    let client =
+        request.extensions_mut().remove::<OnUpgrade>().ok_or_else(|| refused("the connection cannot switch"))?;
+    request.extensions_mut().clear();
+    let credentials = inner.credentials().await?;
+    authorize(request.headers_mut(), &credentials);
+    let Dialed::Http1(mut sender, connection) = inner.pool.dial_http1(&credentials).await? else {
+        let problem = "HTTP/2 was negotiated without being offered".to_owned();
+        return Err(ForwardError::BadUpgrade { cluster: inner.name.clone(), problem });
+    };
+    let cluster = inner.name.clone();
+    tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%cluster, error = chain(&error), "connection of an upgraded request broke");
+        }
+    });
+    let request = inner.in_http1_form(request);
+    let mut response = inner.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
+    match response.status() {
+        StatusCode::SWITCHING_PROTOCOLS => {}
+        StatusCode::UNAUTHORIZED if !class.proxied => {
+            // The next try finds other credentials, if there are any.
+            inner.credentials.renew_after_unauthorized(&credentials).await;
+            return Err(ForwardError::Unauthorized { cluster: inner.name.clone() });
+        }
+        _ => {
+            let response = response.map(|incoming| MemberBody::boxed(incoming, Lease::Nothing, inner.name.clone()));
+            return inner.finish(response);
+        }
+    }
+    if headers::upgrade_protocol(response.headers()) != Ok(Some(protocol)) {
+        let problem = format!("101 without Upgrade: {}", protocol.as_str());
+        return Err(ForwardError::BadUpgrade { cluster: inner.name.clone(), problem });
+    }
+    let member = hyper::upgrade::on(&mut response);
+    let (mut head, _nothing) = response.into_parts();
+    head.extensions.clear();
+    headers::prepare_response(&mut head.headers, Some(protocol));
+    let shutdown = inner.tuning.tunnels_shutdown.clone();
+    let cluster = inner.name.clone();
+    inner.tuning.tunnels.spawn(async move {
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = tunnel(client, member) => {}
+        }
+        tracing::debug!(%cluster, protocol = protocol.as_str(), "tunnel ended");
+    });
+    Ok(Response::from_parts(head, body::empty()))
+}
+
+/// Copies both ways until both have ended or either breaks.
+async fn tunnel(client: OnUpgrade, member: OnUpgrade) {
+    // The client's side is ready once the 101 has been written to it; if the client is gone it fails instead.
+    let (client, member) = match tokio::try_join!(client, member) {
+        Ok(both) => both,
+        Err(error) => {
+            tracing::debug!(error = chain(&error), "upgrade was not completed");
+            return;
+        }
+    };
+    let (mut client, mut member) = (TokioIo::new(client), TokioIo::new(member));
+    if let Err(error) =
+        tokio::io::copy_bidirectional_with_sizes(&mut client, &mut member, TUNNEL_BUFFER, TUNNEL_BUFFER).await
+    {
+        tracing::debug!(%error, "tunnel broke");
+    }
+}
