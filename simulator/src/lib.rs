@@ -1,1 +1,46 @@
 //! Simulated clusters that speak the list and watch contract over HTTP/2 and TLS, for tests, demo and benchmarks.
+//!
+//! ```text
+//! Config ─→ Simulator::start ─→ Member ── kubeconfig, url, token
+//!                                  ├─ apply, delete, get, list      writes and reads from Rust
+//!                                  └─ control()                     faults on command, counters
+//! ```
+//!
+//! A member behaves as one kube-apiserver does towards list, watch, get and plain writes: one revision counter, a window
+//! of events, bookmarks, pages at a pinned revision, WatchList, selectors, Status errors, discovery. Objects are generated
+//! when they are read, so a million pods cost nothing at rest; only what was written is kept.
+//!
+//! Not simulated: admission, schema validation, protobuf bodies (415), exec, attach and port-forward (there are no containers).
+
+mod api;
+mod body;
+mod catalog;
+mod certificate;
+mod churn;
+mod config;
+mod control;
+mod discovery;
+mod generate;
+mod kubeconfig;
+mod line;
+mod list;
+mod listener;
+mod log;
+mod member;
+mod openapi;
+mod patch;
+mod path;
+mod present;
+mod scale;
+mod select;
+mod status;
+mod store;
+mod view;
+mod watch;
+mod write;
+
+pub use config::{Churn, Config};
+pub use control::{Control, Rejection, RequestKind};
+pub use kubeconfig::kubeconfig;
+pub use member::{Member, Simulator, StartError};
+pub use write::WriteError;

@@ -1,0 +1,338 @@
+//! One request, from authentication to answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tributary_apimachinery::{Query, Status};
+
+use crate::body::{self, Body};
+use crate::catalog::{CATALOG, DEPLOYMENTS, PODS, REPLICASETS};
+use crate::control::{Control, Faults, RequestKind};
+use crate::list::named;
+use crate::path::{self, Route, Target};
+use crate::present::Form;
+use crate::store::Store;
+use crate::{Config, discovery, list, log, openapi, scale, status, watch, write};
+
+/// The largest request body (kube-apiserver's limit).
+const BODY_MAX: usize = 3 * 1024 * 1024;
+
+/// What all connections of a member share.
+pub(crate) struct Api {
+    control: Control,
+    token: String,
+    watch_list: bool,
+    bookmark_interval: Duration,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Api {
+    pub(crate) fn new(
+        config: &Config,
+        control: Control,
+        token: String,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            control,
+            token: format!("Bearer {token}"),
+            watch_list: config.watch_list,
+            bookmark_interval: config.bookmark_interval,
+            tasks,
+            stop,
+        }
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.control.store
+    }
+
+    pub(crate) fn faults(&self) -> &Arc<Faults> {
+        &self.control.faults
+    }
+
+    pub(crate) fn watch_list(&self) -> bool {
+        self.watch_list
+    }
+
+    pub(crate) fn bookmark_interval(&self) -> Duration {
+        self.bookmark_interval
+    }
+
+    /// Runs a task until it ends or the member stops.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = task => {}
+            }
+        });
+    }
+
+    /// Answers one request. Every error is a Status.
+    pub(crate) async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        match self.answer(request).await {
+            Ok(response) => response,
+            Err(status) => failure(&status),
+        }
+    }
+
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Status> {
+        let uri = request.uri().clone();
+        let path = percent_decode_str(uri.path()).decode_utf8_lossy().into_owned();
+        let route = path::parse(&path);
+        let query = Query::parse(uri.query());
+        let kind = kind(&route, request.method(), &query);
+        let resource = match &route {
+            Route::Resource(target) => CATALOG[target.resource].qualified(),
+            _ => String::new(),
+        };
+        let line = format!("{} {}", request.method(), uri.path_and_query().map_or("/", |path| path.as_str()));
+        self.faults().count(kind, &resource, line);
+        let cluster_wide = matches!(&route, Route::Resource(target) if target.namespace.is_none());
+        if let Some(rejection) = self.faults().rejection(kind, cluster_wide) {
+            return Err(status::rejected(&rejection));
+        }
+        if matches!(route, Route::Health) {
+            return Ok(text("ok"));
+        }
+        if request.headers().get(http::header::AUTHORIZATION).is_none_or(|given| given != self.token.as_str()) {
+            return Err(Status::unauthorized());
+        }
+        match route {
+            Route::Resource(target) => self.resource(target, request, &query).await,
+            Route::AccessReview(resource) => self.access_review(&resource, request).await,
+            route if request.method() == Method::GET => plain(&route, request.headers()),
+            _ => Err(Status::method_not_allowed()),
+        }
+    }
+
+    async fn resource(
+        self: &Arc<Self>,
+        mut target: Target,
+        request: Request<Incoming>,
+        query: &Query<'_>,
+    ) -> Result<Response<Body>, Status> {
+        let form = Form::negotiate(request.headers(), query)?;
+        if !target.subresource.is_empty()
+            && !CATALOG[target.resource].subresources.contains(&target.subresource.as_str())
+        {
+            return Err(Status::path_not_found());
+        }
+        if request.method() == Method::GET {
+            let watches = target.watch_path || query.bool("watch") == Some(true);
+            return match (target.name.is_some(), target.subresource.as_str()) {
+                // A watch of one object: the deprecated path, or `watch=1` on a name.
+                (_, "") if watches => watch::watch(self, &target, query, form, accepts_gzip(request.headers())),
+                (false, _) => list::list(self, &target, query, form).await,
+                (true, "log") => log::log(self, &target, query),
+                (true, "scale") => scale::get(self.store(), &target).map(|scale| json_value(200, &scale)),
+                (true, _) => self.get(&target, query, form).await,
+            };
+        }
+        let (parts, incoming) = request.into_parts();
+        let content_type = parts.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let content_type =
+            content_type.unwrap_or("application/json").split(';').next().unwrap_or_default().trim().to_owned();
+        let bytes = read(incoming).await?;
+        let write = write::Request { content_type: &content_type, body: &bytes, query };
+        let namespace_deleted = target.name.clone();
+        let (code, answer) = match (parts.method.as_str(), target.name.is_some()) {
+            ("POST", false) => write::create(self.store(), &mut target, &write)?,
+            ("PUT" | "PATCH", true) if target.subresource == "scale" => {
+                (200, write::Answer::Value(scale::write(self.store(), &target, &write)?))
+            }
+            ("PUT", true) => write::update(self.store(), &target, &write)?,
+            ("PATCH", true) => write::patch(self.store(), &target, &write)?,
+            ("DELETE", true) if target.subresource.is_empty() => write::delete(self.store(), &target, &write)?,
+            ("DELETE", false) => write::delete_collection(self.store(), &target, &write)?,
+            _ => return Err(Status::method_not_supported(&named(&target), &parts.method.as_str().to_lowercase())),
+        };
+        self.settle(&target, parts.method == Method::DELETE, namespace_deleted);
+        Ok(match answer {
+            write::Answer::Value(value) => json_value(code, &value),
+            write::Answer::Object(object) => {
+                let mut out = Vec::with_capacity(object.size());
+                form.object(&object, true, &mut out);
+                out.push(b'\n');
+                json(code, body::full(out))
+            }
+        })
+    }
+
+    /// What controllers and kubelets would do after a write: deployments get their pods, pods start, owned objects go.
+    fn settle(self: &Arc<Self>, target: &Target, deleted: bool, name: Option<String>) {
+        let store = self.store().clone();
+        let target = target.clone();
+        if deleted {
+            if let Some(name) = name {
+                self.spawn(async move { scale::collect_garbage(&store, &target, &name) });
+            }
+        } else if matches!(target.resource, DEPLOYMENTS | REPLICASETS) {
+            let api = self.clone();
+            self.spawn(async move {
+                scale::reconcile(&store, target.namespace.as_deref().unwrap_or_default());
+                tokio::time::sleep(scale::STARTS_AFTER).await;
+                scale::start_pods(api.store(), target.namespace.as_deref().unwrap_or_default());
+            });
+        } else if target.resource == PODS {
+            self.spawn(async move {
+                tokio::time::sleep(scale::STARTS_AFTER).await;
+                scale::start_pods(&store, target.namespace.as_deref().unwrap_or_default());
+            });
+        }
+    }
+
+    async fn get(&self, target: &Target, query: &Query<'_>, form: Form) -> Result<Response<Body>, Status> {
+        if let Some(version) = query.get("resourceVersion").filter(|version| !version.is_empty()) {
+            list::wait_for(self, list::parse_version(version)?).await?;
+        }
+        let object = self.store().view(target.resource).get(&target.key().unwrap_or_default());
+        let object =
+            object.ok_or_else(|| Status::not_found(&named(target), target.name.as_deref().unwrap_or_default()))?;
+        let mut out = Vec::with_capacity(object.size());
+        form.object(&object, true, &mut out);
+        out.push(b'\n');
+        Ok(json(200, body::full(out)))
+    }
+
+    /// Everything is allowed to whoever has the token.
+    async fn access_review(&self, resource: &str, request: Request<Incoming>) -> Result<Response<Body>, Status> {
+        if request.method() != Method::POST {
+            return Err(Status::method_not_allowed());
+        }
+        let rules = json!({
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}], "incomplete": false,
+        });
+        let answer = match resource {
+            "selfsubjectaccessreviews" => json!({"allowed": true, "reason": "simulated"}),
+            "selfsubjectrulesreviews" => rules,
+            _ => return Err(Status::path_not_found()),
+        };
+        let bytes = read(request.into_body()).await?;
+        let mut review: Value = serde_json::from_slice(&bytes)
+            .map_err(|error| Status::bad_request(format!("the body is not JSON: {error}")))?;
+        if !review.is_object() {
+            return Err(Status::bad_request("the body is not an object"));
+        }
+        review["status"] = answer;
+        Ok(json_value(201, &review))
+    }
+}
+
+async fn read(body: Incoming) -> Result<Bytes, Status> {
+    match Limited::new(body, BODY_MAX).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Status::request_entity_too_large(BODY_MAX)),
+        Err(error) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
+    }
+}
+
+fn kind(route: &Route, method: &Method, query: &Query<'_>) -> RequestKind {
+    match route {
+        Route::Resource(_) | Route::AccessReview(_) if method != Method::GET => RequestKind::Write,
+        Route::Resource(target) if target.watch_path || query.bool("watch") == Some(true) => RequestKind::Watch,
+        Route::Resource(target) if target.name.is_none() => RequestKind::List,
+        Route::Resource(_) => RequestKind::Get,
+        Route::Discovery(_) | Route::OpenApiV2 | Route::OpenApiV3(_) => RequestKind::Discovery,
+        _ => RequestKind::Other,
+    }
+}
+
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(http::header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
+    accepted.is_some_and(|accepted| accepted.split(',').any(|coding| coding.trim().split(';').next() == Some("gzip")))
+}
+
+/// Version, discovery and OpenAPI.
+fn plain(route: &Route, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+    let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match route {
+        Route::Version => Ok(json_value(
+            200,
+            &json!({
+                "major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "clean",
+                "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc", "platform": "linux/amd64",
+            }),
+        )),
+        Route::Discovery(path) => {
+            let aggregated = discovery::wants_aggregated(accept) && matches!(path.as_str(), "api" | "apis");
+            let document = discovery::document(path, aggregated)?.to_string();
+            let content_type = if aggregated { discovery::AGGREGATED } else { "application/json" };
+            Ok(cacheable(headers, content_type, document.into_bytes()))
+        }
+        Route::OpenApiV2 if accept.contains("proto-openapi.spec.v2") => {
+            Ok(cacheable(headers, openapi::V2_PROTOBUF, openapi::v2_protobuf()))
+        }
+        Route::OpenApiV2 => Ok(cacheable(headers, "application/json", openapi::v2_json().to_string().into_bytes())),
+        Route::OpenApiV3(None) => {
+            Ok(cacheable(headers, "application/json", openapi::v3_index().to_string().into_bytes()))
+        }
+        Route::OpenApiV3(Some(path)) => {
+            let document = openapi::v3(path).ok_or_else(Status::path_not_found)?;
+            Ok(cacheable(headers, "application/json", document.to_string().into_bytes()))
+        }
+        _ => Err(Status::path_not_found()),
+    }
+}
+
+/// A document with its ETag, or 304 where the client has it.
+fn cacheable(headers: &HeaderMap, content_type: &'static str, document: Vec<u8>) -> Response<Body> {
+    let hash = document
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    let etag = format!("\"{hash:016X}\"");
+    let known = headers.get(http::header::IF_NONE_MATCH).is_some_and(|given| given == etag.as_str());
+    let mut response = Response::new(if known { body::full(Bytes::new()) } else { body::full(document) });
+    if known {
+        *response.status_mut() = http::StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    headers.insert(http::header::VARY, HeaderValue::from_static("Accept"));
+    if let Ok(etag) = HeaderValue::from_str(&etag) {
+        headers.insert(http::header::ETAG, etag);
+    }
+    response
+}
+
+fn text(text: &'static str) -> Response<Body> {
+    let mut response = Response::new(body::full(text));
+    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// A JSON answer.
+pub(crate) fn json(code: u16, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+fn json_value(code: u16, value: &Value) -> Response<Body> {
+    json(code, body::full(format!("{value}\n")))
+}
+
+fn failure(status: &Status) -> Response<Body> {
+    let mut response = json(status.code, body::full(status.to_json()));
+    if let Some(seconds) = status.retry_after_seconds() {
+        response.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}

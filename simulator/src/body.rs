@@ -1,0 +1,104 @@
+//! Response bodies, and the faults that befall them: cut, cut after so many bytes, slow.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Frame;
+use tokio::sync::mpsc;
+use tokio::time::Sleep;
+
+use crate::control::Faults;
+
+/// An error of a body.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// A response body.
+pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Pieces in which a slow stream is sent, per second.
+const PIECES_PER_SECOND: u64 = 10;
+/// Chunks that wait for a reader. A chunk is a batch of events or 64 KiB of a list.
+const CHUNKS_MAX: usize = 8;
+
+/// The fault of a cut stream.
+#[derive(Debug, thiserror::Error)]
+#[error("the stream was cut on command")]
+struct Cut;
+
+/// A body that is there at once.
+pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A body that is written piece by piece. The sender notices by `closed` when nobody reads any more.
+pub(crate) fn streamed(faults: &Arc<Faults>) -> (mpsc::Sender<Bytes>, Body) {
+    let (sender, chunks) = mpsc::channel(CHUNKS_MAX);
+    let mut cut = faults.cut.subscribe();
+    cut.mark_unchanged();
+    let body = Streamed {
+        chunks,
+        cut: Box::pin(async move {
+            if cut.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }),
+        left: faults.cut_after(),
+        faults: faults.clone(),
+        rest: Bytes::new(),
+        pause: None,
+    };
+    (sender, body.boxed_unsync())
+}
+
+struct Streamed {
+    chunks: mpsc::Receiver<Bytes>,
+    cut: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Bytes until the stream is cut.
+    left: Option<u64>,
+    faults: Arc<Faults>,
+    /// What a slow stream has still to send.
+    rest: Bytes,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl hyper::body::Body for Streamed {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.cut.as_mut().poll(context).is_ready() || self.left == Some(0) {
+            // A future that is ready must not be polled again.
+            self.cut = Box::pin(std::future::pending());
+            self.left = Some(0);
+            return Poll::Ready(Some(Err(Cut.into())));
+        }
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(context));
+            self.pause = None;
+        }
+        if self.rest.is_empty() {
+            match ready!(self.chunks.poll_recv(context)) {
+                Some(chunk) => self.rest = chunk,
+                None => return Poll::Ready(None),
+            }
+        }
+        let mut piece = std::mem::take(&mut self.rest);
+        if let Some(speed) = self.faults.bytes_per_second() {
+            let size = usize::try_from(speed / PIECES_PER_SECOND).unwrap_or(usize::MAX).clamp(1, piece.len().max(1));
+            self.rest = piece.split_off(size);
+            let pause = Duration::from_secs(1) * u32::try_from(size).unwrap_or(u32::MAX)
+                / u32::try_from(speed).unwrap_or(u32::MAX);
+            self.pause = Some(Box::pin(tokio::time::sleep(pause)));
+        }
+        if let Some(left) = self.left {
+            piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+            self.left = Some(left - piece.len() as u64);
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+}

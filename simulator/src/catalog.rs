@@ -1,0 +1,198 @@
+//! The resources that a simulated member serves.
+
+/// One resource, as discovery describes it.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    /// The API group; empty for the core group.
+    pub(crate) group: &'static str,
+    /// The version within the group.
+    pub(crate) version: &'static str,
+    /// The plural, as paths have it.
+    pub(crate) name: &'static str,
+    /// The singular.
+    pub(crate) singular: &'static str,
+    /// The kind.
+    pub(crate) kind: &'static str,
+    /// Whether objects live in namespaces.
+    pub(crate) namespaced: bool,
+    /// Short names that kubectl knows.
+    pub(crate) short_names: &'static [&'static str],
+    /// Categories: `all`.
+    pub(crate) categories: &'static [&'static str],
+    /// What can be asked below an object.
+    pub(crate) subresources: &'static [&'static str],
+    /// Fields that field selectors may name, beside `metadata.name` and `metadata.namespace`.
+    pub(crate) fields: &'static [&'static str],
+}
+
+impl Resource {
+    /// `v1` or `apps/v1`.
+    pub(crate) fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// The name in messages: `pods` or `deployments.apps`.
+    pub(crate) fn qualified(&self) -> String {
+        if self.group.is_empty() { self.name.to_owned() } else { format!("{}.{}", self.name, self.group) }
+    }
+}
+
+/// A place in [`CATALOG`].
+pub(crate) type ResourceIndex = usize;
+
+pub(crate) const CONFIGMAPS: ResourceIndex = 0;
+pub(crate) const EVENTS: ResourceIndex = 1;
+pub(crate) const NAMESPACES: ResourceIndex = 2;
+pub(crate) const NODES: ResourceIndex = 3;
+pub(crate) const PODS: ResourceIndex = 4;
+pub(crate) const SERVICEACCOUNTS: ResourceIndex = 5;
+pub(crate) const SERVICES: ResourceIndex = 6;
+pub(crate) const DEPLOYMENTS: ResourceIndex = 7;
+pub(crate) const REPLICASETS: ResourceIndex = 8;
+
+const CORE: Resource = Resource {
+    group: "",
+    version: "v1",
+    name: "",
+    singular: "",
+    kind: "",
+    namespaced: true,
+    short_names: &[],
+    categories: &[],
+    subresources: &[],
+    fields: &[],
+};
+
+/// Every resource, the core group first, each group by name.
+pub(crate) static CATALOG: [Resource; 9] = [
+    Resource { name: "configmaps", singular: "configmap", kind: "ConfigMap", short_names: &["cm"], ..CORE },
+    Resource {
+        name: "events",
+        singular: "event",
+        kind: "Event",
+        short_names: &["ev"],
+        fields: &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        ..CORE
+    },
+    Resource {
+        name: "namespaces",
+        singular: "namespace",
+        kind: "Namespace",
+        namespaced: false,
+        short_names: &["ns"],
+        subresources: &["status"],
+        fields: &["status.phase"],
+        ..CORE
+    },
+    Resource {
+        name: "nodes",
+        singular: "node",
+        kind: "Node",
+        namespaced: false,
+        short_names: &["no"],
+        subresources: &["status"],
+        fields: &["spec.unschedulable"],
+        ..CORE
+    },
+    Resource {
+        name: "pods",
+        singular: "pod",
+        kind: "Pod",
+        short_names: &["po"],
+        categories: &["all"],
+        subresources: &["log", "status"],
+        fields: &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        ],
+        ..CORE
+    },
+    Resource {
+        name: "serviceaccounts",
+        singular: "serviceaccount",
+        kind: "ServiceAccount",
+        short_names: &["sa"],
+        ..CORE
+    },
+    Resource {
+        name: "services",
+        singular: "service",
+        kind: "Service",
+        short_names: &["svc"],
+        categories: &["all"],
+        subresources: &["status"],
+        fields: &["spec.clusterIP", "spec.type"],
+        ..CORE
+    },
+    Resource {
+        group: "apps",
+        name: "deployments",
+        singular: "deployment",
+        kind: "Deployment",
+        short_names: &["deploy"],
+        categories: &["all"],
+        subresources: &["scale", "status"],
+        ..CORE
+    },
+    Resource {
+        group: "apps",
+        name: "replicasets",
+        singular: "replicaset",
+        kind: "ReplicaSet",
+        short_names: &["rs"],
+        categories: &["all"],
+        subresources: &["scale", "status"],
+        fields: &["status.replicas"],
+        ..CORE
+    },
+];
+
+/// The group versions, in discovery's order.
+pub(crate) static GROUP_VERSIONS: [(&str, &str); 2] = [("", "v1"), ("apps", "v1")];
+
+/// Finds a resource by what a path names.
+pub(crate) fn find(group: &str, version: &str, name: &str) -> Option<ResourceIndex> {
+    CATALOG.iter().position(|r| r.group == group && r.version == version && r.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_name_their_resources() {
+        for (index, name) in [
+            (CONFIGMAPS, "configmaps"),
+            (EVENTS, "events"),
+            (NAMESPACES, "namespaces"),
+            (NODES, "nodes"),
+            (PODS, "pods"),
+            (SERVICEACCOUNTS, "serviceaccounts"),
+            (SERVICES, "services"),
+            (DEPLOYMENTS, "deployments"),
+            (REPLICASETS, "replicasets"),
+        ] {
+            assert_eq!(CATALOG[index].name, name);
+        }
+        assert_eq!(find("apps", "v1", "deployments"), Some(DEPLOYMENTS));
+        assert_eq!(find("", "v1", "deployments"), None);
+    }
+}

@@ -1,0 +1,283 @@
+//! Faults on command, and counters of what clients asked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::line::Line;
+use crate::store::Store;
+
+/// What a request asks, as counters and rejections tell requests apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RequestKind {
+    /// A list of a collection.
+    List,
+    /// A watch.
+    Watch,
+    /// One object or subresource is read.
+    Get,
+    /// Create, update, patch, delete.
+    Write,
+    /// `/api`, `/apis`, `/openapi`.
+    Discovery,
+    /// Anything else: `/version`, `/healthz`, `/readyz`, unknown paths.
+    Other,
+}
+
+/// A refusal that takes the place of an answer.
+#[derive(Clone, Debug)]
+pub struct Rejection {
+    /// The HTTP status code: 401, 403, 429, 500, 503.
+    pub code: u16,
+    /// The `Retry-After` header.
+    pub retry_after: Option<Duration>,
+    /// The kinds of requests that are refused; empty for all.
+    pub kinds: Vec<RequestKind>,
+    /// Whether only requests for all namespaces are refused, as for a user who may list in single namespaces only.
+    pub cluster_wide_only: bool,
+}
+
+impl Rejection {
+    /// Refuses every request with this code.
+    pub fn all(code: u16) -> Self {
+        Self { code, retry_after: None, kinds: Vec::new(), cluster_wide_only: false }
+    }
+}
+
+/// The switches and counters that a member's connections and streams look at.
+pub(crate) struct Faults {
+    pub(crate) line: Arc<Line>,
+    /// Each new value ends every open stream with an error.
+    pub(crate) cut: watch::Sender<u64>,
+    /// Each new value ends every open watch with an in-stream ERROR 410.
+    pub(crate) expire: watch::Sender<u64>,
+    /// Each new value closes every connection.
+    pub(crate) disconnect: watch::Sender<u64>,
+    /// Whether the port is served.
+    pub(crate) listening: watch::Sender<bool>,
+    /// Whether the listener has followed `listening`.
+    pub(crate) listens: watch::Sender<bool>,
+    cut_after: AtomicU64,
+    bytes_per_second: AtomicU64,
+    gzip_watches: AtomicBool,
+    rejection: Mutex<Option<Rejection>>,
+    requests: Mutex<BTreeMap<(RequestKind, String), u64>>,
+    log: Mutex<Vec<String>>,
+    open_watches: AtomicI64,
+    open_connections: AtomicI64,
+}
+
+/// The most requests that are remembered by path. Enough for any test; bounded for a demo that runs for days.
+const LOG_MAX: usize = 10_000;
+
+impl Faults {
+    pub(crate) fn new() -> Self {
+        Self {
+            line: Arc::default(),
+            cut: watch::Sender::new(0),
+            expire: watch::Sender::new(0),
+            disconnect: watch::Sender::new(0),
+            listening: watch::Sender::new(true),
+            listens: watch::Sender::new(false),
+            cut_after: AtomicU64::new(u64::MAX),
+            bytes_per_second: AtomicU64::new(0),
+            gzip_watches: AtomicBool::new(false),
+            rejection: Mutex::default(),
+            requests: Mutex::default(),
+            log: Mutex::default(),
+            open_watches: AtomicI64::new(0),
+            open_connections: AtomicI64::new(0),
+        }
+    }
+
+    /// After how many bytes a stream that starts now is cut.
+    pub(crate) fn cut_after(&self) -> Option<u64> {
+        Some(self.cut_after.load(Ordering::SeqCst)).filter(|&bytes| bytes != u64::MAX)
+    }
+
+    /// The speed that streams are held to.
+    pub(crate) fn bytes_per_second(&self) -> Option<u64> {
+        Some(self.bytes_per_second.load(Ordering::SeqCst)).filter(|&speed| speed != 0)
+    }
+
+    /// Whether watches are compressed for clients that accept gzip.
+    pub(crate) fn gzip_watches(&self) -> bool {
+        self.gzip_watches.load(Ordering::SeqCst)
+    }
+
+    /// The refusal that a request of this kind meets.
+    pub(crate) fn rejection(&self, kind: RequestKind, cluster_wide: bool) -> Option<Rejection> {
+        let rejection = self.rejection.lock();
+        let rejection = rejection.as_ref()?;
+        let kind_matches = rejection.kinds.is_empty() || rejection.kinds.contains(&kind);
+        (kind_matches && (cluster_wide || !rejection.cluster_wide_only)).then(|| rejection.clone())
+    }
+
+    /// Counts a request.
+    pub(crate) fn count(&self, kind: RequestKind, resource: &str, line: String) {
+        *self.requests.lock().entry((kind, resource.to_owned())).or_default() += 1;
+        let mut log = self.log.lock();
+        if log.len() < LOG_MAX {
+            log.push(line);
+        }
+    }
+
+    /// Counts an open watch until the guard is dropped.
+    pub(crate) fn watch_opened(self: &Arc<Self>) -> OpenGuard {
+        self.open_watches.fetch_add(1, Ordering::SeqCst);
+        OpenGuard { faults: self.clone(), gauge: |faults| &faults.open_watches }
+    }
+
+    /// Counts an open connection until the guard is dropped.
+    pub(crate) fn connection_opened(self: &Arc<Self>) -> OpenGuard {
+        self.open_connections.fetch_add(1, Ordering::SeqCst);
+        OpenGuard { faults: self.clone(), gauge: |faults| &faults.open_connections }
+    }
+}
+
+/// Takes its watch or connection off the count when dropped.
+pub(crate) struct OpenGuard {
+    faults: Arc<Faults>,
+    gauge: fn(&Faults) -> &AtomicI64,
+}
+
+impl Drop for OpenGuard {
+    fn drop(&mut self) {
+        (self.gauge)(&self.faults).fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Plays faults in a running member and tells what was asked of it. Cheap to clone; effects are at once.
+#[derive(Clone)]
+pub struct Control {
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) store: Arc<Store>,
+}
+
+impl Control {
+    /// Ends every open stream (watches, lists and logs in flight) with an error: HTTP/2 RST_STREAM, a broken chunked body in HTTP/1.1.
+    pub fn cut_streams(&self) {
+        self.faults.cut.send_modify(|count| *count += 1);
+    }
+
+    /// Cuts each list, watch or log that starts from now on after exactly `bytes` bytes of its body; `None` stops doing so.
+    pub fn cut_streams_after(&self, bytes: Option<u64>) {
+        self.faults.cut_after.store(bytes.unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+
+    /// Closes every connection without a word (no GOAWAY). New ones are accepted.
+    pub fn disconnect(&self) {
+        self.faults.disconnect.send_modify(|count| *count += 1);
+    }
+
+    /// Forgets the watch window: a later watch from before now gets an in-stream ERROR 410. Continue tokens and exact
+    /// versions from before now are too old as well. Open watches go on.
+    pub fn compact(&self) {
+        self.store.compact();
+    }
+
+    /// [`compact`](Self::compact)s and ends every open watch with an in-stream ERROR 410.
+    pub fn expire_watches(&self) {
+        self.store.compact();
+        self.faults.expire.send_modify(|count| *count += 1);
+    }
+
+    /// Holds each stream to this many bytes per second, in pieces of a tenth of that; `None` lifts it.
+    pub fn slow(&self, bytes_per_second: Option<u64>) {
+        self.faults.bytes_per_second.store(bytes_per_second.unwrap_or(0), Ordering::SeqCst);
+    }
+
+    /// Goes back to an older revision, as an etcd restored from a snapshot does: later changes are undone and their
+    /// revisions are given again. Streams are cut and the watch window is forgotten. False if `revision` is not within
+    /// the watch window.
+    pub fn restore(&self, revision: u64) -> bool {
+        let restored = self.store.restore(revision);
+        if restored {
+            self.cut_streams();
+        }
+        restored
+    }
+
+    /// Gives the namespace kube-system a new uid, as a cluster created anew under the same address has.
+    pub fn new_incarnation(&self) {
+        self.store.new_incarnation();
+    }
+
+    /// Compresses watches for clients that accept gzip, one gzip member per flush (Kubernetes ≥ 1.37). Watches that start from now on.
+    pub fn gzip_watches(&self, on: bool) {
+        self.faults.gzip_watches.store(on, Ordering::SeqCst);
+    }
+
+    /// Refuses requests; `None` stops doing so.
+    pub fn reject(&self, rejection: Option<Rejection>) {
+        *self.faults.rejection.lock() = rejection;
+    }
+
+    /// Falls silent or speaks again: connections stay open and new ones are accepted, but no byte is read or written,
+    /// TLS handshakes and HTTP/2 PING included.
+    pub fn half_open(&self, on: bool) {
+        self.faults.line.set_silent(on);
+    }
+
+    /// Closes the port and every connection. Returns when connections are refused.
+    pub async fn stop_listening(&self) {
+        self.set_listening(false).await;
+    }
+
+    /// Opens the same port again. Returns when connections are accepted.
+    pub async fn start_listening(&self) {
+        self.set_listening(true).await;
+    }
+
+    async fn set_listening(&self, on: bool) {
+        self.faults.listening.send_replace(on);
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.faults.listens.subscribe().wait_for(|&listens| listens == on).await;
+    }
+
+    /// Sends `frame` and a line feed as it is into every watch of the resource (`pods`, `deployments.apps`): malformed JSON,
+    /// an object without a name. It takes a revision of its own. False if the resource is not served.
+    pub fn inject(&self, resource: &str, frame: &str) -> bool {
+        self.store.inject(resource, frame)
+    }
+
+    /// The revision that the member has reached.
+    pub fn revision(&self) -> u64 {
+        self.store.revision()
+    }
+
+    /// How many requests of this kind came in for any resource since start or [`reset_counters`](Self::reset_counters).
+    pub fn requests(&self, kind: RequestKind) -> u64 {
+        self.faults.requests.lock().iter().filter(|((k, _), _)| *k == kind).map(|(_, count)| count).sum()
+    }
+
+    /// How many requests of this kind came in for this resource (`pods`, `deployments.apps`).
+    pub fn requests_of(&self, kind: RequestKind, resource: &str) -> u64 {
+        self.faults.requests.lock().get(&(kind, resource.to_owned())).copied().unwrap_or(0)
+    }
+
+    /// The first 10,000 requests since start or reset, each as `METHOD path?query`.
+    pub fn request_log(&self) -> Vec<String> {
+        self.faults.log.lock().clone()
+    }
+
+    /// Sets counters and log to nothing. Gauges are not touched.
+    pub fn reset_counters(&self) {
+        self.faults.requests.lock().clear();
+        self.faults.log.lock().clear();
+    }
+
+    /// How many watches are open.
+    pub fn open_watches(&self) -> u64 {
+        u64::try_from(self.faults.open_watches.load(Ordering::SeqCst)).unwrap_or(0)
+    }
+
+    /// How many connections are open.
+    pub fn open_connections(&self) -> u64 {
+        u64::try_from(self.faults.open_connections.load(Ordering::SeqCst)).unwrap_or(0)
+    }
+}

@@ -1,0 +1,177 @@
+//! Discovery: aggregated (v2) and legacy.
+
+use serde_json::{Value, json};
+use tributary_apimachinery::Status;
+
+use crate::catalog::{CATALOG, GROUP_VERSIONS, Resource};
+
+/// The content type of aggregated discovery, which clients compare.
+pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// What can be done with every resource.
+const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// Access reviews, which are created and never stored.
+const REVIEWS: [(&str, &str); 2] =
+    [("selfsubjectaccessreviews", "SelfSubjectAccessReview"), ("selfsubjectrulesreviews", "SelfSubjectRulesReview")];
+const AUTHORIZATION: &str = "authorization.k8s.io";
+
+/// Whether the client takes aggregated discovery.
+pub(crate) fn wants_aggregated(accept: &str) -> bool {
+    accept.split(',').any(|clause| {
+        let parts: Vec<_> = clause.split(';').map(str::trim).collect();
+        parts.contains(&"as=APIGroupDiscoveryList")
+            && parts.contains(&"v=v2")
+            && parts.contains(&"g=apidiscovery.k8s.io")
+    })
+}
+
+/// The document of a path (`api`, `apis`, `apis/apps`, `apis/apps/v1`, …).
+pub(crate) fn document(path: &str, aggregated: bool) -> Result<Value, Status> {
+    match path {
+        "api" if aggregated => Ok(aggregated_list(true)),
+        "apis" if aggregated => Ok(aggregated_list(false)),
+        "api" => Ok(json!({
+            "kind": "APIVersions", "versions": ["v1"],
+            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1"}],
+        })),
+        "apis" => Ok(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups()})),
+        "api/v1" => Ok(resource_list("", "v1")),
+        "apis/apps/v1" => Ok(resource_list("apps", "v1")),
+        "apis/authorization.k8s.io/v1" => Ok(reviews()),
+        _ => groups()
+            .into_iter()
+            .find(|group| path.strip_prefix("apis/").is_some_and(|name| group["name"] == name))
+            .map(|mut group| {
+                group["kind"] = "APIGroup".into();
+                group["apiVersion"] = "v1".into();
+                group
+            })
+            .ok_or_else(Status::path_not_found),
+    }
+}
+
+fn groups() -> Vec<Value> {
+    ["apps", AUTHORIZATION]
+        .map(|group| {
+            let version = json!({"groupVersion": format!("{group}/v1"), "version": "v1"});
+            json!({"name": group, "versions": [version], "preferredVersion": version})
+        })
+        .into()
+}
+
+fn resource_list(group: &str, version: &str) -> Value {
+    let mut resources = Vec::new();
+    for resource in CATALOG.iter().filter(|r| r.group == group && r.version == version) {
+        let mut entry = json!({
+            "name": resource.name, "singularName": resource.singular, "namespaced": resource.namespaced,
+            "kind": resource.kind, "verbs": VERBS,
+        });
+        if !resource.short_names.is_empty() {
+            entry["shortNames"] = json!(resource.short_names);
+        }
+        if !resource.categories.is_empty() {
+            entry["categories"] = json!(resource.categories);
+        }
+        resources.push(entry);
+        for subresource in resource.subresources {
+            let (response_group, response_version, kind) = response_kind(resource, subresource);
+            let mut entry = json!({
+                "name": format!("{}/{subresource}", resource.name), "singularName": "", "namespaced": resource.namespaced,
+                "kind": kind, "verbs": subresource_verbs(subresource),
+            });
+            if *subresource == "scale" {
+                entry["group"] = response_group.into();
+                entry["version"] = response_version.into();
+            }
+            resources.push(entry);
+        }
+    }
+    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources})
+}
+
+fn reviews() -> Value {
+    let resources: Vec<_> = REVIEWS
+        .iter()
+        .map(|(name, kind)| json!({"name": name, "singularName": kind.to_lowercase(), "namespaced": false, "kind": kind, "verbs": ["create"]}))
+        .collect();
+    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "authorization.k8s.io/v1", "resources": resources})
+}
+
+fn subresource_verbs(subresource: &str) -> &'static [&'static str] {
+    match subresource {
+        "log" => &["get"],
+        _ => &["get", "patch", "update"],
+    }
+}
+
+fn response_kind(resource: &Resource, subresource: &str) -> (&'static str, &'static str, &'static str) {
+    match subresource {
+        "scale" => ("autoscaling", "v1", "Scale"),
+        _ => (resource.group, resource.version, resource.kind),
+    }
+}
+
+fn aggregated_list(core: bool) -> Value {
+    let mut items: Vec<_> = GROUP_VERSIONS
+        .iter()
+        .filter(|(group, _)| group.is_empty() == core)
+        .map(|(group, version)| {
+            let resources: Vec<_> = CATALOG
+                .iter()
+                .filter(|r| r.group == *group && r.version == *version)
+                .map(aggregated_resource)
+                .collect();
+            aggregated_group(group, version, resources)
+        })
+        .collect();
+    if !core {
+        let resources = REVIEWS
+            .iter()
+            .map(|(name, kind)| {
+                json!({
+                    "resource": name, "responseKind": {"group": AUTHORIZATION, "version": "v1", "kind": kind},
+                    "scope": "Cluster", "singularResource": kind.to_lowercase(), "verbs": ["create"],
+                })
+            })
+            .collect();
+        items.push(aggregated_group(AUTHORIZATION, "v1", resources));
+    }
+    json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
+}
+
+fn aggregated_group(group: &str, version: &str, resources: Vec<Value>) -> Value {
+    let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
+    json!({"metadata": metadata, "versions": [{"version": version, "resources": resources, "freshness": "Current"}]})
+}
+
+fn aggregated_resource(resource: &Resource) -> Value {
+    let mut entry = json!({
+        "resource": resource.name,
+        "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": VERBS,
+    });
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = json!(resource.short_names);
+    }
+    if !resource.categories.is_empty() {
+        entry["categories"] = json!(resource.categories);
+    }
+    let subresources: Vec<_> = resource
+        .subresources
+        .iter()
+        .map(|subresource| {
+            let (group, version, kind) = response_kind(resource, subresource);
+            json!({
+                "subresource": subresource, "responseKind": {"group": group, "version": version, "kind": kind},
+                "verbs": subresource_verbs(subresource),
+            })
+        })
+        .collect();
+    if !subresources.is_empty() {
+        entry["subresources"] = json!(subresources);
+    }
+    entry
+}

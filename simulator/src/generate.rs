@@ -1,0 +1,342 @@
+//! The objects that a member starts with: each is a function of the configuration and an index.
+//!
+//! A million pods cost nothing until they are read; a pod's text is made in about 5 µs.
+
+use std::fmt::Write as _;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::Config;
+use crate::catalog::{
+    CONFIGMAPS, DEPLOYMENTS, EVENTS, NAMESPACES, NODES, PODS, REPLICASETS, ResourceIndex, SERVICEACCOUNTS, SERVICES,
+};
+
+pub(crate) mod layout;
+pub(crate) mod template;
+
+use layout::{Layout, mix};
+use template::Template;
+
+/// Seconds in which all generated objects were created, before the epoch.
+const CREATED_WITHIN: u64 = 30 * 24 * 60 * 60;
+/// Seconds from a pod's creation until its container runs.
+const STARTED_AFTER: i64 = 4;
+
+/// Makes the text of generated objects.
+pub(crate) struct Generator {
+    layout: Layout,
+    epoch: i64,
+    pod: Template,
+    running: Template,
+    crashing: Template,
+    pending: Template,
+    deployment: Template,
+    replicaset: Template,
+    service: Template,
+    configmap: Template,
+    serviceaccount: Template,
+    namespace: Template,
+    event: Template,
+    node: Template,
+}
+
+/// A pod's state, as its hash says: of 100 pods 95 run, 3 crash, 2 wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PodState {
+    Running,
+    Crashing,
+    Pending,
+}
+
+impl Generator {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            layout: Layout::new(config),
+            epoch: config.epoch,
+            pod: Template::new(include_str!("generate/templates/pod.json")),
+            running: Template::new(include_str!("generate/templates/pod-running.json")),
+            crashing: Template::new(include_str!("generate/templates/pod-crashing.json")),
+            pending: Template::new(include_str!("generate/templates/pod-pending.json")),
+            deployment: Template::new(include_str!("generate/templates/deployment.json")),
+            replicaset: Template::new(include_str!("generate/templates/replicaset.json")),
+            service: Template::new(include_str!("generate/templates/service.json")),
+            configmap: Template::new(include_str!("generate/templates/configmap.json")),
+            serviceaccount: Template::new(include_str!("generate/templates/serviceaccount.json")),
+            namespace: Template::new(include_str!("generate/templates/namespace.json")),
+            event: Template::new(include_str!("generate/templates/event.json")),
+            node: Template::new(include_str!("generate/templates/node.json")),
+        }
+    }
+
+    /// Counts, names and places.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The object's text, with `kind`, `apiVersion` and its first resourceVersion.
+    pub(crate) fn text(&self, resource: ResourceIndex, index: usize) -> String {
+        let mut out = String::with_capacity(5120);
+        match resource {
+            PODS => self.pod(index, &mut out),
+            DEPLOYMENTS => self.of_deployment(&self.deployment, DEPLOYMENTS, index, &mut out),
+            REPLICASETS => self.of_deployment(&self.replicaset, REPLICASETS, index, &mut out),
+            SERVICES => self.of_deployment(&self.service, SERVICES, index, &mut out),
+            CONFIGMAPS => self.of_deployment(&self.configmap, CONFIGMAPS, index, &mut out),
+            SERVICEACCOUNTS => self.of_namespace(&self.serviceaccount, resource, index, &mut out),
+            NAMESPACES => self.of_namespace(&self.namespace, resource, index, &mut out),
+            EVENTS => self.event(index, &mut out),
+            NODES => self.node(index, &mut out),
+            _ => {}
+        }
+        out
+    }
+
+    fn pod(&self, index: usize, out: &mut String) {
+        let layout = &self.layout;
+        let deployment = layout.deployment_of(index);
+        let hash = layout.hash(PODS, index, 3);
+        let state = match hash % 100 {
+            0..3 => PodState::Crashing,
+            3..5 => PodState::Pending,
+            _ => PodState::Running,
+        };
+        let namespace = layout.namespace_of(deployment);
+        let (name, app, replicaset) = (layout.pod(index), layout.app(deployment), layout.replicaset(deployment));
+        let created = self.created(PODS, index);
+        let node = layout.node_of(index);
+        let status = match state {
+            PodState::Running => &self.running,
+            PodState::Crashing => &self.crashing,
+            PodState::Pending => &self.pending,
+        };
+        let mut fill = |place: &str, out: &mut String| match place {
+            "name" => out.push_str(&name),
+            "namespace" => out.push_str(&namespace),
+            "app" => out.push_str(app),
+            "replicaset" => out.push_str(&replicaset),
+            "deployment" => out.push_str(&layout.deployment(deployment)),
+            "hash" => out.push_str(&layout.template_hash(deployment)),
+            "uid" => self.uid(PODS, index, out),
+            "replicaset_uid" => self.uid(REPLICASETS, deployment, out),
+            "version" => display(out, layout.revision(PODS, index)),
+            "created" => time(out, created),
+            "started" => time(out, created + STARTED_AFTER),
+            "slice" => display(out, format_args!("s{:02}", hash / 100 % 100)),
+            "tier" => out.push_str(tier(app)),
+            "image_tag" => image_tag(out, layout.hash(DEPLOYMENTS, deployment, 2)),
+            "checksum" => hex64(out, layout.hash(DEPLOYMENTS, deployment, 3)),
+            "container_id" => hex64(out, hash),
+            "volume" => display(out, format_args!("{:05x}", hash & 0xf_ffff)),
+            "memory" => display(out, 64 << (hash / 7 % 5)),
+            "cpu" => display(out, 50 * (1 + hash / 11 % 10)),
+            "node" if state == PodState::Pending => {}
+            "node" => display(out, format_args!("\"nodeName\":\"{}\",", layout.node(node))),
+            "nodes" => display(out, layout.count(NODES)),
+            "host_ip" => host_ip(out, node),
+            "pod_ip" => {
+                display(out, format_args!("10.{}.{}.{}", 64 + node / 256 % 64, node % 256, 2 + hash / 13 % 250));
+            }
+            "restarts" if state == PodState::Crashing => display(out, 5 + hash / 17 % 400),
+            "restarts" => display(out, u64::from(hash / 17 % 20 == 0)),
+            _ => {}
+        };
+        self.pod.render(
+            out,
+            |place, out| {
+                if place == "status" { status.render(out, &mut fill) } else { fill(place, out) }
+            },
+        );
+    }
+
+    fn of_deployment(&self, template: &Template, resource: ResourceIndex, index: usize, out: &mut String) {
+        let layout = &self.layout;
+        let hash = layout.hash(resource, index, 3);
+        template.render(out, |place, out| match place {
+            "deployment" => out.push_str(&layout.deployment(index)),
+            "namespace" => out.push_str(&layout.namespace_of(index)),
+            "app" => out.push_str(layout.app(index)),
+            "tier" => out.push_str(tier(layout.app(index))),
+            "replicaset" => out.push_str(&layout.replicaset(index)),
+            "hash" => out.push_str(&layout.template_hash(index)),
+            "replicaset_uid" => self.uid(REPLICASETS, index, out),
+            // A replicaset's owner is its deployment.
+            "uid" if resource == REPLICASETS => self.uid(DEPLOYMENTS, index, out),
+            "uid" => self.uid(resource, index, out),
+            "version" => display(out, layout.revision(resource, index)),
+            "created" => time(out, self.created(DEPLOYMENTS, index)),
+            "replicas" | "ready" => display(out, layout.replicas_of(index)),
+            "image_tag" => image_tag(out, layout.hash(DEPLOYMENTS, index, 2)),
+            "checksum" => hex64(out, layout.hash(DEPLOYMENTS, index, 3)),
+            "cluster_ip" => display(out, format_args!("10.96.{}.{}", hash % 256, 1 + hash / 256 % 254)),
+            _ => {}
+        });
+    }
+
+    fn of_namespace(&self, template: &Template, resource: ResourceIndex, index: usize, out: &mut String) {
+        template.render(out, |place, out| match place {
+            "namespace" => out.push_str(&self.layout.namespace(index)),
+            "uid" => self.uid(resource, index, out),
+            "version" => display(out, self.layout.revision(resource, index)),
+            "created" => time(out, self.created(NAMESPACES, index)),
+            _ => {}
+        });
+    }
+
+    fn event(&self, index: usize, out: &mut String) {
+        let layout = &self.layout;
+        let pod = layout.pod_of_event(index);
+        self.event.render(out, |place, out| match place {
+            "event" => out.push_str(&layout.event(index)),
+            "namespace" => out.push_str(&layout.namespace_of(layout.deployment_of(pod))),
+            "name" => out.push_str(&layout.pod(pod)),
+            "uid" => self.uid(EVENTS, index, out),
+            "pod_uid" => self.uid(PODS, pod, out),
+            "version" => display(out, layout.revision(EVENTS, index)),
+            "pod_version" => display(out, layout.revision(PODS, pod)),
+            "started" => time(out, self.created(PODS, pod) + STARTED_AFTER),
+            _ => {}
+        });
+    }
+
+    fn node(&self, index: usize, out: &mut String) {
+        let layout = &self.layout;
+        let created = self.created(NODES, index);
+        self.node.render(out, |place, out| match place {
+            "name" => out.push_str(&layout.node(index)),
+            "uid" => self.uid(NODES, index, out),
+            "version" => display(out, layout.revision(NODES, index)),
+            "created" => time(out, created),
+            "started" => time(out, self.epoch),
+            "zone" => display(out, format_args!("zone-{}", (b'a' + (index % 3) as u8) as char)),
+            "pod_cidr" => display(out, format_args!("10.{}.{}.0/24", 64 + index / 256 % 64, index % 256)),
+            "host_ip" => host_ip(out, index),
+            "checksum" => {
+                display(out, format_args!("{:016x}{:016x}", layout.hash(NODES, index, 4), layout.hash(NODES, index, 5)))
+            }
+            _ => {}
+        });
+    }
+
+    /// When the object was created, in seconds since 1970.
+    fn created(&self, resource: ResourceIndex, index: usize) -> i64 {
+        self.epoch - (self.layout.hash(resource, index, 6) % CREATED_WITHIN) as i64 - STARTED_AFTER - 1
+    }
+
+    fn uid(&self, resource: ResourceIndex, index: usize, out: &mut String) {
+        let high = self.layout.hash(resource, index, 7);
+        out.push_str(&uid(high, mix(high)));
+    }
+}
+
+/// A random-looking (version 4) UUID of two hashes.
+pub(crate) fn uid(high: u64, low: u64) -> String {
+    format!(
+        "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+        high >> 32,
+        (high >> 16) & 0xffff,
+        high & 0xfff,
+        0x8000 | (low >> 48) & 0x3fff,
+        low & 0xffff_ffff_ffff
+    )
+}
+
+/// RFC 3339 with whole seconds, as metav1.Time is written.
+pub(crate) fn rfc3339(seconds: i64) -> String {
+    Timestamp::UNIX_EPOCH.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or_default().to_string()
+}
+
+fn display(out: &mut String, value: impl std::fmt::Display) {
+    // Writing to a String cannot fail.
+    let _ = write!(out, "{value}");
+}
+
+fn time(out: &mut String, seconds: i64) {
+    out.push_str(&rfc3339(seconds));
+}
+
+fn hex64(out: &mut String, hash: u64) {
+    for salt in 0..4 {
+        let _ = write!(out, "{:016x}", mix(hash ^ salt));
+    }
+}
+
+fn image_tag(out: &mut String, hash: u64) {
+    let _ = write!(out, "v{}.{}.{}", 1 + hash % 4, hash / 4 % 30, hash / 120 % 10);
+}
+
+fn host_ip(out: &mut String, node: usize) {
+    let _ = write!(out, "172.18.{}.{}", node / 250 % 256, 2 + node % 250);
+}
+
+fn tier(app: &str) -> &'static str {
+    match app {
+        "frontend" | "gateway" => "edge",
+        "crawler" | "mailer" | "queue" | "worker" => "background",
+        _ => "service",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::CATALOG;
+
+    #[test]
+    fn every_generated_object_is_valid_and_agrees_with_its_key() {
+        let config = Config { pods: 300, ..Config::default() };
+        let generator = Generator::new(&config);
+        for (resource, described) in CATALOG.iter().enumerate() {
+            for index in 0..generator.layout().count(resource) {
+                let text = generator.text(resource, index);
+                let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+                let start = format!(
+                    "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{{",
+                    described.kind,
+                    described.api_version()
+                );
+                assert!(text.starts_with(&start), "{text}");
+                assert!(!text.contains("{{") || !text.contains("}}\""), "an unfilled place: {text}");
+                let name = value["metadata"]["name"].as_str().unwrap();
+                let key = match value["metadata"]["namespace"].as_str() {
+                    Some(namespace) => format!("{namespace}/{name}"),
+                    None => name.to_owned(),
+                };
+                assert_eq!(key, generator.layout().key(resource, index));
+                assert_eq!(
+                    value["metadata"]["resourceVersion"],
+                    generator.layout().revision(resource, index).to_string()
+                );
+                assert!(!value["metadata"]["creationTimestamp"].as_str().unwrap().is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn pods_are_of_realistic_size_and_state() {
+        let config = Config { pods: 2000, ..Config::default() };
+        let generator = Generator::new(&config);
+        let (mut bytes, mut running) = (0, 0);
+        for index in 0..config.pods {
+            let text = generator.text(PODS, index);
+            bytes += text.len();
+            running += usize::from(text.contains(r#""ready":true"#));
+        }
+        let mean = bytes / config.pods;
+        assert!((4000..5600).contains(&mean), "{mean} bytes a pod");
+        assert!((1800..1990).contains(&running), "{running} of {} run", config.pods);
+    }
+
+    #[test]
+    fn owners_are_the_generated_ones() {
+        let generator = Generator::new(&Config::default());
+        let parse =
+            |resource, index| serde_json::from_str::<serde_json::Value>(&generator.text(resource, index)).unwrap();
+        for pod in 0..100 {
+            let deployment = generator.layout().deployment_of(pod);
+            let (pod, replicaset, deployment) =
+                (parse(PODS, pod), parse(REPLICASETS, deployment), parse(DEPLOYMENTS, deployment));
+            assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], replicaset["metadata"]["uid"]);
+            assert_eq!(replicaset["metadata"]["ownerReferences"][0]["uid"], deployment["metadata"]["uid"]);
+        }
+    }
+}

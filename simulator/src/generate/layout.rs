@@ -1,0 +1,293 @@
+//! Which objects there are, and their names: every name is a function of an index, and grows with it.
+//!
+//! Because keys grow with the index, a key is found by binary search and a namespace is a range of indexes: nothing is stored.
+
+use std::ops::Range;
+
+use crate::Config;
+use crate::catalog::{
+    CATALOG, CONFIGMAPS, DEPLOYMENTS, EVENTS, NAMESPACES, NODES, PODS, REPLICASETS, ResourceIndex, SERVICEACCOUNTS,
+    SERVICES,
+};
+
+/// Applications, in byte order; none is the beginning of another, so that `name-…` keeps the order.
+const APPS: [&str; 24] = [
+    "account",
+    "billing",
+    "cart",
+    "checkout",
+    "crawler",
+    "delivery",
+    "email",
+    "frontend",
+    "gateway",
+    "identity",
+    "inventory",
+    "ledger",
+    "mailer",
+    "notifier",
+    "orders",
+    "payment",
+    "queue",
+    "recommender",
+    "search",
+    "shipping",
+    "telemetry",
+    "users",
+    "vouchers",
+    "worker",
+];
+
+/// Teams, in byte order; none is the beginning of another.
+const TEAMS: [&str; 16] = [
+    "analytics",
+    "billing",
+    "commerce",
+    "data",
+    "edge",
+    "finance",
+    "growth",
+    "identity",
+    "logistics",
+    "media",
+    "platform",
+    "retail",
+    "risk",
+    "search",
+    "support",
+    "web",
+];
+
+/// The characters of generated suffixes in Kubernetes (no vowels, nothing that looks alike), in byte order.
+const SUFFIX: &[u8; 27] = b"2456789bcdfghjklmnpqrstvwxz";
+
+/// One event for so many pods.
+const PODS_PER_EVENT: usize = 20;
+
+/// The revision of the first generated object, less one. Real clusters write some hundred objects before the first user does.
+const FIRST_REVISION: u64 = 1000;
+
+/// How many objects each resource has and how they are named.
+pub(crate) struct Layout {
+    name: String,
+    seed: u64,
+    pods: usize,
+    namespaces: usize,
+    nodes: usize,
+    replicas: usize,
+    deployments: usize,
+    /// Sets this member's deployments apart from the same applications elsewhere.
+    site: String,
+}
+
+/// A mixing function with good avalanche (splitmix64): equal input, equal output, on every machine.
+pub(crate) fn mix(mut value: u64) -> u64 {
+    value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ (value >> 31)
+}
+
+/// `length` characters of a hash, as Kubernetes names them.
+fn suffix(mut hash: u64, length: usize) -> String {
+    (0..length)
+        .map(|_| {
+            let character = SUFFIX[(hash % 27) as usize] as char;
+            hash /= 27;
+            character
+        })
+        .collect()
+}
+
+impl Layout {
+    pub(crate) fn new(config: &Config) -> Self {
+        let replicas = config.replicas.clamp(1, 700);
+        let seed = config.name.bytes().fold(mix(config.seed), |seed, byte| mix(seed ^ u64::from(byte)));
+        Self {
+            name: config.name.clone(),
+            seed,
+            pods: config.pods,
+            namespaces: config.namespaces.max(1),
+            nodes: config.nodes.max(1),
+            replicas,
+            deployments: config.pods.div_ceil(replicas),
+            site: suffix(mix(seed), 2),
+        }
+    }
+
+    /// A hash of an object, different for each `salt`.
+    pub(crate) fn hash(&self, resource: ResourceIndex, index: usize, salt: u64) -> u64 {
+        mix(self.seed ^ mix(index as u64) ^ ((resource as u64) << 56) ^ (salt << 48))
+    }
+
+    /// How many objects are generated.
+    pub(crate) fn count(&self, resource: ResourceIndex) -> usize {
+        match resource {
+            PODS => self.pods,
+            EVENTS => self.pods.div_ceil(PODS_PER_EVENT),
+            NAMESPACES | SERVICEACCOUNTS => self.namespaces,
+            NODES => self.nodes,
+            CONFIGMAPS | DEPLOYMENTS | REPLICASETS | SERVICES => self.deployments,
+            _ => 0,
+        }
+    }
+
+    /// The revision at which an object was made.
+    pub(crate) fn revision(&self, resource: ResourceIndex, index: usize) -> u64 {
+        let before: usize = (0..resource).map(|resource| self.count(resource)).sum();
+        FIRST_REVISION + (before + index) as u64 + 1
+    }
+
+    /// The revision at which the last object was made.
+    pub(crate) fn last_revision(&self) -> u64 {
+        self.revision(CATALOG.len(), 0)
+    }
+
+    /// `namespace/name`, or `name`.
+    pub(crate) fn key(&self, resource: ResourceIndex, index: usize) -> String {
+        match resource {
+            NAMESPACES => self.namespace(index),
+            NODES => self.node(index),
+            SERVICEACCOUNTS => format!("{}/default", self.namespace(index)),
+            PODS => format!("{}/{}", self.namespace_of(index / self.replicas), self.pod(index)),
+            EVENTS => {
+                let pod = self.pod_of_event(index);
+                format!("{}/{}", self.namespace_of(pod / self.replicas), self.event(index))
+            }
+            CONFIGMAPS => format!("{}/{}-config", self.namespace_of(index), self.deployment(index)),
+            REPLICASETS => format!("{}/{}", self.namespace_of(index), self.replicaset(index)),
+            _ => format!("{}/{}", self.namespace_of(index), self.deployment(index)),
+        }
+    }
+
+    /// The first object whose key is not below `key`.
+    pub(crate) fn lower_bound(&self, resource: ResourceIndex, key: &str) -> usize {
+        let (mut low, mut high) = (0, self.count(resource));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.key(resource, middle).as_str() < key { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// The object of this key.
+    pub(crate) fn find(&self, resource: ResourceIndex, key: &str) -> Option<usize> {
+        let index = self.lower_bound(resource, key);
+        (index < self.count(resource) && self.key(resource, index) == key).then_some(index)
+    }
+
+    /// The namespace of this index.
+    pub(crate) fn namespace(&self, index: usize) -> String {
+        let team = TEAMS[index * TEAMS.len() / self.namespaces.max(TEAMS.len())];
+        format!("{team}-{index:04}")
+    }
+
+    /// The namespace of a deployment and of what belongs to it.
+    pub(crate) fn namespace_of(&self, deployment: usize) -> String {
+        self.namespace(deployment * self.namespaces / self.deployments.max(1))
+    }
+
+    /// The deployments in the namespace of `deployment`.
+    fn neighbours(&self, deployment: usize) -> Range<usize> {
+        let namespace = deployment * self.namespaces / self.deployments.max(1);
+        let first = |namespace: usize| (namespace * self.deployments).div_ceil(self.namespaces);
+        first(namespace)..first(namespace + 1)
+    }
+
+    /// The application that a deployment runs.
+    pub(crate) fn app(&self, deployment: usize) -> &'static str {
+        let neighbours = self.neighbours(deployment);
+        let place = deployment - neighbours.start;
+        APPS[place * APPS.len() / neighbours.len().max(APPS.len())]
+    }
+
+    /// A deployment's name.
+    pub(crate) fn deployment(&self, index: usize) -> String {
+        let neighbours = self.neighbours(index);
+        if neighbours.len() <= APPS.len() {
+            format!("{}-{}", self.app(index), self.site)
+        } else {
+            format!("{}-{:05}-{}", self.app(index), index - neighbours.start, self.site)
+        }
+    }
+
+    /// The hash that a deployment's replicaset carries.
+    pub(crate) fn template_hash(&self, deployment: usize) -> String {
+        suffix(self.hash(REPLICASETS, deployment, 1), 10)
+    }
+
+    /// The name of a deployment's replicaset.
+    pub(crate) fn replicaset(&self, deployment: usize) -> String {
+        format!("{}-{}", self.deployment(deployment), self.template_hash(deployment))
+    }
+
+    /// A pod's name.
+    pub(crate) fn pod(&self, index: usize) -> String {
+        let (deployment, place) = (index / self.replicas, index % self.replicas);
+        // Two characters count, three look random: the order is kept.
+        let (high, low) = (SUFFIX[place / 27] as char, SUFFIX[place % 27] as char);
+        format!("{}-{high}{low}{}", self.replicaset(deployment), suffix(self.hash(PODS, index, 1), 3))
+    }
+
+    /// The deployment that a pod belongs to.
+    pub(crate) fn deployment_of(&self, pod: usize) -> usize {
+        pod / self.replicas
+    }
+
+    /// How many pods a deployment has.
+    pub(crate) fn replicas_of(&self, deployment: usize) -> usize {
+        self.replicas.min(self.pods - deployment * self.replicas)
+    }
+
+    /// The pod that an event is about.
+    pub(crate) fn pod_of_event(&self, event: usize) -> usize {
+        event * PODS_PER_EVENT
+    }
+
+    /// An event's name.
+    pub(crate) fn event(&self, index: usize) -> String {
+        format!("{}.{:016x}", self.pod(self.pod_of_event(index)), self.hash(EVENTS, index, 1))
+    }
+
+    /// A node's name.
+    pub(crate) fn node(&self, index: usize) -> String {
+        format!("{}-node-{index:04}", self.name)
+    }
+
+    /// The node that a pod runs on.
+    pub(crate) fn node_of(&self, pod: usize) -> usize {
+        (self.hash(PODS, pod, 2) % self.nodes as u64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_grow_with_the_index_and_are_found() {
+        for (pods, namespaces, replicas) in
+            [(1000, 7, 5), (3000, 3, 2), (50, 40, 10), (1, 1, 1), (700, 1, 700), (0, 2, 5)]
+        {
+            let layout = Layout::new(&Config { pods, namespaces, replicas, ..Config::default() });
+            for resource in 0..CATALOG.len() {
+                let keys: Vec<_> = (0..layout.count(resource)).map(|index| layout.key(resource, index)).collect();
+                for pair in keys.windows(2) {
+                    assert!(pair[0] < pair[1], "{}: {} before {}", CATALOG[resource].name, pair[0], pair[1]);
+                }
+                for (index, key) in keys.iter().enumerate() {
+                    assert_eq!(layout.find(resource, key), Some(index));
+                }
+                assert_eq!(layout.find(resource, "zzz/zzz"), None);
+            }
+        }
+    }
+
+    #[test]
+    fn members_share_namespaces_but_not_the_names_of_deployments() {
+        let of = |name: &str| Layout::new(&Config { name: name.to_owned(), ..Config::default() });
+        let (one, two) = (of("member1"), of("member2"));
+        assert_eq!(one.namespace(0), two.namespace(0));
+        assert_ne!(one.deployment(0), two.deployment(0));
+    }
+}

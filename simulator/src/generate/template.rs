@@ -1,0 +1,72 @@
+//! Templates of JSON text: readable in the source, minified once, filled by copying slices.
+
+/// A template: literal pieces with named places between them.
+pub(crate) struct Template {
+    pieces: Vec<Piece>,
+}
+
+enum Piece {
+    Literal(String),
+    Place(&'static str),
+}
+
+impl Template {
+    /// Minifies `source` and finds its places, `{{name}}`.
+    pub(crate) fn new(source: &'static str) -> Self {
+        let mut pieces = Vec::new();
+        let mut rest = source;
+        let mut in_string = false;
+        while let Some((literal, after)) = rest.split_once("{{") {
+            pieces.push(Piece::Literal(minify(literal, &mut in_string)));
+            let (name, after) = after.split_once("}}").unwrap_or((after, ""));
+            pieces.push(Piece::Place(name));
+            rest = after;
+        }
+        pieces.push(Piece::Literal(minify(rest, &mut in_string)));
+        Self { pieces }
+    }
+
+    /// Appends the text with each place filled by `value`.
+    pub(crate) fn render(&self, out: &mut String, mut value: impl FnMut(&str, &mut String)) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Literal(text) => out.push_str(text),
+                Piece::Place(name) => value(name, out),
+            }
+        }
+    }
+}
+
+/// Drops white space outside strings. `in_string` carries over from one piece to the next.
+fn minify(text: &str, in_string: &mut bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut escaped = false;
+    for character in text.chars() {
+        if *in_string || !character.is_ascii_whitespace() {
+            out.push(character);
+        }
+        match character {
+            '"' if !escaped => *in_string = !*in_string,
+            '\\' if *in_string && !escaped => {
+                escaped = true;
+                continue;
+            }
+            _ => {}
+        }
+        escaped = false;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_filled_and_space_outside_strings_goes() {
+        let template = Template::new("{ \"a b\\\" c\": \"{{x}} y\",\n  \"n\": {{x}} }");
+        let mut out = String::new();
+        template.render(&mut out, |name, out| out.push_str(if name == "x" { "1" } else { "?" }));
+        assert_eq!(out, r#"{"a b\" c":"1 y","n":1}"#);
+    }
+}

@@ -1,0 +1,34 @@
+//! Kubeconfigs that name simulated members as contexts.
+
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::Member;
+
+/// One kubeconfig with a context per member, each named as its member. The first is the current one.
+///
+/// The text holds the members' tokens: write it for the user's eyes only.
+pub fn kubeconfig<'a>(members: impl IntoIterator<Item = &'a Member>) -> String {
+    let (mut clusters, mut contexts, mut users) = (String::new(), String::new(), String::new());
+    let mut current = String::new();
+    for member in members {
+        let name = member.name();
+        if current.is_empty() {
+            name.clone_into(&mut current);
+        }
+        let ca = STANDARD.encode(member.ca_pem());
+        // Writing to a String cannot fail.
+        let _ = write!(
+            clusters,
+            "- name: {name}\n  cluster:\n    server: {}\n    certificate-authority-data: {ca}\n",
+            member.url()
+        );
+        let _ = write!(contexts, "- name: {name}\n  context:\n    cluster: {name}\n    user: {name}\n");
+        let _ = write!(users, "- name: {name}\n  user:\n    token: {}\n", member.token());
+    }
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: {current}\nclusters:\n{clusters}contexts:\n{contexts}users:\n{users}"
+    )
+}

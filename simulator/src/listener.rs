@@ -1,0 +1,114 @@
+//! The port: TCP, TLS, and HTTP/2 or HTTP/1.1 as the client negotiates.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::api::Api;
+use crate::certificate::Certificates;
+use crate::line::LineStream;
+
+/// The pause after a failed accept or bind (too many open files, a port not yet free).
+const RETRY: Duration = Duration::from_millis(20);
+/// Streams per connection. kube-apiserver allows 100 by default; members of a large fleet are tuned higher.
+const STREAMS_MAX: u32 = 1000;
+/// Bytes of request headers: long resourceVersions and continue tokens fit (Go's limit).
+const HEADERS_MAX: u32 = 1 << 20;
+
+/// TLS with the given certificate, and both HTTP versions.
+pub(crate) fn tls(certificates: Certificates) -> Result<TlsAcceptor, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(certificates.chain, certificates.key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Accepts connections until `stop`; closes and opens the port as the faults say.
+pub(crate) async fn run(
+    socket: TcpListener,
+    tls: TlsAcceptor,
+    api: Arc<Api>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+) {
+    let Ok(address) = socket.local_addr() else { return };
+    let mut socket = Some(socket);
+    let faults = api.faults().clone();
+    let mut listening = faults.listening.subscribe();
+    loop {
+        if !*listening.borrow_and_update() {
+            socket = None;
+            faults.disconnect.send_modify(|count| *count += 1);
+        } else if socket.is_none() {
+            socket = TcpListener::bind(address).await.ok();
+        }
+        faults.listens.send_replace(socket.is_some());
+        let retry = socket.is_none() && *listening.borrow();
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = listening.changed() => {}
+            () = tokio::time::sleep(RETRY), if retry => {}
+            accepted = accept(socket.as_ref()) => match accepted {
+                Ok(stream) => {
+                    tasks.spawn(connection(stream, tls.clone(), api.clone(), stop.clone()));
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "accept failed");
+                    tokio::time::sleep(RETRY).await;
+                }
+            },
+        }
+    }
+}
+
+async fn accept(socket: Option<&TcpListener>) -> std::io::Result<TcpStream> {
+    match socket {
+        Some(socket) => socket.accept().await.map(|(stream, _)| stream),
+        None => std::future::pending().await,
+    }
+}
+
+/// Serves one connection until the client leaves, the fault of a lost connection is played, or the member stops.
+async fn connection(stream: TcpStream, tls: TlsAcceptor, api: Arc<Api>, stop: CancellationToken) {
+    let faults = api.faults().clone();
+    let _open = faults.connection_opened();
+    let mut disconnect = faults.disconnect.subscribe();
+    disconnect.mark_unchanged();
+    let _ = stream.set_nodelay(true);
+    let serve = async {
+        let stream = tls.accept(LineStream::new(stream, faults.line.clone())).await?;
+        let service = service_fn(|request| {
+            let api = api.clone();
+            async move { Ok::<_, Infallible>(api.handle(request).await) }
+        });
+        let mut server = auto::Builder::new(TokioExecutor::new());
+        server.http1().timer(TokioTimer::new());
+        server
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEADERS_MAX)
+            .initial_connection_window_size(1 << 20)
+            .initial_stream_window_size(1 << 18);
+        server.serve_connection_with_upgrades(TokioIo::new(stream), service).await
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        _ = disconnect.changed() => {}
+        served = serve => if let Err(error) = served {
+            tracing::debug!(error = %error, "connection ended");
+        },
+    }
+}

@@ -1,0 +1,162 @@
+//! A running simulated member.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use crate::api::Api;
+use crate::certificate;
+use crate::churn;
+use crate::control::{Control, Faults};
+use crate::kubeconfig::kubeconfig;
+use crate::listener;
+use crate::store::Store;
+use crate::write::{self, WriteError};
+use crate::{Config, catalog};
+
+/// Starts simulated members.
+#[derive(Debug)]
+pub struct Simulator;
+
+/// Why a member did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The name cannot be a context or a part of objects' names.
+    #[error("the member's name {0:?} must be a DNS-1123 label")]
+    Name(String),
+    /// No certificate could be made.
+    #[error("the member's certificate could not be made")]
+    Certificate(#[source] rcgen::Error),
+    /// TLS refused the certificate.
+    #[error("the member's TLS could not be set up")]
+    Tls(#[source] rustls::Error),
+    /// The port is taken.
+    #[error("port {port} of 127.0.0.1 could not be opened")]
+    Listen {
+        /// The port that was asked for.
+        port: u16,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Simulator {
+    /// Starts one member on 127.0.0.1 and returns when it accepts connections.
+    ///
+    /// # Errors
+    /// [`StartError`] says which step failed; nothing is left running then.
+    pub async fn start(config: Config) -> Result<Member, StartError> {
+        if tributary_apimachinery::ClusterName::new(&config.name).is_err() {
+            return Err(StartError::Name(config.name));
+        }
+        let certificates = certificate::generate(&config.name).map_err(StartError::Certificate)?;
+        let ca_pem = certificates.ca_pem.clone();
+        let tls = listener::tls(certificates).map_err(StartError::Tls)?;
+        let listen_error = |source| StartError::Listen { port: config.port, source };
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, config.port)).await.map_err(listen_error)?;
+        let address = socket.local_addr().map_err(listen_error)?;
+
+        let token = format!("{:016x}{:016x}", rand::random::<u64>(), rand::random::<u64>());
+        let faults = Arc::new(Faults::new());
+        let store = Arc::new(Store::new(&config));
+        let control = Control { faults, store };
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let api = Arc::new(Api::new(&config, control.clone(), token.clone(), tasks.clone(), stop.clone()));
+        tasks.spawn(listener::run(socket, tls, api, tasks.clone(), stop.clone()));
+        if let Some(churn) = config.churn {
+            tasks.spawn(churn::run(control.store.clone(), churn, config.seed, stop.clone()));
+        }
+        tasks.close();
+        Ok(Member { name: config.name, address, ca_pem, token, control, tasks, stop: stop.drop_guard() })
+    }
+}
+
+/// A running simulated member. Dropping it closes its port and ends its streams.
+pub struct Member {
+    name: String,
+    address: SocketAddr,
+    ca_pem: String,
+    token: String,
+    control: Control,
+    tasks: TaskTracker,
+    stop: DropGuard,
+}
+
+impl Member {
+    /// The name that it was configured with.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// `https://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// The address that it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The certificate of the authority that signed its serving certificate, in PEM.
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    /// The bearer token that it accepts, made anew for each start.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// A kubeconfig with this member as its only context.
+    pub fn kubeconfig(&self) -> String {
+        kubeconfig([self])
+    }
+
+    /// Faults and counters.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Creates the object, or replaces it whatever its version. `kind` and `apiVersion` choose the resource; uid,
+    /// creationTimestamp and resourceVersion are set. Returns the revision of the write.
+    ///
+    /// # Errors
+    /// [`WriteError`] if the object has no known kind or no name.
+    pub fn apply(&self, object: Value) -> Result<u64, WriteError> {
+        write::apply(&self.control.store, object)
+    }
+
+    /// Deletes an object of a resource (`pods`, `deployments.apps`); `namespace` is empty where the resource is
+    /// cluster-scoped. Returns the revision of the deletion, or `None` where there was none.
+    pub fn delete(&self, resource: &str, namespace: &str, name: &str) -> Option<u64> {
+        let resource = catalog::CATALOG.iter().position(|r| r.qualified() == resource)?;
+        write::remove(&self.control.store, resource, namespace, name)
+    }
+
+    /// An object as it is now.
+    pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        let resource = catalog::CATALOG.iter().position(|r| r.qualified() == resource)?;
+        let key = tributary_apimachinery::ObjectKey::new(namespace, name);
+        let object = self.control.store.view(resource).get(key.as_str())?;
+        serde_json::from_slice(object.json()).ok()
+    }
+
+    /// Every object of a resource as it is now, in key order: what a list must show. Cost: makes each of them.
+    pub fn list(&self, resource: &str) -> Vec<Value> {
+        let Some(resource) = catalog::CATALOG.iter().position(|r| r.qualified() == resource) else { return Vec::new() };
+        let view = self.control.store.view(resource);
+        view.range(None, None).filter_map(|object| serde_json::from_slice(object.json()).ok()).collect()
+    }
+
+    /// Closes the port, ends every stream and waits until nothing runs any more.
+    pub async fn shutdown(self) {
+        drop(self.stop);
+        self.tasks.wait().await;
+    }
+}

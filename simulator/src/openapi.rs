@@ -1,0 +1,75 @@
+//! OpenAPI documents: as little as kubectl needs to create, apply and edit.
+//!
+//! kubectl asks v3 whether the server validates fields itself (the `fieldValidation` parameter of PATCH) and then checks
+//! nothing; v2 it only has to be able to read.
+
+use serde_json::{Value, json};
+
+use crate::catalog::{CATALOG, GROUP_VERSIONS};
+
+/// The content type of v2 in protobuf. The form with `@` that clients send is no valid media type.
+pub(crate) const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// v2 in JSON.
+pub(crate) fn v2_json() -> Value {
+    json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.3"}, "paths": {}, "definitions": {}})
+}
+
+/// v2 in protobuf: the fields `swagger` (1) and `info` (2: `title` 1, `version` 2) of openapi.v2.Document.
+pub(crate) fn v2_protobuf() -> Vec<u8> {
+    let info = [field(1, b"Kubernetes"), field(2, b"v1.36.3")].concat();
+    [field(1, b"2.0"), field(2, &info)].concat()
+}
+
+/// One length-delimited field. All here are shorter than 128 bytes, so a length is one byte.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![number << 3 | 2, bytes.len() as u8];
+    out.extend_from_slice(bytes);
+    out
+}
+
+fn path_of(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+/// The list of v3 documents.
+pub(crate) fn v3_index() -> Value {
+    let paths: serde_json::Map<_, _> = GROUP_VERSIONS
+        .iter()
+        .map(|(group, version)| {
+            let path = path_of(group, version);
+            let url = json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash=simulated")});
+            (path, url)
+        })
+        .collect();
+    json!({"paths": paths})
+}
+
+/// One v3 document: the PATCH operation of each resource, and its kind.
+pub(crate) fn v3(path: &str) -> Option<Value> {
+    let (group, version) = GROUP_VERSIONS.iter().find(|(group, version)| path_of(group, version) == path)?;
+    let mut paths = serde_json::Map::new();
+    let mut schemas = serde_json::Map::new();
+    for resource in CATALOG.iter().filter(|r| r.group == *group && r.version == *version) {
+        let kind = json!({"group": group, "version": version, "kind": resource.kind});
+        let scope = if resource.namespaced { "namespaces/{namespace}/" } else { "" };
+        let parameters: Vec<_> = ["dryRun", "fieldManager", "fieldValidation", "force"]
+            .map(|name| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}}))
+            .into();
+        let operation = json!({
+            "patch": {
+                "parameters": parameters, "responses": {"200": {"description": "OK"}},
+                "x-kubernetes-action": "patch", "x-kubernetes-group-version-kind": kind,
+            },
+        });
+        paths.insert(format!("/{path}/{scope}{}/{{name}}", resource.name), operation);
+        let schema = json!({
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-group-version-kind": [kind],
+        });
+        schemas.insert(format!("simulated.{}.{}", version, resource.kind), schema);
+    }
+    Some(json!({
+        "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.36.3"}, "paths": paths,
+        "components": {"schemas": schemas},
+    }))
+}

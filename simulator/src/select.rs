@@ -1,0 +1,59 @@
+//! Which objects a list or watch selects.
+
+use std::sync::Arc;
+
+use tributary_apimachinery::{FieldSelector, LabelSelector, Object, Query, SelectableField, Status};
+
+use crate::path::Target;
+
+/// Namespace, labels and fields that a request asks for.
+pub(crate) struct Selection {
+    pub(crate) namespace: Option<String>,
+    /// The only object that can match.
+    pub(crate) name: Option<String>,
+    labels: LabelSelector,
+    fields: FieldSelector,
+    known: Arc<[SelectableField]>,
+}
+
+impl Selection {
+    /// Reads the selectors of a query.
+    pub(crate) fn parse(target: &Target, query: &Query<'_>, known: &Arc<[SelectableField]>) -> Result<Self, Status> {
+        let labels = LabelSelector::parse(query.get("labelSelector").unwrap_or_default())
+            .map_err(|error| Status::bad_request(format!("unable to parse requirement: {error}")))?;
+        let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())
+            .map_err(|error| Status::bad_request(error.to_string()))?;
+        for requirement in fields.requirements() {
+            let field = requirement.field.as_str();
+            if !matches!(field, "metadata.name" | "metadata.namespace") && !known.iter().any(|k| &*k.name == field) {
+                return Err(Status::bad_request(format!(
+                    "Unable to find {field:?} that matches the field selector: field label not supported: {field}"
+                )));
+            }
+        }
+        let name = target.name.clone().or_else(|| fields.requires_exact_match("metadata.name").map(str::to_owned));
+        let namespace =
+            target.namespace.clone().or_else(|| fields.requires_exact_match("metadata.namespace").map(str::to_owned));
+        Ok(Self { namespace, name, labels, fields, known: known.clone() })
+    }
+
+    /// Whether labels or fields restrict the answer, which then tells no remaining count.
+    pub(crate) fn has_selectors(&self) -> bool {
+        !self.labels.is_empty() || !self.fields.is_empty()
+    }
+
+    /// Whether an object is selected.
+    pub(crate) fn matches(&self, object: &Object) -> bool {
+        self.namespace.as_deref().is_none_or(|namespace| namespace == object.namespace())
+            && self.name.as_deref().is_none_or(|name| name == object.name())
+            && self.labels.matches(object)
+            && self.fields.matches(|field| match field {
+                "metadata.name" => object.name(),
+                "metadata.namespace" => object.namespace(),
+                _ => match self.known.iter().position(|known| &*known.name == field) {
+                    Some(index) => object.field(index).unwrap_or(&self.known[index].default),
+                    None => "",
+                },
+            })
+    }
+}

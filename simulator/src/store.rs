@@ -1,0 +1,317 @@
+//! A member's state: one revision counter, what has changed since the start, and the window of events.
+//!
+//! Generated objects are not stored: an overlay holds the objects that were written, and marks the ones that were deleted.
+//! One lock, held for microseconds and never across an await.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tributary_apimachinery::{ChangeType, Object, ObjectDecoder, Rendering, SelectableField};
+
+use crate::Config;
+use crate::catalog::{CATALOG, NAMESPACES, ResourceIndex};
+use crate::generate::{self, Generator, layout::mix};
+use crate::view::View;
+
+/// What was written since the start, by key; `None` marks a generated object that is gone.
+pub(crate) type Overlay = OrdMap<Arc<str>, Option<Arc<Object>>>;
+
+/// One event of the window.
+#[derive(Clone)]
+pub(crate) struct Event {
+    /// The revision that it took.
+    pub(crate) revision: u64,
+    /// The resource that it belongs to.
+    pub(crate) resource: ResourceIndex,
+    /// What happened.
+    pub(crate) content: Content,
+}
+
+/// What an event says.
+#[derive(Clone)]
+pub(crate) enum Content {
+    /// An object changed. `object` is the state after it, or the last state with the deletion's version.
+    Change { change_type: ChangeType, object: Arc<Object>, previous: Option<Arc<Object>> },
+    /// Text that goes into the streams as it is.
+    Raw(Arc<str>),
+}
+
+/// What a transaction does to its object.
+pub(crate) enum Outcome {
+    /// The object becomes this text, which has `resourceVersion` set to the revision that was given.
+    Put(String),
+    /// The object goes away.
+    Delete,
+    /// Nothing changes, and no revision is taken.
+    Unchanged,
+}
+
+/// The state of one member.
+pub(crate) struct Store {
+    generator: Arc<Generator>,
+    decoders: Vec<ObjectDecoder>,
+    window: usize,
+    inner: Mutex<Inner>,
+    revision: watch::Sender<u64>,
+}
+
+struct Inner {
+    revision: u64,
+    /// A watch from below this has lost events.
+    floor: u64,
+    overlays: Vec<Overlay>,
+    events: VecDeque<Event>,
+    incarnation: u64,
+    /// Source of uids and suffixes; a plain counter, mixed.
+    entropy: u64,
+}
+
+/// The namespaces that every cluster has.
+const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+impl Store {
+    pub(crate) fn new(config: &Config) -> Self {
+        let generator = Arc::new(Generator::new(config));
+        let decoders = CATALOG
+            .iter()
+            .map(|resource| {
+                let fields = resource.fields.iter().map(|name| SelectableField::dotted(name)).collect();
+                ObjectDecoder::new(&resource.api_version(), resource.kind, fields)
+            })
+            .collect();
+        let revision = generator.layout().last_revision();
+        let store = Self {
+            decoders,
+            window: config.watch_window.max(1),
+            inner: Mutex::new(Inner {
+                revision,
+                floor: revision,
+                overlays: vec![Overlay::new(); CATALOG.len()],
+                events: VecDeque::new(),
+                incarnation: 0,
+                entropy: generator.layout().hash(CATALOG.len(), 0, 9),
+            }),
+            revision: watch::Sender::new(revision),
+            generator,
+        };
+        for name in SYSTEM_NAMESPACES {
+            store.put_namespace(name, config.epoch);
+        }
+        store.compact();
+        store
+    }
+
+    fn put_namespace(&self, name: &str, created: i64) {
+        let _ = self.transact(NAMESPACES, name, |_, revision| {
+            let incarnation = 0;
+            Ok::<_, std::convert::Infallible>(Outcome::Put(self.system_namespace(name, revision, incarnation, created)))
+        });
+    }
+
+    fn system_namespace(&self, name: &str, revision: u64, incarnation: u64, created: i64) -> String {
+        let salt = name.bytes().fold(incarnation, |hash, byte| mix(hash ^ u64::from(byte)));
+        let high = self.generator.layout().hash(NAMESPACES, 0, 11) ^ mix(salt);
+        let uid = generate::uid(high, mix(high));
+        format!(
+            r#"{{"kind":"Namespace","apiVersion":"v1","metadata":{{"name":"{name}","uid":"{uid}","resourceVersion":"{revision}","creationTimestamp":"{}","labels":{{"kubernetes.io/metadata.name":"{name}"}}}},"spec":{{"finalizers":["kubernetes"]}},"status":{{"phase":"Active"}}}}"#,
+            generate::rfc3339(created)
+        )
+    }
+
+    /// The generator of the objects that nobody has written.
+    pub(crate) fn generator(&self) -> &Arc<Generator> {
+        &self.generator
+    }
+
+    /// The decoder of a resource.
+    pub(crate) fn decoder(&self, resource: ResourceIndex) -> &ObjectDecoder {
+        &self.decoders[resource]
+    }
+
+    /// The revision reached.
+    pub(crate) fn revision(&self) -> u64 {
+        self.inner.lock().revision
+    }
+
+    /// Tells of every new revision.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    /// A number that was never given before, for uids and suffixes.
+    pub(crate) fn entropy(&self) -> u64 {
+        let mut inner = self.inner.lock();
+        inner.entropy = inner.entropy.wrapping_add(1);
+        mix(inner.entropy)
+    }
+
+    /// The resource as it is now.
+    pub(crate) fn view(&self, resource: ResourceIndex) -> View {
+        let inner = self.inner.lock();
+        View::new(
+            self.generator.clone(),
+            self.decoders[resource].clone(),
+            resource,
+            inner.overlays[resource].clone(),
+            inner.revision,
+        )
+    }
+
+    /// The resource as it was at `revision`, or `None` if that is before the window. A revision that is not reached yet gives what is.
+    pub(crate) fn view_at(&self, resource: ResourceIndex, revision: u64) -> Option<View> {
+        let inner = self.inner.lock();
+        let overlay = self.overlay_at(&inner, resource, revision)?;
+        let revision = revision.min(inner.revision);
+        Some(View::new(self.generator.clone(), self.decoders[resource].clone(), resource, overlay, revision))
+    }
+
+    /// Undoes the events after `revision`, newest first.
+    fn overlay_at(&self, inner: &Inner, resource: ResourceIndex, revision: u64) -> Option<Overlay> {
+        if revision < inner.floor {
+            return None;
+        }
+        let mut overlay = inner.overlays[resource].clone();
+        for event in inner.events.iter().rev().take_while(|event| event.revision > revision) {
+            if event.resource != resource {
+                continue;
+            }
+            if let Content::Change { object, previous, .. } = &event.content {
+                overlay.insert(object.key().as_str().into(), previous.clone());
+            }
+        }
+        Some(overlay)
+    }
+
+    /// The events of a resource after `revision`, at most `max`, and the revision up to which they are complete.
+    /// `None` if some of them are forgotten.
+    pub(crate) fn events_after(&self, resource: ResourceIndex, revision: u64, max: usize) -> Option<(Vec<Event>, u64)> {
+        let inner = self.inner.lock();
+        if revision < inner.floor {
+            return None;
+        }
+        let from = inner.events.partition_point(|event| event.revision <= revision);
+        let mut events = Vec::new();
+        for event in inner.events.range(from..) {
+            if event.resource == resource {
+                events.push(event.clone());
+                if events.len() == max {
+                    return Some((events, event.revision));
+                }
+            }
+        }
+        Some((events, inner.revision.max(revision)))
+    }
+
+    /// Changes one object as `change` says, which is given the object as it is and the revision that the change will have.
+    ///
+    /// Returns the object as it is afterwards (for a deletion, its last state with the deletion's version) and whether
+    /// anything changed; `None` where there was nothing and nothing was put.
+    pub(crate) fn transact<E>(
+        &self,
+        resource: ResourceIndex,
+        key: &str,
+        change: impl FnOnce(Option<&Object>, u64) -> Result<Outcome, E>,
+    ) -> Result<Option<Arc<Object>>, E> {
+        let mut inner = self.inner.lock();
+        let view = View::new(
+            self.generator.clone(),
+            self.decoders[resource].clone(),
+            resource,
+            inner.overlays[resource].clone(),
+            inner.revision,
+        );
+        let previous = view.get(key);
+        let revision = inner.revision + 1;
+        let (change_type, object) = match change(previous.as_deref(), revision)? {
+            Outcome::Unchanged => return Ok(previous),
+            Outcome::Put(text) => {
+                let Ok(object) = self.decoders[resource].decode(text.as_bytes()) else { return Ok(previous) };
+                let object = Arc::new(object);
+                inner.overlays[resource].insert(key.into(), Some(object.clone()));
+                (if previous.is_some() { ChangeType::Modified } else { ChangeType::Added }, object)
+            }
+            Outcome::Delete => {
+                let Some(last) = &previous else { return Ok(None) };
+                let object = self.with_revision(resource, last, revision);
+                inner.overlays[resource].insert(key.into(), None);
+                (ChangeType::Deleted, object)
+            }
+        };
+        let content = Content::Change { change_type, object: object.clone(), previous };
+        self.push(&mut inner, Event { revision, resource, content });
+        Ok(Some(object))
+    }
+
+    /// The object with another version.
+    fn with_revision(&self, resource: ResourceIndex, object: &Arc<Object>, revision: u64) -> Arc<Object> {
+        let version = revision.to_string();
+        let mut text = Vec::with_capacity(object.size());
+        object.render(&Rendering { resource_version: Some(&version), annotation: None, list_item: false }, &mut text);
+        // What was decoded once is decoded again.
+        self.decoders[resource].decode(&text).map_or_else(|_| object.clone(), Arc::new)
+    }
+
+    fn push(&self, inner: &mut Inner, event: Event) {
+        inner.revision = event.revision;
+        inner.events.push_back(event);
+        while inner.events.len() > self.window {
+            if let Some(lost) = inner.events.pop_front() {
+                inner.floor = lost.revision;
+            }
+        }
+        self.revision.send_replace(inner.revision);
+    }
+
+    /// Forgets the window.
+    pub(crate) fn compact(&self) {
+        let mut inner = self.inner.lock();
+        inner.events.clear();
+        inner.floor = inner.revision;
+    }
+
+    /// Goes back to `revision`. False if that is outside the window.
+    pub(crate) fn restore(&self, revision: u64) -> bool {
+        let mut inner = self.inner.lock();
+        if revision > inner.revision {
+            return false;
+        }
+        let overlays: Option<Vec<_>> =
+            (0..CATALOG.len()).map(|resource| self.overlay_at(&inner, resource, revision)).collect();
+        let Some(overlays) = overlays else { return false };
+        inner.overlays = overlays;
+        inner.events.clear();
+        inner.revision = revision;
+        inner.floor = revision;
+        self.revision.send_replace(revision);
+        true
+    }
+
+    /// Gives the system namespaces new uids.
+    pub(crate) fn new_incarnation(&self) {
+        let incarnation = {
+            let mut inner = self.inner.lock();
+            inner.incarnation += 1;
+            inner.incarnation
+        };
+        for name in SYSTEM_NAMESPACES {
+            let _ = self.transact(NAMESPACES, name, |object, revision| {
+                let created = object.and_then(|o| o.creation_timestamp().parse::<jiff::Timestamp>().ok());
+                let created = created.map_or(0, |time| time.as_second());
+                let text = self.system_namespace(name, revision, incarnation, created);
+                Ok::<_, std::convert::Infallible>(Outcome::Put(text))
+            });
+        }
+    }
+
+    /// Puts text into the window as it is. False if the resource is unknown.
+    pub(crate) fn inject(&self, resource: &str, frame: &str) -> bool {
+        let Some(resource) = CATALOG.iter().position(|r| r.qualified() == resource) else { return false };
+        let mut inner = self.inner.lock();
+        let revision = inner.revision + 1;
+        self.push(&mut inner, Event { revision, resource, content: Content::Raw(frame.into()) });
+        true
+    }
+}

@@ -1,0 +1,149 @@
+//! One resource at one revision: the generated objects and, over them, the written ones.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use tributary_apimachinery::{Object, ObjectDecoder};
+
+use crate::catalog::ResourceIndex;
+use crate::generate::Generator;
+use crate::store::Overlay;
+
+/// One resource at one revision. Never changes; costs a few pointers, whatever it shows.
+pub(crate) struct View {
+    generator: Arc<Generator>,
+    decoder: ObjectDecoder,
+    resource: ResourceIndex,
+    overlay: Overlay,
+    revision: u64,
+}
+
+impl View {
+    pub(crate) fn new(
+        generator: Arc<Generator>,
+        decoder: ObjectDecoder,
+        resource: ResourceIndex,
+        overlay: Overlay,
+        revision: u64,
+    ) -> Self {
+        Self { generator, decoder, resource, overlay, revision }
+    }
+
+    /// The revision that it shows.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The object of this key.
+    pub(crate) fn get(&self, key: &str) -> Option<Arc<Object>> {
+        match self.overlay.get(key) {
+            Some(written) => written.clone(),
+            None => self.generated(self.generator.layout().find(self.resource, key)?),
+        }
+    }
+
+    fn generated(&self, index: usize) -> Option<Arc<Object>> {
+        // Generated text is valid: a test decodes every kind.
+        self.decoder.decode(self.generator.text(self.resource, index).as_bytes()).ok().map(Arc::new)
+    }
+
+    /// The objects after `after` in `namespace` (any, if `None`), in key order.
+    pub(crate) fn range<'a>(
+        &'a self,
+        namespace: Option<&str>,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = Arc<Object>> + Send + use<'a> {
+        let (start, end) = bounds(namespace, after);
+        let layout = self.generator.layout();
+        let low = layout.lower_bound(self.resource, &start);
+        let high = end.as_deref().map_or(layout.count(self.resource), |end| layout.lower_bound(self.resource, end));
+        let from = Bound::Included(start.as_str());
+        let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        // A range whose start lies past its end would panic in an ordered map.
+        let empty = end.as_deref().is_some_and(|end| end <= start.as_str());
+        let written = (!empty).then(|| self.overlay.range::<_, str>((from, to))).into_iter().flatten();
+        Merged { view: self, next: low, high: high.max(low), next_key: None, written: written.peekable() }
+    }
+
+    /// How many objects come after `after` in `namespace`. Cost: what was written there, not what was generated.
+    pub(crate) fn count(&self, namespace: Option<&str>, after: Option<&str>) -> usize {
+        let (start, end) = bounds(namespace, after);
+        let layout = self.generator.layout();
+        let low = layout.lower_bound(self.resource, &start);
+        let high = end.as_deref().map_or(layout.count(self.resource), |end| layout.lower_bound(self.resource, end));
+        let mut count = high.saturating_sub(low);
+        let inside = |key: &str| key >= start.as_str() && end.as_deref().is_none_or(|end| key < end);
+        for (key, written) in self.overlay.iter().filter(|(key, _)| inside(key)) {
+            match (written.is_some(), layout.find(self.resource, key).is_some()) {
+                (true, false) => count += 1,
+                (false, true) => count -= 1,
+                _ => {}
+            }
+        }
+        count
+    }
+}
+
+/// The first key of a range, and the key that ends it.
+fn bounds(namespace: Option<&str>, after: Option<&str>) -> (String, Option<String>) {
+    let first = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+    // '0' follows '/'.
+    let end = namespace.map(|namespace| format!("{namespace}0"));
+    // No key lies between a key and the key with a zero byte.
+    let start = after.map(|after| format!("{after}\0")).filter(|start| *start > first).unwrap_or(first);
+    (start, end)
+}
+
+/// Iterator of [`View::range`].
+struct Merged<'a, I: Iterator> {
+    view: &'a View,
+    next: usize,
+    high: usize,
+    next_key: Option<String>,
+    written: std::iter::Peekable<I>,
+}
+
+impl<'a, I: Iterator<Item = (&'a Arc<str>, &'a Option<Arc<Object>>)>> Iterator for Merged<'a, I> {
+    type Item = Arc<Object>;
+
+    fn next(&mut self) -> Option<Arc<Object>> {
+        loop {
+            if self.next_key.is_none() && self.next < self.high {
+                self.next_key = Some(self.view.generator.layout().key(self.view.resource, self.next));
+            }
+            let take_written = match (self.written.peek(), &self.next_key) {
+                (None, None) => return None,
+                (None, Some(_)) => None,
+                (Some(_), None) => Some(false),
+                (Some((key, _)), Some(next)) => match key.as_ref().cmp(next.as_str()) {
+                    std::cmp::Ordering::Less => Some(false),
+                    std::cmp::Ordering::Equal => Some(true),
+                    std::cmp::Ordering::Greater => None,
+                },
+            };
+            let object = match take_written {
+                Some(hides_generated) => {
+                    if hides_generated {
+                        self.skip_generated();
+                    }
+                    self.written.next().and_then(|(_, object)| object.clone())
+                }
+                None => {
+                    let index = self.next;
+                    self.skip_generated();
+                    self.view.generated(index)
+                }
+            };
+            if object.is_some() {
+                return object;
+            }
+        }
+    }
+}
+
+impl<I: Iterator> Merged<'_, I> {
+    fn skip_generated(&mut self) {
+        self.next += 1;
+        self.next_key = None;
+    }
+}

@@ -1,0 +1,293 @@
+//! Watches: initial events, changes, bookmarks, and the ways in which a watch ends.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::{HeaderValue, Response};
+use rand::Rng as _;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tributary_apimachinery::status::FieldError;
+use tributary_apimachinery::{ChangeType, Object, Query, Status};
+
+use crate::api::{self, Api};
+use crate::body::{self, Body};
+use crate::catalog::CATALOG;
+use crate::list::{parse_version, wait_for};
+use crate::path::Target;
+use crate::present::Form;
+use crate::select::Selection;
+use crate::store::{Content, Event};
+
+/// Events that go out together.
+const BATCH: usize = 500;
+/// How long before its end a watch gets a last bookmark (kube-apiserver's bookmarkFrequency logic).
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// Seconds that a watch without `timeoutSeconds` lasts: random between this and its double.
+const TIMEOUT_DEFAULT: u64 = 1800;
+
+/// What a watch asks for.
+struct Options {
+    /// The version given; 0 for none.
+    version: u64,
+    initial_events: bool,
+    bookmarks: bool,
+    timeout: Duration,
+}
+
+/// Answers a watch.
+pub(crate) fn watch(
+    api: &Arc<Api>,
+    target: &Target,
+    query: &Query<'_>,
+    form: Form,
+    gzip: bool,
+) -> Result<Response<Body>, Status> {
+    let selection = Selection::parse(target, query, api.store().decoder(target.resource).fields())?;
+    let options = Options::parse(query, api.watch_list())?;
+    let gzip = gzip && api.faults().gzip_watches();
+    let (sender, body) = body::streamed(api.faults());
+    let watcher = Watcher {
+        api: api.clone(),
+        target: target.clone(),
+        selection,
+        form,
+        sender,
+        gzip,
+        out: Vec::new(),
+        sent_any: false,
+        cursor: 0,
+        bookmarked: 0,
+    };
+    let open = api.faults().watch_opened();
+    let mut expire = api.faults().expire.subscribe();
+    expire.mark_unchanged();
+    api.spawn(async move {
+        let _open = open;
+        // Whatever ends it, the stream ends with EOF.
+        let _ = watcher.run(options, expire).await;
+    });
+    let mut response = api::json(200, body);
+    if gzip {
+        response.headers_mut().insert(http::header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    Ok(response)
+}
+
+impl Options {
+    fn parse(query: &Query<'_>, watch_list: bool) -> Result<Self, Status> {
+        let given = |name| query.get(name).filter(|value| !value.is_empty());
+        let version = given("resourceVersion");
+        let matching = given("resourceVersionMatch");
+        let initial_events = query.bool("sendInitialEvents");
+        let invalid = |field, detail: &str| Err(Status::invalid_list_options(&[FieldError::forbidden(field, detail)]));
+        if initial_events.is_some() && !watch_list {
+            return invalid(
+                "sendInitialEvents",
+                "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled",
+            );
+        }
+        match (initial_events, matching) {
+            (None, Some(_)) => {
+                return invalid(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                );
+            }
+            (Some(_), matching) if matching != Some("NotOlderThan") => {
+                return invalid(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                );
+            }
+            _ => {}
+        }
+        let from_start = matches!(version, None | Some("0"));
+        let seconds = match given("timeoutSeconds").and_then(|text| text.parse::<u64>().ok()) {
+            None | Some(0) => rand::rng().random_range(TIMEOUT_DEFAULT..2 * TIMEOUT_DEFAULT),
+            Some(seconds) => seconds,
+        };
+        Ok(Self {
+            version: version.map_or(Ok(0), parse_version)?,
+            initial_events: initial_events.unwrap_or(from_start),
+            bookmarks: query.bool("allowWatchBookmarks") == Some(true),
+            timeout: Duration::from_secs(seconds),
+        })
+    }
+}
+
+/// The stream is over: the client left, or everything was said.
+struct Over;
+
+struct Watcher {
+    api: Arc<Api>,
+    target: Target,
+    selection: Selection,
+    form: Form,
+    sender: mpsc::Sender<Bytes>,
+    gzip: bool,
+    out: Vec<u8>,
+    /// Whether an object was sent: a table names its columns once.
+    sent_any: bool,
+    /// The revision up to which the client has seen everything.
+    cursor: u64,
+    /// The revision of the last bookmark.
+    bookmarked: u64,
+}
+
+impl Watcher {
+    async fn run(mut self, options: Options, mut expire: tokio::sync::watch::Receiver<u64>) -> Result<(), Over> {
+        let store = self.api.store().clone();
+        let end = Instant::now() + options.timeout;
+        let mut changes = store.changes();
+        if options.initial_events {
+            self.initial_events(&options).await?;
+        } else {
+            self.cursor = if options.version == 0 { store.revision() } else { options.version };
+            self.bookmarked = self.cursor;
+        }
+        let mut next_bookmark = self.bookmark_time(end);
+        let mut last_bookmark_due = true;
+        loop {
+            changes.mark_unchanged();
+            let Some((events, upto)) = store.events_after(self.target.resource, self.cursor, BATCH) else {
+                // Too old at the start is an error; a reader that fell behind later is left with EOF.
+                if !self.sent_any && self.cursor == options.version {
+                    self.error(&Status::watch_expired(options.version, store.revision())).await?;
+                }
+                return Ok(());
+            };
+            let more = events.len() == BATCH;
+            for event in events {
+                self.event(&event);
+            }
+            self.cursor = upto;
+            self.flush().await?;
+            if more {
+                continue;
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = self.sender.closed() => return Err(Over),
+                _ = expire.changed() => {
+                    return self.error(&Status::watch_expired(self.cursor, store.revision())).await;
+                }
+                () = sleep_until(next_bookmark), if options.bookmarks && last_bookmark_due => {
+                    last_bookmark_due = next_bookmark + BOOKMARK_BEFORE_END < end;
+                    next_bookmark = self.bookmark_time(end);
+                    self.bookmark(self.cursor, false).await?;
+                }
+                () = sleep_until(end) => return Ok(()),
+            }
+        }
+    }
+
+    /// When the next bookmark is due: after the interval, but once shortly before the end.
+    fn bookmark_time(&self, end: Instant) -> Instant {
+        (Instant::now() + self.api.bookmark_interval()).min(end - BOOKMARK_BEFORE_END)
+    }
+
+    /// Everything that is there, and the bookmark that says so.
+    async fn initial_events(&mut self, options: &Options) -> Result<(), Over> {
+        if let Err(status) = wait_for(&self.api, options.version).await {
+            self.error(&status).await?;
+            return Err(Over);
+        }
+        let view = self.api.store().view(self.target.resource);
+        let namespace = self.selection.namespace.clone();
+        for object in view.range(namespace.as_deref(), None) {
+            if self.selection.matches(&object) {
+                self.object("ADDED", &object);
+            }
+            if self.out.len() >= 64 * 1024 {
+                self.flush().await?;
+            }
+        }
+        self.cursor = view.revision();
+        if options.bookmarks {
+            self.bookmark(self.cursor, true).await?;
+        }
+        self.flush().await
+    }
+
+    /// Notes an event as this client has to see it.
+    fn event(&mut self, event: &Event) {
+        match &event.content {
+            Content::Raw(text) => {
+                self.out.extend_from_slice(text.as_bytes());
+                self.out.push(b'\n');
+            }
+            Content::Change { change_type, object, previous } => {
+                let now = *change_type != ChangeType::Deleted && self.selection.matches(object);
+                let before = previous.as_ref().is_some_and(|previous| self.selection.matches(previous));
+                match (before, now) {
+                    (false, false) => {}
+                    (false, true) => self.object("ADDED", object),
+                    (true, true) => self.object("MODIFIED", object),
+                    (true, false) => self.gone(object, previous.as_deref()),
+                }
+            }
+        }
+    }
+
+    /// Notes that an object is no longer selected: its previous state with the event's version.
+    fn gone(&mut self, object: &Object, previous: Option<&Object>) {
+        let version = object.resource_version().0.to_string();
+        let mut text = Vec::new();
+        let rendering = tributary_apimachinery::Rendering { resource_version: Some(&version), ..crate::present::AS_IS };
+        previous.unwrap_or(object).render(&rendering, &mut text);
+        if let Ok(object) = self.api.store().decoder(self.target.resource).decode(&text) {
+            self.object("DELETED", &object);
+        }
+    }
+
+    fn object(&mut self, event: &str, object: &Object) {
+        self.out.extend_from_slice(format!(r#"{{"type":"{event}","object":"#).as_bytes());
+        self.form.object(object, !self.sent_any, &mut self.out);
+        self.out.extend_from_slice(b"}\n");
+        self.sent_any = true;
+    }
+
+    /// Sends a bookmark, unless nothing is new since the last one.
+    async fn bookmark(&mut self, revision: u64, initial_events_end: bool) -> Result<(), Over> {
+        if !initial_events_end && revision <= self.bookmarked {
+            return Ok(());
+        }
+        self.bookmarked = revision;
+        let described = &CATALOG[self.target.resource];
+        self.out.extend_from_slice(br#"{"type":"BOOKMARK","object":"#);
+        self.form.bookmark(described.kind, &described.api_version(), revision, initial_events_end, &mut self.out);
+        self.out.extend_from_slice(b"}\n");
+        self.flush().await
+    }
+
+    async fn error(&mut self, status: &Status) -> Result<(), Over> {
+        self.out.extend_from_slice(br#"{"type":"ERROR","object":"#);
+        self.out.extend_from_slice(&status.to_json());
+        self.out.extend_from_slice(b"}\n");
+        self.flush().await
+    }
+
+    async fn flush(&mut self) -> Result<(), Over> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let mut bytes = std::mem::take(&mut self.out);
+        if self.gzip {
+            bytes = gzip_member(&bytes);
+        }
+        self.sender.send(Bytes::from(bytes)).await.map_err(|_| Over)
+    }
+}
+
+/// One complete gzip member.
+fn gzip_member(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    // Writing to memory cannot fail.
+    let _ = encoder.write_all(bytes);
+    encoder.finish().unwrap_or_default()
+}
