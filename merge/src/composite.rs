@@ -1,0 +1,330 @@
+//! The composite resourceVersion: one member's version per cluster, as one opaque text.
+//!
+//! Two texts stand for the same value. Up to 4 KiB it is base64url of a JSON object with sorted keys, which a person can
+//! read (`{"cluster1":"1234","cluster2":"5678"}`); above that the compact form of [`crate::epochs`] takes over, because
+//! clients send versions in the query of a URL. Both are accepted wherever one is, and only in their one canonical
+//! spelling: what decodes always encodes to the same text again.
+
+use std::fmt;
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use tributary_apimachinery::{ClusterName, ResourceVersion, Snapshot};
+
+use crate::Epochs;
+
+/// The longest text of the JSON form, in bytes; a larger vector is written in the compact form. Well below nginx's request line
+/// of 8 KiB, with room for a path and selectors.
+pub const JSON_TEXT_MAX: usize = 4 * 1024;
+
+/// The longest text that is looked at, in bytes: 1,000 clusters with names of 63 characters fit in the JSON form, and
+/// hyper cuts a URI at 64 KiB long before.
+pub const TEXT_MAX: usize = 128 * 1024;
+
+/// Up to which of each cluster's changes something is known: cluster → that member's resourceVersion, sorted by name.
+///
+/// It depends on the members' versions alone, never on the process that wrote it, so any replica can resume from it.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct CompositeResourceVersion {
+    components: Vec<(ClusterName, ResourceVersion)>,
+}
+
+/// Why a text is not a composite resourceVersion that can be honoured here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Garbage: no version that anybody ever handed out. On a list this is 400.
+    #[error("not a composite resourceVersion: {0}")]
+    Malformed(&'static str),
+    /// Well-formed, but without meaning here. On a list this is 410, because a client relists from scratch only then.
+    #[error(transparent)]
+    Foreign(#[from] Foreign),
+}
+
+/// Why a well-formed resourceVersion has no meaning here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Foreign {
+    /// A number: one member's own version, or the integer form of one object.
+    #[error("a plain number does not say which cluster it belongs to")]
+    Number,
+    /// A compact form of a later release.
+    #[error("the resourceVersion has a form that this release does not know")]
+    Form,
+    /// The compact form over a list of clusters that this process does not know.
+    #[error("the resourceVersion belongs to epoch {0:016x}, which is not known here")]
+    Epoch(u64),
+    /// The cluster of that name is another one now (its kube-system uid differs).
+    #[error("cluster {0} is no longer the one that the resourceVersion was made for")]
+    Incarnation(ClusterName),
+}
+
+impl CompositeResourceVersion {
+    /// The vector without any cluster.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The vector of a set of snapshots: each cluster at its snapshot's version.
+    pub fn of(snapshots: &[(ClusterName, Snapshot)]) -> Self {
+        snapshots.iter().map(|(cluster, snapshot)| (cluster.clone(), snapshot.resource_version())).collect()
+    }
+
+    /// A cluster's component.
+    pub fn get(&self, cluster: &ClusterName) -> Option<ResourceVersion> {
+        self.place(cluster).ok().map(|at| self.components[at].1)
+    }
+
+    /// Sets a cluster's component.
+    pub fn set(&mut self, cluster: &ClusterName, version: ResourceVersion) {
+        match self.place(cluster) {
+            Ok(at) => self.components[at].1 = version,
+            Err(at) => self.components.insert(at, (cluster.clone(), version)),
+        }
+    }
+
+    /// Raises a cluster's component to `version`, and leaves a higher one as it is.
+    pub fn raise(&mut self, cluster: &ClusterName, version: ResourceVersion) {
+        match self.place(cluster) {
+            Ok(at) => self.components[at].1 = self.components[at].1.max(version),
+            Err(at) => self.components.insert(at, (cluster.clone(), version)),
+        }
+    }
+
+    /// Takes a cluster out.
+    pub fn remove(&mut self, cluster: &ClusterName) -> Option<ResourceVersion> {
+        self.place(cluster).ok().map(|at| self.components.remove(at).1)
+    }
+
+    /// The components in the order of the clusters' names.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&ClusterName, ResourceVersion)> {
+        self.components.iter().map(|(cluster, version)| (cluster, *version))
+    }
+
+    /// How many clusters have a component.
+    pub fn len(&self) -> usize {
+        self.components.len()
+    }
+
+    /// Whether no cluster has a component.
+    pub fn is_empty(&self) -> bool {
+        self.components.is_empty()
+    }
+
+    /// Raises every component to the other vector's: the component-wise maximum.
+    pub fn join(&mut self, other: &Self) {
+        for (cluster, version) in other.iter() {
+            self.raise(cluster, version);
+        }
+    }
+
+    /// Whether every component of the other vector is here and at least as new.
+    pub fn covers(&self, other: &Self) -> bool {
+        other.iter().all(|(cluster, version)| self.get(cluster).is_some_and(|own| own >= version))
+    }
+
+    /// The text that clients are given. Byte-stable: equal vectors over the same epochs have equal texts.
+    ///
+    /// Cost: one pass over the components.
+    pub fn encode(&self, epochs: &Epochs) -> String {
+        if base64_len(self.json_len()) > JSON_TEXT_MAX
+            && let Some(compact) = epochs.encode(self)
+        {
+            return compact;
+        }
+        URL_SAFE_NO_PAD.encode(self.json())
+    }
+
+    /// Reads a text that a client sent back, in either form.
+    ///
+    /// # Errors
+    /// [`DecodeError`]; never a vector that merely resembles the text. The empty text and `0` have meanings of their own
+    /// in Kubernetes and are errors here: callers deal with them before.
+    pub fn decode(text: &str, epochs: &Epochs) -> Result<Self, DecodeError> {
+        if text.len() > TEXT_MAX {
+            return Err(DecodeError::Malformed("it is too long"));
+        }
+        if is_number(text) {
+            return Err(Foreign::Number.into());
+        }
+        if text.contains('.') {
+            return epochs.decode(text);
+        }
+        let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| DecodeError::Malformed("it is not unpadded base64url"))?;
+        parse_json(&json).map(|components| Self { components })
+    }
+
+    fn place(&self, cluster: &ClusterName) -> Result<usize, usize> {
+        self.components.binary_search_by(|(name, _)| name.cmp(cluster))
+    }
+
+    fn json(&self) -> String {
+        let mut json = String::with_capacity(self.json_len());
+        json.push('{');
+        for (at, (cluster, version)) in self.components.iter().enumerate() {
+            if at > 0 {
+                json.push(',');
+            }
+            // Writing to a string cannot fail.
+            let _ = write!(json, "\"{cluster}\":\"{version}\"");
+        }
+        json.push('}');
+        json
+    }
+
+    fn json_len(&self) -> usize {
+        let members: usize = self.components.iter().map(|(cluster, version)| member_len(cluster, *version)).sum();
+        2 + members + self.components.len().saturating_sub(1)
+    }
+}
+
+impl FromIterator<(ClusterName, ResourceVersion)> for CompositeResourceVersion {
+    /// Of a cluster that comes twice the last one counts.
+    fn from_iter<I: IntoIterator<Item = (ClusterName, ResourceVersion)>>(components: I) -> Self {
+        let mut vector = Self::new();
+        for (cluster, version) in components {
+            // Components nearly always come in order, and then this is a push.
+            vector.set(&cluster, version);
+        }
+        vector
+    }
+}
+
+impl fmt::Debug for CompositeResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.json())
+    }
+}
+
+fn member_len(cluster: &ClusterName, version: ResourceVersion) -> usize {
+    cluster.as_str().len() + "\"\":\"\"".len() + version.0.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
+/// The length of unpadded base64 over so many bytes.
+fn base64_len(bytes: usize) -> usize {
+    (bytes * 4).div_ceil(3)
+}
+
+/// Whether this is a resourceVersion as KEP-5504 has it: digits without a leading zero, of any length.
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && matches!(text.as_bytes(), [b'1'..=b'9', ..] | [b'0'])
+}
+
+/// Reads the one canonical spelling: no space, no escape, keys strictly ascending (so none twice), values as strings.
+fn parse_json(json: &[u8]) -> Result<Vec<(ClusterName, ResourceVersion)>, DecodeError> {
+    const SHAPE: DecodeError = DecodeError::Malformed("it is not an object of cluster and resourceVersion");
+    let text = std::str::from_utf8(json).map_err(|_| SHAPE)?;
+    let members = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or(SHAPE)?;
+    let mut components: Vec<(ClusterName, ResourceVersion)> = Vec::new();
+    if members.is_empty() {
+        return Ok(components);
+    }
+    for member in members.split(',') {
+        let (name, version) = member
+            .strip_prefix('"')
+            .and_then(|rest| rest.strip_suffix('"'))
+            .and_then(|rest| rest.split_once("\":\""))
+            .ok_or(SHAPE)?;
+        let name = ClusterName::new(name).map_err(|_| DecodeError::Malformed("it names no valid cluster"))?;
+        let version =
+            ResourceVersion::parse(version).map_err(|_| DecodeError::Malformed("a component is not a number"))?;
+        if components.last().is_some_and(|(last, _)| *last >= name) {
+            return Err(DecodeError::Malformed("its clusters are not in order"));
+        }
+        components.push((name, version));
+    }
+    Ok(components)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn vector(components: &[(&str, u64)]) -> CompositeResourceVersion {
+        components.iter().map(|(name, v)| (ClusterName::new(name).unwrap(), ResourceVersion(*v))).collect()
+    }
+
+    #[test]
+    fn the_documented_example() {
+        let text = "eyJjbHVzdGVyMSI6IjEyMzQiLCJjbHVzdGVyMiI6IjU2NzgifQ";
+        let value = vector(&[("cluster2", 5678), ("cluster1", 1234)]);
+        assert_eq!(value.encode(&Epochs::default()), text);
+        assert_eq!(CompositeResourceVersion::decode(text, &Epochs::default()), Ok(value));
+    }
+
+    #[test]
+    fn join_takes_the_newer_of_each() {
+        let mut value = vector(&[("a", 1), ("b", 5)]);
+        let other = vector(&[("b", 3), ("c", 9), ("a", 2)]);
+        assert!(!value.covers(&other));
+        value.join(&other);
+        assert_eq!(value, vector(&[("a", 2), ("b", 5), ("c", 9)]));
+        assert!(value.covers(&other));
+        assert_eq!(value.remove(&ClusterName::new("b").unwrap()), Some(ResourceVersion(5)));
+        assert_eq!(value, vector(&[("a", 2), ("c", 9)]));
+    }
+
+    #[test]
+    fn garbage_and_foreign_texts_are_told_apart() {
+        let encode = |json: &str| URL_SAFE_NO_PAD.encode(json);
+        let malformed = [
+            String::new(),
+            "abc".into(),
+            "01".into(),
+            "00".into(),
+            "-1".into(),
+            "1x".into(),
+            encode("{}") + "==",
+            encode("[]"),
+            encode("{"),
+            encode("null"),
+            encode(r#"{"a":1}"#),
+            encode(r#"{"a":"01"}"#),
+            encode(r#"{"a":""}"#),
+            encode(r#"{"a":"-1"}"#),
+            encode(r#"{"a":"18446744073709551616"}"#),
+            encode(r#"{"a":"1","a":"1"}"#),
+            encode(r#"{"b":"1","a":"1"}"#),
+            encode(r#"{"A":"1"}"#),
+            encode(r#"{"all":"1"}"#),
+            encode(r#"{"a":"1",}"#),
+            encode(r#"{"a":"1"} "#),
+            encode(r#"{ "a":"1"}"#),
+            encode(r#"{"a":"1"}}"#),
+            encode(r#"{"a":{"b":"1"}}"#),
+            encode(r#"{"\u0061":"1"}"#),
+            // The same bytes with a different last character: bits that say nothing must be zero.
+            format!("{}S", &encode(r#"{"a":"12"}"#)[..13]),
+            "é".into(),
+            "x".repeat(TEXT_MAX + 1),
+            URL_SAFE_NO_PAD.encode([b'{', 0xff, b'}']),
+        ];
+        for text in malformed {
+            let result = CompositeResourceVersion::decode(&text, &Epochs::default());
+            assert!(matches!(result, Err(DecodeError::Malformed(_))), "{text:.60}: {result:?}");
+        }
+        for text in ["0", "1", "5", "12340001", "340282366920938463463374607431768211455"] {
+            let result = CompositeResourceVersion::decode(text, &Epochs::default());
+            assert_eq!(result, Err(Foreign::Number.into()), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn round_trips(components in prop::collection::btree_map("[a-z][a-z0-9]{0,20}x", any::<u64>(), 0..40)) {
+            let value: CompositeResourceVersion =
+                components.iter().map(|(n, v)| (ClusterName::new(n).unwrap(), ResourceVersion(*v))).collect();
+            let text = value.encode(&Epochs::default());
+            prop_assert_eq!(base64_len(value.json_len()), text.len());
+            prop_assert_eq!(CompositeResourceVersion::decode(&text, &Epochs::default()), Ok(value));
+        }
+
+        #[test]
+        fn whatever_decodes_is_canonical(text in "(eyJ|e30|c1\\.)?[A-Za-z0-9_.=-]{0,40}") {
+            if let Ok(value) = CompositeResourceVersion::decode(&text, &Epochs::default()) {
+                prop_assert_eq!(value.encode(&Epochs::default()), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The compact form of a composite resourceVersion, and the lists of clusters that it is packed over.
+//!
+//! ```text
+//! c1.<base64url of: epoch (8 bytes, big-endian), then for each cluster of the epoch's list in order of names
+//!                   0 if it has no component, else its version + 1; each as a little-endian base-128 varint>
+//! ```
+//!
+//! A dot is no letter of base64url, so no JSON form begins like this. An *epoch* is the first 64 bits of SHA-256 over the
+//! sorted (name, kube-system uid) list: replicas that serve the same clusters agree on it without talking, and a cluster
+//! that was replaced by another of its name makes a new one. 1,000 clusters at revisions below 2³⁵ take 6.7 KB.
+
+use std::collections::VecDeque;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use tributary_apimachinery::{ClusterName, ResourceVersion};
+
+use crate::composite::{CompositeResourceVersion, DecodeError, Foreign};
+
+/// What the compact form begins with; the digit is the version of the layout.
+const PREFIX: &str = "c1.";
+
+/// How many lists are kept. Clusters come and go by the hour, and a version lives as long as the log's history: minutes.
+pub const LISTS_MAX: usize = 64;
+
+/// The lists of clusters that compact versions may refer to: the current one and those before it.
+///
+/// Serialize it into the data directory after each [`update`](Epochs::update) and versions survive a restart. Cheap to
+/// share in an `Arc`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Epochs {
+    /// Newest first.
+    lists: VecDeque<Epoch>,
+}
+
+/// One list of clusters and its number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<(ClusterName, String)>", into = "Vec<(ClusterName, String)>")]
+struct Epoch {
+    id: u64,
+    /// Name and kube-system uid, sorted by name.
+    members: Vec<(ClusterName, String)>,
+}
+
+impl From<Vec<(ClusterName, String)>> for Epoch {
+    fn from(mut members: Vec<(ClusterName, String)>) -> Self {
+        members.sort();
+        members.dedup_by(|later, kept| later.0 == kept.0);
+        let mut hash = Sha256::new();
+        for part in members.iter().flat_map(|(name, uid)| [name.as_str(), uid]) {
+            // The length comes first, so that no two lists run together into the same bytes.
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        let id = hash.finalize().iter().take(8).fold(0, |id, byte| id << 8 | u64::from(*byte));
+        Self { id, members }
+    }
+}
+
+impl From<Epoch> for Vec<(ClusterName, String)> {
+    fn from(epoch: Epoch) -> Self {
+        epoch.members
+    }
+}
+
+impl Epoch {
+    fn uid(&self, cluster: &ClusterName) -> Option<&str> {
+        let at = self.members.binary_search_by(|(name, _)| name.cmp(cluster)).ok()?;
+        Some(&self.members[at].1)
+    }
+}
+
+impl Epochs {
+    /// Makes this list of (name, kube-system uid) the current one, in any order, and says whether it differs from the
+    /// one before. Call it with whole changes of the configuration, not cluster by cluster: [`LISTS_MAX`] are kept.
+    pub fn update(&mut self, clusters: impl IntoIterator<Item = (ClusterName, String)>) -> bool {
+        let epoch = Epoch::from(clusters.into_iter().collect::<Vec<_>>());
+        if self.lists.front() == Some(&epoch) {
+            return false;
+        }
+        self.lists.retain(|known| *known != epoch);
+        self.lists.push_front(epoch);
+        self.lists.truncate(LISTS_MAX);
+        true
+    }
+
+    /// The current epoch's number, if there is a list.
+    pub fn current(&self) -> Option<u64> {
+        self.lists.front().map(|epoch| epoch.id)
+    }
+
+    /// The compact form over the newest list that has all the vector's clusters. A cluster that was just removed is in
+    /// an older one; if none has them all there is no compact form.
+    pub(crate) fn encode(&self, vector: &CompositeResourceVersion) -> Option<String> {
+        let epoch = self.lists.iter().find(|epoch| vector.iter().all(|(cluster, _)| epoch.uid(cluster).is_some()))?;
+        let mut bytes = Vec::with_capacity(8 + 6 * epoch.members.len());
+        bytes.extend(epoch.id.to_be_bytes());
+        let mut components = vector.iter().peekable();
+        for (name, _) in &epoch.members {
+            let component = components.next_if(|(cluster, _)| *cluster == name);
+            put_varint(&mut bytes, component.map_or(0, |(_, version)| u128::from(version.0) + 1));
+        }
+        let mut text = String::with_capacity(PREFIX.len() + bytes.len().div_ceil(3) * 4);
+        text.push_str(PREFIX);
+        URL_SAFE_NO_PAD.encode_string(bytes, &mut text);
+        Some(text)
+    }
+
+    /// Reads the compact form.
+    pub(crate) fn decode(&self, text: &str) -> Result<CompositeResourceVersion, DecodeError> {
+        let Some(packed) = text.strip_prefix(PREFIX) else {
+            return Err(if is_later_form(text) {
+                Foreign::Form.into()
+            } else {
+                DecodeError::Malformed("it has a dot")
+            });
+        };
+        let bytes =
+            URL_SAFE_NO_PAD.decode(packed).map_err(|_| DecodeError::Malformed("it is not unpadded base64url"))?;
+        let (id, mut rest) = bytes.split_first_chunk().ok_or(DecodeError::Malformed("it is cut short"))?;
+        let id = u64::from_be_bytes(*id);
+        let epoch = self.lists.iter().find(|epoch| epoch.id == id).ok_or(Foreign::Epoch(id))?;
+        let mut vector = CompositeResourceVersion::new();
+        for (name, uid) in &epoch.members {
+            let packed = take_varint(&mut rest).ok_or(DecodeError::Malformed("a component is not a number"))?;
+            let Some(version) = packed.checked_sub(1) else { continue };
+            let version = u64::try_from(version).map_err(|_| DecodeError::Malformed("a component is too large"))?;
+            if self.lists.front().and_then(|current| current.uid(name)).is_some_and(|current| current != uid) {
+                return Err(Foreign::Incarnation(name.clone()).into());
+            }
+            vector.set(name, ResourceVersion(version));
+        }
+        if rest.is_empty() { Ok(vector) } else { Err(DecodeError::Malformed("bytes are left over")) }
+    }
+}
+
+/// Whether this looks like a compact form with another layout: `c`, a number, a dot, base64url.
+fn is_later_form(text: &str) -> bool {
+    text.strip_prefix('c').and_then(|rest| rest.split_once('.')).is_some_and(|(layout, packed)| {
+        ResourceVersion::parse(layout).is_ok() && URL_SAFE_NO_PAD.decode(packed).is_ok()
+    })
+}
+
+fn put_varint(bytes: &mut Vec<u8>, mut value: u128) {
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+}
+
+/// Takes one varint off the front, if it is written in its shortest form and below 2⁷⁰.
+fn take_varint(bytes: &mut &[u8]) -> Option<u128> {
+    let length = bytes.iter().take(10).position(|byte| byte & 0x80 == 0)? + 1;
+    let (varint, rest) = bytes.split_at(length);
+    if length > 1 && varint[length - 1] == 0 {
+        return None;
+    }
+    *bytes = rest;
+    Some(varint.iter().rev().fold(0, |value, byte| value << 7 | u128::from(byte & 0x7f)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name(index: usize) -> ClusterName {
+        ClusterName::new(&format!("production-cluster-{index:05}")).unwrap()
+    }
+
+    fn epochs(count: usize) -> Epochs {
+        let mut epochs = Epochs::default();
+        epochs.update((0..count).map(|index| (name(index), format!("uid-{index}"))));
+        epochs
+    }
+
+    fn vector(range: std::ops::Range<usize>) -> CompositeResourceVersion {
+        range.map(|index| (name(index), ResourceVersion((1 << 34) + index as u64))).collect()
+    }
+
+    #[test]
+    fn a_thousand_clusters_stay_below_seven_kib() {
+        let (epochs, value) = (epochs(1000), vector(0..1000));
+        let text = value.encode(&epochs);
+        assert!(text.starts_with(PREFIX) && text.len() < 7 * 1024, "{} bytes", text.len());
+        assert_eq!(CompositeResourceVersion::decode(&text, &epochs), Ok(value));
+    }
+
+    #[test]
+    fn the_form_changes_at_four_kib_and_both_are_read() {
+        let epochs = epochs(1000);
+        let small = vector(0..50).encode(&epochs);
+        assert!(!small.contains('.'));
+        let large = vector(0..200);
+        let json = large.encode(&Epochs::default());
+        assert!(json.len() > 4096 && !json.contains('.'), "without a list there is only the JSON form");
+        assert_eq!(CompositeResourceVersion::decode(&json, &epochs), Ok(large));
+    }
+
+    #[test]
+    fn an_epoch_depends_on_the_list_alone() {
+        let ids = |names: &[(&str, &str)]| {
+            let mut epochs = Epochs::default();
+            epochs.update(names.iter().map(|(name, uid)| (ClusterName::new(name).unwrap(), (*uid).to_owned())));
+            epochs.current()
+        };
+        assert_eq!(ids(&[("a", "1"), ("b", "2")]), ids(&[("b", "2"), ("a", "1")]));
+        assert_ne!(ids(&[("a", "1"), ("b", "2")]), ids(&[("a", "1"), ("b", "3")]));
+        assert_ne!(ids(&[("a", "1b")]), ids(&[("a", "1"), ("b", "")]));
+    }
+
+    #[test]
+    fn old_lists_are_known_for_a_while() {
+        let mut epochs = epochs(300);
+        let text = vector(0..300).encode(&epochs);
+        for count in 1..LISTS_MAX {
+            assert!(epochs.update((0..300 + count).map(|index| (name(index), format!("uid-{index}")))));
+            assert_eq!(CompositeResourceVersion::decode(&text, &epochs), Ok(vector(0..300)));
+        }
+        epochs.update([]);
+        let unknown = CompositeResourceVersion::decode(&text, &epochs);
+        assert!(matches!(unknown, Err(DecodeError::Foreign(Foreign::Epoch(_)))), "{unknown:?}");
+    }
+
+    #[test]
+    fn a_removed_cluster_is_written_over_the_list_that_had_it() {
+        let mut epochs = epochs(301);
+        epochs.update((0..300).map(|index| (name(index), format!("uid-{index}"))));
+        let text = vector(0..301).encode(&epochs);
+        assert!(text.starts_with(PREFIX));
+        assert_eq!(CompositeResourceVersion::decode(&text, &epochs), Ok(vector(0..301)));
+    }
+
+    #[test]
+    fn a_replaced_cluster_is_another_incarnation() {
+        let mut epochs = epochs(300);
+        let text = vector(0..300).encode(&epochs);
+        epochs.update((0..300).map(|index| (name(index), format!("uid-{}", index.max(1)))));
+        assert_eq!(
+            CompositeResourceVersion::decode(&text, &epochs),
+            Err(Foreign::Incarnation(name(0)).into()),
+            "cluster 0 has another uid"
+        );
+    }
+
+    #[test]
+    fn lists_survive_in_the_data_directory() {
+        let mut epochs = epochs(3);
+        epochs.update([(name(9), "u".to_owned())]);
+        let text = serde_json::to_string(&epochs).unwrap();
+        let read: Epochs = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, epochs);
+        assert!(!epochs.update([(name(9), "u".to_owned())]), "the same list again is no change");
+    }
+
+    #[test]
+    fn hostile_compact_texts_are_refused() {
+        let epochs = epochs(2);
+        let id = epochs.current().unwrap().to_be_bytes();
+        let text = |rest: &[u8]| PREFIX.to_owned() + &URL_SAFE_NO_PAD.encode([&id[..], rest].concat());
+        let decode = |text: &str| CompositeResourceVersion::decode(text, &epochs);
+        assert!(decode(&text(&[2, 0])).is_ok());
+        for rest in [
+            &[2][..],
+            &[2, 0, 0],
+            &[0x82, 0x00, 0],
+            &[0x80; 12],
+            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0],
+        ] {
+            assert!(matches!(decode(&text(rest)), Err(DecodeError::Malformed(_))), "{rest:?}");
+        }
+        for bad in ["c1.", "c1.AAAA", ".", "c.AAAA", "c1.=", "x1.AAAA", "c01.AAAA", "c1.é"] {
+            assert!(matches!(decode(bad), Err(DecodeError::Malformed(_))), "{bad}");
+        }
+        assert_eq!(decode("c2.AAAA"), Err(Foreign::Form.into()));
+    }
+
+    proptest! {
+        #[test]
+        fn round_trips(versions in prop::collection::vec(prop::option::of(any::<u64>()), 1..40)) {
+            let epochs = epochs(versions.len());
+            let value: CompositeResourceVersion = versions
+                .iter()
+                .enumerate()
+                .filter_map(|(index, version)| Some((name(index), ResourceVersion((*version)?))))
+                .collect();
+            let text = epochs.encode(&value).unwrap();
+            prop_assert_eq!(CompositeResourceVersion::decode(&text, &epochs), Ok(value));
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What the merge asks of a filter.
+
+use std::sync::Arc;
+
+use tributary_apimachinery::{ClusterName, Filter, Object};
+
+/// Which objects a list or a watch wants.
+///
+/// The answer may depend on the cluster, the key, the labels and the selectable fields alone: the log keeps what it takes to
+/// announce another cluster's object of the same name only where one of those changed.
+pub trait ObjectFilter {
+    /// Whether the object, of this cluster, is wanted.
+    fn matches(&self, cluster: &ClusterName, object: &Object) -> bool;
+
+    /// The namespace outside of which nothing matches; `None` if objects of any may. Saves walks, decides nothing.
+    fn namespace(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether every object of [`namespace`](Self::namespace) matches, in every cluster. Only then can the rest of a list be counted
+    /// without looking at it.
+    fn is_whole_namespace(&self) -> bool {
+        false
+    }
+}
+
+impl ObjectFilter for Filter {
+    fn matches(&self, cluster: &ClusterName, object: &Object) -> bool {
+        Filter::matches(self, cluster, object)
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    fn is_whole_namespace(&self) -> bool {
+        Filter::is_whole_namespace(self)
+    }
+}
+
+impl<F: ObjectFilter + ?Sized> ObjectFilter for Arc<F> {
+    fn matches(&self, cluster: &ClusterName, object: &Object) -> bool {
+        (**self).matches(cluster, object)
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        (**self).namespace()
+    }
+
+    fn is_whole_namespace(&self) -> bool {
+        (**self).is_whole_namespace()
+    }
+}
+
+impl<F: Fn(&ClusterName, &Object) -> bool> ObjectFilter for F {
+    fn matches(&self, cluster: &ClusterName, object: &Object) -> bool {
+        self(cluster, object)
+    }
+}

@@ -1,0 +1,86 @@
+//! The item form: the composite resourceVersion with one cluster's component alone, as single objects carry it.
+//!
+//! A list of 10,000 objects writes 10,000 of them, so all that depends on the cluster is encoded once: base64 maps three
+//! bytes to four letters, and whole groups of `{"cluster1":"` never change.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use tributary_apimachinery::{ClusterName, ResourceVersion};
+
+/// The digits of 2⁶⁴−1.
+const DIGITS_MAX: usize = 20;
+
+/// Writes the item form of one cluster's versions.
+#[derive(Clone, Debug)]
+pub struct ItemEncoder {
+    /// The encoded whole groups of the text before the digits.
+    head: Box<str>,
+    /// The bytes before the digits that make no whole group, and how many they are.
+    rest: [u8; 2],
+    rest_len: usize,
+}
+
+impl ItemEncoder {
+    /// Prepares the encoder of one cluster.
+    pub fn new(cluster: &ClusterName) -> Self {
+        let before = format!("{{\"{cluster}\":\"");
+        let (head, tail) = before.as_bytes().split_at(before.len() / 3 * 3);
+        let mut rest = [0; 2];
+        rest[..tail.len()].copy_from_slice(tail);
+        Self { head: URL_SAFE_NO_PAD.encode(head).into(), rest, rest_len: tail.len() }
+    }
+
+    /// Appends the item form of a version. Cost: about 30 ns, no allocation if `out` has room.
+    pub fn write(&self, version: ResourceVersion, out: &mut String) {
+        let mut plain = [0; 2 + DIGITS_MAX + 2];
+        plain[..2].copy_from_slice(&self.rest);
+        let digits = write_digits(version.0, &mut plain[self.rest_len..]);
+        let end = self.rest_len + digits;
+        plain[end..end + 2].copy_from_slice(b"\"}");
+        let mut encoded = [0; 32];
+        // The buffer is as large as the longest text, and base64 is ASCII.
+        let length = URL_SAFE_NO_PAD.encode_slice(&plain[..end + 2], &mut encoded).unwrap_or(0);
+        out.push_str(&self.head);
+        out.push_str(std::str::from_utf8(&encoded[..length]).unwrap_or_default());
+    }
+
+    /// The item form of a version.
+    pub fn encode(&self, version: ResourceVersion) -> String {
+        let mut out = String::with_capacity(self.head.len() + 32);
+        self.write(version, &mut out);
+        out
+    }
+}
+
+/// The item form of one version of one cluster. For many of one cluster keep an [`ItemEncoder`].
+pub fn item(cluster: &ClusterName, version: ResourceVersion) -> String {
+    ItemEncoder::new(cluster).encode(version)
+}
+
+/// Writes a number in decimal to the front of `out` and gives its length.
+fn write_digits(mut number: u64, out: &mut [u8]) -> usize {
+    let length = number.checked_ilog10().unwrap_or(0) as usize + 1;
+    for place in out[..length].iter_mut().rev() {
+        *place = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    length
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CompositeResourceVersion, Epochs};
+
+    #[test]
+    fn is_the_vector_of_one() {
+        for length in 1..=63 {
+            let cluster = ClusterName::new(&"x".repeat(length)).unwrap();
+            for version in [0, 1, 9, 10, 99, 100, 1234, 99_999, u64::MAX] {
+                let vector: CompositeResourceVersion =
+                    [(cluster.clone(), ResourceVersion(version))].into_iter().collect();
+                assert_eq!(item(&cluster, ResourceVersion(version)), vector.encode(&Epochs::default()));
+            }
+        }
+    }
+}

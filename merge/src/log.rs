@@ -1,0 +1,417 @@
+//! The merged log of one resource: what happened in all clusters, in one order for all watchers. A value.
+//!
+//! ```text
+//!   oldest                                                                   head
+//!     │ 17 a MODIFIED │ 18 b ADDED │ 20 c Join │ 21 a DELETED │ 23 b Relist │ ◀─ append
+//!     └───────────────┴────────────┴───────────┴──────────────┴─────────────┘
+//!  marks  a: 17→105, 21→106      b: 18→9, (19→12), 23→40      c: 20→77         (…) progress without a change
+//!  head   a: Snapshot@106        b: Snapshot@40               c: Snapshot@77
+//! ```
+//!
+//! *Entries* hold what happened. A change holds its object before and after. A join, a leave, a relist and a reset are one entry
+//! each, a *boundary*, with the state before it and the changes that no member sent; every watcher reads the same ones.
+//!
+//! *Marks* say, per cluster, at which places it stands and at which version. The vector at a place is each cluster's
+//! newest mark before it, so entries store none. Each cluster forgets its own old entries, and an entry that is forgotten leaves a
+//! hole that nobody else notices: one cluster's relist or storm never pushes another's history out.
+//!
+//! A *position* is the number of the entry that comes next; it is a place between two entries.
+
+mod difference;
+mod entry;
+mod history;
+mod names;
+mod resume;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion, Snapshot};
+
+use crate::CompositeResourceVersion;
+use entry::{Boundary, BoundaryKind, Others};
+pub(crate) use entry::{Entry, EntryKind};
+use history::{History, Mark};
+use names::Names;
+
+/// Each cluster's latest snapshot, in the order of the clusters' names. A clone is one reference count.
+pub type Heads = Arc<Vec<(ClusterName, Snapshot)>>;
+
+/// How much of each cluster's history is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// What the objects of one cluster's history may occupy, in bytes. 32 MiB hold 6,000 changes of 5 KB: five minutes at 20
+    /// a second.
+    pub history_bytes_max: usize,
+    /// How long an entry is kept. A client that lost its stream is back within seconds, a rolled-out one within minutes; etcd's default
+    /// compaction interval is five minutes too.
+    pub history_age_max: Duration,
+    /// How many changes of a cluster are kept in any case, boundaries apart. Without it a few objects near etcd's limit of 1.5 MiB, or a quiet
+    /// hour, would make every client that lost its stream relist. kube-apiserver's watch cache never shrinks below 100 either.
+    pub history_entries_min: usize,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { history_bytes_max: 32 << 20, history_age_max: Duration::from_secs(300), history_entries_min: 100 }
+    }
+}
+
+/// A place in the log as a version: everything before `position`, and of the entry that stands there the part up to
+/// `component`. Equal values of one log stand for equal vectors, so their text can be cached under it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LogVersion {
+    pub(crate) position: u64,
+    pub(crate) component: Option<ResourceVersion>,
+}
+
+/// A version that cannot be resumed from: the changes since are not known here. Judged per cluster.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("too old resource version of cluster {cluster}: {requested} ({})", oldest.unwrap_or_default())]
+pub struct TooOld {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// Its component.
+    pub requested: ResourceVersion,
+    /// The oldest component that could be resumed from; `None` if the cluster is gone.
+    pub oldest: Option<ResourceVersion>,
+}
+
+/// Why there is no snapshot at a vector.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotError {
+    /// The past state is not known any more: 410.
+    #[error(transparent)]
+    Expired(#[from] TooOld),
+    /// The cluster has not come so far: wait, or 504.
+    #[error("too large resource version of cluster {cluster}: {requested}, current: {current}")]
+    TooNew {
+        /// The cluster.
+        cluster: ClusterName,
+        /// Its component.
+        requested: ResourceVersion,
+        /// Where the cluster stands.
+        current: ResourceVersion,
+    },
+}
+
+/// The merged log of one resource.
+#[derive(Default)]
+pub struct Log {
+    config: LogConfig,
+    head: Heads,
+    entries: BTreeMap<u64, Entry>,
+    /// The number of the next entry.
+    next: u64,
+    histories: BTreeMap<ClusterName, History>,
+    names: Names,
+    /// Some event before this position has been forgotten.
+    forgotten_before: u64,
+    /// Some event of a cluster that left, and of which nothing is kept, stood before this position.
+    dropped_before: u64,
+}
+
+// === impl Log: what it says ===
+
+impl Log {
+    /// An empty log, without any cluster.
+    pub fn new(config: LogConfig) -> Self {
+        Self { config, ..Self::default() }
+    }
+
+    /// Each cluster's latest snapshot, by name.
+    pub fn head(&self) -> &Heads {
+        &self.head
+    }
+
+    /// A cluster's latest snapshot.
+    pub fn snapshot(&self, cluster: &ClusterName) -> Option<&Snapshot> {
+        self.head.binary_search_by(|(name, _)| name.cmp(cluster)).ok().map(|at| &self.head[at].1)
+    }
+
+    /// The position after the last entry. It grows with everything that happens; watchers wait for it to move.
+    pub fn position(&self) -> u64 {
+        self.next
+    }
+
+    /// The vector of the head: of everything that happened.
+    pub fn resource_version(&self) -> CompositeResourceVersion {
+        CompositeResourceVersion::of(&self.head)
+    }
+
+    /// How many entries are kept.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no entry is kept.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many bytes the objects in the history of all clusters occupy.
+    pub fn history_bytes(&self) -> usize {
+        self.histories.values().map(|history| history.bytes).sum()
+    }
+
+    /// How many objects the clusters have together.
+    pub fn objects(&self) -> usize {
+        self.names.len()
+    }
+
+    /// The clusters that have an object of this key (`namespace/name`), by name, and the objects.
+    ///
+    /// Cost: one look into an index over all clusters, and one into the snapshot of each that has it.
+    pub fn find(&self, key: &str) -> Vec<(ClusterName, Arc<Object>)> {
+        let candidates = self.names.candidates(key).into_iter();
+        candidates.filter_map(|cluster| Some((cluster.clone(), self.snapshot(cluster)?.get(key)?.clone()))).collect()
+    }
+
+    /// The vector that a place in the log stands for; `None` if that part of the log has been forgotten.
+    ///
+    /// Cost: O(clusters) near the head.
+    pub fn vector(&self, version: LogVersion) -> Option<CompositeResourceVersion> {
+        if version.position < self.forgotten_before {
+            return None;
+        }
+        let components = self
+            .histories
+            .iter()
+            .filter_map(|(cluster, history)| Some((cluster.clone(), history.component_before(version.position)?)));
+        let mut vector: CompositeResourceVersion = components.collect();
+        if let Some(component) = version.component {
+            vector.set(&self.entry(version.position)?.cluster, component);
+        }
+        Some(vector)
+    }
+
+    /// The entries from a position on, with their numbers.
+    pub(crate) fn entries_from(&self, position: u64) -> impl Iterator<Item = (u64, &Entry)> {
+        self.entries.range(position..).map(|(seq, entry)| (*seq, entry))
+    }
+
+    /// The entry at a place, if it is kept.
+    pub(crate) fn entry(&self, seq: u64) -> Option<&Entry> {
+        self.entries.get(&seq)
+    }
+
+    /// All clusters that the log knows, those that left lately included.
+    pub(crate) fn clusters(&self) -> impl Iterator<Item = &ClusterName> {
+        self.histories.keys()
+    }
+
+    /// A cluster's component before a position.
+    pub(crate) fn component_before(&self, cluster: &ClusterName, position: u64) -> Option<ResourceVersion> {
+        self.histories.get(cluster)?.component_before(position)
+    }
+
+    /// The clusters that have forgotten events from this position on, with the position after the newest of those. `None` if
+    /// even that is forgotten.
+    pub(crate) fn forgotten_from(&self, position: u64) -> Option<Vec<(&ClusterName, u64)>> {
+        if position >= self.forgotten_before {
+            return Some(Vec::new());
+        }
+        if position < self.dropped_before {
+            return None;
+        }
+        let clusters = self.histories.iter().map(|(cluster, history)| (cluster, history.forgotten_before()));
+        Some(clusters.filter(|(_, before)| *before > position).collect())
+    }
+}
+
+// === impl Log: what happens to it ===
+
+impl Log {
+    /// A cluster became known: its objects are added in open streams. If it is known already this is a relist.
+    pub fn join(&mut self, cluster: &ClusterName, snapshot: Snapshot, now: Duration) {
+        if self.snapshot(cluster).is_some() {
+            return self.relist(cluster, snapshot, now);
+        }
+        let left_at = self.histories.get(cluster).and_then(|history| history.boundaries.back()).and_then(|leave| {
+            match &self.entries.get(&leave.seq)?.kind {
+                EntryKind::Boundary(boundary) => boundary.component_before,
+                EntryKind::Change(_) => None,
+            }
+        });
+        self.push_boundary(cluster, BoundaryKind::Join { left_at }, Some(snapshot), now);
+    }
+
+    /// Changes of one cluster in its order, and its state after them. Objects' versions must not go down.
+    ///
+    /// A snapshot that is newer than the last change is progress as well.
+    pub fn append(&mut self, cluster: &ClusterName, changes: Vec<Change>, snapshot: Snapshot, now: Duration) {
+        let Some(mut component) = self.snapshot(cluster).map(Snapshot::resource_version) else {
+            return self.join(cluster, snapshot, now);
+        };
+        for change in changes {
+            component = component.max(change.resource_version());
+            let others = self.others(cluster, std::slice::from_ref(&change));
+            self.index(cluster, &change);
+            let bytes = change.object.size() + size_of::<Entry>();
+            let entry = Entry { cluster: cluster.clone(), kind: EntryKind::Change(change), others };
+            self.push(entry, Some(component), bytes, now);
+        }
+        let version = snapshot.resource_version().max(component);
+        self.set_head(cluster, Some(snapshot));
+        self.progress(cluster, version, now);
+        if let Some(history) = self.histories.get_mut(cluster)
+            && forget(&self.config, history, &mut self.entries, now)
+        {
+            self.note_forgotten();
+        }
+    }
+
+    /// The cluster was listed anew: the differences go out, deletions first. If its revisions went back this is a reset.
+    pub fn relist(&mut self, cluster: &ClusterName, after: Snapshot, now: Duration) {
+        match self.snapshot(cluster).map(Snapshot::resource_version) {
+            None => self.join(cluster, after, now),
+            Some(before) if after.resource_version() < before => self.reset(cluster, after, now),
+            Some(_) => self.push_boundary(cluster, BoundaryKind::Relist, Some(after), now),
+        }
+    }
+
+    /// The cluster's revisions went back, or it is another one now: the differences go out to open streams, and what
+    /// was handed out before cannot be resumed from any more.
+    pub fn reset(&mut self, cluster: &ClusterName, after: Snapshot, now: Duration) {
+        if self.snapshot(cluster).is_none() {
+            return self.join(cluster, after, now);
+        }
+        self.push_boundary(cluster, BoundaryKind::Reset, Some(after), now);
+    }
+
+    /// The cluster was removed: its objects are deleted in open streams, and with the last its component goes.
+    pub fn leave(&mut self, cluster: &ClusterName, now: Duration) {
+        if self.snapshot(cluster).is_some() {
+            self.push_boundary(cluster, BoundaryKind::Leave, None, now);
+        }
+    }
+
+    /// The cluster reached a version, and nothing changed up to there.
+    pub fn progress(&mut self, cluster: &ClusterName, version: ResourceVersion, now: Duration) {
+        let Ok(at) = self.head.binary_search_by(|(name, _)| name.cmp(cluster)) else { return };
+        let known = self.component_before(cluster, self.next);
+        if self.head[at].1.resource_version() < version {
+            Arc::make_mut(&mut self.head)[at].1.set_resource_version(version);
+        }
+        if known < Some(version)
+            && let Some(history) = self.histories.get_mut(cluster)
+        {
+            history.progress.queue.push_back(Mark { seq: self.next, component: Some(version), at: now, bytes: 0 });
+            self.next += 1;
+        }
+    }
+
+    /// Forgets what is too old. Call it every few seconds; what is too large is forgotten as it comes.
+    pub fn trim(&mut self, now: Duration) {
+        for history in self.histories.values_mut() {
+            forget(&self.config, history, &mut self.entries, now);
+        }
+        self.note_forgotten();
+        self.drop_gone();
+    }
+
+    /// Puts in one entry that leads from the cluster's present state to another, or to none.
+    fn push_boundary(&mut self, cluster: &ClusterName, kind: BoundaryKind, after: Option<Snapshot>, now: Duration) {
+        let before = self.snapshot(cluster).cloned();
+        let component_before = before.as_ref().map(Snapshot::resource_version);
+        let component = after.as_ref().map(Snapshot::resource_version);
+        let before = before.unwrap_or_default();
+        let same = if kind == BoundaryKind::Reset { difference::same_text } else { difference::same_version };
+        let empty = Snapshot::default();
+        let changes = difference::differences(&before, after.as_ref().unwrap_or(&empty), same);
+        let others = self.others(cluster, &changes);
+        for change in &changes {
+            self.index(cluster, change);
+        }
+        self.set_head(cluster, after);
+        let boundary = Boundary { kind, before, changes, component_before, component };
+        let entry = Entry { cluster: cluster.clone(), kind: EntryKind::Boundary(Box::new(boundary)), others };
+        self.push(entry, component, size_of::<Entry>(), now);
+    }
+
+    fn push(&mut self, entry: Entry, component: Option<ResourceVersion>, bytes: usize, now: Duration) {
+        let mark = Mark { seq: self.next, component, at: now, bytes };
+        let history = self.histories.entry(entry.cluster.clone()).or_default();
+        history.events.queue.push_back(mark);
+        history.bytes += bytes;
+        if matches!(entry.kind, EntryKind::Boundary(_)) {
+            history.boundaries.push_back(mark);
+        }
+        self.entries.insert(mark.seq, entry);
+        self.next += 1;
+    }
+
+    fn set_head(&mut self, cluster: &ClusterName, snapshot: Option<Snapshot>) {
+        let head = Arc::make_mut(&mut self.head);
+        match (head.binary_search_by(|(name, _)| name.cmp(cluster)), snapshot) {
+            (Ok(at), Some(snapshot)) => head[at].1 = snapshot,
+            (Ok(at), None) => drop(head.remove(at)),
+            (Err(at), Some(snapshot)) => head.insert(at, (cluster.clone(), snapshot)),
+            (Err(_), None) => {}
+        }
+    }
+
+    fn index(&mut self, cluster: &ClusterName, change: &Change) {
+        let key = change.object.key().as_str();
+        match (change.change_type, &change.previous) {
+            (ChangeType::Deleted, _) => self.names.remove(cluster, key),
+            (_, None) => self.names.insert(cluster, key),
+            (_, Some(_)) => {}
+        }
+    }
+
+    /// The other clusters' objects of the names that may go away with these changes.
+    fn others(&self, cluster: &ClusterName, changes: &[Change]) -> Others {
+        let keys = changes.iter().filter(|change| difference::may_leave_selection(change));
+        let objects = keys.flat_map(|change| self.find(change.object.key().as_str()));
+        Others::new(objects.filter(|(other, _)| other != cluster).collect())
+    }
+
+    /// Takes note of what [`forget`] did.
+    fn note_forgotten(&mut self) {
+        let newest = self.histories.values().map(History::forgotten_before).max();
+        self.forgotten_before = self.forgotten_before.max(newest.unwrap_or(0));
+    }
+
+    /// Drops the clusters that left and of which nothing is kept, once no resume can reach back to them: a resume
+    /// starts at an entry that is kept.
+    fn drop_gone(&mut self) {
+        let oldest = self.entries.keys().next().copied().unwrap_or(self.next);
+        let dropped_before = &mut self.dropped_before;
+        self.histories.retain(|_, history| {
+            let before = history.forgotten_before();
+            let gone =
+                history.events.queue.is_empty() && history.events.base.is_some_and(|base| base.component.is_none());
+            let drop = gone && before <= oldest;
+            if drop {
+                *dropped_before = (*dropped_before).max(before);
+            }
+            !drop
+        });
+    }
+}
+
+/// Forgets a cluster's oldest entries, and says whether there were any to forget.
+fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64, Entry>, now: Duration) -> bool {
+    let old = |mark: &Mark| now.saturating_sub(mark.at) > config.history_age_max;
+    let mut any = false;
+    while let Some(oldest) = history.events.queue.front().copied() {
+        // A boundary keeps a whole snapshot in memory, so it goes in time, and with it whatever comes before.
+        let boundary = history.boundaries.front().is_some_and(old);
+        let spare = history.events.queue.len() > config.history_entries_min;
+        let large = history.bytes > config.history_bytes_max;
+        if !(boundary || spare && (old(&oldest) || large)) {
+            break;
+        }
+        history.events.pop();
+        history.bytes -= oldest.bytes;
+        history.boundaries.pop_front_if(|boundary| boundary.seq == oldest.seq);
+        entries.remove(&oldest.seq);
+        any = true;
+    }
+    while history.progress.queue.front().is_some_and(old) {
+        history.progress.pop();
+    }
+    any
+}

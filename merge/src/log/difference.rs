@@ -1,0 +1,81 @@
+//! What happened between two snapshots of one cluster, as the changes that no member sent.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use tributary_apimachinery::{Change, ChangeType, Object, Snapshot};
+
+/// The most selectable fields of a kind that are compared; Events have the most, a dozen, and a CRD may name eight.
+const FIELDS_MAX: usize = 32;
+
+/// The changes that lead from one snapshot to the other: deletions in key order, then the rest in ascending native
+/// version. An object of the same key and another uid is another object: it is deleted and added.
+///
+/// Cost: a walk over both, and a sort of what differs.
+pub(crate) fn differences(before: &Snapshot, after: &Snapshot, same: fn(&Object, &Object) -> bool) -> Vec<Change> {
+    let (mut deleted, mut others) = (Vec::new(), Vec::new());
+    for (old, new) in pairs(before, after) {
+        match (old, new) {
+            (Some(old), Some(new)) if Arc::ptr_eq(old, new) || same(old, new) => {}
+            (Some(old), Some(new)) if old.uid() == new.uid() => others.push(modification(old, new)),
+            (old, new) => {
+                deleted.extend(old.map(deletion));
+                others.extend(new.map(addition));
+            }
+        }
+    }
+    others.sort_by_key(Change::resource_version);
+    deleted.append(&mut others);
+    deleted
+}
+
+/// Whether an object did not change, where revisions only go up: a version of an object stands for its content.
+pub(crate) fn same_version(old: &Object, new: &Object) -> bool {
+    old.resource_version() == new.resource_version() && old.uid() == new.uid()
+}
+
+/// Whether an object did not change, where revisions went back and stand for something else now.
+pub(crate) fn same_text(old: &Object, new: &Object) -> bool {
+    old.json() == new.json()
+}
+
+/// Whether a selector may stop matching with this change.
+pub(crate) fn may_leave_selection(change: &Change) -> bool {
+    match (change.change_type, &change.previous) {
+        (ChangeType::Deleted, _) => true,
+        (_, None) => false,
+        (_, Some(previous)) => {
+            !previous.labels().eq(change.object.labels())
+                || (0..FIELDS_MAX).any(|index| previous.field(index) != change.object.field(index))
+        }
+    }
+}
+
+fn deletion(old: &Arc<Object>) -> Change {
+    Change { change_type: ChangeType::Deleted, object: old.clone(), previous: Some(old.clone()) }
+}
+
+fn addition(new: &Arc<Object>) -> Change {
+    Change { change_type: ChangeType::Added, object: new.clone(), previous: None }
+}
+
+fn modification(old: &Arc<Object>, new: &Arc<Object>) -> Change {
+    Change { change_type: ChangeType::Modified, object: new.clone(), previous: Some(old.clone()) }
+}
+
+/// Walks two snapshots in step: every key of either once, with what each has under it.
+fn pairs<'a>(
+    before: &'a Snapshot,
+    after: &'a Snapshot,
+) -> impl Iterator<Item = (Option<&'a Arc<Object>>, Option<&'a Arc<Object>>)> {
+    let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
+    std::iter::from_fn(move || {
+        let order = match (before.peek(), after.peek()) {
+            (None, None) => return None,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(old), Some(new)) => old.key().cmp(new.key()),
+        };
+        Some((before.next_if(|_| order.is_le()), after.next_if(|_| order.is_ge())))
+    })
+}

@@ -1,0 +1,133 @@
+//! What stands at one place in the log.
+
+use std::sync::Arc;
+
+use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion, Snapshot};
+
+/// One place in the log.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) cluster: ClusterName,
+    pub(crate) kind: EntryKind,
+    /// The other clusters' objects of the names that may go away here.
+    pub(crate) others: Others,
+}
+
+#[derive(Debug)]
+pub(crate) enum EntryKind {
+    /// One change that the member sent.
+    Change(Change),
+    /// Many changes that no member sent: differences between two snapshots.
+    Boundary(Box<Boundary>),
+}
+
+/// A place where a cluster's history does not go on change by change.
+#[derive(Debug)]
+pub(crate) struct Boundary {
+    pub(crate) kind: BoundaryKind,
+    /// The state before; empty for a join.
+    pub(crate) before: Snapshot,
+    /// Deletions in key order, then the rest in ascending native version. Shared by all watchers.
+    pub(crate) changes: Vec<Change>,
+    /// The cluster's component before; `None` for a join.
+    pub(crate) component_before: Option<ResourceVersion>,
+    /// The cluster's component after; `None` for a leave.
+    pub(crate) component: Option<ResourceVersion>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BoundaryKind {
+    /// The cluster became known. It may have left at this version, which is still in the log then.
+    Join { left_at: Option<ResourceVersion> },
+    /// The cluster was removed.
+    Leave,
+    /// The cluster was listed anew.
+    Relist,
+    /// The cluster was listed anew and its revisions went back.
+    Reset,
+}
+
+/// Where a version lies with respect to a boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The version was handed out before the boundary: everything of it is to be replayed.
+    Before,
+    /// The version covers the boundary.
+    Covered,
+    /// Neither: this process has not seen the state that the version stands for.
+    Gap,
+}
+
+impl Entry {
+    /// The changes in their order.
+    pub(crate) fn changes(&self) -> &[Change] {
+        match &self.kind {
+            EntryKind::Change(change) => std::slice::from_ref(change),
+            EntryKind::Boundary(boundary) => &boundary.changes,
+        }
+    }
+
+    /// Whether a client at this component, further than the log was, has seen the entry.
+    ///
+    /// It has seen neither a reset, whose versions are others, nor the cluster's coming and going.
+    pub(crate) fn covered_by(&self, component: Option<ResourceVersion>) -> bool {
+        match &self.kind {
+            EntryKind::Change(change) => Some(change.resource_version()) <= component,
+            EntryKind::Boundary(boundary) => boundary.kind == BoundaryKind::Relist && boundary.component <= component,
+        }
+    }
+
+    /// The cluster's component after the change at `part`, unless that is the last one; `None` where it is still the
+    /// component before the entry.
+    pub(crate) fn component_after(&self, part: usize) -> Option<ResourceVersion> {
+        let EntryKind::Boundary(boundary) = &self.kind else { return None };
+        let change = &boundary.changes[part];
+        if change.change_type == ChangeType::Deleted {
+            return None;
+        }
+        let own = boundary.component.map_or(change.resource_version(), |after| change.resource_version().min(after));
+        match boundary.kind {
+            BoundaryKind::Relist => Some(boundary.component_before.map_or(own, |before| own.max(before))),
+            _ => Some(own),
+        }
+    }
+}
+
+impl Boundary {
+    /// Where a version of this cluster lies.
+    ///
+    /// Strictly inside a gap a version comes from a replica that saw what this process did not, perhaps an object that
+    /// appeared and went away meanwhile: the differences known here would never delete it, so such a version is too old. At the
+    /// version before a relist the client has exactly the state that the differences start from, and they are replayed.
+    pub(crate) fn place(&self, version: ResourceVersion) -> Place {
+        let before = self.component_before;
+        match self.kind {
+            BoundaryKind::Join { left_at } if left_at.is_some_and(|left| version <= left) => Place::Before,
+            BoundaryKind::Relist | BoundaryKind::Leave if before.is_some_and(|before| version <= before) => {
+                Place::Before
+            }
+            _ if self.component.is_some_and(|after| version >= after) => Place::Covered,
+            _ => Place::Gap,
+        }
+    }
+}
+
+/// Objects of other clusters, by key and then by cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Others(Box<[(ClusterName, Arc<Object>)]>);
+
+impl Others {
+    pub(crate) fn new(mut objects: Vec<(ClusterName, Arc<Object>)>) -> Self {
+        objects.sort_by(|(a_cluster, a), (b_cluster, b)| a.key().cmp(b.key()).then_with(|| a_cluster.cmp(b_cluster)));
+        Self(objects.into())
+    }
+
+    /// The objects of one key with their indices, in the order of their clusters' names.
+    pub(crate) fn of<'a>(&'a self, key: &'a str) -> impl Iterator<Item = (usize, &'a ClusterName, &'a Arc<Object>)> {
+        let start = self.0.partition_point(|(_, object)| object.key().as_str() < key);
+        let objects = self.0.iter().enumerate().skip(start);
+        objects
+            .take_while(move |(_, (_, object))| object.key().as_str() == key)
+            .map(|(index, (cluster, object))| (index, cluster, object))
+    }
+}

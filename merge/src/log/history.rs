@@ -1,0 +1,88 @@
+//! One cluster's part of the log: at which places it stands, and at which version.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tributary_apimachinery::ResourceVersion;
+
+/// A place of one cluster in the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub(crate) seq: u64,
+    /// The cluster's component from here on; `None` once it left.
+    pub(crate) component: Option<ResourceVersion>,
+    pub(crate) at: Duration,
+    pub(crate) bytes: usize,
+}
+
+/// Places in ascending order, the oldest of which have been forgotten.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// The newest forgotten one.
+    pub(crate) base: Option<Mark>,
+    pub(crate) queue: VecDeque<Mark>,
+}
+
+/// One cluster's part of the log.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// Changes and boundaries: what has an entry.
+    pub(crate) events: Marks,
+    /// Versions that the member reached without a change. They have no entry and are kept apart, so that they never push a change out,
+    /// nor an old change keeps them.
+    pub(crate) progress: Marks,
+    /// The boundaries among the events.
+    pub(crate) boundaries: VecDeque<Mark>,
+    /// What the events' objects occupy.
+    pub(crate) bytes: usize,
+}
+
+impl Marks {
+    /// The newest mark before a position, as far as it is known.
+    fn last_before(&self, position: u64) -> Option<&Mark> {
+        let after = match self.queue.back() {
+            Some(newest) if newest.seq < position => self.queue.len(),
+            _ => self.queue.partition_point(|mark| mark.seq < position),
+        };
+        match after.checked_sub(1) {
+            Some(at) => self.queue.get(at),
+            None => self.base.as_ref().filter(|base| base.seq < position),
+        }
+    }
+
+    /// The marks from a position on.
+    pub(crate) fn from(&self, position: u64) -> impl DoubleEndedIterator<Item = &Mark> {
+        self.queue.range(self.queue.partition_point(|mark| mark.seq < position)..)
+    }
+
+    /// Forgets the oldest mark.
+    pub(crate) fn pop(&mut self) -> Option<Mark> {
+        let oldest = self.queue.pop_front()?;
+        self.base = Some(oldest);
+        Some(oldest)
+    }
+}
+
+impl History {
+    /// The cluster's component before a position. Exact if no event from there on has been forgotten.
+    pub(crate) fn component_before(&self, position: u64) -> Option<ResourceVersion> {
+        let newer = match (self.events.last_before(position), self.progress.last_before(position)) {
+            (Some(event), Some(progress)) => Some(if event.seq > progress.seq { event } else { progress }),
+            (event, progress) => event.or(progress),
+        };
+        newer.and_then(|mark| mark.component)
+    }
+
+    /// The position after the newest forgotten event; 0 if none has been forgotten.
+    pub(crate) fn forgotten_before(&self) -> u64 {
+        self.events.base.map_or(0, |base| base.seq + 1)
+    }
+
+    /// The first event of `from..to` that is newer than a version, or `to`. Versions ascend within the range.
+    pub(crate) fn first_newer(&self, from: u64, to: u64, version: ResourceVersion) -> u64 {
+        let at = self.events.queue.partition_point(|mark| {
+            mark.seq < from || (mark.seq < to && mark.component.is_some_and(|component| component <= version))
+        });
+        self.events.queue.get(at).map_or(to, |mark| mark.seq.min(to))
+    }
+}

@@ -1,0 +1,165 @@
+//! Where in the log a version lies, and which state it stands for.
+
+use std::sync::Arc;
+
+use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion, Snapshot};
+
+use super::entry::{Boundary, BoundaryKind, EntryKind, Place};
+use super::history::{History, Mark};
+use super::{Log, SnapshotError, TooOld};
+use crate::CompositeResourceVersion;
+
+impl Log {
+    /// The first place of a cluster that a version does not cover, or the head.
+    ///
+    /// Goes back from boundary to boundary until one is covered: from there to the next the versions only go up.
+    pub(crate) fn resume_at(&self, cluster: &ClusterName, version: ResourceVersion) -> Result<u64, TooOld> {
+        let too_old = || TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) };
+        let history = self.histories.get(cluster).ok_or_else(too_old)?;
+        let mut end = self.next;
+        for (index, Mark { seq, .. }) in history.boundaries.iter().enumerate().rev() {
+            let boundary = self.boundary(*seq).ok_or_else(too_old)?;
+            match boundary.place(version) {
+                Place::Covered => return Ok(history.first_newer(seq + 1, end, version)),
+                // The leave that the join refers to has been forgotten.
+                Place::Before if index == 0 && boundary.component_before.is_none() => {
+                    let covered = boundary.component.is_some_and(|component| component <= version);
+                    return if covered { Ok(history.first_newer(seq + 1, end, version)) } else { Err(too_old()) };
+                }
+                Place::Before => end = *seq,
+                Place::Gap => return Err(too_old()),
+            }
+        }
+        let floor = history.events.base.and_then(|base| base.component);
+        if floor.is_some_and(|floor| floor <= version) {
+            Ok(history.first_newer(0, end, version))
+        } else {
+            Err(too_old())
+        }
+    }
+
+    /// The oldest version of a cluster that its present history can be resumed from.
+    pub fn oldest(&self, cluster: &ClusterName) -> Option<ResourceVersion> {
+        let history = self.histories.get(cluster)?;
+        let begin = history.boundaries.iter().rev().filter_map(|mark| self.boundary(mark.seq)).find_map(|boundary| {
+            match boundary.kind {
+                BoundaryKind::Join { .. } | BoundaryKind::Reset => boundary.component,
+                BoundaryKind::Leave | BoundaryKind::Relist => None,
+            }
+        });
+        begin.or_else(|| history.events.base.and_then(|base| base.component))
+    }
+
+    /// The place after the change that gave an object this native version, if it is still in the log: where a watch that
+    /// names one event of one cluster goes on.
+    pub(crate) fn after_change(&self, cluster: &ClusterName, version: ResourceVersion) -> Option<u64> {
+        let history = self.histories.get(cluster)?;
+        let newest_first = history.events.queue.iter().rev();
+        let mark = newest_first.take_while(|mark| mark.component >= Some(version)).find(|mark| {
+            mark.component == Some(version)
+                && self.entries.get(&mark.seq).is_some_and(|entry| matches!(entry.kind, EntryKind::Change(_)))
+        })?;
+        Some(mark.seq + 1)
+    }
+
+    /// The exact past state at a vector: one snapshot for each of its clusters, which may have left since, and none of the
+    /// clusters that it does not name.
+    ///
+    /// Cost: O(entries since), per cluster; none for a cluster that is still at its component.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]: nothing partial is returned.
+    pub fn snapshot_at(
+        &self,
+        vector: &CompositeResourceVersion,
+    ) -> Result<Vec<(ClusterName, Snapshot)>, SnapshotError> {
+        let snapshots = vector.iter().map(|(cluster, version)| {
+            let mut snapshot = self.cluster_at(cluster, version)?;
+            snapshot.set_resource_version(version);
+            Ok((cluster.clone(), snapshot))
+        });
+        snapshots.collect()
+    }
+
+    fn cluster_at(&self, cluster: &ClusterName, version: ResourceVersion) -> Result<Snapshot, SnapshotError> {
+        if let Some(head) = self.snapshot(cluster) {
+            if head.resource_version() == version {
+                return Ok(head.clone());
+            }
+            if head.resource_version() < version {
+                let requested = version;
+                return Err(SnapshotError::TooNew {
+                    cluster: cluster.clone(),
+                    requested,
+                    current: head.resource_version(),
+                });
+            }
+        }
+        let place = self.resume_at(cluster, version)?;
+        Ok(self.state_before(cluster, place))
+    }
+
+    /// A cluster's state before a place. Everything of the cluster from there on must still be in the log.
+    fn state_before(&self, cluster: &ClusterName, place: u64) -> Snapshot {
+        let Some(history) = self.histories.get(cluster) else { return Snapshot::default() };
+        let (mut state, end) = match self.next_boundary(history, place) {
+            Some((seq, boundary)) => (boundary.before.clone(), seq),
+            None => (self.snapshot(cluster).cloned().unwrap_or_default(), self.next),
+        };
+        for mark in history.events.from(place).filter(|mark| mark.seq < end).rev() {
+            if let Some(change) = self.change(mark.seq) {
+                undo(&mut state, change);
+            }
+        }
+        state
+    }
+
+    /// A cluster's object of one key before a place, under the same condition. Cost: O(the cluster's entries since).
+    pub(crate) fn object_before(&self, cluster: &ClusterName, key: &str, place: u64) -> Option<Arc<Object>> {
+        let history = self.histories.get(cluster)?;
+        for mark in history.events.from(place) {
+            match &self.entries.get(&mark.seq)?.kind {
+                EntryKind::Change(change) if change.object.key().as_str() == key => {
+                    return state_before(change).cloned();
+                }
+                EntryKind::Change(_) => {}
+                EntryKind::Boundary(boundary) => return boundary.before.get(key).cloned(),
+            }
+        }
+        self.snapshot(cluster)?.get(key).cloned()
+    }
+
+    fn next_boundary(&self, history: &History, place: u64) -> Option<(u64, &Boundary)> {
+        let seq = history.boundaries.iter().find(|mark| mark.seq >= place)?.seq;
+        Some((seq, self.boundary(seq)?))
+    }
+
+    fn boundary(&self, seq: u64) -> Option<&Boundary> {
+        match &self.entries.get(&seq)?.kind {
+            EntryKind::Boundary(boundary) => Some(boundary),
+            EntryKind::Change(_) => None,
+        }
+    }
+
+    fn change(&self, seq: u64) -> Option<&Change> {
+        match &self.entries.get(&seq)?.kind {
+            EntryKind::Change(change) => Some(change),
+            EntryKind::Boundary(_) => None,
+        }
+    }
+}
+
+/// What the key held before a change. A deletion without a previous object had its last state.
+fn state_before(change: &Change) -> Option<&Arc<Object>> {
+    match (change.change_type, &change.previous) {
+        (ChangeType::Deleted, None) => Some(&change.object),
+        (_, previous) => previous.as_ref(),
+    }
+}
+
+fn undo(state: &mut Snapshot, change: &Change) {
+    match state_before(change) {
+        Some(previous) => drop(state.insert(previous.clone())),
+        None => drop(state.remove(change.object.key().as_str())),
+    }
+}

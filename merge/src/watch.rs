@@ -1,0 +1,275 @@
+//! A watch of the merged log: a position in it and what is still private to one client. A value; never blocks.
+//!
+//! ```text
+//!   initial ─▶ ADDED of every object, key order ─▶ end bookmark ─┐
+//!   now ─────────────────────────────────────────────────────────┼─▶ shared: every watcher sees the same
+//!   resume ─▶ ADDED of clusters that V0 lacks ─▶ private: ───────┘
+//!                                       the log from the first entry that V0 does not cover; entries that it covers are
+//!                                       skipped; versions are join(V0, the log's vector) until the log has passed V0
+//! ```
+//!
+//! A version that [`Watcher::next`] or [`Watcher::bookmark`] gives out covers only events that `next` gave out before it,
+//! so a stream that is cut anywhere resumes without loss.
+
+mod event;
+mod initial;
+mod missing;
+mod pending;
+
+use std::sync::Arc;
+
+use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion};
+
+use crate::log::{Entry, Log, LogVersion, TooOld};
+use crate::{CompositeResourceVersion, ObjectFilter};
+pub use event::{EventVersion, ObjectEvent, Progress, SharedKey, WatchEvent};
+use event::{Turn, classify};
+use initial::InitialEvents;
+use missing::MissingClusters;
+use pending::Pending;
+
+/// A watch of the merged log.
+pub struct Watcher<F> {
+    filter: F,
+    phase: Phase,
+    /// The entry that comes next, and how many of its changes are done.
+    position: u64,
+    part: usize,
+    /// The clusters in which the log has not passed the client's version yet. Empty once the watcher shares the log's versions.
+    pending: Pending,
+}
+
+enum Phase {
+    Initial(InitialEvents),
+    Missing(MissingClusters),
+    Live,
+}
+
+impl<F: ObjectFilter> Watcher<F> {
+    /// Goes on after a version.
+    ///
+    /// A cluster that the version lacks is new to the client: its objects come first, as ADDED. A component that is
+    /// newer than the log is no error: what it covers is skipped as it comes.
+    ///
+    /// # Errors
+    /// [`TooOld`] names the first cluster whose changes since are not known here: forgotten, inside a gap that a relist or a join
+    /// left, or of a cluster that is not known at all.
+    pub fn resume(log: &Log, from: &CompositeResourceVersion, filter: F) -> Result<Self, TooOld> {
+        let (pending, position) = Pending::new(log, from)?;
+        let phase = match MissingClusters::new(log, from) {
+            Some(missing) => Phase::Missing(missing),
+            None => Phase::Live,
+        };
+        Ok(Self { filter, phase, position, part: 0, pending })
+    }
+
+    /// Starts with every object as it is now, then goes on. `bookmark` says whether the client takes an end bookmark; if it does not, the last
+    /// ADDED carries the vector.
+    pub fn initial(log: &Log, filter: F, bookmark: bool) -> Self {
+        let phase = Phase::Initial(InitialEvents::new(log, bookmark));
+        Self { filter, phase, position: log.position(), part: 0, pending: Pending::default() }
+    }
+
+    /// Starts with what happens from now on.
+    pub fn now(log: &Log, filter: F) -> Self {
+        Self { filter, phase: Phase::Live, position: log.position(), part: 0, pending: Pending::default() }
+    }
+
+    /// Goes on after one event, named by its cluster and native version; `None` if it is not in the log. Only for a client
+    /// that got that event from this very log, because the other clusters' positions are taken from it.
+    pub fn after_event(log: &Log, cluster: &ClusterName, version: ResourceVersion, filter: F) -> Option<Self> {
+        let position = log.after_change(cluster, version)?;
+        let watcher = Self { filter, phase: Phase::Live, position, part: 0, pending: Pending::default() };
+        (!watcher.lags(log)).then_some(watcher)
+    }
+
+    /// Appends the next events, about `events_max` of them, and says how it stands. Never blocks; bounded work.
+    pub fn next(&mut self, log: &Log, events_max: usize, events: &mut Vec<WatchEvent>) -> Progress {
+        let mut turn = Turn::new(events_max, events);
+        match &mut self.phase {
+            Phase::Initial(initial) => {
+                if !initial.next(&self.filter, &mut turn) {
+                    return Progress::More;
+                }
+            }
+            Phase::Missing(missing) => {
+                if !missing.next(&self.filter, &mut turn) {
+                    return Progress::More;
+                }
+            }
+            Phase::Live => {}
+        }
+        self.phase = Phase::Live;
+        self.next_live(log, &mut turn)
+    }
+
+    /// The vector that this stream has fully written; `None` before its initial events are complete, and for a watcher that
+    /// lags. Cost: none once the watcher is shared.
+    pub fn bookmark(&self, log: &Log) -> Option<EventVersion> {
+        match &self.phase {
+            Phase::Initial(_) => None,
+            Phase::Missing(missing) => Some(EventVersion::Vector(missing.vector())),
+            Phase::Live if self.lags(log) => None,
+            Phase::Live => {
+                let entry = log.entry(self.position);
+                let component = entry.and_then(|entry| entry.component_after(self.part.checked_sub(1)?));
+                let written = LogVersion { position: self.position, component };
+                Some(self.version(log, written))
+            }
+        }
+    }
+
+    /// Whether there is nothing to give out now.
+    pub fn is_caught_up(&self, log: &Log) -> bool {
+        matches!(self.phase, Phase::Live) && self.position == log.position()
+    }
+
+    fn next_live(&mut self, log: &Log, turn: &mut Turn<'_>) -> Progress {
+        if self.lags(log) {
+            return Progress::Lagged;
+        }
+        self.pending.settle(log, self.position);
+        for (seq, entry) in log.entries_from(self.position) {
+            if self.position < seq {
+                (self.position, self.part) = (seq, 0);
+            }
+            if self.pending.skips(seq, entry) {
+                turn.look();
+            } else {
+                if let Err(too_old) = self.pending.meet(entry) {
+                    return Progress::Expired(too_old);
+                }
+                if !self.next_parts(log, seq, entry, turn) {
+                    return Progress::More;
+                }
+            }
+            (self.position, self.part) = (seq + 1, 0);
+            if turn.is_over() {
+                return Progress::More;
+            }
+        }
+        self.position = log.position();
+        self.pending.settle(log, self.position);
+        Progress::CaughtUp
+    }
+
+    /// Gives out the rest of an entry's changes, and says whether that is all of them.
+    fn next_parts(&mut self, log: &Log, seq: u64, entry: &Entry, turn: &mut Turn<'_>) -> bool {
+        let changes = entry.changes();
+        while let Some(change) = changes.get(self.part) {
+            if turn.is_over() {
+                return false;
+            }
+            turn.look();
+            if let Some((change_type, object)) = classify(&self.filter, &entry.cluster, change) {
+                self.emit(log, At { seq, entry, change }, change_type, object, turn);
+            }
+            self.part += 1;
+        }
+        true
+    }
+
+    /// Gives out one change, and behind a DELETED the object that another cluster has under the same name: a client that keys by name
+    /// would lose it otherwise. Only that one carries the version of this place, because the change is not told without it.
+    fn emit(&self, log: &Log, at: At<'_>, change_type: ChangeType, object: &Arc<Object>, turn: &mut Turn<'_>) {
+        let before = match self.part.checked_sub(1) {
+            None => LogVersion { position: at.seq, component: None },
+            Some(part) => LogVersion { position: at.seq, component: at.entry.component_after(part) },
+        };
+        let after = if self.part + 1 == at.entry.changes().len() {
+            LogVersion { position: at.seq + 1, component: None }
+        } else {
+            LogVersion { position: at.seq, component: at.entry.component_after(self.part) }
+        };
+        let other = if change_type == ChangeType::Deleted { self.other(log, &at) } else { None };
+        let own = Emission {
+            change_type,
+            cluster: &at.entry.cluster,
+            object,
+            native: at.change.resource_version(),
+            other: None,
+        };
+        match other {
+            None => turn.push(self.event(log, &at, own, after)),
+            Some((index, cluster, object)) => {
+                turn.push(self.event(log, &at, own, before));
+                let native = object.resource_version();
+                let other = Some(index);
+                let again =
+                    Emission { change_type: ChangeType::Added, cluster: &cluster, object: &object, native, other };
+                turn.push(self.event(log, &at, again, after));
+            }
+        }
+    }
+
+    fn event(&self, log: &Log, at: &At<'_>, emission: Emission<'_>, version: LogVersion) -> WatchEvent {
+        let Emission { change_type, cluster, object, native, other } = emission;
+        let shared = self.pending.is_empty().then_some(SharedKey {
+            position: at.seq,
+            part: self.part,
+            other,
+            change_type,
+            version,
+        });
+        WatchEvent::Object(ObjectEvent {
+            change_type,
+            object: object.clone(),
+            cluster: cluster.clone(),
+            native_version: native,
+            version: self.version(log, version),
+            shared,
+        })
+    }
+
+    /// The first other cluster's object of the name, in its state at this place: for a cluster whose entries the client
+    /// has seen further than this place, in the state that the client has.
+    fn other(&self, log: &Log, at: &At<'_>) -> Option<(usize, ClusterName, Arc<Object>)> {
+        let key = at.change.object.key().as_str();
+        let ahead = |cluster: &ClusterName| self.pending.start(cluster).is_some_and(|start| start > at.seq);
+        let here = at.entry.others.of(key).filter(|(_, cluster, _)| !ahead(cluster));
+        let mut here = here.filter(|(_, cluster, object)| self.filter.matches(cluster, object));
+        let here = here.next().map(|(index, cluster, object)| (index, cluster.clone(), object.clone()));
+        if self.pending.is_empty() || here.is_some() {
+            return here;
+        }
+        log.find(key).into_iter().filter(|(cluster, _)| ahead(cluster)).find_map(|(cluster, _)| {
+            let object = log.object_before(&cluster, key, self.pending.start(&cluster)?)?;
+            self.filter.matches(&cluster, &object).then_some((0, cluster, object))
+        })
+    }
+
+    /// A place in the log as a version for this client.
+    fn version(&self, log: &Log, version: LogVersion) -> EventVersion {
+        if self.pending.is_empty() {
+            EventVersion::Log(version)
+        } else {
+            EventVersion::Vector(Arc::new(self.pending.vector(log, version)))
+        }
+    }
+
+    /// Whether something that this client has not seen has been forgotten.
+    fn lags(&self, log: &Log) -> bool {
+        match log.forgotten_from(self.position) {
+            None => true,
+            Some(clusters) => {
+                clusters.iter().any(|(cluster, before)| self.pending.start(cluster).is_none_or(|start| start < *before))
+            }
+        }
+    }
+}
+
+/// A change where it stands.
+struct At<'a> {
+    seq: u64,
+    entry: &'a Entry,
+    change: &'a Change,
+}
+
+/// An event without its version.
+struct Emission<'a> {
+    change_type: ChangeType,
+    cluster: &'a ClusterName,
+    object: &'a Arc<Object>,
+    native: ResourceVersion,
+    other: Option<usize>,
+}
