@@ -135,7 +135,7 @@ impl Cacher {
     /// # Errors
     /// [`LatestError`]; cancelling is safe and cancels the request.
     pub async fn latest(&self) -> Result<ResourceVersion, LatestError> {
-        request::latest(&self.shared.config, self.transport.clone()).await
+        request::latest(&self.shared.config, &self.transport).await
     }
 }
 

@@ -1,11 +1,13 @@
 //! Requests to the member, and what its refusals mean.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Request, Response};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Empty};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio::time::timeout;
@@ -143,10 +145,18 @@ fn shortened(text: &str) -> String {
 pub(crate) async fn refusal(response: Response<Body>, within: Duration) -> Refusal {
     let code = response.status().as_u16();
     let retry_after = retry_after(response.headers());
-    let body = timeout(within, Limited::new(response.into_body(), REFUSAL_SIZE_MAX).collect()).await;
-    let text = body.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let mut text = Vec::new();
+    // What did not come in time, or broke off, is no Status and leaves the code.
+    let _ = timeout(within, read_refusal(response.into_body(), &mut text)).await;
     let refusal = Refusal::from_status(&text, Some(code));
     Refusal { retry_after: retry_after.or(refusal.retry_after), ..refusal }
+}
+
+async fn read_refusal(mut body: Body, text: &mut Vec<u8>) {
+    while let Some(Ok(frame)) = body.frame().await {
+        let data = frame.into_data().unwrap_or_default();
+        text.extend_from_slice(&data[..data.len().min(REFUSAL_SIZE_MAX - text.len())]);
+    }
 }
 
 /// Retry-After in seconds; the form with a date is never used by Kubernetes.
@@ -171,26 +181,45 @@ pub enum LatestError {
     Malformed(#[source] ListError),
 }
 
-/// Asks the member for its latest version, within the answer timeout.
-pub(crate) async fn latest(config: &Config, transport: Transport) -> Result<ResourceVersion, LatestError> {
-    let within = config.tuning.answer_timeout;
-    let asked = async {
-        let request = build(config, &Target::Latest, ResourceVersion::default())
-            .map_err(|error| LatestError::Unreachable(error.into()))?;
-        let response = transport.oneshot(request).await.map_err(LatestError::Unreachable)?;
-        if !response.status().is_success() {
-            return Err(LatestError::Refused(refusal(response, within).await));
+/// An answer's head, under way.
+pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
+
+/// Sends a request once the transport is ready. Boxed because the compiler cannot see through the service's lifetimes.
+pub(crate) fn send(transport: &Transport, request: Request<Body>) -> Answer {
+    Box::pin(transport.clone().oneshot(request))
+}
+
+/// The member's latest version, under way.
+pub(crate) type Latest = Pin<Box<dyn Future<Output = Result<ResourceVersion, LatestError>> + Send>>;
+
+/// Asks the member for its latest version, within the answer timeout. Nothing is sent before the first poll.
+pub(crate) fn latest(config: &Config, transport: &Transport) -> Latest {
+    let (within, object_size_max) = (config.tuning.answer_timeout, config.tuning.object_size_max);
+    let answer = build(config, &Target::Latest, ResourceVersion::default()).map(|request| send(transport, request));
+    Box::pin(async move {
+        let asked = read_latest(answer, within, object_size_max);
+        timeout(within, asked).await.unwrap_or(Err(LatestError::Timeout(within)))
+    })
+}
+
+async fn read_latest(
+    answer: Result<Answer, http::Error>,
+    within: Duration,
+    object_size_max: usize,
+) -> Result<ResourceVersion, LatestError> {
+    let answer = answer.map_err(|error| LatestError::Unreachable(Box::new(error)))?;
+    let response = answer.await.map_err(LatestError::Unreachable)?;
+    if !response.status().is_success() {
+        return Err(LatestError::Refused(refusal(response, within).await));
+    }
+    let mut parser = ListParser::new(object_size_max);
+    let mut body = response.into_body();
+    while let Some(frame) = body.frame().await {
+        if let Some(data) = frame.map_err(LatestError::Unreachable)?.data_ref() {
+            parser.push(data, |_| {}).map_err(LatestError::Malformed)?;
         }
-        let mut parser = ListParser::new(config.tuning.object_size_max);
-        let mut body = response.into_body();
-        while let Some(frame) = body.frame().await {
-            if let Some(data) = frame.map_err(LatestError::Unreachable)?.data_ref() {
-                parser.push(data, |_| {}).map_err(LatestError::Malformed)?;
-            }
-        }
-        Ok(parser.finish().map_err(LatestError::Malformed)?.resource_version)
-    };
-    timeout(within, asked).await.unwrap_or(Err(LatestError::Timeout(within)))
+    }
+    Ok(parser.finish().map_err(LatestError::Malformed)?.resource_version)
 }
 
 #[cfg(test)]

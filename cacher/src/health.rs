@@ -1,0 +1,145 @@
+//! From contacts and losses to the state that readers see. Pure: time is an argument.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::state::{Reason, State};
+
+/// Follows whether changes arrive.
+#[derive(Debug)]
+pub(crate) struct Health {
+    started: Instant,
+    stale_after: Duration,
+    synced: bool,
+    lost: Option<(Instant, Reason)>,
+}
+
+impl Health {
+    pub(crate) fn new(now: Instant, stale_after: Duration) -> Self {
+        Self { started: now, stale_after, synced: false, lost: None }
+    }
+
+    /// A complete state is in place.
+    pub(crate) fn synced(&mut self) {
+        self.synced = true;
+        self.lost = None;
+    }
+
+    /// Changes arrive, or would.
+    pub(crate) fn contact(&mut self) {
+        self.lost = None;
+    }
+
+    /// Changes do not arrive. The first loss since the last contact counts for the time, the latest for the reason.
+    pub(crate) fn lost(&mut self, now: Instant, reason: Reason) {
+        let since = self.lost.as_ref().map_or(now, |(since, _)| *since);
+        self.lost = Some((since, reason));
+    }
+
+    /// What readers see.
+    pub(crate) fn state(&self, now: Instant) -> State {
+        match &self.lost {
+            lost if !self.synced => {
+                State::Syncing { since: self.started, reason: lost.as_ref().map(|(_, reason)| reason.clone()) }
+            }
+            Some((since, reason)) if now >= *since + self.stale_after => {
+                State::Stale { since: *since, reason: reason.clone() }
+            }
+            _ => State::Synced,
+        }
+    }
+
+    /// When the state changes by the mere passing of time.
+    pub(crate) fn turns_stale_at(&self, now: Instant) -> Option<Instant> {
+        let (since, _) = self.lost.as_ref().filter(|_| self.synced)?;
+        Some(*since + self.stale_after).filter(|at| *at > now)
+    }
+}
+
+/// Says each reason once until recovery.
+#[derive(Debug, Default)]
+pub(crate) struct Announced {
+    reasons: Vec<&'static str>,
+}
+
+/// What is worth a line in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    /// A reason that was not said since the last recovery.
+    Trouble,
+    /// Changes arrive again after trouble that was said, or for the first time.
+    Recovery,
+}
+
+impl Announced {
+    /// Whether the step from one state to the next is worth a line.
+    pub(crate) fn news(&mut self, before: &State, after: &State) -> Option<News> {
+        match after.reason() {
+            None => {
+                self.reasons.clear();
+                (*after == State::Synced && *before != State::Synced).then_some(News::Recovery)
+            }
+            Some(reason) if self.reasons.contains(&reason.as_str()) => None,
+            Some(reason) => {
+                self.reasons.push(reason.as_str());
+                Some(News::Trouble)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unreachable(text: &str) -> Reason {
+        Reason::Unreachable(text.to_owned())
+    }
+
+    #[test]
+    fn unknown_until_synced_then_stale_after_the_grace() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut health = Health::new(start, Duration::from_secs(5));
+        assert_eq!(health.state(at(0)), State::Syncing { since: start, reason: None });
+        health.lost(at(1), Reason::Forbidden);
+        assert_eq!(health.state(at(1)), State::Syncing { since: start, reason: Some(Reason::Forbidden) });
+        assert_eq!(health.turns_stale_at(at(1)), None);
+        health.synced();
+        assert_eq!(health.state(at(60)), State::Synced);
+        health.lost(at(100), unreachable("a"));
+        health.lost(at(103), unreachable("b"));
+        assert_eq!(health.state(at(104)), State::Synced);
+        assert_eq!(health.turns_stale_at(at(104)), Some(at(105)));
+        assert_eq!(health.state(at(105)), State::Stale { since: at(100), reason: unreachable("b") });
+        assert_eq!(health.turns_stale_at(at(105)), None);
+        health.contact();
+        assert_eq!(health.state(at(106)), State::Synced);
+    }
+
+    #[test]
+    fn each_reason_is_said_once_until_recovery() {
+        let since = Instant::now();
+        let stale = |reason| State::Stale { since, reason };
+        let (syncing, synced) = (State::Syncing { since, reason: None }, State::Synced);
+        let mut announced = Announced::default();
+        let mut before = syncing.clone();
+        let steps = [
+            (State::Syncing { since, reason: Some(unreachable("a")) }, Some(News::Trouble)),
+            (State::Syncing { since, reason: Some(unreachable("b")) }, None),
+            (State::Syncing { since, reason: Some(Reason::Forbidden) }, Some(News::Trouble)),
+            (State::Syncing { since, reason: Some(unreachable("c")) }, None),
+            (synced.clone(), Some(News::Recovery)),
+            (stale(unreachable("d")), Some(News::Trouble)),
+            (stale(Reason::Unauthorized), Some(News::Trouble)),
+            (stale(unreachable("e")), None),
+            (synced.clone(), Some(News::Recovery)),
+            (stale(Reason::Unauthorized), Some(News::Trouble)),
+        ];
+        for (after, expected) in steps {
+            assert_eq!(announced.news(&before, &after), expected, "{after:?}");
+            before = after;
+        }
+    }
+}

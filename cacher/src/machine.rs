@@ -1,0 +1,405 @@
+//! The reflector's decisions, apart from its reading and writing.
+//!
+//! ```text
+//!                Unsupported, Ended, Silent
+//!   ┌───────────┐ ───────────────────▶ ┌───────────┐──┐ PageEnd, more
+//!   │ WatchList │                      │   Pages   │◀─┘
+//!   └───────────┘                      └───────────┘
+//!     ▲   │ InitialEnd (same stream goes on)  │ PageEnd, last
+//!     │   └──────────────┐        ┌───────────┘
+//!     │                  ▼        ▼
+//!     │   Expired     ┌──────────────┐──┐ Ended after Proved: resume at once
+//!     ├───────────────│    Watch     │◀─┘ Progress: resume with a short one
+//!     │               └──────────────┘
+//!     │                │ Silent,   ▲ Latest, not behind
+//!     │                │ Suspect   │
+//!     │                ▼           │
+//!     │   Latest,     ┌──────────────┐
+//!     └───────────────│    Latest    │
+//!         behind      └──────────────┘
+//!
+//!   Any of the four, on Failed: Waiting, with growing delay; then WatchList or Pages anew, or (of Watch and Latest) Latest.
+//!   WentBack, anywhere: the collection anew, and versions before are void.
+//! ```
+//!
+//! A watch that ended cleanly is resumed at once from the version held. After a failure the member is first asked for its
+//! latest version: a member that was restored to an older state would otherwise accept a watch from a version that it has
+//! not reached again, and stay silent until it has.
+
+use std::time::Duration;
+
+use crate::request::Target;
+
+/// Where the reflector is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The collection is being streamed.
+    WatchList,
+    /// The collection is being listed in pages.
+    Pages,
+    /// Events are awaited. `proved`: this watch has yielded something, or been open for a while.
+    Watch { proved: bool },
+    /// The member is being asked for its latest version.
+    Latest,
+    /// A failure is being waited out.
+    Waiting { then: Target },
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// The request was answered with 200; a stream can be read.
+    Opened,
+    /// The streamed collection is complete and has been put in place.
+    InitialEnd,
+    /// A page is complete; `more` is the token of the next. After the last the collection has been put in place.
+    PageEnd { more: Option<String> },
+    /// The latest version came. `behind`: it is below the one held.
+    Latest { behind: bool },
+    /// The watch has yielded something, or been open for a while.
+    Proved,
+    /// The stream ended cleanly.
+    Ended,
+    /// Nothing came for too long.
+    Silent,
+    /// A bookmark lies below the version held.
+    Suspect,
+    /// 410: the version or the continue token is too old.
+    Expired,
+    /// The member does not support, or does not allow, this kind of request.
+    Unsupported,
+    /// Anything else failed.
+    Failed { retry_after: Option<Duration> },
+    /// The wait is over.
+    Elapsed,
+    /// A waiter's version exists and did not come: learn of progress.
+    Progress,
+    /// Revisions went back, or so we were told.
+    WentBack,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Drop what is being read and send this request.
+    Open(Target),
+    /// Go on reading.
+    Read,
+    /// Drop what is being read and wait, as after so many failures and at least so long; then `Elapsed`.
+    Wait { failures: u32, at_least: Option<Duration> },
+}
+
+/// The reflector's state of mind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Machine {
+    phase: Phase,
+    /// Whether the member may support WatchList.
+    streaming: bool,
+    /// Whether versions from before the list under way are void.
+    void: bool,
+    /// Failures since a watch last proved itself.
+    failures: u32,
+}
+
+impl Machine {
+    /// The state at the start, and what to do first.
+    pub(crate) fn start() -> (Self, Action) {
+        Self { phase: Phase::WatchList, streaming: true, void: false, failures: 0 }.list()
+    }
+
+    /// Whether the list under way makes versions before it void.
+    pub(crate) fn is_void(&self) -> bool {
+        self.void
+    }
+
+    /// Takes in what happened and decides.
+    pub(crate) fn step(self, input: Input) -> (Self, Action) {
+        match (self.phase.clone(), input) {
+            (_, Input::WentBack) | (Phase::Latest, Input::Latest { behind: true }) => {
+                Self { void: true, ..self }.list()
+            }
+            (Phase::WatchList, input) => self.in_watch_list(input),
+            (Phase::Pages, input) => self.in_pages(input),
+            (Phase::Watch { proved }, input) => self.in_watch(proved, input),
+            (Phase::Latest, input) => self.in_latest(input),
+            (Phase::Waiting { then }, Input::Elapsed) => self.open(then),
+            (Phase::Waiting { then }, _) => self.wait(then, None),
+        }
+    }
+
+    fn in_watch_list(self, input: Input) -> (Self, Action) {
+        match input {
+            Input::InitialEnd => (Self { phase: Phase::Watch { proved: false }, void: false, ..self }, Action::Read),
+            Input::Unsupported | Input::Silent | Input::Suspect => Self { streaming: false, ..self }.list(),
+            // It may be shutting down, or end watches that it cannot serve: this once the list is taken in pages.
+            Input::Ended => self.open(Target::Page { continue_token: None }),
+            Input::Expired => self.wait_to_list(None),
+            Input::Failed { retry_after } => self.wait_to_list(retry_after),
+            _ => (self, Action::Read),
+        }
+    }
+
+    fn in_pages(self, input: Input) -> (Self, Action) {
+        match input {
+            Input::PageEnd { more: Some(token) } => self.open(Target::Page { continue_token: Some(token) }),
+            Input::PageEnd { more: None } => Self { void: false, ..self }.open(Target::Watch { short: false }),
+            // The token expired: a list put together of two moments would be none, so it starts over.
+            Input::Expired | Input::Unsupported | Input::Ended | Input::Silent => self.wait_to_list(None),
+            Input::Failed { retry_after } => self.wait_to_list(retry_after),
+            _ => (self, Action::Read),
+        }
+    }
+
+    fn in_watch(self, proved: bool, input: Input) -> (Self, Action) {
+        match input {
+            Input::Proved => (Self { phase: Phase::Watch { proved: true }, failures: 0, ..self }, Action::Read),
+            Input::Progress => self.open(Target::Watch { short: true }),
+            Input::Ended if proved => self.open(Target::Watch { short: false }),
+            // The first that ends with nothing may be chance; after that it is a failure like others.
+            Input::Ended if self.failures == 0 => Self { failures: 1, ..self }.open(Target::Watch { short: false }),
+            Input::Ended => self.wait(Target::Latest, None),
+            Input::Silent | Input::Suspect => self.open(Target::Latest),
+            // A member that expires the very version of its list is not to be listed without pause.
+            Input::Expired if proved || self.failures == 0 => Self { failures: self.failures + 1, ..self }.list(),
+            // The version itself may be what it does not take.
+            Input::Expired | Input::Unsupported => self.wait_to_list(None),
+            Input::Failed { retry_after } => self.wait(Target::Latest, retry_after),
+            _ => (self, Action::Read),
+        }
+    }
+
+    fn in_latest(self, input: Input) -> (Self, Action) {
+        match input {
+            // Who may watch but not list cannot ask; the watch itself will tell.
+            Input::Latest { behind: false } | Input::Unsupported => self.open(Target::Watch { short: false }),
+            Input::Failed { retry_after } => self.wait(Target::Latest, retry_after),
+            _ => self.wait(Target::Latest, None),
+        }
+    }
+
+    /// Takes the collection anew, by the best way that the member supports.
+    fn list(self) -> (Self, Action) {
+        let target = self.list_target();
+        self.open(target)
+    }
+
+    fn list_target(&self) -> Target {
+        if self.streaming { Target::WatchList } else { Target::Page { continue_token: None } }
+    }
+
+    fn open(self, target: Target) -> (Self, Action) {
+        let phase = match &target {
+            Target::WatchList => Phase::WatchList,
+            Target::Page { .. } => Phase::Pages,
+            Target::Watch { .. } => Phase::Watch { proved: false },
+            Target::Latest => Phase::Latest,
+        };
+        (Self { phase, ..self }, Action::Open(target))
+    }
+
+    fn wait_to_list(self, at_least: Option<Duration>) -> (Self, Action) {
+        let then = self.list_target();
+        self.wait(then, at_least)
+    }
+
+    fn wait(self, then: Target, at_least: Option<Duration>) -> (Self, Action) {
+        let failures = self.failures.saturating_add(1);
+        (Self { phase: Phase::Waiting { then }, failures, ..self }, Action::Wait { failures, at_least })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAILED: Input = Input::Failed { retry_after: None };
+    const WATCH: Target = Target::Watch { short: false };
+    const SHORT: Target = Target::Watch { short: true };
+    const FIRST: Target = Target::Page { continue_token: None };
+
+    fn open(target: Target) -> Action {
+        Action::Open(target)
+    }
+
+    fn wait(failures: u32) -> Action {
+        Action::Wait { failures, at_least: None }
+    }
+
+    fn page(more: Option<&str>) -> Input {
+        Input::PageEnd { more: more.map(str::to_owned) }
+    }
+
+    /// Runs inputs from the start and compares each action.
+    fn run(story: &str, steps: Vec<(Input, Action)>) -> Machine {
+        let (mut machine, first) = Machine::start();
+        assert_eq!(first, open(Target::WatchList), "{story}");
+        for (index, (input, expected)) in steps.into_iter().enumerate() {
+            let (next, action) = machine.step(input.clone());
+            assert_eq!(action, expected, "{story}: step {index}, {input:?}");
+            machine = next;
+        }
+        machine
+    }
+
+    fn synced() -> Vec<(Input, Action)> {
+        vec![(Input::Opened, Action::Read), (Input::InitialEnd, Action::Read), (Input::Proved, Action::Read)]
+    }
+
+    fn after_sync(story: &str, steps: Vec<(Input, Action)>) -> Machine {
+        run(story, synced().into_iter().chain(steps).collect())
+    }
+
+    #[test]
+    fn the_first_list() {
+        run("streamed", synced());
+        let paged = run(
+            "a member without WatchList is listed in pages, and so from then on",
+            vec![
+                (Input::Unsupported, open(FIRST)),
+                (Input::Opened, Action::Read),
+                (page(Some("t")), open(Target::Page { continue_token: Some("t".to_owned()) })),
+                (Input::Opened, Action::Read),
+                (page(None), open(WATCH)),
+                (Input::Opened, Action::Read),
+                (Input::Proved, Action::Read),
+                (Input::Expired, open(FIRST)),
+            ],
+        );
+        assert!(!paged.streaming);
+        let ignored =
+            run("the end bookmark does not come", vec![(Input::Opened, Action::Read), (Input::Silent, open(FIRST))]);
+        assert!(!ignored.streaming);
+        let ended = run("the stream ends early", vec![(Input::Opened, Action::Read), (Input::Ended, open(FIRST))]);
+        assert!(ended.streaming, "it is tried again the next time");
+        run(
+            "an expired token starts over, with pauses",
+            vec![
+                (Input::Unsupported, open(FIRST)),
+                (page(Some("t")), open(Target::Page { continue_token: Some("t".to_owned()) })),
+                (Input::Expired, wait(1)),
+                (Input::Elapsed, open(FIRST)),
+                (page(Some("u")), open(Target::Page { continue_token: Some("u".to_owned()) })),
+                (Input::Expired, wait(2)),
+            ],
+        );
+        run(
+            "failures grow the pause",
+            vec![
+                (FAILED, wait(1)),
+                (Input::Elapsed, open(Target::WatchList)),
+                (FAILED, wait(2)),
+                (Input::Elapsed, open(Target::WatchList)),
+                (
+                    Input::Failed { retry_after: Some(Duration::from_secs(4)) },
+                    Action::Wait { failures: 3, at_least: Some(Duration::from_secs(4)) },
+                ),
+            ],
+        );
+    }
+
+    #[test]
+    fn the_watch_and_its_resumption() {
+        after_sync("a clean end resumes at once", vec![(Input::Ended, open(WATCH)), (Input::Opened, Action::Read)]);
+        after_sync(
+            "ends that yield nothing are failures from the second on",
+            vec![
+                (Input::Ended, open(WATCH)),
+                (Input::Ended, open(WATCH)),
+                (Input::Ended, wait(2)),
+                (Input::Elapsed, open(Target::Latest)),
+                (Input::Latest { behind: false }, open(WATCH)),
+                (Input::Proved, Action::Read),
+                (FAILED, wait(1)),
+            ],
+        );
+        after_sync("a silent watch is dropped", vec![(Input::Silent, open(Target::Latest))]);
+        after_sync(
+            "a failure asks for the latest version first",
+            vec![
+                (FAILED, wait(1)),
+                (Input::Elapsed, open(Target::Latest)),
+                (FAILED, wait(2)),
+                (Input::Elapsed, open(Target::Latest)),
+                (Input::Latest { behind: false }, open(WATCH)),
+                (FAILED, wait(3)),
+            ],
+        );
+        after_sync(
+            "who may not list resumes without asking",
+            vec![(FAILED, wait(1)), (Input::Elapsed, open(Target::Latest)), (Input::Unsupported, open(WATCH))],
+        );
+        after_sync(
+            "progress replaces the watch by a short one and that by a long one",
+            vec![
+                (Input::Progress, open(SHORT)),
+                (Input::Opened, Action::Read),
+                (Input::Proved, Action::Read),
+                (Input::Ended, open(WATCH)),
+            ],
+        );
+    }
+
+    #[test]
+    fn lost_continuity() {
+        after_sync(
+            "410 lists anew",
+            vec![(Input::Expired, open(Target::WatchList)), (Input::InitialEnd, Action::Read)],
+        );
+        after_sync(
+            "410 right after a list is waited out",
+            vec![
+                (Input::Expired, open(Target::WatchList)),
+                (Input::InitialEnd, Action::Read),
+                (Input::Expired, wait(2)),
+                (Input::Elapsed, open(Target::WatchList)),
+            ],
+        );
+        let machine = after_sync(
+            "a member behind voids versions",
+            vec![(Input::Silent, open(Target::Latest)), (Input::Latest { behind: true }, open(Target::WatchList))],
+        );
+        assert!(machine.is_void());
+        let (machine, _) = machine.step(FAILED);
+        assert!(machine.is_void(), "a failure does not forget it");
+        let (machine, action) = machine.step(Input::Elapsed);
+        assert_eq!(action, open(Target::WatchList));
+        assert!(!machine.step(Input::InitialEnd).0.is_void());
+        for before in [vec![], synced(), vec![(FAILED, wait(1))]] {
+            let (machine, action) = run("told so", before).step(Input::WentBack);
+            assert_eq!((machine.is_void(), action), (true, open(Target::WatchList)));
+        }
+    }
+
+    #[test]
+    fn no_input_leaves_it_idle_in_a_pause_or_repeats_without_one() {
+        let inputs = [
+            Input::Opened,
+            Input::InitialEnd,
+            page(Some("t")),
+            page(None),
+            Input::Latest { behind: false },
+            Input::Proved,
+            Input::Ended,
+            Input::Silent,
+            Input::Suspect,
+            Input::Expired,
+            Input::Unsupported,
+            FAILED,
+            Input::Elapsed,
+            Input::Progress,
+        ];
+        for failing in [Input::Ended, Input::Expired, Input::Unsupported, FAILED] {
+            for before in &inputs {
+                let (mut machine, _) = after_sync("any phase", vec![]).step(before.clone());
+                let opened = (0..10)
+                    .filter(|_| {
+                        let (next, action) = machine.clone().step(failing.clone());
+                        machine = next;
+                        matches!(action, Action::Open(_))
+                    })
+                    .count();
+                assert!(opened <= 4, "{failing:?} after {before:?} is asked {opened} times without a pause");
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! When to ask the member for progress.
+//!
+//! A collection that does not change has a version that does not advance, while the member's versions do: they are etcd's
+//! revisions, shared by all resources. Who waits for one of those would wait for the next bookmark, about a minute. A
+//! remote reader has no way to ask for a bookmark, but a kube-apiserver (seen on 1.36) sends one about 2 s before a watch
+//! ends, with the version that its own cache has reached; and a consistent list makes that cache reach the latest one. So:
+//!
+//! 1. A version is waited for and has not come within `progress_after`.
+//! 2. The member is asked for its latest version, while the watch goes on. One question at a time, however many wait.
+//! 3. If some version that is waited for exists by then, the watch is replaced by a short one from the version held, whose
+//!    bookmark comes after about a second; when that one ends, a long one follows as after any end.
+//!
+//! Replacing the watch, rather than opening a second one beside it, keeps one source of events: nothing can be applied
+//! twice or out of order, and the price is one more request.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tributary_apimachinery::ResourceVersion;
+
+use crate::request::{Latest, LatestError};
+use crate::wait::Wanted;
+
+/// Whether and when the member is asked. Used by the reflector's task alone, while a watch is open.
+#[derive(Default)]
+pub(crate) struct Progress {
+    due: Option<Instant>,
+    /// The version held when the question was put, and the question.
+    asked: Option<(ResourceVersion, Latest)>,
+}
+
+/// What calls for attention.
+#[derive(Debug)]
+pub(crate) enum Call {
+    /// A version has been entered.
+    Arrived,
+    /// The time to ask has come.
+    Due,
+    /// The member answered; `held` is the version that was held when it was asked.
+    Answered { held: ResourceVersion, latest: Result<ResourceVersion, LatestError> },
+}
+
+/// What an answer means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The member's latest version is below what was held: revisions went back.
+    WentBack,
+    /// A version that is waited for exists: a short watch will tell.
+    Reachable,
+    /// The versions that are waited for do not exist yet: ask again later.
+    NotYet,
+    /// Nobody waits any more.
+    Idle,
+}
+
+impl Progress {
+    /// Ends with the next thing that calls for attention. Cancelling loses nothing.
+    pub(crate) async fn next(&mut self, wanted: &Wanted) -> Call {
+        if let Some((held, question)) = &mut self.asked {
+            let (held, latest) = (*held, question.as_mut().await);
+            self.asked = None;
+            return Call::Answered { held, latest };
+        }
+        if let Some(due) = self.due {
+            sleep_until(due).await;
+            self.due = None;
+            return Call::Due;
+        }
+        wanted.arrived().await;
+        Call::Arrived
+    }
+
+    /// Calls again at `now` + `after`.
+    pub(crate) fn schedule(&mut self, now: Instant, after: Duration) {
+        self.due = Some(now + after);
+    }
+
+    /// Puts the question.
+    pub(crate) fn ask(&mut self, held: ResourceVersion, question: Latest) {
+        self.asked = Some((held, question));
+    }
+
+    /// Forgets the question under way: its answer would be compared with another state.
+    pub(crate) fn forget(&mut self) {
+        self.asked = None;
+    }
+}
+
+/// What the answer `latest` means, where `held` was the version when the question was put and `next` is the lowest
+/// version above the present one that is waited for.
+pub(crate) fn verdict(held: ResourceVersion, latest: ResourceVersion, next: Option<ResourceVersion>) -> Verdict {
+    match next {
+        _ if latest < held => Verdict::WentBack,
+        None => Verdict::Idle,
+        Some(next) if next <= latest => Verdict::Reachable,
+        Some(_) => Verdict::NotYet,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_compared_with_what_was_held_when_it_was_asked_for() {
+        let version = ResourceVersion;
+        let cases = [
+            (10, 10, None, Verdict::Idle),
+            (10, 12, None, Verdict::Idle),
+            (10, 12, Some(12), Verdict::Reachable),
+            (10, 12, Some(11), Verdict::Reachable),
+            (10, 12, Some(13), Verdict::NotYet),
+            (10, 9, Some(11), Verdict::WentBack),
+            (10, 9, None, Verdict::WentBack),
+        ];
+        for (held, latest, next, expected) in cases {
+            assert_eq!(verdict(version(held), version(latest), next.map(version)), expected);
+        }
+    }
+}

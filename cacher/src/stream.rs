@@ -1,0 +1,101 @@
+//! A watch that is being read, and the next thing that happens to it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Frame;
+use http_body_util::BodyExt;
+use tokio::time::{Instant, sleep_until};
+
+use crate::config::Tuning;
+use crate::frames::FrameSplitter;
+use crate::machine::Input;
+use crate::progress::{Call, Progress};
+use crate::wait::Wanted;
+use crate::{Body, BoxError};
+
+/// A watch that is being read.
+pub(crate) struct WatchStream {
+    body: Body,
+    pub(crate) frames: FrameSplitter,
+    /// The initial events of a WatchList are not complete.
+    pub(crate) initial: bool,
+    /// This is the short watch of a progress request, and its bookmark is still to come.
+    pub(crate) bookmark_due: bool,
+    /// The machine has been told that this watch proved itself.
+    pub(crate) proved: bool,
+    /// What to report after `Proved`.
+    pub(crate) deferred: Option<Input>,
+    opened: Instant,
+    heard: Instant,
+    limits: Limits,
+}
+
+/// What a watch is held to.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    watch_silence: Duration,
+    initial_events_silence: Duration,
+    settled_after: Duration,
+}
+
+/// What happened to a watch.
+pub(crate) enum Turn {
+    /// Bytes, an error, or the end.
+    Read(Option<Result<Frame<Bytes>, BoxError>>),
+    /// Nothing came for too long.
+    Silent,
+    /// The watch has been open for long enough.
+    Settled,
+    /// Progress calls.
+    Progress(Call),
+}
+
+impl WatchStream {
+    pub(crate) fn new(body: Body, initial: bool, short: bool, now: Instant, tuning: &Tuning) -> Self {
+        Self {
+            body,
+            frames: FrameSplitter::new(tuning.object_size_max),
+            initial,
+            bookmark_due: short,
+            proved: false,
+            deferred: None,
+            opened: now,
+            heard: now,
+            limits: Limits {
+                watch_silence: tuning.watch_silence,
+                initial_events_silence: tuning.initial_events_silence,
+                settled_after: tuning.settled_after,
+            },
+        }
+    }
+
+    /// How long this watch may be silent.
+    pub(crate) fn silence_max(&self) -> Duration {
+        if self.initial { self.limits.initial_events_silence } else { self.limits.watch_silence }
+    }
+
+    /// Notes that the initial events are complete, and counts the settling from here.
+    pub(crate) fn live(&mut self, now: Instant) {
+        self.initial = false;
+        self.opened = now;
+    }
+
+    /// Waits for the next thing. Cancelling loses nothing.
+    pub(crate) async fn turn(&mut self, progress: &mut Progress, wanted: &Wanted) -> Turn {
+        let silent_at = self.heard + self.silence_max();
+        let settled_at = self.opened + self.limits.settled_after;
+        let settling = !self.initial && !self.proved;
+        let live = !self.initial;
+        tokio::select! {
+            biased;
+            read = self.body.frame() => {
+                self.heard = Instant::now();
+                Turn::Read(read)
+            }
+            () = sleep_until(silent_at) => Turn::Silent,
+            () = sleep_until(settled_at), if settling => Turn::Settled,
+            call = progress.next(wanted), if live => Turn::Progress(call),
+        }
+    }
+}

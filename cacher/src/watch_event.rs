@@ -1,0 +1,129 @@
+//! Reads one frame of a watch: `{"type":"ADDED","object":{…}}`, without building a tree.
+
+use tributary_apimachinery::{ChangeType, ResourceVersion, json};
+
+/// The annotation of the bookmark that ends a WatchList's initial events (KEP-3157).
+const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
+
+/// What a frame says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum WatchEvent<'a> {
+    /// An object changed; its text is not checked yet.
+    Object { change_type: ChangeType, object: &'a [u8] },
+    /// Every event up to the version has been sent.
+    Bookmark { version: ResourceVersion, initial_events_end: bool },
+    /// The watch failed; the text should be a Status.
+    Error { status: &'a [u8] },
+}
+
+/// Why a frame cannot be read. Names no content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FrameError {
+    #[error("the frame is no complete JSON object")]
+    Cut,
+    #[error("the frame has no type that a watch knows")]
+    Type,
+    #[error("the frame has no object")]
+    Object,
+    #[error("the bookmark has no resourceVersion of a kube-apiserver")]
+    Bookmark,
+}
+
+impl<'a> WatchEvent<'a> {
+    /// Reads a frame. Cost: one walk over the text; the object itself is checked by whoever decodes it.
+    pub(crate) fn parse(frame: &'a [u8]) -> Result<Self, FrameError> {
+        let (mut event_type, mut object) = (None, None);
+        let mut end = 0;
+        for member in json::members(frame, 0) {
+            end = member.value.end;
+            match member.key {
+                b"type" => event_type = json::string_contents(frame, &member.value),
+                b"object" => object = Some(member.value),
+                _ => {}
+            }
+        }
+        let close = json::skip_space(frame, end);
+        if end == 0 || frame.get(close) != Some(&b'}') || json::skip_space(frame, close + 1) != frame.len() {
+            return Err(FrameError::Cut);
+        }
+        let object = &frame[object.ok_or(FrameError::Object)?];
+        let change_type = match event_type.and_then(|range| frame.get(range)).ok_or(FrameError::Type)? {
+            b"ADDED" => ChangeType::Added,
+            b"MODIFIED" => ChangeType::Modified,
+            b"DELETED" => ChangeType::Deleted,
+            b"BOOKMARK" => return bookmark(object),
+            b"ERROR" => return Ok(Self::Error { status: object }),
+            _ => return Err(FrameError::Type),
+        };
+        Ok(Self::Object { change_type, object })
+    }
+}
+
+fn bookmark(object: &[u8]) -> Result<WatchEvent<'_>, FrameError> {
+    let text = json::find(object, 0, &["metadata", "resourceVersion"])
+        .and_then(|value| json::string_contents(object, &value))
+        .and_then(|contents| std::str::from_utf8(object.get(contents)?).ok())
+        .ok_or(FrameError::Bookmark)?;
+    let version = ResourceVersion::parse(text).map_err(|_| FrameError::Bookmark)?;
+    let initial_events_end = json::find(object, 0, &["metadata", "annotations"]).is_some_and(|annotations| {
+        json::members(object, annotations.start)
+            .any(|member| member.key == INITIAL_EVENTS_END && object[member.value] == *b"\"true\"")
+    });
+    Ok(WatchEvent::Bookmark { version, initial_events_end })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_members_send() {
+        let parse = |text: &'static str| WatchEvent::parse(text.as_bytes());
+        for (name, change_type) in
+            [("ADDED", ChangeType::Added), ("MODIFIED", ChangeType::Modified), ("DELETED", ChangeType::Deleted)]
+        {
+            let text = format!(r#" {{"object": {{"a":"}}"}} , "more":[1], "type":"{name}" }} "#);
+            let event = WatchEvent::parse(text.as_bytes());
+            assert_eq!(event, Ok(WatchEvent::Object { change_type, object: br#"{"a":"}"}"# }));
+        }
+        assert_eq!(
+            parse(
+                r#"{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"12","creationTimestamp":null}}}"#
+            ),
+            Ok(WatchEvent::Bookmark { version: ResourceVersion(12), initial_events_end: false })
+        );
+        assert_eq!(
+            parse(
+                r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"12","annotations":{"a":"b","k8s.io/initial-events-end":"true"}}}}"#
+            ),
+            Ok(WatchEvent::Bookmark { version: ResourceVersion(12), initial_events_end: true })
+        );
+        assert_eq!(
+            parse(r#"{"type":"ERROR","object":{"code":410}}"#),
+            Ok(WatchEvent::Error { status: br#"{"code":410}"# })
+        );
+    }
+
+    #[test]
+    fn broken_frames_are_refused() {
+        let cases = [
+            ("", FrameError::Cut),
+            ("{}", FrameError::Cut),
+            ("[]", FrameError::Cut),
+            ("garbage", FrameError::Cut),
+            (r#"{"type":"ADDED","object":{"a":1}"#, FrameError::Cut),
+            (r#"{"type":"ADDED","object":{"a":1}} x"#, FrameError::Cut),
+            (r#"{"type":"ADDED","object":{"a":"#, FrameError::Cut),
+            (r#"{"type":"ADDED"}"#, FrameError::Object),
+            (r#"{"object":{}}"#, FrameError::Type),
+            (r#"{"type":"RENAMED","object":{}}"#, FrameError::Type),
+            (r#"{"type":7,"object":{}}"#, FrameError::Type),
+            (r#"{"type":"BOOKMARK","object":{}}"#, FrameError::Bookmark),
+            (r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"abc"}}}"#, FrameError::Bookmark),
+            (r#"{"type":"BOOKMARK","object":null}"#, FrameError::Bookmark),
+        ];
+        for (text, error) in cases {
+            assert_eq!(WatchEvent::parse(text.as_bytes()), Err(error), "{text}");
+        }
+    }
+}

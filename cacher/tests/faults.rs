@@ -1,0 +1,314 @@
+//! What a member and the way to it can do wrong, and how the cacher comes back.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::*;
+use tokio::time::Instant;
+use tributary_apimachinery::ResourceVersion;
+use tributary_cacher::{Reason, State, Tuning, Update};
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_watch_is_relisted_while_the_old_state_is_served() {
+    let (cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[pod("same", 1), pod("changed", 2), pod("gone", 3)], 5).await;
+    updates.synced().await;
+    feed.send(event("ADDED", &pod("late", 6)) + &expired());
+    assert_eq!(updates.changes().await.0, [("ADDED", "late".to_owned(), 6)], "what came before the error counts");
+    let relist = member.expect(&["sendInitialEvents=true"]).await;
+    assert!(!relist.uri.contains("resourceVersion="), "consistent, so that time does not go back");
+    assert_eq!(cacher.snapshot().unwrap().len(), 4);
+    let feed = relist.stream();
+    feed.send(event("ADDED", &pod("changed", 8)) + &event("ADDED", &pod("new", 9)));
+    state(&cacher, |state| matches!(state, State::Stale { reason: Reason::Expired, .. })).await;
+    assert_eq!(cacher.snapshot().unwrap().len(), 4, "half a list is never seen");
+    feed.send(event("ADDED", &pod("same", 1)) + &end_bookmark(10) + &event("DELETED", &pod("new", 11)));
+    let Update::Relisted { before, after } = updates.next().await else { panic!("not relisted") };
+    assert_eq!(contents(&before), names(&[("same", 1), ("changed", 2), ("gone", 3), ("late", 6)]));
+    assert_eq!(contents(&after), names(&[("same", 1), ("changed", 8), ("new", 9)]));
+    assert_eq!((before.resource_version().0, after.resource_version().0), (6, 10));
+    let same = |key| Arc::ptr_eq(before.get(key).unwrap(), after.get(key).unwrap());
+    assert!(same("ns/same") && !same("ns/changed"));
+    assert_eq!(updates.changes().await.0, [("DELETED", "new".to_owned(), 11)]);
+    assert_eq!(cacher.state(), State::Synced);
+    assert_eq!((cacher.stats().relists, cacher.stats().resets), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_http_410_is_the_same() {
+    let (_cacher, mut member, mut updates) = start();
+    drop(member.sync(&[], 5).await);
+    updates.synced().await;
+    member.expect(&["resourceVersion=5"]).await.status(410, r#"{"code":410,"reason":"Gone"}"#);
+    member.sync(&[pod("a", 7)], 9).await;
+    assert!(matches!(updates.next().await, Update::Relisted { after, .. } if after.len() == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ended_watch_is_resumed_at_once_from_the_last_version() {
+    let (cacher, mut member, mut updates) = start();
+    let mut feed = member.sync(&[pod("a", 1)], 5).await;
+    updates.synced().await;
+    for version in 6..10 {
+        feed.send(event("MODIFIED", &pod("a", version)));
+        updates.changes().await;
+        let ended = Instant::now();
+        drop(feed);
+        let asked = member.expect(&["watch=1", &format!("resourceVersion={version}&")]).await;
+        assert_eq!(asked.at, ended);
+        feed = asked.stream();
+    }
+    // One that ends without anything is followed at once by another, and that one not.
+    drop(feed);
+    let ended = Instant::now();
+    let asked = member.expect(&["resourceVersion=9"]).await;
+    assert_eq!(asked.at, ended);
+    drop(asked.stream());
+    let asked = member.expect(&["limit=1"]).await;
+    assert!(asked.at > ended);
+    asked.text(list(&[], 9, None));
+    let feed = member.expect(&["resourceVersion=9"]).await.stream();
+    feed.send(event("DELETED", &pod("a", 10)));
+    assert_eq!(updates.changes().await.0, [("DELETED", "a".to_owned(), 10)]);
+    assert_eq!(cacher.state(), State::Synced);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_dropped_and_resumed() {
+    let (_cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[], 5).await;
+    updates.synced().await;
+    tokio::time::advance(Duration::from_secs(60)).await;
+    feed.send(bookmark(6));
+    updates.next().await;
+    let heard = Instant::now();
+    let asked = member.expect(&["limit=1"]).await;
+    assert_eq!(asked.at - heard, Duration::from_secs(90));
+    assert!(feed.is_dropped());
+    asked.text(list(&[], 6, None));
+    member.expect(&["watch=1", "resourceVersion=6"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_answer_is_given_up() {
+    let (cacher, mut member, _updates) = start();
+    let started = Instant::now();
+    let asked = member.asked().await;
+    asked.cancelled().await;
+    assert_eq!(started.elapsed(), Duration::from_secs(30));
+    state(&cacher, |state| matches!(state.reason(), Some(Reason::Unreachable(text)) if text.contains("30 s"))).await;
+    // A list whose bytes stop, too.
+    member.expect(&["sendInitialEvents"]).await.status(400, "");
+    let feed = member.expect(&["limit"]).await.stream();
+    feed.send(r#"{"items":["#);
+    feed.dropped().await;
+    member.asked().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn delays_grow_with_jitter_and_start_over_after_success() {
+    let (cacher, mut member, mut updates) = start();
+    let mut last = Instant::now();
+    let full: Vec<f64> = [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0].to_vec();
+    member.asked().await.refuse_connection();
+    let mut jittered = false;
+    for expected in &full {
+        let asked = member.expect(&["sendInitialEvents"]).await;
+        let delay = (asked.at - last).as_secs_f64();
+        last = asked.at;
+        assert!(delay >= expected / 2.0 && delay <= expected + 0.002, "{delay} of {expected}");
+        jittered |= (delay - expected).abs() > 0.005;
+        asked.refuse_connection();
+    }
+    assert!(jittered);
+    let feed = member.sync(&[], 5).await;
+    updates.synced().await;
+    feed.send(bookmark(6));
+    updates.next().await;
+    let failed = Instant::now();
+    feed.cut();
+    let asked = member.expect(&["limit=1"]).await;
+    assert!(asked.at - failed <= Duration::from_millis(202));
+    assert_eq!(cacher.stats().failures, 12);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_is_obeyed() {
+    let (cacher, mut member, _updates) = start();
+    let asked = member.asked().await;
+    let started = asked.at;
+    asked.respond(http::Response::builder().status(429).header("Retry-After", "7"), "");
+    let again = member.asked().await;
+    assert_eq!((again.at - started).as_secs(), 7);
+    assert_eq!(cacher.state().reason(), Some(&Reason::TooManyRequests));
+    // From an ERROR event too, but not without measure.
+    let feed = again.stream();
+    let failed = Instant::now();
+    feed.send(event("ERROR", r#"{"code":500,"message":"boom","details":{"retryAfterSeconds":86400}}"#));
+    assert_eq!((member.asked().await.at - failed).as_secs(), 60);
+    assert_eq!(cacher.state().reason(), Some(&Reason::Other("500: boom".to_owned())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_told_apart_and_recovered_from() {
+    let (cacher, mut member, _updates) = start();
+    let reasons = [
+        (401, Reason::Unauthorized),
+        (403, Reason::Forbidden),
+        (404, Reason::NotFound),
+        (503, Reason::Other("503: Service Unavailable".to_owned())),
+    ];
+    for (code, reason) in reasons {
+        member.expect(&["sendInitialEvents"]).await.status(code, "");
+        let state = state(&cacher, |state| state.reason() == Some(&reason)).await;
+        assert!(state.is_unknown());
+        assert!(cacher.snapshot().is_none());
+    }
+    let feed = member.sync(&[], 5).await;
+    state(&cacher, |state| *state == State::Synced).await;
+    // The same after the first sync is staleness, and the state is served on.
+    feed.cut();
+    let lost = Instant::now();
+    while !matches!(cacher.state(), State::Stale { .. }) {
+        member.expect(&["limit=1"]).await.status(401, "");
+        tokio::task::yield_now().await;
+    }
+    let State::Stale { since, reason } = cacher.state() else { panic!("not stale") };
+    assert_eq!((since, reason), (lost, Reason::Unauthorized));
+    assert!(cacher.snapshot().is_some());
+    member.expect(&["limit=1"]).await.text(list(&[], 5, None));
+    let feed = member.expect(&["resourceVersion=5"]).await.stream();
+    feed.send(bookmark(6));
+    state(&cacher, |state| *state == State::Synced).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_interruption_is_not_staleness() {
+    let (cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[], 5).await;
+    updates.synced().await;
+    let states = cacher.states();
+    feed.cut();
+    member.expect(&["limit=1"]).await.refuse_connection();
+    member.expect(&["limit=1"]).await.text(list(&[], 5, None));
+    let feed = member.expect(&["resourceVersion=5"]).await.stream();
+    tokio::time::advance(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(cacher.state(), State::Synced);
+    assert!(!states.has_changed().unwrap_or(true), "nobody was bothered");
+    assert!(!feed.is_dropped());
+}
+
+#[tokio::test(start_paused = true)]
+async fn staleness_comes_by_time_alone() {
+    let (cacher, mut member, mut updates) =
+        start_with(Tuning { backoff_min: Duration::from_secs(60), ..Tuning::default() });
+    let feed = member.sync(&[], 5).await;
+    updates.synced().await;
+    let lost = Instant::now();
+    feed.cut();
+    state(&cacher, |state| matches!(state, State::Stale { since, .. } if *since == lost)).await;
+    assert!((lost.elapsed().as_secs_f64() - 5.0).abs() < 0.01, "{:?}", lost.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_went_back_is_reset() {
+    let (cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[pod("a", 90), pod("b", 91)], 100).await;
+    updates.synced().await;
+    feed.cut();
+    // Restored to an older state: a watch from 100 would be accepted and silent.
+    member.expect(&["limit=1"]).await.text(list(&[], 50, None));
+    // It has even passed the old version by the time of the list.
+    member.sync(&[pod("a", 90), pod("b", 101)], 120).await;
+    let Update::Reset { before, after } = updates.next().await else { panic!("not reset") };
+    assert_eq!((before.resource_version().0, after.resource_version().0), (100, 120));
+    assert!(Arc::ptr_eq(before.get("ns/a").unwrap(), after.get("ns/a").unwrap()));
+    assert_eq!(cacher.state(), State::Synced);
+    assert_eq!((cacher.stats().relists, cacher.stats().resets), (1, 1));
+
+    // Seen by a list alone: after a 410 the list is below what was held.
+    let (_cacher, mut member, mut updates) = start();
+    member.sync(&[pod("a", 90)], 100).await.send(expired());
+    updates.synced().await;
+    member.sync(&[pod("a", 20)], 30).await;
+    assert!(matches!(updates.next().await, Update::Reset { after, .. } if after.resource_version().0 == 30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_can_be_told() {
+    let (cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[pod("a", 1)], 5).await;
+    updates.synced().await;
+    cacher.reset();
+    feed.dropped().await;
+    member.sync(&[pod("a", 1)], 6).await;
+    assert!(matches!(updates.next().await, Update::Reset { .. }));
+    // Also while a failure is being waited out.
+    member.expect(&["resourceVersion=6"]).await.refuse_connection();
+    tokio::task::yield_now().await;
+    cacher.reset();
+    member.sync(&[], 7).await;
+    assert!(matches!(updates.next().await, Update::Reset { after, .. } if after.is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_below_the_version_held_is_looked_into() {
+    let (_cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[], 50).await;
+    updates.synced().await;
+    feed.send(bookmark(40));
+    member.expect(&["limit=1"]).await.text(list(&[], 50, None));
+    member.expect(&["watch=1", "resourceVersion=50"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_watch_but_not_list_is_served() {
+    let (_cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[], 5).await;
+    updates.synced().await;
+    feed.cut();
+    member.expect(&["limit=1"]).await.status(403, "");
+    let feed = member.expect(&["resourceVersion=5"]).await.stream();
+    feed.send(event("ADDED", &pod("a", 6)));
+    assert_eq!(updates.changes().await.0.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_repeats_itself_and_ends_is_not_asked_without_pause() {
+    let (_cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[pod("a", 1)], 5).await;
+    updates.synced().await;
+    drop(feed);
+    let started = Instant::now();
+    let mut watches = 0;
+    while started.elapsed() < Duration::from_secs(60) {
+        let asked = member.asked().await;
+        if asked.uri.contains("limit=1") {
+            asked.text(list(&[], 5, None));
+        } else {
+            watches += 1;
+            asked.text("<html>\n".to_owned() + &event("ADDED", &pod("a", 1)));
+        }
+    }
+    assert!(watches < 15, "{watches} watches in a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_cancels_the_request() {
+    let (cacher, mut member, _updates) = start();
+    let feed = member.sync(&[], 5).await;
+    cacher.wait_for(ResourceVersion(5), Duration::from_secs(1)).await.unwrap();
+    let mut states = cacher.states();
+    drop(cacher);
+    feed.dropped().await;
+    while states.changed().await.is_ok() {}
+    assert!(!matches!(*states.borrow(), State::Synced), "what is not followed is not synced");
+
+    let (cacher, mut member, _updates) = start();
+    let asked = member.asked().await;
+    drop(cacher);
+    asked.cancelled().await;
+}

@@ -1,0 +1,261 @@
+//! Whatever the history, the chunks and the faults: each change is told exactly once, in order, and the state is right.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::*;
+use proptest::prelude::*;
+use tributary_apimachinery::Snapshot;
+use tributary_cacher::Update;
+
+/// One event of the member's history; its version is its place in it, counted from [`FIRST`].
+#[derive(Clone, Debug)]
+struct Happened {
+    event_type: &'static str,
+    name: String,
+}
+
+/// What the member does with one request.
+#[derive(Clone, Debug)]
+enum Answer {
+    RefuseConnection,
+    Overloaded,
+    Expired,
+    /// Streams, or sends as pages; breaks off after so many events of the watch that follow.
+    Serve {
+        events: usize,
+        end: End,
+    },
+    /// As if WatchList were not supported.
+    Unsupported,
+}
+
+#[derive(Clone, Debug)]
+enum End {
+    Eof,
+    Cut,
+    CutInFrame,
+    Expired,
+}
+
+/// The version of the first event.
+const FIRST: u64 = 10;
+
+fn history() -> impl Strategy<Value = Vec<Happened>> {
+    proptest::collection::vec((0..6_u8, any::<bool>()), 1..40).prop_map(|choices| {
+        let mut present = BTreeMap::new();
+        choices
+            .into_iter()
+            .map(|(name, delete)| {
+                let known = present.get(&name).copied().unwrap_or(false);
+                let event_type = match (known, delete) {
+                    (false, _) => "ADDED",
+                    (true, true) => "DELETED",
+                    (true, false) => "MODIFIED",
+                };
+                present.insert(name, event_type != "DELETED");
+                Happened { event_type, name: format!("pod-{name}") }
+            })
+            .collect()
+    })
+}
+
+fn answer() -> impl Strategy<Value = Answer> {
+    let end = prop_oneof![Just(End::Eof), Just(End::Cut), Just(End::CutInFrame), Just(End::Expired)];
+    prop_oneof![
+        1 => Just(Answer::RefuseConnection),
+        1 => Just(Answer::Overloaded),
+        1 => Just(Answer::Expired),
+        1 => Just(Answer::Unsupported),
+        5 => (0..8_usize, end).prop_map(|(events, end)| Answer::Serve { events, end }),
+    ]
+}
+
+/// The names and versions after the first `count` events.
+fn state_after(history: &[Happened], count: usize) -> BTreeMap<String, u64> {
+    let mut objects = BTreeMap::new();
+    for (version, happened) in (FIRST..).zip(&history[..count]) {
+        match happened.event_type {
+            "DELETED" => objects.remove(&happened.name),
+            _ => objects.insert(happened.name.clone(), version),
+        };
+    }
+    objects
+}
+
+/// A member with a history, of which `now` events have happened.
+struct Model<'a> {
+    history: &'a [Happened],
+    now: usize,
+    chunk: usize,
+    feeds: Vec<Feed>,
+}
+
+impl Model<'_> {
+    fn version(&self) -> u64 {
+        FIRST + self.now as u64 - 1
+    }
+
+    fn pods(&self) -> Vec<String> {
+        state_after(self.history, self.now).iter().map(|(name, version)| pod(name, *version)).collect()
+    }
+
+    fn send(&self, feed: &Feed, text: &str) {
+        for piece in text.as_bytes().chunks(self.chunk) {
+            feed.send(piece);
+        }
+    }
+
+    /// Lets `count` more events happen and sends all above `from`.
+    fn watch(&mut self, feed: &Feed, from: u64, count: usize) {
+        self.now = (self.now + count).min(self.history.len());
+        let events: String = (FIRST..)
+            .zip(&self.history[..self.now])
+            .filter(|(version, _)| *version > from)
+            .map(|(version, happened)| event(happened.event_type, &pod(&happened.name, version)))
+            .collect();
+        self.send(feed, &events);
+    }
+
+    fn answer(&mut self, asked: Asked, answer: Answer) {
+        let streaming = asked.uri.contains("sendInitialEvents");
+        let from = asked.uri.split(['?', '&']).find_map(|part| part.strip_prefix("resourceVersion=")?.parse().ok());
+        let (events, end) = match answer {
+            Answer::RefuseConnection => return asked.refuse_connection(),
+            Answer::Overloaded => return asked.status(429, ""),
+            Answer::Expired if from.is_some() => return asked.text(expired()),
+            Answer::Unsupported if streaming => return asked.status(422, ""),
+            Answer::Expired | Answer::Unsupported => (0, End::Eof),
+            Answer::Serve { events, end } => (events, end),
+        };
+        if !streaming && from.is_none() {
+            let limit = if asked.uri.ends_with("limit=1") { 1 } else { usize::MAX };
+            let pods: Vec<_> = self.pods().into_iter().take(limit).collect();
+            let feed = asked.stream();
+            return self.send(&feed, &list(&pods, self.version(), None));
+        }
+        let feed = asked.stream();
+        if streaming {
+            let initial: String = self.pods().iter().map(|object| event("ADDED", object)).collect();
+            self.send(&feed, &(initial + &end_bookmark(self.version())));
+        }
+        self.watch(&feed, from.unwrap_or(self.version()), events);
+        match end {
+            End::Eof => drop(feed),
+            End::Cut => feed.cut(),
+            End::CutInFrame => {
+                self.send(&feed, r#"{"type":"ADDED","object":{"metadata":{"na"#);
+                feed.cut();
+            }
+            End::Expired => feed.send(expired()),
+        }
+    }
+
+    /// The rest of the history, without faults.
+    fn calm(&mut self, asked: Asked) {
+        let end = self.history.len();
+        if asked.uri.contains("watch=1") && !asked.uri.contains("sendInitialEvents") {
+            let from = asked.uri.split(['?', '&']).find_map(|part| part.strip_prefix("resourceVersion=")?.parse().ok());
+            let feed = asked.stream();
+            self.watch(&feed, from.unwrap_or_default(), end);
+            self.send(&feed, &bookmark(self.version()));
+            self.feeds.push(feed);
+        } else if asked.uri.contains("watch=1") {
+            let feed = asked.stream();
+            let initial: String = self.pods().iter().map(|object| event("ADDED", object)).collect();
+            self.send(&feed, &(initial + &end_bookmark(self.version())));
+            self.watch(&feed, self.version(), end);
+            self.feeds.push(feed);
+        } else {
+            let feed = asked.stream();
+            self.send(&feed, &list(&self.pods(), self.version(), None));
+        }
+    }
+}
+
+/// Follows the updates and holds them against the history.
+#[derive(Default)]
+struct Checker {
+    /// How many events of the history have been told or were contained in a list.
+    seen: usize,
+    synced: bool,
+}
+
+impl Checker {
+    fn check(&mut self, history: &[Happened], update: &Update) {
+        match update {
+            Update::Synced { .. } => {
+                assert!(!self.synced, "synced twice");
+                self.synced = true;
+            }
+            Update::Changes { changes, .. } => self.changes(history, changes),
+            Update::Relisted { before, .. } => {
+                assert_eq!(contents(before), state_after(history, self.seen), "what was served before");
+            }
+            Update::Progress { .. } => {}
+            Update::Reset { .. } => panic!("revisions did not go back"),
+        }
+        assert!(self.synced, "something came before the first state");
+        let snapshot = update.snapshot();
+        let count = usize::try_from(snapshot.resource_version().0 + 1 - FIRST).unwrap();
+        if matches!(update, Update::Changes { .. } | Update::Progress { .. }) {
+            assert_eq!(count, self.seen, "the version covers exactly what was told");
+        }
+        assert!(count >= self.seen, "time went back");
+        self.seen = count;
+        assert_eq!(contents(snapshot), state_after(history, count));
+    }
+
+    fn changes(&mut self, history: &[Happened], changes: &[tributary_apimachinery::Change]) {
+        for change in changes {
+            let before = state_after(history, self.seen);
+            let expected = &history[self.seen];
+            assert_eq!(change.change_type.as_str(), expected.event_type);
+            assert_eq!(change.object.name(), expected.name);
+            assert_eq!(change.resource_version().0, FIRST + self.seen as u64);
+            let previous = change.previous.as_ref().map(|object| object.resource_version().0);
+            assert_eq!(previous, before.get(&expected.name).copied());
+            self.seen += 1;
+        }
+    }
+}
+
+fn run(history: &[Happened], at_start: usize, chunk: usize, answers: Vec<Answer>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let snapshot: Snapshot = runtime.block_on(async {
+        let (cacher, mut member, mut updates) = start();
+        let mut model = Model { history, now: at_start.min(history.len()), chunk, feeds: Vec::new() };
+        for answer in answers {
+            let asked = member.asked().await;
+            model.answer(asked, answer);
+        }
+        let mut checker = Checker::default();
+        while checker.seen < history.len() || !checker.synced {
+            tokio::select! {
+                biased;
+                update = updates.next() => checker.check(history, &update),
+                asked = member.asked() => model.calm(asked),
+            }
+        }
+        cacher
+            .wait_for(tributary_apimachinery::ResourceVersion(model.version()), std::time::Duration::ZERO)
+            .await
+            .unwrap()
+    });
+    assert_eq!(contents(&snapshot), state_after(history, history.len()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_change_is_told_once_and_in_order(
+        history in history(),
+        at_start in 0..20_usize,
+        chunk in prop_oneof![1..40_usize, Just(4096)],
+        answers in proptest::collection::vec(answer(), 0..12),
+    ) {
+        run(&history, at_start, chunk, answers);
+    }
+}

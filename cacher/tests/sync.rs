@@ -1,0 +1,216 @@
+//! The first list, the watch after it, and what is told of them.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::*;
+use tokio::time::Instant;
+use tributary_apimachinery::ResourceVersion;
+use tributary_cacher::{Cacher, Observer, Reason, State, Update};
+
+#[tokio::test(start_paused = true)]
+async fn a_member_with_watch_list_is_streamed() {
+    let (cacher, mut member, mut updates) = start();
+    assert!(matches!(cacher.state(), State::Syncing { reason: None, .. }));
+    assert!(cacher.snapshot().is_none());
+    let asked = member
+        .expect(&[
+            "/api/v1/pods?watch=1",
+            "sendInitialEvents=true",
+            "resourceVersionMatch=NotOlderThan",
+            "allowWatchBookmarks=true",
+        ])
+        .await;
+    assert!(!asked.uri.contains("resourceVersion="), "the first list is consistent");
+    assert_eq!((&asked.headers["accept"], &asked.headers["accept-encoding"]).0, "application/json");
+    assert_eq!(asked.headers["accept-encoding"], "identity");
+    let feed = asked.stream();
+    feed.send(event("ADDED", &pod("a", 3)) + &event("ADDED", &pod("b", 7)));
+    feed.send(end_bookmark(9) + &event("MODIFIED", &pod("a", 10)) + &event("DELETED", &pod("b", 11)));
+    let snapshot = updates.synced().await;
+    assert_eq!((contents(&snapshot), snapshot.resource_version().0), (names(&[("a", 3), ("b", 7)]), 9));
+    let (changes, snapshot) = updates.changes().await;
+    assert_eq!(changes, [("MODIFIED", "a".to_owned(), 10), ("DELETED", "b".to_owned(), 11)]);
+    assert_eq!((contents(&snapshot), snapshot.resource_version().0), (names(&[("a", 10)]), 11));
+    assert_eq!(cacher.state(), State::Synced);
+    feed.send(bookmark(15));
+    assert!(matches!(updates.next().await, Update::Progress { snapshot } if snapshot.resource_version().0 == 15));
+    feed.send(bookmark(15) + &event("ADDED", &pod("c", 12)));
+    feed.send(event("ADDED", &pod("d", 16)));
+    let (changes, _) = updates.changes().await;
+    assert_eq!(changes, [("ADDED", "d".to_owned(), 16)], "repetitions are no changes");
+    let stats = cacher.stats();
+    assert_eq!((stats.objects, stats.events, stats.watches, stats.relists, stats.decode_errors), (2, 3, 1, 0, 0));
+    assert!(stats.object_bytes > 200 && stats.received_bytes > 500);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_at_any_byte_changes_nothing() {
+    let text = event("ADDED", &pod("a", 3))
+        + &end_bookmark(9)
+        + &event("MODIFIED", &pod("a", 10))
+        + &event("ADDED", &pod("b", 11))
+        + &event("DELETED", &pod("a", 12))
+        + &bookmark(13);
+    for cut in 0..text.len() {
+        let (cacher, mut member, _updates) = start();
+        let feed = member.expect(&["sendInitialEvents"]).await.stream();
+        feed.send(&text[..cut]);
+        feed.send(&text[cut..]);
+        let snapshot = cacher.wait_for(ResourceVersion(13), Duration::from_secs(3)).await.unwrap();
+        assert_eq!(contents(&snapshot), names(&[("b", 11)]), "cut at {cut}");
+        assert_eq!((cacher.stats().events, cacher.stats().decode_errors), (3, 0), "cut at {cut}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_without_watch_list_is_listed_in_pages() {
+    let (cacher, mut member, mut updates) = start();
+    member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422,"reason":"Invalid"}"#);
+    let first = member.expect(&["/api/v1/pods?limit=10000"]).await;
+    assert!(!first.uri.contains("continue"));
+    first.text(list(&[pod("a", 1)], 20, Some("abc+/")));
+    member
+        .expect(&["continue=abc%2B%2F"])
+        .await
+        .status(410, r#"{"code":410,"reason":"Expired","metadata":{"continue":"inconsistent"}}"#);
+    state(&cacher, |state| matches!(state, State::Syncing { reason: Some(Reason::Expired), .. })).await;
+    let again = member.expect(&["limit=10000"]).await;
+    assert!(!again.uri.contains("continue"), "a list of two moments would be none");
+    again.text(list(&[pod("b", 2)], 30, Some("t2")));
+    assert!(updates.try_next().is_none());
+    let second = member.expect(&["continue=t2"]).await.stream();
+    let text = list(&[pod("c", 3), pod("d", 4)], 30, None);
+    for piece in text.as_bytes().chunks(11) {
+        second.send(piece);
+    }
+    drop(second);
+    let snapshot = updates.synced().await;
+    assert_eq!((contents(&snapshot), snapshot.resource_version().0), (names(&[("b", 2), ("c", 3), ("d", 4)]), 30));
+    let watch = member.expect(&["watch=1", "resourceVersion=30", "allowWatchBookmarks=true", "timeoutSeconds="]).await;
+    assert_eq!(watch.headers["accept-encoding"], "identity");
+    let feed = watch.stream();
+    feed.send(event("ADDED", &pod("e", 31)));
+    assert_eq!(updates.changes().await.0, [("ADDED", "e".to_owned(), 31)]);
+    feed.send(expired());
+    let relist = member.expect(&["limit=10000"]).await;
+    relist.text(list(&[], 40, None));
+    assert!(matches!(updates.next().await, Update::Relisted { after, .. } if after.is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_events_that_do_not_end_are_given_up() {
+    // The member ignores sendInitialEvents and goes silent.
+    let (_cacher, mut member, mut updates) = start();
+    let start_time = Instant::now();
+    let feed = member.expect(&["sendInitialEvents"]).await.stream();
+    feed.send(event("ADDED", &pod("a", 3)));
+    let asked = member.expect(&["limit=10000"]).await;
+    assert_eq!(asked.at - start_time, Duration::from_secs(10));
+    assert!(feed.is_dropped());
+    asked.text(list(&[pod("a", 3)], 5, None));
+    assert_eq!(updates.synced().await.len(), 1);
+
+    // Or it sends a bookmark without the annotation.
+    let (_cacher, mut member, _updates) = start();
+    let feed = member.expect(&["sendInitialEvents"]).await.stream();
+    feed.send(event("ADDED", &pod("a", 3)) + &bookmark(5));
+    member.expect(&["limit=10000"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_namespace_is_asked_for_by_its_path() {
+    let (transport, mut member) = transport();
+    struct Nobody;
+    impl Observer for Nobody {
+        fn update(&self, _update: Update) {}
+    }
+    let config = tributary_cacher::Config { namespace: Some("kube-system".to_owned()), ..config(Default::default()) };
+    let cacher = Cacher::start(config, transport, Arc::new(Nobody));
+    member.expect(&["/api/v1/namespaces/kube-system/pods?watch=1"]).await;
+    assert!(format!("{cacher:?}").contains("kube-system"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn malformed_objects_are_skipped_and_counted_and_the_stream_lives_on() {
+    let (cacher, mut member, mut updates) = start();
+    let feed = member.expect(&["sendInitialEvents"]).await.stream();
+    feed.send(event("ADDED", &pod("a", 3)));
+    feed.send(event("ADDED", r#"{"metadata":{"name":"no-version"}}"#));
+    feed.send(event("ADDED", r#"{"metadata":{"name":"broken","resourceVersion":"5"},"spec":{"x":}}"#));
+    feed.send(end_bookmark(9));
+    assert_eq!(contents(&updates.synced().await), names(&[("a", 3)]));
+    assert_eq!(cacher.stats().decode_errors, 2);
+    feed.send("no json at all\n{\"type\":\"ADDED\",\"object\":{\n{\"type\":\"RENAMED\",\"object\":{}}\n[]\n");
+    feed.send(event("MODIFIED", r#"{"metadata":{"name":"a","namespace":"ns","resourceVersion":"x"}}"#));
+    feed.send(
+        b"\xff\xfe\n{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"\xff\",\"resourceVersion\":\"11\"}}}\n",
+    );
+    feed.send(event("ADDED", &pod("b", 12)));
+    let (changes, snapshot) = updates.changes().await;
+    assert_eq!(changes, [("ADDED", "b".to_owned(), 12)]);
+    assert_eq!(contents(&snapshot), names(&[("a", 3), ("b", 12)]), "what was known stays");
+    assert_eq!(cacher.stats().decode_errors, 9);
+    assert!(!feed.is_dropped());
+    assert_eq!(cacher.state(), State::Synced);
+
+    // In pages too.
+    let (cacher, mut member, mut updates) = start();
+    member.expect(&["sendInitialEvents"]).await.status(400, "");
+    let items = [pod("a", 3), "7".to_owned(), r#"{"metadata":{}}"#.to_owned(), pod("b", 4)];
+    member.expect(&["limit"]).await.text(list(&items, 9, None));
+    assert_eq!(contents(&updates.synced().await), names(&[("a", 3), ("b", 4)]));
+    assert_eq!(cacher.stats().decode_errors, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_without_end_restarts_the_watch() {
+    let tuning = tributary_cacher::Tuning { object_size_max: 1000, ..Default::default() };
+    let (_cacher, mut member, mut updates) = start_with(tuning);
+    let feed = member.sync(&[pod("a", 3)], 5).await;
+    updates.synced().await;
+    feed.send("x".repeat(600));
+    feed.send("x".repeat(600));
+    feed.dropped().await;
+    member.expect(&["limit=1"]).await.text(list(&[], 5, None));
+    member.expect(&["watch=1", "resourceVersion=5"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_of_something_else_is_no_list() {
+    let (cacher, mut member, _updates) = start();
+    member.expect(&["sendInitialEvents"]).await.status(400, "");
+    member.expect(&["limit"]).await.text("<html>hello</html>");
+    let reason = state(&cacher, |state| state.reason().is_some()).await;
+    assert!(matches!(reason.reason(), Some(Reason::Other(text)) if text == "the list is not valid JSON at byte 0"));
+    member.expect(&["limit"]).await.text(r#"{"metadata":{"resourceVersion":"3"},"items":[{"#);
+    member.expect(&["limit"]).await.text(list(&[], 3, None));
+    state(&cacher, |state| *state == State::Synced).await;
+}
+
+/// Looks at the cacher from within the call.
+struct Reader(std::sync::Mutex<(Option<Arc<Cacher>>, Vec<(u64, Option<u64>)>)>);
+
+impl Observer for Reader {
+    fn update(&self, update: Update) {
+        let mut guard = self.0.lock().unwrap();
+        let seen = guard.0.as_ref().and_then(|cacher| cacher.snapshot()).map(|s| s.resource_version().0);
+        guard.1.push((update.snapshot().resource_version().0, seen));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_observer_is_told_before_readers_see() {
+    let (transport, mut member) = transport();
+    let reader = Arc::new(Reader(Default::default()));
+    let cacher = Arc::new(Cacher::start(config(Default::default()), transport, reader.clone()));
+    reader.0.lock().unwrap().0 = Some(cacher.clone());
+    let feed = member.sync(&[pod("a", 3)], 5).await;
+    feed.send(event("MODIFIED", &pod("a", 6)));
+    cacher.wait_for(ResourceVersion(6), Duration::from_secs(3)).await.unwrap();
+    let mut guard = reader.0.lock().unwrap();
+    assert_eq!(guard.1, [(5, None), (6, Some(5))]);
+    guard.0 = None;
+}

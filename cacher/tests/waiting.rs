@@ -1,0 +1,188 @@
+//! Waiting for versions and for objects to go, and asking an idle member for progress.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use tokio::time::Instant;
+use tributary_apimachinery::ResourceVersion;
+use tributary_cacher::{LatestError, Reason, StillThere, TooNew, Update};
+
+const THREE_SECONDS: Duration = Duration::from_secs(3);
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_there_is_not_waited_for_and_an_event_ends_the_wait() {
+    let (cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[pod("a", 1)], 5).await;
+    updates.synced().await;
+    let started = Instant::now();
+    let snapshot = cacher.wait_for(ResourceVersion(5), Duration::ZERO).await.unwrap();
+    assert_eq!(snapshot.len(), 1);
+    let (found, ()) = tokio::join!(cacher.wait_for(ResourceVersion(7), THREE_SECONDS), async {
+        feed.send(event("ADDED", &pod("b", 6)));
+        tokio::task::yield_now().await;
+        feed.send(event("ADDED", &pod("c", 8)));
+    });
+    assert_eq!(found.unwrap().resource_version().0, 8);
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    assert!(!member.is_asked(), "events that come need no asking");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(!member.is_asked());
+    assert_eq!(cacher.stats().progress_requests, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_sync_is_waited_for() {
+    let (cacher, mut member, _updates) = start();
+    let early = cacher.wait_for(ResourceVersion(5), THREE_SECONDS).await;
+    assert_eq!(early.unwrap_err(), TooNew { wanted: ResourceVersion(5), current: None });
+    let (found, _feed) = tokio::join!(cacher.wait_for(ResourceVersion(5), THREE_SECONDS), member.sync(&[], 5));
+    assert!(found.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_member_is_asked_for_progress_once_for_all_waiters() {
+    let (cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[pod("a", 1)], 5).await;
+    updates.synced().await;
+    let started = Instant::now();
+    let script = async {
+        let asked = member.expect(&["/api/v1/pods?limit=1"]).await;
+        assert_eq!(asked.at - started, Duration::from_millis(200));
+        assert!(!feed.is_dropped(), "the watch goes on while the member is asked");
+        feed.send(event("ADDED", &pod("b", 6)));
+        tokio::task::yield_now().await;
+        asked.text(list(&[], 20, Some("more")));
+        let short = member.expect(&["watch=1", "resourceVersion=6&", "timeoutSeconds=3", "allowWatchBookmarks"]).await;
+        assert!(feed.is_dropped(), "the short watch takes the place of the long one");
+        let short = short.stream();
+        tokio::time::advance(Duration::from_millis(1300)).await;
+        short.send(bookmark(20));
+        short
+    };
+    let (first, second, third, short) = tokio::join!(
+        cacher.wait_for(ResourceVersion(20), THREE_SECONDS),
+        cacher.wait_for(ResourceVersion(17), THREE_SECONDS),
+        cacher.wait_for(ResourceVersion(20), THREE_SECONDS),
+        script
+    );
+    for found in [first, second, third] {
+        let snapshot = found.unwrap();
+        assert_eq!((snapshot.resource_version().0, snapshot.len()), (20, 2));
+    }
+    assert!(started.elapsed() < Duration::from_secs(2));
+    assert_eq!(cacher.stats().progress_requests, 1);
+    updates.changes().await;
+    assert!(matches!(updates.next().await, Update::Progress { .. }));
+    tokio::time::advance(Duration::from_secs(2)).await;
+    drop(short);
+    let long = member.expect(&["watch=1", "resourceVersion=20&"]).await;
+    assert!(!long.uri.contains("timeoutSeconds=3&") && !long.uri.ends_with("timeoutSeconds=3"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_comes_after_the_bookmark_is_served_by_a_new_question() {
+    let (cacher, mut member, mut updates) = start();
+    let _feed = member.sync(&[], 5).await;
+    updates.synced().await;
+    let script = async {
+        member.expect(&["limit=1"]).await.text(list(&[], 20, None));
+        let short = member.expect(&["resourceVersion=5&", "timeoutSeconds=3"]).await.stream();
+        tokio::time::sleep(Duration::from_millis(1300)).await;
+        short.send(bookmark(20));
+        member.expect(&["limit=1"]).await.text(list(&[], 30, None));
+        let short = member.expect(&["resourceVersion=20&", "timeoutSeconds=3"]).await.stream();
+        short.send(bookmark(30));
+        short
+    };
+    let waiters = async {
+        cacher.wait_for(ResourceVersion(20), THREE_SECONDS).await.unwrap();
+        cacher.wait_for(ResourceVersion(30), THREE_SECONDS).await.unwrap();
+    };
+    let (_short, ()) = tokio::join!(script, waiters);
+    assert_eq!(cacher.stats().progress_requests, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_does_not_exist_is_too_new_and_costs_few_requests() {
+    let (cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[], 5).await;
+    updates.synced().await;
+    let script = async {
+        for _ in 0..3 {
+            member.expect(&["limit=1"]).await.text(list(&[], 20, None));
+        }
+    };
+    let (found, ()) = tokio::join!(cacher.wait_for(ResourceVersion(1000), THREE_SECONDS), script);
+    let error = found.unwrap_err();
+    assert_eq!(error, TooNew { wanted: ResourceVersion(1000), current: Some(ResourceVersion(5)) });
+    assert_eq!(error.to_string(), "too large resource version: 1000, current: 5");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(
+        !member.is_asked() && !feed.is_dropped(),
+        "when nobody waits nothing is asked, and the watch was left alone"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_below_what_was_held_is_a_reset() {
+    let (cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[], 50).await;
+    updates.synced().await;
+    let script = async {
+        // An event that came meanwhile does not make the answer look older than it is.
+        let asked = member.expect(&["limit=1"]).await;
+        feed.send(event("ADDED", &pod("a", 55)));
+        tokio::task::yield_now().await;
+        asked.text(list(&[], 52, None));
+        member.expect(&["limit=1"]).await.text(list(&[], 30, None));
+        member.sync(&[], 31).await
+    };
+    let (found, _feed) = tokio::join!(cacher.wait_for(ResourceVersion(70), THREE_SECONDS), script);
+    assert!(found.is_err());
+    updates.changes().await;
+    assert!(matches!(updates.next().await, Update::Reset { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_is_gone_when_its_uid_is() {
+    let (cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[pod("a", 1), pod("b", 2)], 5).await;
+    updates.synced().await;
+    assert!(cacher.wait_until_gone("ns/x", "uid-x", THREE_SECONDS).await.is_ok());
+    assert!(cacher.wait_until_gone("ns/a", "another", THREE_SECONDS).await.is_ok());
+    let still = cacher.wait_until_gone("ns/a", "uid-a", THREE_SECONDS).await.unwrap_err();
+    assert_eq!(still, StillThere { key: "ns/a".to_owned(), uid: "uid-a".to_owned() });
+    let (found, ()) = tokio::join!(cacher.wait_until_gone("ns/a", "uid-a", THREE_SECONDS), async {
+        feed.send(event("DELETED", &pod("a", 6)));
+    });
+    assert_eq!(found.unwrap().resource_version().0, 6);
+    let again = pod("b", 8).replace("uid-b", "uid-b2");
+    let (found, ()) = tokio::join!(cacher.wait_until_gone("ns/b", "uid-b", THREE_SECONDS), async {
+        feed.send(event("DELETED", &pod("b", 7)) + &event("ADDED", &again));
+    });
+    assert_eq!(found.unwrap().len(), 1, "another object of the name does not count");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_member_tells_its_latest_version() {
+    let (cacher, mut member, mut updates) = start();
+    let _feed = member.sync(&[], 5).await;
+    updates.synced().await;
+    let (latest, ()) = tokio::join!(cacher.latest(), async {
+        member.expect(&["/api/v1/pods?limit=1"]).await.text(list(&[pod("a", 1)], 77, Some("t")));
+    });
+    assert_eq!(latest.unwrap().0, 77);
+    assert_eq!(cacher.snapshot().unwrap().resource_version().0, 5, "the store is not touched");
+    let (refused, ()) = tokio::join!(cacher.latest(), async {
+        member.asked().await.status(403, r#"{"code":403,"message":"no"}"#);
+    });
+    assert!(matches!(refused, Err(LatestError::Refused(refusal)) if refusal.reason == Reason::Forbidden));
+    let (unreachable, ()) = tokio::join!(cacher.latest(), async { member.asked().await.refuse_connection() });
+    assert!(matches!(unreachable, Err(LatestError::Unreachable(_))));
+    let (malformed, ()) = tokio::join!(cacher.latest(), async { member.asked().await.text("{}") });
+    assert!(matches!(malformed, Err(LatestError::Malformed(_))));
+    let (silent, ()) = tokio::join!(cacher.latest(), async { member.asked().await.cancelled().await });
+    assert!(matches!(silent, Err(LatestError::Timeout(_))));
+}
