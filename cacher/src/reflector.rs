@@ -436,7 +436,9 @@ impl Reflector {
 
     fn prove(&mut self, stream: &mut WatchStream) -> Input {
         stream.proved = true;
-        self.health.contact();
+        if stream.deferred.is_none() {
+            self.health.contact();
+        }
         Input::Proved
     }
 
@@ -452,7 +454,6 @@ impl Reflector {
         if stream.initial {
             return Input::Silent;
         }
-        self.shared.counts.failures.add(1);
         let text = format!("the watch was silent for {} s", silence.as_secs());
         self.health.lost(Instant::now(), Reason::Unreachable(text));
         Input::Silent

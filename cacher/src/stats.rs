@@ -19,7 +19,8 @@ pub struct Stats {
     pub resets: u64,
     /// Watches opened.
     pub watches: u64,
-    /// Requests that failed or were refused, and watches that broke off.
+    /// Requests that failed or were refused, and watches that broke off (silent ones not counted: on a collection that
+    /// does not change they are no fault).
     pub failures: u64,
     /// Objects and frames that were skipped because they could not be read.
     pub decode_errors: u64,

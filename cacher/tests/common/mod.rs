@@ -1,6 +1,6 @@
 //! A member that answers as a test tells it, and an observer that a test can question.
 
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file is a crate and uses its part")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
