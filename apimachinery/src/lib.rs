@@ -13,6 +13,7 @@ pub mod query;
 pub mod request_info;
 pub mod resource;
 pub mod resource_version;
+pub mod rewrite;
 pub mod selectable_fields;
 pub mod selector;
 pub mod snapshot;

@@ -252,7 +252,7 @@ fn list_errors(parameters: &Parameters) -> Vec<FieldError> {
             errors.push(FieldError::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
         }
         if version_match(wanted).is_none() {
-            errors.push(FieldError::not_supported(MATCH, wanted, &["", "Exact", "NotOlderThan"]));
+            errors.push(FieldError::not_supported(MATCH, wanted, &["Exact", "NotOlderThan", ""]));
         }
         if wanted == "Exact" && parameters.resource_version.as_deref() == Some("0") {
             errors.push(FieldError::forbidden(

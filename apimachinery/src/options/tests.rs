@@ -1,1 +1,122 @@
-//! Tests of options.
+//! The tables of apimachinery's `internalversion/validation` and the conversions of a query string.
+
+use super::*;
+
+fn list(query: &str) -> Result<ListOptions, Status> {
+    ListOptions::parse(Some(query))
+}
+
+fn watch(query: &str) -> Result<WatchOptions, Status> {
+    WatchOptions::parse(Some(query))
+}
+
+#[test]
+fn values_are_converted() {
+    let options = list("resourceVersion=abc&resourceVersionMatch=NotOlderThan&limit=5&labelSelector=a%3Db&fieldSelector=metadata.name%3Dx&timeoutSeconds=30&pretty=true&unknown=1&limit=7").unwrap();
+    assert_eq!(options.resource_version.as_deref(), Some("abc"));
+    assert_eq!(options.resource_version_match, Some(ResourceVersionMatch::NotOlderThan));
+    assert_eq!((options.limit, options.timeout, options.pretty), (5, Some(Duration::from_secs(30)), Some(true)));
+    assert_eq!(options.label_selector.to_string(), "a=b");
+    assert_eq!(options.field_selector.to_string(), "metadata.name=x");
+    let empty = list("resourceVersion=&continue=&labelSelector=&timeoutSeconds=0&limit=-1&pretty=").unwrap();
+    assert_eq!(empty, ListOptions::default());
+    assert_eq!(ListOptions::parse(None).unwrap(), ListOptions::default());
+    assert_eq!(list("pretty=yes").unwrap().pretty, Some(false));
+    assert_eq!(GetOptions::parse(Some("resourceVersion=0")).unwrap().resource_version.as_deref(), Some("0"));
+    assert_eq!(watch("timeoutSeconds=-5").unwrap().timeout, Some(Duration::ZERO));
+}
+
+#[test]
+fn conversion_errors_are_400() {
+    for (query, message) in [
+        ("limit=abc", r#"strconv.ParseInt: parsing "abc": invalid syntax"#),
+        ("limit=", r#"strconv.ParseInt: parsing "": invalid syntax"#),
+        ("limit=1.5", r#"strconv.ParseInt: parsing "1.5": invalid syntax"#),
+        ("limit=99999999999999999999", r#"strconv.ParseInt: parsing "99999999999999999999": value out of range"#),
+        ("timeoutSeconds=x", r#"strconv.ParseInt: parsing "x": invalid syntax"#),
+        ("labelSelector=x%20y", "unable to parse requirement: found 'y', expected: in, notin, =, ==, !=, gt, lt"),
+        ("fieldSelector=blurb", "invalid selector: 'blurb'; can't understand 'blurb'"),
+        ("limit=x&labelSelector=%3D", r#"strconv.ParseInt: parsing "x": invalid syntax"#),
+        ("labelSelector=%zz", "the query has a parameter that does not decode"),
+        ("resourceVersion=5&continue=t", "specifying resource version is not allowed when using continue"),
+    ] {
+        let status = list(query).unwrap_err();
+        assert_eq!((status.code, status.reason.as_str(), status.message.as_str()), (400, "BadRequest", message));
+        if !query.contains("continue") {
+            assert_eq!(watch(query).unwrap_err(), status, "{query}");
+        }
+    }
+    assert!(list("resourceVersion=0&continue=t").is_ok());
+}
+
+#[test]
+fn contradictions_are_422() {
+    const PREFIX: &str = "ListOptions.meta.k8s.io \"\" is invalid: ";
+    let unset = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
+    let paging = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided";
+    for (query, message) in [
+        ("resourceVersionMatch=Exact", unset.to_owned()),
+        ("resourceVersionMatch=NotOlderThan", unset.to_owned()),
+        ("resourceVersionMatch=NotOlderThan&resourceVersion=1&continue=t", paging.to_owned()),
+        ("resourceVersionMatch=NotOlderThan&continue=t", format!("[{unset}, {paging}]")),
+        (
+            "resourceVersionMatch=foo&resourceVersion=1",
+            r#"resourceVersionMatch: Unsupported value: "foo": supported values: "Exact", "NotOlderThan", """#
+                .to_owned(),
+        ),
+        (
+            "resourceVersionMatch=Exact&resourceVersion=0",
+            r#"resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0""#
+                .to_owned(),
+        ),
+        ("sendInitialEvents=1", "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list".to_owned()),
+        ("sendInitialEvents=0", "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list".to_owned()),
+    ] {
+        let status = list(query).unwrap_err();
+        assert_eq!((status.code, status.reason.as_str()), (422, "Invalid"));
+        assert_eq!(status.message, format!("{PREFIX}{message}"), "{query}");
+    }
+    let needs =
+        "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+    let alone = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+    let other = r#"resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan""#;
+    for (query, message) in [
+        ("sendInitialEvents=true", needs.to_owned()),
+        ("sendInitialEvents=false&resourceVersion=1", needs.to_owned()),
+        ("resourceVersionMatch=NotOlderThan", alone.to_owned()),
+        ("resourceVersionMatch=NotOlderThan&resourceVersion=0", alone.to_owned()),
+        ("resourceVersionMatch=Exact", format!("[{alone}, {other}]")),
+        ("sendInitialEvents=true&resourceVersionMatch=Exact", format!("[{needs}, {other}]")),
+        ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&continue=t", paging.to_owned()),
+    ] {
+        let status = watch(query).unwrap_err();
+        assert_eq!(status.code, 422);
+        assert_eq!(status.message, format!("{PREFIX}{message}"), "{query}");
+    }
+}
+
+#[test]
+fn initial_events_by_default() {
+    for (query, initial, end) in [
+        ("", true, false),
+        ("resourceVersion=0", true, false),
+        ("resourceVersion=&allowWatchBookmarks=1", true, true),
+        ("resourceVersion=0&allowWatchBookmarks=true", true, true),
+        ("resourceVersion=5", false, false),
+        ("resourceVersion=5&allowWatchBookmarks=1", false, false),
+        ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan", false, false),
+        ("sendInitialEvents=0&resourceVersionMatch=NotOlderThan&resourceVersion=0&allowWatchBookmarks=1", false, false),
+        (
+            "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=5&allowWatchBookmarks=1",
+            true,
+            true,
+        ),
+        ("sendInitialEvents=&resourceVersionMatch=NotOlderThan", true, false),
+    ] {
+        let options = watch(query).unwrap();
+        assert_eq!((options.sends_initial_events(), options.sends_initial_events_end()), (initial, end), "{query}");
+        if initial {
+            assert_eq!(options.resource_version_match, Some(ResourceVersionMatch::NotOlderThan));
+        }
+    }
+}

@@ -1,1 +1,379 @@
-//! Tests of the reading of requests.
+//! What each form of request is read as. The resource forms are those of `requestinfo_test.go`.
+
+use super::*;
+
+/// `cluster|verb|group/version/resource|namespace|name|subresource|rest|selected name`, or `cluster|verb|-` for no resource.
+fn read(method: &str, target: &str) -> Result<String, Status> {
+    let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+    let info = RequestInfo::parse(method, path, query)?;
+    let cluster = info.cluster.as_ref().map_or("", ClusterName::as_str);
+    let prefix = if cluster.is_empty() { String::new() } else { format!("/clusters/{cluster}") };
+    if prefix.is_empty() || path != prefix {
+        assert_eq!(format!("{prefix}{}", info.path), path, "the path is kept as it came");
+    }
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    Ok(match &info.target {
+        Target::NonResource => format!("{cluster}|{}|-", info.verb),
+        Target::Resource(request) => {
+            let gvr = &request.resource;
+            let joined = [
+                cluster.to_owned(),
+                info.verb.to_string(),
+                format!("{}/{}/{}", gvr.group, gvr.version, gvr.resource),
+                text(&request.namespace),
+                text(&request.name),
+                text(&request.subresource),
+                request.rest.as_ref().map_or_else(String::new, |rest| format!("<{rest}>")),
+                text(&request.selected_name),
+            ];
+            joined.join("|").trim_end_matches('|').to_owned()
+        }
+    })
+}
+
+#[test]
+fn resources() {
+    for (method, target, expected) in [
+        // The forms of requestinfo_test.go.
+        ("GET", "/api/v1/namespaces", "|list|/v1/namespaces"),
+        ("GET", "/api/v1/namespaces/other", "|get|/v1/namespaces||other"),
+        ("GET", "/api/v1/namespaces/other/pods", "|list|/v1/pods|other"),
+        ("GET", "/api/v1/namespaces/other/pods/foo", "|get|/v1/pods|other|foo"),
+        ("HEAD", "/api/v1/namespaces/other/pods/foo", "|get|/v1/pods|other|foo"),
+        ("GET", "/api/v1/pods", "|list|/v1/pods"),
+        ("HEAD", "/api/v1/pods", "|list|/v1/pods"),
+        ("POST", "/api/v1/namespaces/other/pods", "|create|/v1/pods|other"),
+        ("PUT", "/api/v1/namespaces/other/pods/foo", "|update|/v1/pods|other|foo"),
+        ("PATCH", "/api/v1/namespaces/other/pods/foo", "|patch|/v1/pods|other|foo"),
+        ("DELETE", "/api/v1/namespaces/other/pods/foo", "|delete|/v1/pods|other|foo"),
+        ("DELETE", "/api/v1/namespaces/other/pods", "|deletecollection|/v1/pods|other"),
+        ("DELETE", "/api/v1/namespaces/other", "|delete|/v1/namespaces||other"),
+        ("DELETE", "/api/v1/nodes", "|deletecollection|/v1/nodes"),
+        ("POST", "/api/v1/namespaces", "|create|/v1/namespaces"),
+        ("GET", "/apis/apps/v1/namespaces/other/deployments/foo/status", "|get|apps/v1/deployments|other|foo|status"),
+        ("GET", "/apis/apps/v1/deployments", "|list|apps/v1/deployments"),
+        ("PUT", "/api/v1/namespaces/other/finalize", "|update|/v1/namespaces||other|finalize"),
+        ("PATCH", "/api/v1/namespaces/other/status", "|patch|/v1/namespaces||other|status"),
+        ("POST", "/api/v1/namespaces/n/pods/p/eviction", "|create|/v1/pods|n|p|eviction"),
+        ("POST", "/api/v1/namespaces/n/serviceaccounts/s/token", "|create|/v1/serviceaccounts|n|s|token"),
+        ("GET", "/api/v1/namespaces/n/pods/p/log?follow=1", "|get|/v1/pods|n|p|log"),
+        ("POST", "/api/v1/namespaces/n/pods/p/exec?command=ls", "|create|/v1/pods|n|p|exec"),
+        (
+            "GET",
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node",
+            "|get|rbac.authorization.k8s.io/v1/clusterroles||system:node",
+        ),
+        (
+            "GET",
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
+            "|get|rbac.authorization.k8s.io/v1/clusterroles||system:node",
+        ),
+        (
+            "GET",
+            "/apis/custom.metrics.k8s.io/v1beta1/namespaces/n/pods/*/rps",
+            "|get|custom.metrics.k8s.io/v1beta1/pods|n|*|rps",
+        ),
+        ("GET", "/apis/g/v1/things/t/sub/a/b", "|get|g/v1/things||t|sub|<a/b>"),
+        // A resource of another group that is called namespaces reads the same, as in Kubernetes.
+        ("GET", "/apis/g/v1/namespaces/n/things", "|list|g/v1/things|n"),
+        // A slash at the end says nothing.
+        ("GET", "/api/v1/pods/", "|list|/v1/pods"),
+        ("GET", "/api/v1/namespaces/n/pods/p/", "|get|/v1/pods|n|p"),
+        ("GET", "/api/v1/namespaces/", "|list|/v1/namespaces"),
+        // Escapes are resolved, in resources too: a member does the same.
+        ("GET", "/api/v1/%70ods", "|list|/v1/pods"),
+        ("GET", "/api/v1/namespaces/%6e/secrets/s", "|get|/v1/secrets|n|s"),
+        ("GET", "/%61pi/v1/pods", "|list|/v1/pods"),
+        ("GET", "/api/v1/namespaces/n/pods/ä", "|get|/v1/pods|n|ä"),
+        ("GET", "/api/v1/namespaces/n/pods/%c3%a4", "|get|/v1/pods|n|ä"),
+        // The names of a name's parts are names too.
+        ("GET", "/api/v1/namespaces/n/pods/pods", "|get|/v1/pods|n|pods"),
+        ("GET", "/api/v1/namespaces/namespaces/pods", "|list|/v1/pods|namespaces"),
+        ("GET", "/api/v1/namespaces/watch/pods", "|list|/v1/pods|watch"),
+        ("GET", "/api/v1/namespaces/n/status/x", "|get|/v1/namespaces||n|status|<x>"),
+    ] {
+        assert_eq!(read(method, target).as_deref(), Ok(expected), "{method} {target}");
+    }
+}
+
+#[test]
+fn watches() {
+    for (target, expected) in [
+        ("/api/v1/pods?watch=1", "|watch|/v1/pods"),
+        ("/api/v1/pods?watch=true", "|watch|/v1/pods"),
+        ("/api/v1/pods?watch=", "|watch|/v1/pods"),
+        ("/api/v1/pods?watch", "|watch|/v1/pods"),
+        ("/api/v1/pods?watch=nonsense", "|watch|/v1/pods"),
+        ("/api/v1/pods?watch=0", "|list|/v1/pods"),
+        ("/api/v1/pods?watch=false", "|list|/v1/pods"),
+        ("/api/v1/pods?watch=FALSE", "|list|/v1/pods"),
+        ("/api/v1/pods?watch=0&watch=1", "|list|/v1/pods"),
+        ("/api/v1/pods?watch=1&watch=0", "|watch|/v1/pods"),
+        ("/api/v1/pods?%77atch=1", "|watch|/v1/pods"),
+        ("/api/v1/pods?watch=1&limit=abc", "|watch|/v1/pods"),
+        // With a name it is a get, whatever the query says.
+        ("/api/v1/namespaces/n/pods/p?watch=1", "|get|/v1/pods|n|p"),
+        // A field selector names one object, for authorization.
+        ("/api/v1/pods?fieldSelector=metadata.name%3Dp", "|list|/v1/pods|||||p"),
+        ("/api/v1/pods?fieldSelector=metadata.name=p", "|list|/v1/pods|||||p"),
+        ("/api/v1/pods?watch=1&fieldSelector=metadata.name%3D%3Dp,spec.nodeName=n", "|watch|/v1/pods|||||p"),
+        ("/api/v1/pods?fieldSelector=metadata.name!%3Dp", "|list|/v1/pods"),
+        ("/api/v1/pods?fieldSelector=metadata.name%3Da%2Fb", "|list|/v1/pods"),
+        ("/api/v1/pods?fieldSelector=metadata.name%3D..", "|list|/v1/pods"),
+        ("/api/v1/pods?fieldSelector=garbage", "|list|/v1/pods"),
+        // The deprecated paths.
+        ("/api/v1/watch/pods", "|watch|/v1/pods"),
+        ("/api/v1/watch/namespaces", "|watch|/v1/namespaces"),
+        ("/api/v1/watch/namespaces/n", "|watch|/v1/namespaces||n"),
+        ("/api/v1/watch/namespaces/n/pods", "|watch|/v1/pods|n"),
+        ("/api/v1/watch/namespaces/n/pods/p", "|watch|/v1/pods|n|p"),
+        ("/apis/apps/v1/watch/namespaces/n/deployments", "|watch|apps/v1/deployments|n"),
+        ("/apis/apps/v1/watch/deployments", "|watch|apps/v1/deployments"),
+    ] {
+        assert_eq!(read("GET", target).as_deref(), Ok(expected), "{target}");
+    }
+}
+
+#[test]
+fn paths_of_no_resource() {
+    for (method, target, expected) in [
+        ("GET", "/", "|get|-"),
+        ("GET", "/api", "|get|-"),
+        ("GET", "/api/", "|get|-"),
+        ("GET", "/api/v1", "|get|-"),
+        ("GET", "/api/v1/", "|get|-"),
+        ("GET", "/apis", "|get|-"),
+        ("GET", "/apis/", "|get|-"),
+        ("GET", "/apis/apps", "|get|-"),
+        ("GET", "/apis/apps/v1", "|get|-"),
+        ("GET", "/apis/apps/v1/", "|get|-"),
+        ("HEAD", "/healthz", "|head|-"),
+        ("GET", "/healthz/etcd", "|get|-"),
+        ("GET", "/livez?verbose", "|get|-"),
+        ("GET", "/version", "|get|-"),
+        ("GET", "/openapi/v2", "|get|-"),
+        ("GET", "/openapi/v3/apis/apps/v1?hash=abc", "|get|-"),
+        ("POST", "/some/path", "|post|-"),
+        ("OPTIONS", "/version", "|options|-"),
+        ("GET", "/.well-known/openid-configuration", "|get|-"),
+        ("GET", "/clusters", "|get|-"),
+        ("GET", "/clusters/", "|get|-"),
+        ("GET", "/apisx/apps/v1/deployments", "|get|-"),
+        ("GET", "/API/v1/pods", "|get|-"),
+    ] {
+        assert_eq!(read(method, target).as_deref(), Ok(expected), "{method} {target}");
+    }
+}
+
+#[test]
+fn cluster_prefixes() {
+    for (target, expected) in [
+        ("/clusters/c1/api/v1/pods", "c1|list|/v1/pods"),
+        ("/clusters/c1/api/v1/namespaces/n/pods/p?watch=1", "c1|get|/v1/pods|n|p"),
+        ("/clusters/c1/version", "c1|get|-"),
+        ("/clusters/c1", "c1|get|-"),
+        ("/clusters/c1/", "c1|get|-"),
+        // The prefix counts once.
+        ("/clusters/c1/clusters/c2/api/v1/pods", "c1|get|-"),
+    ] {
+        assert_eq!(read("GET", target).as_deref(), Ok(expected), "{target}");
+    }
+    assert_eq!(RequestInfo::parse("GET", "/clusters/c1", None).unwrap().path, "/");
+    for target in ["/clusters/C1/api", "/clusters/all/api", "/clusters/c_1/api", "/clusters/%63/api", "/clusters/./api"]
+    {
+        assert_eq!(read("GET", target).unwrap_err().code, 404, "{target}");
+    }
+    assert!(read("GET", "/clusters//api/v1/pods").is_err());
+    assert!(read("GET", "/clusters/c1//api/v1/pods").is_err());
+    assert!(read("GET", "/clusters/c1/../c2/api/v1/pods").is_err());
+}
+
+#[test]
+fn proxied_paths_pass_untouched() {
+    for (target, rest) in [
+        ("/api/v1/namespaces/n/services/s/proxy", None),
+        ("/api/v1/namespaces/n/services/s/proxy/", Some("")),
+        ("/api/v1/namespaces/n/services/https:s:8443/proxy/a/b", Some("a/b")),
+        ("/api/v1/namespaces/n/services/s/proxy/a//b/", Some("a//b/")),
+        ("/api/v1/namespaces/n/services/s/proxy//a", Some("/a")),
+        ("/api/v1/namespaces/n/pods/p:80/proxy/a%2Fb%20c", Some("a%2Fb%20c")),
+        ("/api/v1/nodes/n1:10250/proxy/logs/..x/x../...", Some("logs/..x/x../...")),
+        ("/api/v1/nodes/n1/proxy/100%25", Some("100%25")),
+        ("/api/v1/nodes/n1/proxy/api/v1/namespaces/n/secrets/s", Some("api/v1/namespaces/n/secrets/s")),
+        ("/apis/cluster.core.oam.dev/v1alpha1/clustergateways/c/proxy/api//v1", Some("api//v1")),
+    ] {
+        let info = RequestInfo::parse("GET", target, None).unwrap();
+        let request = info.resource().unwrap();
+        assert_eq!((request.subresource.as_deref(), request.rest.as_deref()), (Some("proxy"), rest), "{target}");
+        assert_eq!(info.path, target);
+    }
+    for hop in [
+        "..",
+        ".",
+        "a/../b",
+        "a/./b",
+        "a/..",
+        "%2e%2e",
+        "a/%2e%2E/b",
+        ".%2e",
+        "%252e%252e",
+        "..%2f..%2fsecrets",
+        "a%5c..%5cb",
+        "a\\..\\b",
+        "x/%2E",
+    ] {
+        for base in ["/api/v1/namespaces/n/services/s/proxy/", "/api/v1/nodes/n/proxy/"] {
+            assert_eq!(read("GET", &format!("{base}{hop}")).unwrap_err().code, 404, "{base}{hop}");
+        }
+    }
+    for bad in ["%00", "a%0d%0ab", "%zz", "%", "%ff"] {
+        let target = format!("/api/v1/nodes/n/proxy/{bad}");
+        assert_eq!(read("GET", &target).unwrap_err().code, 400, "{target}");
+    }
+}
+
+#[test]
+fn hostile_paths_are_refused() {
+    for (path, code) in [
+        // Well-formed, and nothing that exists.
+        ("//api/v1/pods", 404),
+        ("/api//v1/pods", 404),
+        ("/api/v1//pods", 404),
+        ("/api/v1/pods//", 404),
+        ("//", 404),
+        ("/api/v1/namespaces//pods", 404),
+        ("/api/v1/namespaces/n//pods", 404),
+        ("/api/v1/namespaces/../secrets", 404),
+        ("/api/v1/namespaces/n/pods/..", 404),
+        ("/api/v1/./pods", 404),
+        ("/./api/v1/pods", 404),
+        ("/../api/v1/pods", 404),
+        ("/healthz/../api/v1/secrets", 404),
+        ("/api/v1/namespaces/%2e%2e/secrets", 404),
+        ("/api/v1/namespaces/%2E./secrets", 404),
+        ("/api/v1/%2e/pods", 404),
+        ("/api/v1/namespaces/ns%2Fsecrets%2Fs", 404),
+        ("/api/v1/namespaces/n/pods%2fp", 404),
+        ("/api%2Fv1/secrets", 404),
+        ("/version%2f..%2fapi", 404),
+        ("/api/v1/namespaces/n/pods/a%25b", 404),
+        ("/api/v1/namespaces/n/pods/%252e%252e", 404),
+        ("/api/v1/namespaces/n/pods/a%5cb", 404),
+        ("/api/v1/namespaces\\n\\secrets", 404),
+        ("/api/v1/proxy/namespaces/n/pods/p", 404),
+        ("/api/v1/watch", 404),
+        ("/api/v1/watch/", 404),
+        ("/api/v1/watch/watch/pods", 404),
+        ("/api/v1/watch/proxy/pods", 404),
+        ("/api/v1/watch/namespaces/n/pods/p/status", 404),
+        ("/api/v1/watch/namespaces/n/status", 404),
+        ("/api/v1/namespaces/n/pods/p/log//x", 404),
+        ("/api/v1/namespaces/n/pods/p/log/../x", 404),
+        // Malformed.
+        ("", 400),
+        ("api/v1/pods", 400),
+        ("/api/v1/pods%", 400),
+        ("/api/v1/pods%2", 400),
+        ("/api/v1/%zz", 400),
+        ("/api/v1/pods%00", 400),
+        ("/api/v1/namespaces/n/pods/p%0d%0aX-Remote-User:%20admin", 400),
+        ("/api/v1/pods%7f", 400),
+        ("/api/v1/pods%c2%85", 400),
+        ("/api/v1/%ff%fe", 400),
+        ("/api/v1/%c3", 400),
+        ("/api/v1/pods\0", 400),
+        ("/api/v1/po ds", 400),
+        ("/api/v1/pods\r\n", 400),
+        ("/api/v1/pods#x", 400),
+    ] {
+        let status = RequestInfo::parse("GET", path, None).expect_err(path);
+        assert_eq!(status.code, code, "{path:?}");
+        let prefixed = format!("/clusters/c1{path}");
+        if path.starts_with('/') {
+            assert_eq!(RequestInfo::parse("GET", &prefixed, None).expect_err(&prefixed).code, code, "{prefixed:?}");
+        }
+    }
+}
+
+#[test]
+fn methods_that_a_resource_does_not_know() {
+    for (method, path) in [
+        ("OPTIONS", "/api/v1/pods"),
+        ("CONNECT", "/api/v1/namespaces/n/pods/p/exec"),
+        ("TRACE", "/api/v1/pods"),
+        ("get", "/api/v1/pods"),
+        ("BREW", "/version"),
+        ("POST", "/api/v1/namespaces/n/pods/p"),
+        ("PUT", "/api/v1/namespaces/n/pods"),
+        ("PATCH", "/api/v1/pods"),
+        ("POST", "/api/v1/watch/pods"),
+        ("DELETE", "/api/v1/watch/pods"),
+    ] {
+        let status = RequestInfo::parse(method, path, None).expect_err(path);
+        assert_eq!((status.code, status.reason), (405, crate::Reason::MethodNotAllowed), "{method} {path}");
+    }
+}
+
+#[test]
+fn authorization_sees_the_namespace_and_the_selected_name() {
+    let request = |path, query| RequestInfo::parse("GET", path, query).unwrap().resource().unwrap().clone();
+    assert_eq!(request("/api/v1/namespaces/n", None).authorization_namespace(), "n");
+    assert_eq!(request("/api/v1/namespaces/n/pods/p", None).authorization_namespace(), "n");
+    assert_eq!(request("/api/v1/nodes/n", None).authorization_namespace(), "");
+    assert_eq!(request("/api/v1/nodes/n", None).authorization_name(), "n");
+    assert_eq!(request("/api/v1/secrets", Some("fieldSelector=metadata.name%3Ds")).authorization_name(), "s");
+}
+
+mod properties {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Paths rich in what paths trip over: mostly well-formed, with a hostile piece here and there.
+    fn hostile() -> impl Strategy<Value = String> {
+        let base = prop_oneof![Just("/"), Just("/api/v1/"), Just("/apis/g/v1/"), Just("/clusters/c1/api/v1/")];
+        let plain =
+            prop_oneof![Just("namespaces"), Just("watch"), Just("pods"), Just("status"), Just("proxy"), Just("a")];
+        let odd = prop_oneof![
+            Just("..".to_owned()),
+            Just(".".to_owned()),
+            Just("%2e%2E".to_owned()),
+            Just("a%2Fb".to_owned()),
+            Just("%252e%252e".to_owned()),
+            Just(String::new()),
+            "[a-z%/.\\x00-\\x7f]{0,3}",
+        ];
+        let segment = prop_oneof![6 => plain.prop_map(str::to_owned), 1 => odd];
+        (base, proptest::collection::vec(segment, 0..8))
+            .prop_map(|(base, segments)| base.to_owned() + &segments.join("/"))
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics_and_nothing_dangerous_is_accepted(path in hostile()) {
+            let Ok(info) = RequestInfo::parse("GET", &path, None) else { return Ok(()) };
+            prop_assert!(path.ends_with(&info.path) || info.path == "/");
+            let Some(request) = info.resource() else {
+                prop_assert!(!info.path.contains("//") && !info.path.contains("/../"));
+                return Ok(());
+            };
+            let texts = [&request.namespace, &request.name, &request.subresource];
+            for text in texts.into_iter().flatten() {
+                prop_assert!(is_path_segment_name(text) && !text.contains('\\') && !text.chars().any(char::is_control));
+            }
+            // Read the Kubernetes way, without any care, it is the same request.
+            let decoded = percent_encoding::percent_decode_str(&info.path).decode_utf8().unwrap().into_owned();
+            let mut parts: Vec<_> = decoded.trim_matches('/').split('/').collect();
+            parts.drain(..if parts[0] == "api" { 2 } else { 3 });
+            if parts[0] == "watch" {
+                parts.remove(0);
+            }
+            if parts[0] == "namespaces" && parts.len() > 2 && parts[2] != "status" && parts[2] != "finalize" {
+                parts.drain(..2);
+            }
+            prop_assert_eq!(parts[0], &*request.resource.resource);
+            prop_assert_eq!(parts.get(1).copied(), request.name.as_deref());
+            prop_assert_eq!(parts.get(2).copied(), request.subresource.as_deref());
+        }
+    }
+}

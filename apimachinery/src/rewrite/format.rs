@@ -1,0 +1,111 @@
+//! In which form a body comes, and which places it has.
+
+use crate::{ResourceRequest, Verb};
+
+/// The form of a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// `application/json`, and a body without a media type.
+    Json,
+    /// `application/yaml`.
+    Yaml,
+    /// `application/vnd.kubernetes.protobuf`.
+    Protobuf,
+    /// `application/json-patch+json` (RFC 6902).
+    JsonPatch,
+    /// `application/merge-patch+json` (RFC 7386).
+    MergePatch,
+    /// `application/strategic-merge-patch+json`.
+    StrategicMergePatch,
+    /// `application/apply-patch+yaml`.
+    ApplyYaml,
+}
+
+impl Format {
+    /// The media types that are understood, for a 415.
+    pub const MEDIA_TYPES: [&'static str; 7] = [
+        "application/json",
+        "application/yaml",
+        "application/vnd.kubernetes.protobuf",
+        "application/json-patch+json",
+        "application/merge-patch+json",
+        "application/strategic-merge-patch+json",
+        "application/apply-patch+yaml",
+    ];
+
+    /// The form that a Content-Type names; its parameters say nothing. `None` for one that is not understood, CBOR say.
+    pub fn from_content_type(content_type: &str) -> Option<Self> {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim();
+        match media_type.to_ascii_lowercase().as_str() {
+            "" | "application/json" => Some(Self::Json),
+            "application/yaml" => Some(Self::Yaml),
+            "application/vnd.kubernetes.protobuf" => Some(Self::Protobuf),
+            "application/json-patch+json" => Some(Self::JsonPatch),
+            "application/merge-patch+json" => Some(Self::MergePatch),
+            "application/strategic-merge-patch+json" => Some(Self::StrategicMergePatch),
+            "application/apply-patch+yaml" => Some(Self::ApplyYaml),
+            _ => None,
+        }
+    }
+}
+
+/// Which kind of body a request has, by which the places of versions differ. The request decides, not the body: a member
+/// reads a body as what its path says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// An object with `metadata`, or a patch of one.
+    Object,
+    /// A core Event, with `involvedObject`.
+    CoreEvent,
+    /// An Event of `events.k8s.io`, with `regarding`.
+    Event,
+    /// An Eviction, with `deleteOptions`.
+    Eviction,
+    /// The DeleteOptions of a delete or deletecollection.
+    DeleteOptions,
+}
+
+impl Shape {
+    /// The shape of the body that a request has.
+    pub fn of(verb: Verb, request: &ResourceRequest) -> Self {
+        let resource = (&*request.resource.group, &*request.resource.resource);
+        match (verb, resource, request.subresource.as_deref()) {
+            (Verb::Delete | Verb::DeleteCollection, ..) => Self::DeleteOptions,
+            (_, ("", "pods"), Some("eviction")) => Self::Eviction,
+            (_, ("", "events"), None) => Self::CoreEvent,
+            (_, ("events.k8s.io", "events"), None) => Self::Event,
+            _ => Self::Object,
+        }
+    }
+
+    /// Where versions stand.
+    pub(super) fn versions(self) -> &'static [&'static [&'static str]] {
+        match self {
+            Self::Object => &[&["metadata", "resourceVersion"]],
+            Self::CoreEvent => &[&["metadata", "resourceVersion"], &["involvedObject", "resourceVersion"]],
+            Self::Event => &[&["metadata", "resourceVersion"], &["regarding", "resourceVersion"]],
+            Self::Eviction => {
+                &[&["metadata", "resourceVersion"], &["deleteOptions", "preconditions", "resourceVersion"]]
+            }
+            Self::DeleteOptions => &[&["preconditions", "resourceVersion"]],
+        }
+    }
+
+    /// Where DeleteOptions stand, if there are any.
+    pub(super) fn delete_options(self) -> Option<&'static [&'static str]> {
+        match self {
+            Self::DeleteOptions => Some(&[]),
+            Self::Eviction => Some(&["deleteOptions"]),
+            _ => None,
+        }
+    }
+
+    /// Where the reference to the object of an Event stands, if it is one.
+    pub(super) fn reference(self) -> Option<&'static str> {
+        match self {
+            Self::CoreEvent => Some("involvedObject"),
+            Self::Event => Some("regarding"),
+            _ => None,
+        }
+    }
+}

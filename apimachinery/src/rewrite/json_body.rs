@@ -1,0 +1,249 @@
+//! JSON objects, and the patches that look like them: edited by splicing the text.
+//!
+//! A name given twice counts twice here: members keep the last one, so every one is treated.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::{Facts, Shape, translate};
+use crate::object::CLUSTER_ANNOTATION;
+use crate::{Status, json};
+
+/// Replacements of parts of a text, in any order, none within another.
+#[derive(Debug, Default)]
+pub(super) struct Edits(Vec<(Range<usize>, Vec<u8>)>);
+
+impl Edits {
+    pub(super) fn replace(&mut self, range: Range<usize>, by: impl Into<Vec<u8>>) {
+        self.0.push((range, by.into()));
+    }
+
+    /// The text with the replacements, or `None` if there are none.
+    pub(super) fn apply(mut self, text: &[u8]) -> Option<Vec<u8>> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.sort_by_key(|(range, _)| (range.start, range.end));
+        let mut out = Vec::with_capacity(text.len() + 64);
+        let mut at = 0;
+        for (range, by) in &self.0 {
+            out.extend_from_slice(text.get(at..range.start).unwrap_or_default());
+            out.extend_from_slice(by);
+            at = at.max(range.end);
+        }
+        out.extend_from_slice(text.get(at..).unwrap_or_default());
+        Some(out)
+    }
+}
+
+/// Checks that the body is JSON. The message tells the place, never the content.
+pub(super) fn validate(text: &[u8]) -> Result<(), Status> {
+    json::validate(text).map_err(|error| Status::bad_request(format!("the body is not valid JSON: {error}")))
+}
+
+/// The places of all values at `path` under the value that starts at `start`, in the text's order.
+pub(super) fn values_at(text: &[u8], start: usize, path: &[&str]) -> Vec<Range<usize>> {
+    let here = json::skip_space(text, start);
+    let mut found: Vec<_> = std::iter::once(here..json::skip_value(text, here)).collect();
+    for key in path {
+        found = found
+            .into_iter()
+            .flat_map(|range| json::members(text, range.start).filter(|member| key_is(member.key, key)))
+            .map(|member| member.value)
+            .collect();
+    }
+    found
+}
+
+/// Whether a key, as it stands between its quotes, is this name.
+pub(super) fn key_is(raw: &[u8], name: &str) -> bool {
+    raw == name.as_bytes()
+        || (raw.contains(&b'\\') && unquote(&[b"\"", raw, b"\""].concat()).is_some_and(|k| k == name))
+}
+
+/// The text of the string at `range`; `None` if something else is there.
+pub(super) fn string_at<'a>(text: &'a [u8], range: &Range<usize>) -> Option<Cow<'a, str>> {
+    unquote(text.get(range.clone())?)
+}
+
+fn unquote(quoted: &[u8]) -> Option<Cow<'_, str>> {
+    let contents = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    if contents.contains(&b'\\') {
+        return serde_json::from_slice(quoted).ok().map(Cow::Owned);
+    }
+    std::str::from_utf8(contents).ok().map(Cow::Borrowed)
+}
+
+/// A text as JSON.
+pub(super) fn quote(text: &str) -> Vec<u8> {
+    // A string cannot fail to serialize.
+    serde_json::to_vec(text).unwrap_or_default()
+}
+
+/// The last string at `path` under `start`: the one that a member keeps.
+pub(super) fn last_string(text: &[u8], start: usize, path: &[&str]) -> Option<String> {
+    let last = values_at(text, start, path).pop()?;
+    string_at(text, &last).filter(|value| !value.is_empty()).map(Cow::into_owned)
+}
+
+/// The elements of the array that starts at `start`.
+pub(super) fn elements(text: &[u8], start: usize) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let open = json::skip_space(text, start);
+    if text.get(open) != Some(&b'[') {
+        return found;
+    }
+    let mut at = json::skip_space(text, open + 1);
+    while !matches!(text.get(at), None | Some(b']')) {
+        let end = json::skip_value(text, at);
+        if end <= at {
+            break;
+        }
+        found.push(at..end);
+        at = json::skip_space(text, end);
+        if text.get(at) == Some(&b',') {
+            at = json::skip_space(text, at + 1);
+        }
+    }
+    found
+}
+
+/// What has to be cut to take parts out of a comma-separated sequence. `parts` are all of it, in order, each with whether
+/// it goes.
+pub(super) fn cuts(parts: &[(Range<usize>, bool)]) -> Vec<Range<usize>> {
+    let first_kept = parts.iter().position(|(_, gone)| !gone).unwrap_or(parts.len());
+    parts
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, gone))| *gone)
+        .map(|(index, (range, _))| {
+            if index > first_kept {
+                parts[index - 1].0.end..range.end
+            } else {
+                range.start..parts.get(index + 1).map_or(range.end, |(next, _)| next.start)
+            }
+        })
+        .collect()
+}
+
+/// The members of the object at `range`, with their keys as they stand.
+fn members_of(text: &[u8], range: &Range<usize>) -> Vec<(Range<usize>, Vec<u8>)> {
+    json::members(text, range.start).map(|member| (member.start..member.value.end, member.key.to_vec())).collect()
+}
+
+pub(super) fn read(shape: Shape, text: &[u8]) -> Result<Facts, Status> {
+    validate(text)?;
+    let string = |path: &[&str]| last_string(text, 0, path);
+    let mut facts =
+        Facts { api_version: string(&["apiVersion"]), kind: string(&["kind"]), ..read_value(shape, text, 0, &[]) };
+    if let Some(prefix) = shape.delete_options() {
+        let at = |rest: &[&'static str]| [prefix, rest].concat();
+        facts.precondition_uid = string(&at(&["preconditions", "uid"]));
+        facts.precondition_resource_version = string(&at(&["preconditions", "resourceVersion"]));
+        for array in values_at(text, 0, &at(&["dryRun"])) {
+            facts.dry_run.extend(
+                elements(text, array.start).iter().filter_map(|element| string_at(text, element).map(Cow::into_owned)),
+            );
+        }
+    }
+    Ok(facts)
+}
+
+/// What the value at `start`, which stands at `prefix` in the object, says of metadata and references.
+pub(super) fn read_value(shape: Shape, text: &[u8], start: usize, prefix: &[String]) -> Facts {
+    let string = |path: &[&str]| below(prefix, path).and_then(|rest| last_string(text, start, rest));
+    let mut facts = Facts {
+        name: string(&["metadata", "name"]),
+        generate_name: string(&["metadata", "generateName"]),
+        namespace: string(&["metadata", "namespace"]),
+        resource_version: string(&["metadata", "resourceVersion"]),
+        cluster: string(&["metadata", "annotations", CLUSTER_ANNOTATION]),
+        involved_uid: shape.reference().and_then(|reference| string(&[reference, "uid"])),
+        ..Facts::default()
+    };
+    if let Some(rest) = below(prefix, &["metadata", "ownerReferences"])
+        && let Some(array) = values_at(text, start, rest).pop()
+    {
+        facts.owner_uids =
+            elements(text, array.start).iter().filter_map(|owner| last_string(text, owner.start, &["uid"])).collect();
+    }
+    facts
+}
+
+/// What is left of `path` below `prefix`, if it lies there.
+pub(super) fn below<'a, 'b>(prefix: &[String], path: &'a [&'b str]) -> Option<&'a [&'b str]> {
+    let (head, rest) = path.split_at_checked(prefix.len())?;
+    head.iter().zip(prefix).all(|(a, b)| a == b).then_some(rest)
+}
+
+pub(super) fn rewrite(
+    shape: Shape,
+    text: &[u8],
+    version: &mut dyn FnMut(&str) -> Result<String, Status>,
+) -> Result<Option<Vec<u8>>, Status> {
+    validate(text)?;
+    let mut edits = Edits::default();
+    edit_value(shape, text, 0, &[], version, &mut edits)?;
+    Ok(edits.apply(text))
+}
+
+/// Notes what is to be changed in the value at `start`, which stands at `prefix` in the object.
+pub(super) fn edit_value(
+    shape: Shape,
+    text: &[u8],
+    start: usize,
+    prefix: &[String],
+    version: &mut dyn FnMut(&str) -> Result<String, Status>,
+    edits: &mut Edits,
+) -> Result<(), Status> {
+    for place in shape.versions() {
+        let Some(rest) = below(prefix, place) else { continue };
+        for range in values_at(text, start, rest) {
+            if let Some(old) = string_at(text, &range)
+                && let Some(new) = translate(version, &old)?
+            {
+                edits.replace(range, quote(&new));
+            }
+        }
+    }
+    if shape != Shape::DeleteOptions {
+        remove_annotation(text, start, prefix, edits);
+    }
+    Ok(())
+}
+
+/// Takes the cluster annotation out of the value at `start`, which stands at `prefix`; with the map, where it is a member
+/// of the value and nothing else is in it.
+fn remove_annotation(text: &[u8], start: usize, prefix: &[String], edits: &mut Edits) {
+    if let Some([]) = below(prefix, &["metadata", "annotations"]) {
+        let here = json::skip_space(text, start);
+        for range in annotation_cuts(text, &(here..json::skip_value(text, here))).0 {
+            edits.replace(range, []);
+        }
+        return;
+    }
+    let Some(rest) = below(prefix, &["metadata"]) else { return };
+    for metadata in values_at(text, start, rest) {
+        let mut parts = Vec::new();
+        for member in json::members(text, metadata.start) {
+            let mut gone = false;
+            if key_is(member.key, "annotations") {
+                let (inner, empties) = annotation_cuts(text, &member.value);
+                gone = empties;
+                if !empties {
+                    inner.into_iter().for_each(|range| edits.replace(range, []));
+                }
+            }
+            parts.push((member.start..member.value.end, gone));
+        }
+        cuts(&parts).into_iter().for_each(|range| edits.replace(range, []));
+    }
+}
+
+/// What to cut from an annotations map, and whether that leaves it empty.
+fn annotation_cuts(text: &[u8], map: &Range<usize>) -> (Vec<Range<usize>>, bool) {
+    let parts: Vec<_> =
+        members_of(text, map).into_iter().map(|(range, key)| (range, key_is(&key, CLUSTER_ANNOTATION))).collect();
+    let empties = !parts.is_empty() && parts.iter().all(|(_, gone)| *gone);
+    (cuts(&parts), empties)
+}

@@ -1,0 +1,194 @@
+//! JSON patches (RFC 6902): their operations name places by path.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::json_body::{Edits, cuts, edit_value, elements, quote, read_value, string_at, validate, values_at};
+use super::{Facts, Shape, translate};
+use crate::object::CLUSTER_ANNOTATION;
+use crate::{Status, json};
+
+const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
+const ADD_ANNOTATIONS: &str = r#"{"op":"add","path":"/metadata/annotations","value":{}},"#;
+
+/// One operation and where it stands in the text.
+struct Operation {
+    range: Range<usize>,
+    op: String,
+    /// Where `op` stands.
+    op_at: Range<usize>,
+    /// The path's tokens, decoded.
+    path: Vec<String>,
+    /// The tokens of `from`.
+    from: Option<Vec<String>>,
+    value: Option<Range<usize>>,
+}
+
+impl Operation {
+    fn writes(&self) -> bool {
+        matches!(self.op.as_str(), "add" | "replace" | "copy" | "move")
+    }
+
+    fn is_at(&self, path: &[&str]) -> bool {
+        self.path == path
+    }
+
+    fn is_annotation(&self) -> bool {
+        is_annotation(&self.path)
+    }
+}
+
+fn is_annotation(path: &[String]) -> bool {
+    path == [ANNOTATIONS[0], ANNOTATIONS[1], CLUSTER_ANNOTATION]
+}
+
+/// Decodes a JSON pointer (RFC 6901).
+fn tokens(pointer: &str) -> Option<Vec<String>> {
+    if pointer.is_empty() {
+        return Some(Vec::new());
+    }
+    Some(pointer.strip_prefix('/')?.split('/').map(|token| token.replace("~1", "/").replace("~0", "~")).collect())
+}
+
+fn parse(text: &[u8]) -> Result<Vec<Operation>, Status> {
+    validate(text)?;
+    if text.get(json::skip_space(text, 0)) != Some(&b'[') {
+        return Err(Status::bad_request("the body is not a JSON patch: an array of operations is expected"));
+    }
+    elements(text, 0).into_iter().map(|range| operation(text, range)).collect()
+}
+
+fn operation(text: &[u8], range: Range<usize>) -> Result<Operation, Status> {
+    let member = |name: &str| values_at(text, range.start, &[name]).pop();
+    let string = |name: &str| member(name).and_then(|place| string_at(text, &place).map(Cow::into_owned));
+    let wrong = || Status::bad_request("the body is not a JSON patch: each operation needs op and path");
+    let (op, path) = (string("op").ok_or_else(wrong)?, string("path").ok_or_else(wrong)?);
+    let from = string("from").map(|from| tokens(&from).ok_or_else(wrong)).transpose()?;
+    let op_at = member("op").ok_or_else(wrong)?;
+    Ok(Operation { op, op_at, path: tokens(&path).ok_or_else(wrong)?, from, value: member("value"), range })
+}
+
+pub(super) fn read(shape: Shape, text: &[u8]) -> Result<Facts, Status> {
+    let mut facts = Facts::default();
+    for operation in parse(text)?.iter().filter(|operation| operation.op != "remove") {
+        let Some(value) = &operation.value else { continue };
+        let said = read_value(shape, text, value.start, &operation.path);
+        facts.resource_version = said.resource_version.or(facts.resource_version);
+        facts.cluster = said.cluster.or(facts.cluster);
+        facts.name = said.name.or(facts.name);
+        facts.namespace = said.namespace.or(facts.namespace);
+        facts.involved_uid = said.involved_uid.or(facts.involved_uid);
+        if !said.owner_uids.is_empty() {
+            facts.owner_uids = said.owner_uids;
+        }
+    }
+    Ok(facts)
+}
+
+pub(super) fn rewrite(
+    shape: Shape,
+    text: &[u8],
+    has_annotations: bool,
+    version: &mut dyn FnMut(&str) -> Result<String, Status>,
+) -> Result<Option<Vec<u8>>, Status> {
+    let operations = parse(text)?;
+    let mut edits = Edits::default();
+    let mut parts = Vec::with_capacity(operations.len());
+    // Whether the member's object has an annotations map at this point of the patch.
+    let mut has_map = has_annotations;
+    for operation in &operations {
+        if operation.from.as_deref().is_some_and(is_annotation)
+            || (operation.is_annotation() && operation.from.is_some())
+        {
+            return Err(Status::bad_request(format!(
+                "the annotation {CLUSTER_ANNOTATION} cannot be moved or copied: it is not part of the object"
+            )));
+        }
+        let gone = operation.is_annotation() || meets_no_map(text, operation, has_map);
+        parts.push((operation.range.clone(), gone));
+        if gone {
+            continue;
+        }
+        if !has_map
+            && operation.writes()
+            && operation.path.len() == 3
+            && operation.path.starts_with(&owned_annotations())
+        {
+            edits.replace(operation.range.start..operation.range.start, ADD_ANNOTATIONS);
+            has_map = true;
+        }
+        if !has_map && operation.op == "replace" && operation.is_at(&ANNOTATIONS) {
+            // What is not there cannot be replaced; adding does the same.
+            edits.replace(operation.op_at.clone(), r#""add""#);
+        }
+        has_map = map_after(text, operation, has_map);
+        edit_operation(shape, text, operation, version, &mut edits)?;
+    }
+    for cut in cuts(&parts) {
+        edits.replace(cut, []);
+    }
+    Ok(edits.apply(text))
+}
+
+fn owned_annotations() -> [String; 2] {
+    ANNOTATIONS.map(str::to_owned)
+}
+
+/// Whether the operation is on an annotations map that the member's object does not have, and says nothing without the
+/// cluster annotation: a removal of the map, or a test that it is what only that annotation made.
+fn meets_no_map(text: &[u8], operation: &Operation, has_map: bool) -> bool {
+    if has_map || !operation.is_at(&ANNOTATIONS) {
+        return false;
+    }
+    match operation.op.as_str() {
+        "remove" => true,
+        "test" => operation.value.as_ref().is_some_and(|value| {
+            let mut members = json::members(text, value.start).peekable();
+            members.peek().is_some() && members.all(|member| super::json_body::key_is(member.key, CLUSTER_ANNOTATION))
+        }),
+        _ => false,
+    }
+}
+
+/// Whether there is a map after the operation.
+fn map_after(text: &[u8], operation: &Operation, before: bool) -> bool {
+    if operation.is_at(&ANNOTATIONS) {
+        return match operation.op.as_str() {
+            "remove" => false,
+            "test" => before,
+            _ => true,
+        };
+    }
+    let outer = operation.path.is_empty() || operation.is_at(&ANNOTATIONS[..1]);
+    if outer && operation.writes() {
+        let rest = &ANNOTATIONS[operation.path.len()..];
+        return operation.value.as_ref().is_none_or(|value| {
+            values_at(text, value.start, rest).iter().any(|map| {
+                json::members(text, map.start).any(|member| !super::json_body::key_is(member.key, CLUSTER_ANNOTATION))
+            })
+        });
+    }
+    before
+}
+
+fn edit_operation(
+    shape: Shape,
+    text: &[u8],
+    operation: &Operation,
+    version: &mut dyn FnMut(&str) -> Result<String, Status>,
+    edits: &mut Edits,
+) -> Result<(), Status> {
+    let Some(value) = &operation.value else { return Ok(()) };
+    if !matches!(operation.op.as_str(), "add" | "replace" | "test") {
+        return Ok(());
+    }
+    if shape.versions().iter().any(|place| operation.is_at(place)) {
+        if let Some(old) = string_at(text, value)
+            && let Some(new) = translate(version, &old)?
+        {
+            edits.replace(value.clone(), quote(&new));
+        }
+        return Ok(());
+    }
+    edit_value(shape, text, value.start, &operation.path, version, edits)
+}

@@ -1,0 +1,123 @@
+//! Request bodies on their way to a member: versions become the member's own, and the cluster annotation goes.
+//!
+//! Clients send back what the merged view gave them: its resourceVersions and its annotation. Both are read here
+//! ([`read`]) to find the owner, and replaced here ([`rewrite`]) in the wire form that came, be it JSON, YAML, protobuf
+//! or one of the patches. Only the places concerned are touched; everything else stays byte for byte. Pure: what a
+//! version becomes is the caller's answer.
+
+mod format;
+mod json_body;
+mod json_patch;
+mod protobuf;
+mod query;
+mod yaml;
+
+use bytes::Bytes;
+
+pub use format::{Format, Shape};
+pub use query::rewrite_query;
+
+use crate::Status;
+
+/// What a body says about the object that it is for. Of a JSON patch only what its operations set or test is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// `apiVersion`.
+    pub api_version: Option<String>,
+    /// `kind`.
+    pub kind: Option<String>,
+    /// `metadata.name`.
+    pub name: Option<String>,
+    /// `metadata.generateName`.
+    pub generate_name: Option<String>,
+    /// `metadata.namespace`.
+    pub namespace: Option<String>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: Option<String>,
+    /// The annotation that names a cluster; not checked to be one's name.
+    pub cluster: Option<String>,
+    /// The uids in `metadata.ownerReferences`.
+    pub owner_uids: Vec<String>,
+    /// `involvedObject.uid` or `regarding.uid` of an Event.
+    pub involved_uid: Option<String>,
+    /// `preconditions.uid` of DeleteOptions, in an Eviction too.
+    pub precondition_uid: Option<String>,
+    /// `preconditions.resourceVersion` of DeleteOptions, in an Eviction too.
+    pub precondition_resource_version: Option<String>,
+    /// `dryRun` of DeleteOptions, in an Eviction too.
+    pub dry_run: Vec<String>,
+}
+
+/// A body for a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewritten {
+    /// The body; the same bytes, not copied, where nothing had to change.
+    pub body: Bytes,
+    /// The media type, where it is another than the one that came (YAML becomes JSON).
+    pub content_type: Option<&'static str>,
+}
+
+/// Reads what the body says. An empty body says nothing.
+///
+/// # Errors
+/// 400 for a body that is not of its format.
+pub fn read(format: Format, shape: Shape, body: &[u8]) -> Result<Facts, Status> {
+    if body.is_empty() {
+        return Ok(Facts::default());
+    }
+    match format {
+        Format::Json | Format::MergePatch | Format::StrategicMergePatch => json_body::read(shape, body),
+        Format::Yaml | Format::ApplyYaml => json_body::read(shape, &yaml::to_json(body)?),
+        Format::JsonPatch => json_patch::read(shape, body),
+        Format::Protobuf => protobuf::read(shape, body),
+    }
+}
+
+/// Replaces every version by what `version` makes of it and takes the cluster annotation out (with the annotations map,
+/// where nothing else is in it).
+///
+/// `has_annotations` tells whether the member's own object has an annotations map: a JSON patch may rely on a map that
+/// only the merged view's annotation made, and is then given an operation that adds one.
+///
+/// # Errors
+/// 400 for a body that is not of its format, and what `version` answers.
+pub fn rewrite(
+    format: Format,
+    shape: Shape,
+    body: &Bytes,
+    has_annotations: bool,
+    version: &mut dyn FnMut(&str) -> Result<String, Status>,
+) -> Result<Rewritten, Status> {
+    let unchanged = || Rewritten { body: body.clone(), content_type: None };
+    if body.is_empty() {
+        return Ok(unchanged());
+    }
+    let (rewritten, content_type) = match format {
+        Format::Json | Format::MergePatch | Format::StrategicMergePatch => {
+            (json_body::rewrite(shape, body, version)?, None)
+        }
+        Format::Yaml | Format::ApplyYaml => {
+            let json = yaml::to_json(body)?;
+            // JSON is YAML: what came as JSON may keep its media type.
+            let content_type = (format == Format::Yaml && *json != **body).then_some("application/json");
+            (json_body::rewrite(shape, &json, version)?, content_type)
+        }
+        Format::JsonPatch => (json_patch::rewrite(shape, body, has_annotations, version)?, None),
+        Format::Protobuf => (protobuf::rewrite(shape, body, version)?, None),
+    };
+    Ok(match rewritten {
+        None => unchanged(),
+        Some(changed) => Rewritten { body: changed.into(), content_type },
+    })
+}
+
+/// What `version` makes of a text; the empty text is no version and stays.
+fn translate(version: &mut dyn FnMut(&str) -> Result<String, Status>, text: &str) -> Result<Option<String>, Status> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    version(text).map(|new| (new != text).then_some(new))
+}
+
+#[cfg(test)]
+mod tests;

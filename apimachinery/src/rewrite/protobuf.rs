@@ -1,0 +1,303 @@
+//! Protobuf bodies: `k8s\0` and a `runtime.Unknown` that holds the object.
+//!
+//! Field numbers are those of `generated.proto` in apimachinery and api 0.36. A field that occurs twice is treated twice:
+//! embedded messages merge and of a string the last one holds. Unknown fields stay byte for byte.
+
+use super::{Facts, Shape, translate};
+use crate::Status;
+use crate::object::CLUSTER_ANNOTATION;
+
+/// What every protobuf body begins with.
+const MAGIC: &[u8] = b"k8s\0";
+
+mod number {
+    //! Field numbers.
+
+    /// `runtime.Unknown.typeMeta`, and of that `apiVersion` and `kind`.
+    pub(super) const TYPE_META: u64 = 1;
+    pub(super) const API_VERSION: u64 = 1;
+    pub(super) const KIND: u64 = 2;
+    /// `runtime.Unknown.raw`: the object.
+    pub(super) const RAW: u64 = 2;
+    /// `runtime.Unknown.contentEncoding`.
+    pub(super) const CONTENT_ENCODING: u64 = 3;
+    /// `metadata` of every object.
+    pub(super) const METADATA: u64 = 1;
+    /// `ObjectMeta`.
+    pub(super) const NAME: u64 = 1;
+    pub(super) const GENERATE_NAME: u64 = 2;
+    pub(super) const NAMESPACE: u64 = 3;
+    pub(super) const RESOURCE_VERSION: u64 = 6;
+    pub(super) const ANNOTATIONS: u64 = 12;
+    pub(super) const OWNER_REFERENCES: u64 = 13;
+    /// `OwnerReference.uid` and `ObjectReference.uid`.
+    pub(super) const REFERENCE_UID: u64 = 4;
+    /// `ObjectReference.resourceVersion`.
+    pub(super) const REFERENCE_RESOURCE_VERSION: u64 = 6;
+    /// Entries of a map.
+    pub(super) const MAP_KEY: u64 = 1;
+    pub(super) const MAP_VALUE: u64 = 2;
+    /// core `Event.involvedObject`.
+    pub(super) const INVOLVED_OBJECT: u64 = 2;
+    /// events.k8s.io `Event.regarding`.
+    pub(super) const REGARDING: u64 = 8;
+    /// `Eviction.deleteOptions`.
+    pub(super) const DELETE_OPTIONS: u64 = 2;
+    /// `DeleteOptions`.
+    pub(super) const PRECONDITIONS: u64 = 2;
+    pub(super) const DRY_RUN: u64 = 5;
+    /// `Preconditions`.
+    pub(super) const PRECONDITION_UID: u64 = 1;
+    pub(super) const PRECONDITION_RESOURCE_VERSION: u64 = 2;
+}
+
+/// One field of a message.
+struct Field<'a> {
+    number: u64,
+    /// The field's tag as it stands.
+    tag: &'a [u8],
+    /// The whole field as it stands.
+    whole: &'a [u8],
+    /// The contents of a length-delimited field; `None` for numbers.
+    contents: Option<&'a [u8]>,
+}
+
+fn malformed() -> Status {
+    Status::bad_request("the body is not a valid protobuf object")
+}
+
+/// Splits a message into its fields.
+fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Status> {
+    let mut found = Vec::new();
+    let mut rest = message;
+    while !rest.is_empty() {
+        let (key, after_tag) = varint(rest)?;
+        let tag = &rest[..rest.len() - after_tag.len()];
+        let (contents, after) = match key & 7 {
+            0 => (None, varint(after_tag)?.1),
+            1 => (None, after_tag.get(8..).ok_or_else(malformed)?),
+            5 => (None, after_tag.get(4..).ok_or_else(malformed)?),
+            2 => {
+                let (length, after) = varint(after_tag)?;
+                let length = usize::try_from(length).map_err(|_| malformed())?;
+                let (contents, after) = after.split_at_checked(length).ok_or_else(malformed)?;
+                (Some(contents), after)
+            }
+            _ => return Err(malformed()),
+        };
+        if key >> 3 == 0 {
+            return Err(malformed());
+        }
+        found.push(Field { number: key >> 3, tag, whole: &rest[..rest.len() - after.len()], contents });
+        rest = after;
+    }
+    Ok(found)
+}
+
+fn varint(bytes: &[u8]) -> Result<(u64, &[u8]), Status> {
+    let mut value = 0_u64;
+    for (index, byte) in bytes.iter().enumerate().take(10) {
+        let bits = u64::from(byte & 0x7f);
+        if index == 9 && bits > 1 {
+            break;
+        }
+        value |= bits << (7 * index);
+        if byte & 0x80 == 0 {
+            return Ok((value, &bytes[index + 1..]));
+        }
+    }
+    Err(malformed())
+}
+
+fn put_varint(out: &mut Vec<u8>, mut value: usize) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// All contents of the length-delimited fields of this number.
+fn all(message: &[u8], number: u64) -> Result<Vec<&[u8]>, Status> {
+    Ok(fields(message)?.into_iter().filter(|field| field.number == number).filter_map(|field| field.contents).collect())
+}
+
+/// The last string of this number; `None` if it is empty.
+fn last_string(message: &[u8], number: u64) -> Result<Option<String>, Status> {
+    let Some(bytes) = all(message, number)?.pop().filter(|bytes| !bytes.is_empty()) else {
+        return Ok(None);
+    };
+    text(bytes).map(|text| Some(text.to_owned()))
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Status> {
+    std::str::from_utf8(bytes).map_err(|_| malformed())
+}
+
+/// The message within the magic bytes.
+fn unknown(body: &[u8]) -> Result<&[u8], Status> {
+    let unknown = body
+        .strip_prefix(MAGIC)
+        .ok_or_else(|| Status::bad_request("the body does not begin as a protobuf object does"))?;
+    match last_string(unknown, number::CONTENT_ENCODING)? {
+        None => Ok(unknown),
+        Some(_) => Err(Status::bad_request("the body's object is encoded in a way that is not understood")),
+    }
+}
+
+pub(super) fn read(shape: Shape, body: &[u8]) -> Result<Facts, Status> {
+    let unknown = unknown(body)?;
+    let mut facts = Facts::default();
+    for type_meta in all(unknown, number::TYPE_META)? {
+        facts.api_version = last_string(type_meta, number::API_VERSION)?.or(facts.api_version);
+        facts.kind = last_string(type_meta, number::KIND)?.or(facts.kind);
+    }
+    // A bytes field does not merge: the last one is the object.
+    let Some(object) = all(unknown, number::RAW)?.pop() else {
+        return Ok(facts);
+    };
+    match shape {
+        Shape::DeleteOptions => read_delete_options(object, &mut facts)?,
+        Shape::Eviction => {
+            for options in all(object, number::DELETE_OPTIONS)? {
+                read_delete_options(options, &mut facts)?;
+            }
+        }
+        Shape::CoreEvent | Shape::Event => {
+            for reference in all(object, reference_number(shape))? {
+                facts.involved_uid = last_string(reference, number::REFERENCE_UID)?.or(facts.involved_uid);
+            }
+        }
+        Shape::Object => {}
+    }
+    if shape != Shape::DeleteOptions {
+        for metadata in all(object, number::METADATA)? {
+            read_metadata(metadata, &mut facts)?;
+        }
+    }
+    Ok(facts)
+}
+
+fn reference_number(shape: Shape) -> u64 {
+    if shape == Shape::Event { number::REGARDING } else { number::INVOLVED_OBJECT }
+}
+
+fn read_delete_options(options: &[u8], facts: &mut Facts) -> Result<(), Status> {
+    for preconditions in all(options, number::PRECONDITIONS)? {
+        facts.precondition_uid =
+            last_string(preconditions, number::PRECONDITION_UID)?.or(facts.precondition_uid.take());
+        facts.precondition_resource_version = last_string(preconditions, number::PRECONDITION_RESOURCE_VERSION)?
+            .or(facts.precondition_resource_version.take());
+    }
+    for dry_run in all(options, number::DRY_RUN)? {
+        facts.dry_run.push(text(dry_run)?.to_owned());
+    }
+    Ok(())
+}
+
+fn read_metadata(metadata: &[u8], facts: &mut Facts) -> Result<(), Status> {
+    facts.name = last_string(metadata, number::NAME)?.or(facts.name.take());
+    facts.generate_name = last_string(metadata, number::GENERATE_NAME)?.or(facts.generate_name.take());
+    facts.namespace = last_string(metadata, number::NAMESPACE)?.or(facts.namespace.take());
+    facts.resource_version = last_string(metadata, number::RESOURCE_VERSION)?.or(facts.resource_version.take());
+    for entry in all(metadata, number::ANNOTATIONS)? {
+        if is_cluster_annotation(entry)? {
+            facts.cluster = last_string(entry, number::MAP_VALUE)?;
+        }
+    }
+    for owner in all(metadata, number::OWNER_REFERENCES)? {
+        facts.owner_uids.extend(last_string(owner, number::REFERENCE_UID)?);
+    }
+    Ok(())
+}
+
+fn is_cluster_annotation(entry: &[u8]) -> Result<bool, Status> {
+    Ok(last_string(entry, number::MAP_KEY)?.as_deref() == Some(CLUSTER_ANNOTATION))
+}
+
+/// What becomes of a field.
+enum Edit {
+    Keep,
+    Remove,
+    Replace(Vec<u8>),
+}
+
+/// Copies a message with its fields edited; `None` if nothing changes.
+fn edit(message: &[u8], mut decide: impl FnMut(u64, &[u8]) -> Result<Edit, Status>) -> Result<Option<Vec<u8>>, Status> {
+    let mut out = Vec::with_capacity(message.len());
+    let mut changed = false;
+    for field in fields(message)? {
+        let decision = match field.contents {
+            Some(contents) => decide(field.number, contents)?,
+            None => Edit::Keep,
+        };
+        match decision {
+            Edit::Keep => out.extend_from_slice(field.whole),
+            Edit::Remove => changed = true,
+            Edit::Replace(contents) => {
+                changed = true;
+                out.extend_from_slice(field.tag);
+                put_varint(&mut out, contents.len());
+                out.extend_from_slice(&contents);
+            }
+        }
+    }
+    Ok(changed.then_some(out))
+}
+
+type Version<'a> = &'a mut dyn FnMut(&str) -> Result<String, Status>;
+
+fn replaced(contents: Option<Vec<u8>>) -> Edit {
+    contents.map_or(Edit::Keep, Edit::Replace)
+}
+
+pub(super) fn rewrite(shape: Shape, body: &[u8], version: Version<'_>) -> Result<Option<Vec<u8>>, Status> {
+    let rewritten = edit(unknown(body)?, |number, contents| match number {
+        number::RAW => Ok(replaced(rewrite_object(shape, contents, version)?)),
+        _ => Ok(Edit::Keep),
+    })?;
+    Ok(rewritten.map(|message| [MAGIC, &message].concat()))
+}
+
+fn rewrite_object(shape: Shape, object: &[u8], version: Version<'_>) -> Result<Option<Vec<u8>>, Status> {
+    if shape == Shape::DeleteOptions {
+        return rewrite_delete_options(object, version);
+    }
+    edit(object, |number, contents| {
+        let rewritten = match (shape, number) {
+            (_, number::METADATA) => rewrite_metadata(contents, version)?,
+            (Shape::Eviction, number::DELETE_OPTIONS) => rewrite_delete_options(contents, version)?,
+            (Shape::CoreEvent, number::INVOLVED_OBJECT) | (Shape::Event, number::REGARDING) => {
+                rewrite_version(contents, number::REFERENCE_RESOURCE_VERSION, version)?
+            }
+            _ => None,
+        };
+        Ok(replaced(rewritten))
+    })
+}
+
+fn rewrite_delete_options(options: &[u8], version: Version<'_>) -> Result<Option<Vec<u8>>, Status> {
+    edit(options, |number, contents| match number {
+        number::PRECONDITIONS => {
+            Ok(replaced(rewrite_version(contents, number::PRECONDITION_RESOURCE_VERSION, version)?))
+        }
+        _ => Ok(Edit::Keep),
+    })
+}
+
+/// Replaces the version that stands in field `at` of a message.
+fn rewrite_version(message: &[u8], at: u64, version: Version<'_>) -> Result<Option<Vec<u8>>, Status> {
+    edit(message, |number, contents| if number == at { translated(contents, version) } else { Ok(Edit::Keep) })
+}
+
+fn rewrite_metadata(metadata: &[u8], version: Version<'_>) -> Result<Option<Vec<u8>>, Status> {
+    edit(metadata, |number, contents| match number {
+        number::RESOURCE_VERSION => translated(contents, version),
+        number::ANNOTATIONS if is_cluster_annotation(contents)? => Ok(Edit::Remove),
+        _ => Ok(Edit::Keep),
+    })
+}
+
+fn translated(contents: &[u8], version: Version<'_>) -> Result<Edit, Status> {
+    Ok(replaced(translate(version, text(contents)?)?.map(String::into_bytes)))
+}

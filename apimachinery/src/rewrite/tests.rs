@@ -1,0 +1,574 @@
+//! Tests of rewriting in every wire form: what changes, and that nothing else does.
+
+use super::*;
+
+/// Any version becomes this one.
+fn native(_: &str) -> Result<String, Status> {
+    Ok("42".to_owned())
+}
+
+fn apply(format: Format, shape: Shape, body: &[u8], has_annotations: bool) -> Result<Rewritten, Status> {
+    rewrite(format, shape, &Bytes::copy_from_slice(body), has_annotations, &mut native)
+}
+
+fn text(format: Format, shape: Shape, body: &str, has_annotations: bool) -> String {
+    let rewritten =
+        apply(format, shape, body.as_bytes(), has_annotations).unwrap_or_else(|error| panic!("{body}: {error}"));
+    String::from_utf8(rewritten.body.to_vec()).unwrap()
+}
+
+#[test]
+fn json_objects() {
+    for (given, expected) in [
+        (
+            r#"{"metadata":{"name":"p","resourceVersion":"abc","annotations":{"tributary.dev/cluster":"c1"}},"n":12345678901234567890.10}"#,
+            r#"{"metadata":{"name":"p","resourceVersion":"42"},"n":12345678901234567890.10}"#,
+        ),
+        (
+            r#"{"metadata":{"annotations":{"tributary.dev/cluster":"c1","a":"b"},"resourceVersion":"abc"}}"#,
+            r#"{"metadata":{"annotations":{"a":"b"},"resourceVersion":"42"}}"#,
+        ),
+        (
+            r#"{"metadata":{"annotations":{"a":"b", "tributary.dev/cluster":"c1" , "c":"d"}}}"#,
+            r#"{"metadata":{"annotations":{"a":"b" , "c":"d"}}}"#,
+        ),
+        (r#"{"metadata":{"annotations":{"tributary.dev/cluster":"c1"}}}"#, r#"{"metadata":{}}"#),
+        (r#"{"metadata":{"annotations":{"tributary.dev/cluster":null},"name":"p"}}"#, r#"{"metadata":{"name":"p"}}"#),
+        // Escaped names are the same names.
+        (
+            r#"{"metadata":{"annotations":{"tributary.dev\/cluster":"c1","a":"b"},"resource\u0056ersion":"x"}}"#,
+            r#"{"metadata":{"annotations":{"a":"b"},"resource\u0056ersion":"42"}}"#,
+        ),
+        // Names given twice: the member keeps the last, so each is treated.
+        (
+            r#"{"metadata":{"resourceVersion":"a"},"metadata":{"resourceVersion":"b","resourceVersion":"c","annotations":{"tributary.dev/cluster":"a"},"annotations":{"x":"y","tributary.dev/cluster":"b"}}}"#,
+            r#"{"metadata":{"resourceVersion":"42"},"metadata":{"resourceVersion":"42","resourceVersion":"42","annotations":{"x":"y"}}}"#,
+        ),
+        // What is no version stays for the member to judge.
+        (r#"{"metadata":{"resourceVersion":""}}"#, r#"{"metadata":{"resourceVersion":""}}"#),
+        (r#"{"metadata":{"resourceVersion":7}}"#, r#"{"metadata":{"resourceVersion":7}}"#),
+        (r#"{"metadata":{"annotations":{}}}"#, r#"{"metadata":{"annotations":{}}}"#),
+        (r#"{"metadata":{"annotations":null}}"#, r#"{"metadata":{"annotations":null}}"#),
+        (r#"{"metadata":null}"#, r#"{"metadata":null}"#),
+        // Elsewhere the same names mean nothing.
+        (
+            r#"{"spec":{"template":{"metadata":{"resourceVersion":"x","annotations":{"tributary.dev/cluster":"c"}}}},"resourceVersion":"y","preconditions":{"resourceVersion":"z"}}"#,
+            r#"{"spec":{"template":{"metadata":{"resourceVersion":"x","annotations":{"tributary.dev/cluster":"c"}}}},"resourceVersion":"y","preconditions":{"resourceVersion":"z"}}"#,
+        ),
+        ("[]", "[]"),
+        ("\"x\"", "\"x\""),
+    ] {
+        for format in [Format::Json, Format::MergePatch, Format::StrategicMergePatch, Format::ApplyYaml, Format::Yaml] {
+            if format == Format::Yaml && !given.starts_with('{') {
+                continue;
+            }
+            if format == Format::ApplyYaml && !given.starts_with('{') {
+                continue;
+            }
+            assert_eq!(text(format, Shape::Object, given, true), expected, "{format:?}");
+            assert_eq!(apply(format, Shape::Object, given.as_bytes(), true).unwrap().content_type, None);
+        }
+    }
+}
+
+#[test]
+fn other_shapes_in_json() {
+    for (shape, given, expected) in [
+        (
+            Shape::CoreEvent,
+            r#"{"metadata":{"name":"e"},"involvedObject":{"uid":"u","resourceVersion":"x"},"regarding":{"resourceVersion":"x"}}"#,
+            r#"{"metadata":{"name":"e"},"involvedObject":{"uid":"u","resourceVersion":"42"},"regarding":{"resourceVersion":"x"}}"#,
+        ),
+        (Shape::Event, r#"{"regarding":{"resourceVersion":"x"}}"#, r#"{"regarding":{"resourceVersion":"42"}}"#),
+        (
+            Shape::Eviction,
+            r#"{"metadata":{"name":"p","resourceVersion":"a"},"deleteOptions":{"preconditions":{"uid":"u","resourceVersion":"x"}}}"#,
+            r#"{"metadata":{"name":"p","resourceVersion":"42"},"deleteOptions":{"preconditions":{"uid":"u","resourceVersion":"42"}}}"#,
+        ),
+        (
+            Shape::DeleteOptions,
+            r#"{"kind":"DeleteOptions","preconditions":{"resourceVersion":"x"},"gracePeriodSeconds":0}"#,
+            r#"{"kind":"DeleteOptions","preconditions":{"resourceVersion":"42"},"gracePeriodSeconds":0}"#,
+        ),
+    ] {
+        assert_eq!(text(Format::Json, shape, given, true), expected);
+    }
+}
+
+#[test]
+fn facts_of_json() {
+    let facts = read(
+        Format::Json,
+        Shape::CoreEvent,
+        br#"{"apiVersion":"v1","kind":"Event","metadata":{"name":"a","name":"e","generateName":"g","namespace":"n","resourceVersion":"\u0061","annotations":{"tributary.dev/cluster":"c1"},"ownerReferences":[{"uid":"o1"},{"uid":"o2"}]},"involvedObject":{"uid":"u"}}"#,
+    )
+    .unwrap();
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        facts,
+        Facts {
+            api_version: some("v1"),
+            kind: some("Event"),
+            name: some("e"),
+            generate_name: some("g"),
+            namespace: some("n"),
+            resource_version: some("a"),
+            cluster: some("c1"),
+            owner_uids: vec!["o1".into(), "o2".into()],
+            involved_uid: some("u"),
+            ..Facts::default()
+        }
+    );
+    let facts = read(
+        Format::Json,
+        Shape::Eviction,
+        br#"{"metadata":{"name":"p"},"deleteOptions":{"preconditions":{"uid":"u","resourceVersion":"5"},"dryRun":["All"]}}"#,
+    )
+    .unwrap();
+    assert_eq!((facts.precondition_uid, facts.precondition_resource_version), (some("u"), some("5")));
+    assert_eq!((facts.dry_run, facts.name), (vec!["All".to_owned()], some("p")));
+    assert_eq!(read(Format::Json, Shape::Object, b"").unwrap(), Facts::default());
+}
+
+#[test]
+fn malformed_bodies_are_400() {
+    for (format, body) in [
+        (Format::Json, &b"{"[..]),
+        (Format::Json, b"{\"a\":1}}"),
+        (Format::MergePatch, b"\xff"),
+        (Format::JsonPatch, b"{}"),
+        (Format::JsonPatch, br#"[{"op":"add"}]"#),
+        (Format::JsonPatch, br#"[{"op":"add","path":"metadata"}]"#),
+        (Format::JsonPatch, b"[1]"),
+        (Format::Yaml, b"a: [1"),
+        (Format::Yaml, b"a: 1\n---\nb: 2\n"),
+        (Format::ApplyYaml, b"\xff\xfe"),
+        (Format::Protobuf, b"{}"),
+        (Format::Protobuf, b"k8s\0\x12\x05ab"),
+        (Format::Protobuf, b"k8s\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+        (Format::Protobuf, b"k8s\0\x0b"),
+        (Format::Protobuf, b"k8s\0\x12\x03\x0a\x05a"),
+        (Format::Protobuf, b"k8s\0\x1a\x04gzip"),
+    ] {
+        let status = apply(format, Shape::Object, body, true).expect_err(&format!("{format:?} {body:?}"));
+        assert_eq!((status.code, status.reason.as_str()), (400, "BadRequest"));
+        assert_eq!(read(format, Shape::Object, body).unwrap_err().code, 400);
+    }
+}
+
+#[test]
+fn the_callers_refusal_is_passed_on() {
+    for (format, body) in [
+        (Format::Json, &br#"{"metadata":{"resourceVersion":"x"}}"#[..]),
+        (Format::JsonPatch, br#"[{"op":"test","path":"/metadata/resourceVersion","value":"x"}]"#),
+        (Format::Yaml, b"metadata: {resourceVersion: x}"),
+        (Format::Protobuf, b"k8s\0\x12\x05\x0a\x03\x32\x01x"),
+    ] {
+        let refused = rewrite(format, Shape::Object, &Bytes::copy_from_slice(body), true, &mut |given| {
+            assert_eq!(given, "x");
+            Err(Status::gone("no"))
+        });
+        assert_eq!(refused.unwrap_err().code, 410, "{format:?}");
+    }
+}
+
+#[test]
+fn json_patches() {
+    let unchanged = |patch: &'static str| (patch, true, patch);
+    for (given, has_annotations, expected) in [
+        (
+            r#"[{"op":"test","path":"/metadata/resourceVersion","value":"x"},{"op":"replace","path":"/spec/n","value":1}]"#,
+            true,
+            r#"[{"op":"test","path":"/metadata/resourceVersion","value":"42"},{"op":"replace","path":"/spec/n","value":1}]"#,
+        ),
+        (
+            r#"[{"value":"x","path":"/metadata/resourceVersion","op":"replace"}]"#,
+            true,
+            r#"[{"value":"42","path":"/metadata/resourceVersion","op":"replace"}]"#,
+        ),
+        unchanged(r#"[{"op":"remove","path":"/metadata/resourceVersion"}]"#),
+        unchanged(r#"[]"#),
+        unchanged(r#"[{"op":"add","path":"/spec/template/metadata/resourceVersion","value":"x"}]"#),
+        // Operations on the annotation are none on the member's object.
+        (
+            r#"[{"op":"add","path":"/metadata/annotations/tributary.dev~1cluster","value":"c1"},{"op":"add","path":"/a","value":1}]"#,
+            true,
+            r#"[{"op":"add","path":"/a","value":1}]"#,
+        ),
+        (
+            r#"[{"op":"add","path":"/a","value":1} , {"op":"test","path":"/metadata/annotations/tributary.dev~1cluster","value":"c1"}]"#,
+            true,
+            r#"[{"op":"add","path":"/a","value":1}]"#,
+        ),
+        (r#"[{"op":"remove","path":"/metadata/annotations/tributary.dev~1cluster"}]"#, true, "[]"),
+        // A map that only the annotation made.
+        (
+            r#"[{"op":"test","path":"/a","value":1},{"op":"add","path":"/metadata/annotations/x","value":"y"},{"op":"add","path":"/metadata/annotations/z","value":"y"}]"#,
+            false,
+            r#"[{"op":"test","path":"/a","value":1},{"op":"add","path":"/metadata/annotations","value":{}},{"op":"add","path":"/metadata/annotations/x","value":"y"},{"op":"add","path":"/metadata/annotations/z","value":"y"}]"#,
+        ),
+        unchanged(r#"[{"op":"add","path":"/metadata/annotations/x","value":"y"}]"#),
+        (
+            r#"[{"op":"add","path":"/metadata/annotations","value":{}},{"op":"add","path":"/metadata/annotations/x","value":"y"}]"#,
+            false,
+            r#"[{"op":"add","path":"/metadata/annotations","value":{}},{"op":"add","path":"/metadata/annotations/x","value":"y"}]"#,
+        ),
+        (
+            r#"[{"op":"copy","from":"/metadata/name","path":"/metadata/annotations/x"}]"#,
+            false,
+            r#"[{"op":"add","path":"/metadata/annotations","value":{}},{"op":"copy","from":"/metadata/name","path":"/metadata/annotations/x"}]"#,
+        ),
+        // The map as a whole.
+        (
+            r#"[{"op":"replace","path":"/metadata/annotations","value":{"tributary.dev/cluster":"c1","a":"b"}}]"#,
+            false,
+            r#"[{"op":"add","path":"/metadata/annotations","value":{"a":"b"}}]"#,
+        ),
+        (
+            r#"[{"op":"test","path":"/metadata/annotations","value":{"a":"b","tributary.dev/cluster":"c1"}}]"#,
+            true,
+            r#"[{"op":"test","path":"/metadata/annotations","value":{"a":"b"}}]"#,
+        ),
+        (
+            r#"[{"op":"test","path":"/metadata/annotations","value":{"tributary.dev/cluster":"c1"}},{"op":"add","path":"/a","value":1}]"#,
+            false,
+            r#"[{"op":"add","path":"/a","value":1}]"#,
+        ),
+        (r#"[{"op":"remove","path":"/metadata/annotations"}]"#, false, "[]"),
+        unchanged(r#"[{"op":"remove","path":"/metadata/annotations"}]"#),
+        // The metadata, or the object, as a whole.
+        (
+            r#"[{"op":"test","path":"/metadata","value":{"name":"p","resourceVersion":"x","annotations":{"tributary.dev/cluster":"c1"}}}]"#,
+            false,
+            r#"[{"op":"test","path":"/metadata","value":{"name":"p","resourceVersion":"42"}}]"#,
+        ),
+        (
+            r#"[{"op":"replace","path":"","value":{"metadata":{"resourceVersion":"x","annotations":{"tributary.dev/cluster":"c1","a":"b"}}}}]"#,
+            true,
+            r#"[{"op":"replace","path":"","value":{"metadata":{"resourceVersion":"42","annotations":{"a":"b"}}}}]"#,
+        ),
+        (
+            r#"[{"op":"replace","path":"/metadata","value":{"annotations":{"tributary.dev/cluster":"c1"}}},{"op":"add","path":"/metadata/annotations/x","value":"y"}]"#,
+            true,
+            r#"[{"op":"replace","path":"/metadata","value":{}},{"op":"add","path":"/metadata/annotations","value":{}},{"op":"add","path":"/metadata/annotations/x","value":"y"}]"#,
+        ),
+    ] {
+        assert_eq!(text(Format::JsonPatch, Shape::Object, given, has_annotations), expected);
+    }
+    assert_eq!(
+        text(
+            Format::JsonPatch,
+            Shape::CoreEvent,
+            r#"[{"op":"add","path":"/involvedObject","value":{"resourceVersion":"x"}},{"op":"add","path":"/involvedObject/resourceVersion","value":"x"}]"#,
+            true
+        ),
+        r#"[{"op":"add","path":"/involvedObject","value":{"resourceVersion":"42"}},{"op":"add","path":"/involvedObject/resourceVersion","value":"42"}]"#
+    );
+    let moved = br#"[{"op":"move","from":"/metadata/annotations/tributary.dev~1cluster","path":"/metadata/labels/x"}]"#;
+    assert_eq!(apply(Format::JsonPatch, Shape::Object, moved, true).unwrap_err().code, 400);
+    let facts = read(
+        Format::JsonPatch,
+        Shape::Object,
+        br#"[{"op":"test","path":"/metadata/resourceVersion","value":"x"},{"op":"test","path":"/metadata/annotations/tributary.dev~1cluster","value":"c1"}]"#,
+    )
+    .unwrap();
+    assert_eq!((facts.resource_version.as_deref(), facts.cluster.as_deref()), (Some("x"), Some("c1")));
+}
+
+#[test]
+fn yaml_becomes_json_only_where_it_changes() {
+    let plain = "apiVersion: v1\nkind: ConfigMap # comment\nmetadata: {name: a}\ndata: {mode: '0644'}\n";
+    let same = apply(Format::Yaml, Shape::Object, plain.as_bytes(), true).unwrap();
+    assert_eq!((&*same.body, same.content_type), (plain.as_bytes(), None));
+    let given = "metadata:\n  name: a\n  resourceVersion: x\n  annotations:\n    tributary.dev/cluster: c1\nspec:\n  defaultMode: 0644\n  big: 9007199254740993\n  half: 0.5\n  text: '007'\n  none: ~\n  yes: true\n  list: [a, \"b\"]\n";
+    let changed = apply(Format::Yaml, Shape::Object, given.as_bytes(), true).unwrap();
+    assert_eq!(changed.content_type, Some("application/json"));
+    let value: serde_json::Value = serde_json::from_slice(&changed.body).unwrap();
+    assert_eq!(value["metadata"], serde_json::json!({"name": "a", "resourceVersion": "42"}));
+    let spec = &value["spec"];
+    assert_eq!(spec["defaultMode"], 420, "YAML 1.1 octal");
+    assert_eq!(spec["big"], 9_007_199_254_740_993_u64);
+    assert_eq!((&spec["half"], &spec["text"], &spec["none"]), (&0.5.into(), &"007".into(), &serde_json::Value::Null));
+    assert_eq!(spec["list"], serde_json::json!(["a", "b"]));
+    let applied = apply(Format::ApplyYaml, Shape::Object, given.as_bytes(), true).unwrap();
+    assert_eq!((&applied.body, applied.content_type), (&changed.body, None));
+    assert_eq!(read(Format::Yaml, Shape::Object, given.as_bytes()).unwrap().cluster.as_deref(), Some("c1"));
+}
+
+#[test]
+fn queries() {
+    for (given, expected) in [
+        ("", ""),
+        ("a=b&c", "a=b&c"),
+        ("resourceVersion=abc", "resourceVersion=42"),
+        ("uid=u&resourceVersion=a%2Bb&resourceVersion=c&x=%zz", "uid=u&resourceVersion=42&resourceVersion=42&x=%zz"),
+        ("resource%56ersion=abc", "resourceVersion=42"),
+        ("resourceVersion=", "resourceVersion="),
+    ] {
+        assert_eq!(rewrite_query(given, &mut native).as_deref(), Ok(expected));
+    }
+    assert_eq!(rewrite_query("resourceVersion=a", &mut |_| Ok("x&y=z".into())).unwrap(), "resourceVersion=x%26y%3Dz");
+}
+
+#[test]
+fn formats_and_shapes() {
+    for (content_type, format) in [
+        ("", Some(Format::Json)),
+        ("application/json; charset=utf-8", Some(Format::Json)),
+        ("Application/YAML", Some(Format::Yaml)),
+        ("application/vnd.kubernetes.protobuf", Some(Format::Protobuf)),
+        ("application/json-patch+json", Some(Format::JsonPatch)),
+        ("application/merge-patch+json", Some(Format::MergePatch)),
+        ("application/strategic-merge-patch+json", Some(Format::StrategicMergePatch)),
+        ("application/apply-patch+yaml", Some(Format::ApplyYaml)),
+        ("application/apply-patch+cbor", None),
+        ("application/cbor", None),
+        ("text/plain", None),
+    ] {
+        assert_eq!(Format::from_content_type(content_type), format, "{content_type}");
+    }
+    for (method, path, shape) in [
+        ("POST", "/api/v1/namespaces/n/pods", Shape::Object),
+        ("PUT", "/api/v1/namespaces/n/pods/p/status", Shape::Object),
+        ("POST", "/api/v1/namespaces/n/pods/p/eviction", Shape::Eviction),
+        ("POST", "/api/v1/namespaces/n/events", Shape::CoreEvent),
+        ("PATCH", "/apis/events.k8s.io/v1/namespaces/n/events/e", Shape::Event),
+        ("DELETE", "/api/v1/namespaces/n/events/e", Shape::DeleteOptions),
+        ("DELETE", "/api/v1/namespaces/n/pods", Shape::DeleteOptions),
+        ("PUT", "/apis/apps/v1/namespaces/n/deployments/d/scale", Shape::Object),
+    ] {
+        let info = crate::RequestInfo::parse(method, path, None).unwrap();
+        assert_eq!(Shape::of(info.verb, info.resource().unwrap()), shape, "{method} {path}");
+    }
+}
+
+mod protobuf_bodies {
+    use super::*;
+
+    fn field(number: u64, contents: &[u8]) -> Vec<u8> {
+        let mut out = varint(number << 3 | 2);
+        out.extend(varint(contents.len() as u64));
+        out.extend_from_slice(contents);
+        out
+    }
+
+    fn varint(mut value: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        while value >= 0x80 {
+            out.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        out.push(value as u8);
+        out
+    }
+
+    fn number(number: u64, value: u64) -> Vec<u8> {
+        [varint(number << 3), varint(value)].concat()
+    }
+
+    fn entry(key: &str, value: &str) -> Vec<u8> {
+        field(12, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat())
+    }
+
+    fn body(kind: &str, raw: &[u8]) -> Vec<u8> {
+        let type_meta = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
+        [b"k8s\0".to_vec(), field(1, &type_meta), field(2, raw), field(3, b""), field(4, b"")].concat()
+    }
+
+    fn rewritten(shape: Shape, given: &[u8]) -> Vec<u8> {
+        apply(Format::Protobuf, shape, given, true).unwrap().body.to_vec()
+    }
+
+    #[test]
+    fn objects() {
+        let long = "x".repeat(300);
+        let metadata = |version: &str, annotations: Vec<u8>| {
+            let owner = [field(5, b"v1"), field(4, b"o1")].concat();
+            [
+                field(1, b"p"),
+                field(2, b"g"),
+                field(3, b"n"),
+                field(5, b"u"),
+                field(6, version.as_bytes()),
+                number(7, 3),
+                field(11, &[field(1, b"l"), field(2, b"v")].concat()),
+                annotations,
+                field(13, &owner),
+                field(99, b"unknown"),
+                vec![0x95, 0x06, 1, 2, 3, 4],
+                vec![0x91, 0x06, 1, 2, 3, 4, 5, 6, 7, 8],
+            ]
+            .concat()
+        };
+        let object = |metadata: &[u8]| [field(1, metadata), field(2, b"spec"), field(3, b"status")].concat();
+        let annotations = [entry("a", &long), entry("tributary.dev/cluster", "c1")].concat();
+        let given = body("Pod", &object(&metadata(&long, annotations)));
+        let expected = body("Pod", &object(&metadata("42", entry("a", &long))));
+        assert_eq!(rewritten(Shape::Object, &given), expected, "lengths are those of the new contents");
+        let facts = read(Format::Protobuf, Shape::Object, &given).unwrap();
+        assert_eq!((facts.api_version.as_deref(), facts.kind.as_deref()), (Some("v1"), Some("Pod")));
+        assert_eq!((facts.name.as_deref(), facts.generate_name.as_deref()), (Some("p"), Some("g")));
+        assert_eq!((facts.namespace.as_deref(), facts.cluster.as_deref()), (Some("n"), Some("c1")));
+        assert_eq!((facts.resource_version, facts.owner_uids), (Some(long), vec!["o1".to_owned()]));
+    }
+
+    #[test]
+    fn other_shapes() {
+        let reference = |version: &str| [field(4, b"u"), field(6, version.as_bytes()), field(7, b"path")].concat();
+        for (shape, at) in [(Shape::CoreEvent, 2), (Shape::Event, 8)] {
+            let event =
+                |version: &str| body("Event", &[field(1, &field(1, b"e")), field(at, &reference(version))].concat());
+            assert_eq!(rewritten(shape, &event("x")), event("42"));
+            assert_eq!(read(Format::Protobuf, shape, &event("x")).unwrap().involved_uid.as_deref(), Some("u"));
+            assert_eq!(rewritten(Shape::Object, &event("x")), event("x"), "only in Events");
+        }
+        let options = |version: &str| {
+            let preconditions = [field(1, b"u"), field(2, version.as_bytes())].concat();
+            [number(1, 0), field(2, &preconditions), field(5, b"All")].concat()
+        };
+        let delete = |version: &str| body("DeleteOptions", &options(version));
+        assert_eq!(rewritten(Shape::DeleteOptions, &delete("x")), delete("42"));
+        let evict = |version: &str| {
+            body("Eviction", &[field(1, &field(6, version.as_bytes())), field(2, &options(version))].concat())
+        };
+        assert_eq!(rewritten(Shape::Eviction, &evict("x")), evict("42"));
+        for facts in [
+            read(Format::Protobuf, Shape::DeleteOptions, &delete("x")).unwrap(),
+            read(Format::Protobuf, Shape::Eviction, &evict("x")).unwrap(),
+        ] {
+            assert_eq!(facts.precondition_uid.as_deref(), Some("u"));
+            assert_eq!(facts.precondition_resource_version.as_deref(), Some("x"));
+            assert_eq!(facts.dry_run, ["All"]);
+        }
+    }
+
+    #[test]
+    fn what_needs_no_change_is_the_same_bytes() {
+        // Length prefixes that are longer than need be stay as they are.
+        let odd = b"k8s\0\x12\x86\x00\x0a\x04\x0a\x02ab";
+        let given = Bytes::from_static(odd);
+        let same = rewrite(Format::Protobuf, Shape::Object, &given, true, &mut native).unwrap();
+        assert_eq!(same.body.as_ptr(), given.as_ptr(), "not even copied");
+    }
+
+    #[test]
+    fn repeated_messages_merge() {
+        let raw =
+            [field(1, &field(6, b"x")), field(1, &field(6, b"y")), field(1, &entry("tributary.dev/cluster", "c"))];
+        let given = body("Pod", &raw.concat());
+        let expected = body("Pod", &[field(1, &field(6, b"42")), field(1, &field(6, b"42")), field(1, b"")].concat());
+        assert_eq!(rewritten(Shape::Object, &given), expected);
+        assert_eq!(read(Format::Protobuf, Shape::Object, &given).unwrap().resource_version.as_deref(), Some("y"));
+    }
+}
+
+mod properties {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn leaf() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            ".{0,6}".prop_map(Value::from)
+        ]
+    }
+
+    fn tree() -> impl Strategy<Value = Value> {
+        leaf().prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::hash_map(name(), inner, 0..5)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// Names that matter, and others.
+    fn name() -> impl Strategy<Value = String> {
+        prop_oneof![
+            Just("metadata".to_owned()),
+            Just("annotations".to_owned()),
+            Just("resourceVersion".to_owned()),
+            Just("tributary.dev/cluster".to_owned()),
+            "[a-z\"\\\\/]{0,4}",
+        ]
+    }
+
+    fn object() -> impl Strategy<Value = Value> {
+        (
+            proptest::option::of(tree()),
+            tree(),
+            proptest::option::of(proptest::collection::hash_map(name(), leaf(), 0..4)),
+            tree(),
+        )
+            .prop_map(|(version, name, annotations, spec)| {
+                let mut metadata = json!({ "name": name });
+                if let Some(version) = version {
+                    metadata["resourceVersion"] = version;
+                }
+                if let Some(annotations) = annotations {
+                    metadata["annotations"] = Value::Object(annotations.into_iter().collect());
+                }
+                json!({ "metadata": metadata, "spec": spec })
+            })
+    }
+
+    /// What rewriting does, on a tree.
+    fn expected(mut value: Value) -> Value {
+        let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return value };
+        if metadata.get("resourceVersion").and_then(Value::as_str).is_some_and(|version| !version.is_empty()) {
+            metadata["resourceVersion"] = "42".into();
+        }
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+            && annotations.remove("tributary.dev/cluster").is_some()
+            && annotations.is_empty()
+        {
+            metadata.remove("annotations");
+        }
+        value
+    }
+
+    proptest! {
+        #[test]
+        fn splicing_is_what_a_tree_would_give(value in object(), pretty in any::<bool>()) {
+            let given = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
+            let rewritten = apply(Format::Json, Shape::Object, &given, true).unwrap();
+            prop_assert_eq!(serde_json::from_slice::<Value>(&rewritten.body).unwrap(), expected(value.clone()));
+            // Once more changes nothing, and what needed no change is the same text.
+            let again = apply(Format::Json, Shape::Object, &rewritten.body, true).unwrap();
+            prop_assert_eq!(&again.body, &rewritten.body);
+            if expected(value.clone()) == value {
+                prop_assert_eq!(&rewritten.body[..], &given[..]);
+            }
+        }
+
+        #[test]
+        fn a_json_patch_of_the_whole_object_is_edited_alike(value in object(), whole in any::<bool>()) {
+            let (path, inner, outer) = if whole {
+                ("", value.clone(), expected(value.clone()))
+            } else {
+                ("/metadata", value["metadata"].clone(), expected(value.clone())["metadata"].clone())
+            };
+            let given = json!([{ "op": "test", "path": path, "value": inner }]).to_string();
+            let rewritten = apply(Format::JsonPatch, Shape::Object, given.as_bytes(), true).unwrap();
+            prop_assert_eq!(serde_json::from_slice::<Value>(&rewritten.body).unwrap(), json!([{ "op": "test", "path": path, "value": outer }]));
+        }
+
+        #[test]
+        fn any_bytes_are_survived(mut bytes in proptest::collection::vec(any::<u8>(), 0..60), magic in any::<bool>()) {
+            if magic {
+                bytes.splice(0..0, *b"k8s\0");
+            }
+            for format in [Format::Json, Format::JsonPatch, Format::Yaml, Format::Protobuf] {
+                for shape in [Shape::Object, Shape::CoreEvent, Shape::Event, Shape::Eviction, Shape::DeleteOptions] {
+                    let _ = read(format, shape, &bytes);
+                    let _ = apply(format, shape, &bytes, false);
+                }
+            }
+        }
+    }
+}
