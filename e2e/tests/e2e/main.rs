@@ -1,2 +1,47 @@
-//! End-to-end tests.
-fn main() {}
+//! End-to-end tests against real kube-apiservers with real clients.
+//!
+//! One binary with a harness of its own ([`libtest_mimic`]), so that all tests share the members, which take seconds and
+//! hundreds of megabytes each, and so that these are taken down at the end. Filters and flags are those of libtest:
+//! `cargo test -p tributary-e2e --test e2e -- conformance::bare`.
+
+// A test's `unwrap` is an assertion; clippy's exemption for tests does not see a harness of one's own.
+#![allow(clippy::unwrap_used)]
+
+mod clients;
+mod conformance;
+mod context;
+mod faults;
+mod fixture;
+mod kubectl;
+mod tables;
+
+use context::Case;
+use libtest_mimic::{Arguments, Trial};
+use std::sync::Arc;
+
+/// How many tests run at once where `--test-threads` does not say: they wait for servers more than they compute.
+const THREADS: usize = 4;
+
+fn main() -> anyhow::Result<()> {
+    tributary_e2e::install_crypto_provider();
+    tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).init();
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(THREADS);
+
+    let runtime = Arc::new(tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?);
+    let fixture = fixture::Fixture::new();
+    let cases: Vec<Case> = [conformance::cases(), kubectl::cases(), clients::cases(), tables::cases(), faults::cases()]
+        .into_iter()
+        .flatten()
+        .collect();
+    let trials = cases
+        .into_iter()
+        .map(|case| {
+            let (runtime, fixture) = (Arc::clone(&runtime), Arc::clone(&fixture));
+            Trial::test(case.name.clone(), move || runtime.block_on(case.run(fixture)).map_err(Into::into))
+        })
+        .collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    runtime.block_on(fixture.shut_down());
+    conclusion.exit()
+}

@@ -1,0 +1,68 @@
+//! Where Tributary answers otherwise than kube-apiserver on purpose, and why. Nothing else may differ.
+
+/// One deliberate difference.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    /// What kube-apiserver does.
+    pub(crate) kubernetes: &'static str,
+    /// What Tributary does.
+    pub(crate) tributary: &'static str,
+    /// Why.
+    pub(crate) reason: &'static str,
+}
+
+/// A resourceVersion that does not decode, on get.
+pub(crate) const GET_OF_GARBAGE_VERSION: Difference = Difference {
+    kubernetes: "500 without a reason",
+    tributary: "400 BadRequest",
+    reason: "the client is wrong, not the server; kubernetes/kubernetes#113939 says the same",
+};
+
+/// A resourceVersion that does not decode, on watch.
+pub(crate) const WATCH_OF_GARBAGE_VERSION: Difference = Difference {
+    kubernetes: "500 without a reason",
+    tributary: "200 and an in-stream ERROR 410, then the end",
+    reason: "kube-rs and RetryWatcher repeat a watch that fails with an HTTP status for ever; on an in-stream 410 they list anew",
+};
+
+/// A plain number where a composite version belongs, on list.
+pub(crate) const LIST_AT_A_PLAIN_NUMBER: Difference = Difference {
+    kubernetes: "a version like any other",
+    tributary: "410 Expired",
+    reason: "it names no cluster; a Reflector lists from scratch on 410 alone",
+};
+
+/// Names with an escaped slash.
+pub(crate) const ESCAPED_SLASH: Difference = Difference {
+    kubernetes: "decoded before routing: /namespaces/ns%2Fconfigmaps%2Fname is that config map",
+    tributary: "refused with a Status",
+    reason: "a path that means one thing to an authorizer in front and another behind it is a hole",
+};
+
+/// The order of objects in a list over several clusters.
+pub(crate) const ORDER_BY_CLUSTER: Difference = Difference {
+    kubernetes: "by namespace and name",
+    tributary: "by cluster, then by namespace and name",
+    reason: "pages are cut from one snapshot per cluster",
+};
+
+/// A Table's columns.
+pub(crate) const CLUSTER_COLUMN: Difference = Difference {
+    kubernetes: "the columns of the kind",
+    tributary: "the same with Cluster as the second",
+    reason: "a reader of several clusters has to see which one a row is from; Name stays column 0, as clients expect",
+};
+
+/// Annotations of an object.
+pub(crate) const CLUSTER_ANNOTATION: Difference = Difference {
+    kubernetes: "the object's own",
+    tributary: "the same and tributary.dev/cluster",
+    reason: "a client of several clusters has to see which one an object is from",
+};
+
+/// A plain protobuf `Accept`.
+pub(crate) const PROTOBUF_ALONE: Difference = Difference {
+    kubernetes: "protobuf",
+    tributary: "406 NotAcceptable",
+    reason: "answers are JSON until a later release; clients that also name JSON are answered in JSON",
+};

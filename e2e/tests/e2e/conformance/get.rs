@@ -1,0 +1,150 @@
+//! Reading one object.
+
+use super::{
+    Conformance, conformance,
+    differences::{CLUSTER_ANNOTATION, GET_OF_GARBAGE_VERSION},
+    target::{Target, assert_status, config_map, version_of},
+};
+use anyhow::ensure;
+use serde_json::json;
+
+pub(super) fn cases() -> Vec<Conformance> {
+    conformance!["get";
+        found, equals_the_member, missing, missing_namespace, at_version_zero, at_its_own_version, at_the_list_version,
+        at_a_future_version, at_a_garbage_version, read_your_write, cluster_scoped, method_not_allowed, head,
+    ]
+}
+
+async fn found(target: Target) -> anyhow::Result<()> {
+    target.create_map("here", &[("a", "b")]).await?;
+    let object = target.read(&target.map("here")).await?;
+    ensure!(object["kind"] == "ConfigMap" && object["apiVersion"] == "v1", "{object}");
+    ensure!(object["metadata"]["namespace"] == target.namespace.as_str(), "{object}");
+    ensure!(object["metadata"]["labels"]["a"] == "b" && object["data"]["step"] == "0", "{object}");
+    ensure!(!version_of(&object).is_empty(), "{object}");
+    Ok(())
+}
+
+async fn equals_the_member(target: Target) -> anyhow::Result<()> {
+    target.create_map("here", &[]).await?;
+    let mut shown = target.read(&target.map("here")).await?;
+    let mut own = target.members[0].http().get(&target.map("here")).send().await?.expect(200)?.json()?;
+    if target.differs(&CLUSTER_ANNOTATION) {
+        let cluster = shown["metadata"]["annotations"]["tributary.dev/cluster"].clone();
+        ensure!(cluster == target.members[0].name(), "cluster {cluster}");
+        shown = target.without_cluster_annotation(shown);
+    } else {
+        ensure!(version_of(&shown) == version_of(&own), "{shown}");
+    }
+    for object in [&mut shown, &mut own] {
+        object["metadata"]["resourceVersion"] = json!("");
+    }
+    ensure!(shown == own, "{shown}\ninstead of\n{own}");
+    Ok(())
+}
+
+async fn missing(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.get(&target.map("nowhere")).send().await?;
+    let status = assert_status(&answer, 404, Some("NotFound"), "configmaps \"nowhere\" not found")?;
+    ensure!(status["details"] == json!({"name": "nowhere", "kind": "configmaps"}), "{status}");
+    ensure!(answer.header("content-type") == "application/json", "{:?}", answer.headers);
+    Ok(())
+}
+
+async fn missing_namespace(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.get("/api/v1/namespaces/there-is-none/configmaps/nowhere").send().await?;
+    assert_status(&answer, 404, Some("NotFound"), "not found")?;
+    Ok(())
+}
+
+async fn at_version_zero(target: Target) -> anyhow::Result<()> {
+    target.create_map("here", &[]).await?;
+    // A list first: version 0 may be any state, but then not one before this.
+    target.read(&target.maps("")).await?;
+    let object = target.read(&format!("{}?resourceVersion=0", target.map("here"))).await?;
+    ensure!(object["metadata"]["name"] == "here", "{object}");
+    Ok(())
+}
+
+async fn at_its_own_version(target: Target) -> anyhow::Result<()> {
+    let written = target.create_map("here", &[]).await?;
+    let path = format!("{}?resourceVersion={}", target.map("here"), version_of(&written));
+    let object = target.read(&path).await?;
+    ensure!(version_of(&object) == version_of(&written), "{object}");
+    Ok(())
+}
+
+async fn at_the_list_version(target: Target) -> anyhow::Result<()> {
+    target.create_map("here", &[]).await?;
+    let list = target.read(&target.maps("")).await?;
+    target.read(&format!("{}?resourceVersion={}", target.map("here"), version_of(&list))).await?;
+    Ok(())
+}
+
+async fn at_a_future_version(target: Target) -> anyhow::Result<()> {
+    target.create_map("here", &[]).await?;
+    let list = target.read(&target.maps("")).await?;
+    let future = target.future(&version_of(&list))?;
+    let answer = target.http.get(&format!("{}?resourceVersion={future}", target.map("here"))).send().await?;
+    let status = assert_status(&answer, 504, Some("Timeout"), "Too large resource version")?;
+    ensure!(status["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge", "{status}");
+    ensure!(status["details"]["retryAfterSeconds"] == 1 && answer.header("retry-after") == "1", "{status}");
+    Ok(())
+}
+
+async fn at_a_garbage_version(target: Target) -> anyhow::Result<()> {
+    target.create_map("here", &[]).await?;
+    let answer = target.http.get(&format!("{}?resourceVersion=garbage", target.map("here"))).send().await?;
+    if target.differs(&GET_OF_GARBAGE_VERSION) {
+        assert_status(&answer, 400, Some("BadRequest"), "resourceVersion")?;
+    } else {
+        answer.expect(500)?;
+    }
+    Ok(())
+}
+
+async fn read_your_write(target: Target) -> anyhow::Result<()> {
+    target.create_map("here", &[]).await?;
+    for step in 1..=20 {
+        let written = target.change_map("here", &step.to_string()).await?;
+        let read = target.read(&target.map("here")).await?;
+        ensure!(read["data"]["step"] == step.to_string(), "read {} after writing {step}", read["data"]["step"]);
+        ensure!(version_of(&read) == version_of(&written), "versions differ: {read}\n{written}");
+        let list = target.read(&target.maps("")).await?;
+        ensure!(list["items"][0]["data"]["step"] == step.to_string(), "listed {list} after writing {step}");
+        ensure!(version_of(&list["items"][0]) == version_of(&written), "versions differ: {list}\n{written}");
+    }
+    target.delete_map("here").await?;
+    target.http.get(&target.map("here")).send().await?.expect(404)?;
+    ensure!(target.read(&target.maps("")).await?["items"] == json!([]), "deleted and still listed");
+    Ok(())
+}
+
+async fn cluster_scoped(target: Target) -> anyhow::Result<()> {
+    let name = target.namespace.clone();
+    let class =
+        json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 7});
+    let path = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    target.http.post(path, &class).send().await?.expect(201)?;
+    let object = target.read(&format!("{path}/{name}")).await?;
+    ensure!(object["kind"] == "PriorityClass" && object["value"] == 7, "{object}");
+    target.http.delete(&format!("{path}/{name}")).send().await?.expect(200)?;
+    Ok(())
+}
+
+async fn method_not_allowed(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.post(&target.map("here"), &config_map("here", &[])).send().await?;
+    assert_status(&answer, 405, Some("MethodNotAllowed"), "")?;
+    Ok(())
+}
+
+async fn head(target: Target) -> anyhow::Result<()> {
+    target.create_map("here", &[]).await?;
+    for path in [target.map("here"), target.maps("")] {
+        let answer = target.http.request(http::Method::HEAD, &path).send().await?;
+        let own = target.members[0].http().request(http::Method::HEAD, &path).send().await?;
+        ensure!(answer.status == own.status, "HEAD {path}: {} instead of {}", answer.status, own.status);
+        ensure!(answer.body.is_empty(), "HEAD with a body");
+    }
+    Ok(())
+}

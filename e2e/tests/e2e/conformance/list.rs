@@ -1,0 +1,409 @@
+//! Lists: contents, versions, paging, selectors, and every combination that is refused.
+
+use super::{
+    Conformance, conformance,
+    differences::LIST_AT_A_PLAIN_NUMBER,
+    target::{Target, assert_status, names_of, pod, version_of},
+};
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+pub(super) fn cases() -> Vec<Conformance> {
+    let mut cases = conformance!["list";
+        empty, of_a_namespace, of_all_namespaces, items_have_no_kind, by_label, by_set_label, by_field, pods_by_node,
+        unknown_resource, missing_namespace, pages_are_one_snapshot, remaining_item_count, page_with_selector,
+        at_version_zero_ignores_limit, exact, exact_after_changes, exact_by_limit, not_older_than, not_older_than_pages,
+        at_a_future_version, at_a_plain_number, at_a_garbage_version, continue_at_version_zero, gzip_above_128_kib,
+        no_gzip_below, unchanged_item_keeps_its_version, garbage_parameters,
+    ];
+    cases.extend(REFUSED.iter().map(|refused| {
+        Conformance::new(format!("list::refuses_{}", refused.name), move |target| refuse(target, refused))
+    }));
+    cases
+}
+
+/// A query that is refused. `VERSION` stands for the version of a list and `TOKEN` for a continue token.
+struct Refused {
+    name: &'static str,
+    query: &'static str,
+    code: u16,
+    reason: &'static str,
+    message: &'static str,
+}
+
+const INVALID: &str = "ListOptions.meta.k8s.io \"\" is invalid: ";
+
+const REFUSED: [Refused; 12] = [
+    Refused {
+        name: "exact_at_version_zero",
+        query: "resourceVersion=0&resourceVersionMatch=Exact",
+        code: 422,
+        reason: "Invalid",
+        message: INVALID,
+    },
+    Refused {
+        name: "match_without_version",
+        query: "resourceVersionMatch=NotOlderThan",
+        code: 422,
+        reason: "Invalid",
+        message: "resourceVersionMatch is forbidden unless resourceVersion is provided",
+    },
+    Refused {
+        name: "unknown_match",
+        query: "resourceVersion=VERSION&resourceVersionMatch=Newest",
+        code: 422,
+        reason: "Invalid",
+        message: "supported values",
+    },
+    Refused {
+        name: "match_with_continue",
+        query: "resourceVersion=VERSION&resourceVersionMatch=Exact&limit=1&continue=TOKEN",
+        code: 422,
+        reason: "Invalid",
+        message: "resourceVersionMatch is forbidden when continue is provided",
+    },
+    Refused {
+        name: "version_with_continue",
+        query: "resourceVersion=VERSION&limit=1&continue=TOKEN",
+        code: 400,
+        reason: "BadRequest",
+        message: "specifying resource version is not allowed when using continue",
+    },
+    Refused {
+        name: "garbage_continue",
+        query: "limit=1&continue=garbage",
+        code: 400,
+        reason: "BadRequest",
+        message: "continue",
+    },
+    Refused {
+        name: "send_initial_events",
+        query: "sendInitialEvents=true",
+        code: 422,
+        reason: "Invalid",
+        message: "sendInitialEvents is forbidden for list",
+    },
+    Refused { name: "bad_label_selector", query: "labelSelector=a%20in", code: 400, reason: "BadRequest", message: "" },
+    Refused { name: "bad_label_key", query: "labelSelector=-bad-%3Dx", code: 400, reason: "BadRequest", message: "" },
+    Refused {
+        name: "bad_field_selector",
+        query: "fieldSelector=nonsense",
+        code: 400,
+        reason: "BadRequest",
+        message: "",
+    },
+    Refused {
+        name: "unknown_field_label",
+        query: "fieldSelector=data.step%3D1",
+        code: 400,
+        reason: "BadRequest",
+        message: "field label not supported",
+    },
+    Refused { name: "garbage_limit", query: "limit=many", code: 400, reason: "BadRequest", message: "" },
+];
+
+async fn refuse(target: Target, refused: &Refused) -> anyhow::Result<()> {
+    let mut query = refused.query.to_owned();
+    if query.contains("VERSION") || query.contains("TOKEN") {
+        target.seed_maps(3).await?;
+        let page = target.read(&target.maps("?limit=1")).await?;
+        let token = page["metadata"]["continue"].as_str().context("no continue token")?;
+        query = query.replace("VERSION", &version_of(&page)).replace("TOKEN", &escape(token));
+    }
+    let answer = target.http.get(&target.maps(&format!("?{query}"))).send().await?;
+    assert_status(&answer, refused.code, Some(refused.reason), refused.message)?;
+    Ok(())
+}
+
+/// Escapes what a query may not hold.
+fn escape(text: &str) -> String {
+    text.replace('%', "%25").replace('+', "%2B").replace('=', "%3D").replace('/', "%2F")
+}
+
+async fn empty(target: Target) -> anyhow::Result<()> {
+    let list = target.read(&target.maps("")).await?;
+    ensure!(list["kind"] == "ConfigMapList" && list["apiVersion"] == "v1", "{list}");
+    ensure!(list["items"] == json!([]), "{list}");
+    ensure!(!version_of(&list).is_empty(), "{list}");
+    ensure!(list["metadata"].get("continue").is_none_or(|token| token == ""), "{list}");
+    Ok(())
+}
+
+async fn of_a_namespace(target: Target) -> anyhow::Result<()> {
+    let names = target.seed_maps(7).await?;
+    let list = target.read(&target.maps("")).await?;
+    ensure!(names_of(&list) == target.in_list_order(&names), "{:?}", names_of(&list));
+    Ok(())
+}
+
+async fn of_all_namespaces(target: Target) -> anyhow::Result<()> {
+    let names = target.seed_maps(4).await?;
+    let list = target.read("/api/v1/configmaps").await?;
+    let items = list["items"].as_array().context("no items")?;
+    let ours: Vec<&Value> =
+        items.iter().filter(|item| item["metadata"]["namespace"] == target.namespace.as_str()).collect();
+    ensure!(ours.len() == names.len(), "{} of {} objects", ours.len(), names.len());
+    Ok(())
+}
+
+async fn items_have_no_kind(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(2).await?;
+    let list = target.read(&target.maps("")).await?;
+    ensure!(list["items"][0].get("kind").is_none() && list["items"][0].get("apiVersion").is_none(), "{list}");
+    Ok(())
+}
+
+async fn by_label(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(6).await?;
+    for (selector, expected) in [("parity%3Dodd", 3), ("parity!%3Dodd", 3), ("parity", 6), ("!parity", 0)] {
+        let list = target.read(&target.maps(&format!("?labelSelector={selector}"))).await?;
+        ensure!(names_of(&list).len() == expected, "{selector}: {:?}", names_of(&list));
+    }
+    Ok(())
+}
+
+async fn by_set_label(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(6).await?;
+    for (selector, expected) in [
+        ("parity%20in%20(odd,even)", 6),
+        ("parity%20notin%20(odd)", 3),
+        ("parity%20in%20(odd),other", 0),
+        ("other%20notin%20(x)", 6),
+    ] {
+        let list = target.read(&target.maps(&format!("?labelSelector={selector}"))).await?;
+        ensure!(names_of(&list).len() == expected, "{selector}: {:?}", names_of(&list));
+    }
+    Ok(())
+}
+
+async fn by_field(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(4).await?;
+    let list = target.read(&target.maps("?fieldSelector=metadata.name%3Dmap-02")).await?;
+    ensure!(names_of(&list) == ["map-02"], "{list}");
+    let other = format!("?fieldSelector=metadata.namespace!%3D{}", target.namespace);
+    ensure!(names_of(&target.read(&target.maps(&other)).await?).is_empty(), "another namespace's");
+    let all = format!("/api/v1/configmaps?fieldSelector=metadata.namespace%3D{}", target.namespace);
+    ensure!(names_of(&target.read(&all).await?).len() == 4, "of all namespaces");
+    Ok(())
+}
+
+async fn pods_by_node(target: Target) -> anyhow::Result<()> {
+    for member in &target.members {
+        let name = format!("of-{}", member.name());
+        member.http().post(&target.core("pods", ""), &pod(&name)).send().await?.expect(201)?;
+    }
+    let path = target.core("pods", "?fieldSelector=spec.nodeName%3Dno-such-node,status.phase%3DPending");
+    crate::context::eventually(super::target::SOON, async || {
+        let list = target.read(&path).await?;
+        ensure!(names_of(&list).len() == target.members.len(), "{list}");
+        Ok(())
+    })
+    .await?;
+    let none = target.read(&target.core("pods", "?fieldSelector=spec.nodeName%3Danother")).await?;
+    ensure!(names_of(&none).is_empty(), "{none}");
+    let refused = target.http.get(&target.core("pods", "?fieldSelector=spec.image%3Dx")).send().await?;
+    assert_status(&refused, 400, Some("BadRequest"), "field label not supported")?;
+    Ok(())
+}
+
+async fn unknown_resource(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.get(&target.core("things", "")).send().await?;
+    assert_status(&answer, 404, Some("NotFound"), "the server could not find the requested resource")?;
+    Ok(())
+}
+
+async fn missing_namespace(target: Target) -> anyhow::Result<()> {
+    let list = target.read("/api/v1/namespaces/there-is-none/configmaps").await?;
+    ensure!(list["items"] == json!([]), "{list}");
+    Ok(())
+}
+
+/// Pages through the namespace and returns the pages.
+async fn pages(target: &Target, first: &str, limit: usize) -> anyhow::Result<Vec<Value>> {
+    let mut pages = vec![target.read(&target.maps(&format!("?limit={limit}{first}"))).await?];
+    while let Some(token) =
+        pages.last().and_then(|page| page["metadata"]["continue"].as_str()).filter(|t| !t.is_empty())
+    {
+        let next = target.maps(&format!("?limit={limit}&continue={}", escape(token)));
+        ensure!(pages.len() < 100, "paging does not end");
+        pages.push(target.read(&next).await?);
+    }
+    Ok(pages)
+}
+
+async fn pages_are_one_snapshot(target: Target) -> anyhow::Result<()> {
+    let names = target.seed_maps(11).await?;
+    let first = target.read(&target.maps("?limit=4")).await?;
+    let token = first["metadata"]["continue"].as_str().context("no continue token")?.to_owned();
+    // Changes between the pages are not in this list.
+    target.create_map("zz-later", &[]).await?;
+    target.delete_map("map-10").await?;
+    let mut all = names_of(&first);
+    let mut token = Some(token);
+    while let Some(current) = token {
+        let page = target.read(&target.maps(&format!("?limit=4&continue={}", escape(&current)))).await?;
+        ensure!(version_of(&page) == version_of(&first), "the version changed between pages");
+        all.extend(names_of(&page));
+        token = page["metadata"]["continue"].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    }
+    ensure!(all == target.in_list_order(&names), "{all:?}");
+    Ok(())
+}
+
+async fn remaining_item_count(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(9).await?;
+    let pages = pages(&target, "", 4).await?;
+    let remaining: Vec<&Value> = pages.iter().map(|page| &page["metadata"]["remainingItemCount"]).collect();
+    ensure!(remaining == [&json!(5), &json!(1), &Value::Null], "{remaining:?}");
+    Ok(())
+}
+
+async fn page_with_selector(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(12).await?;
+    let pages = pages(&target, "&labelSelector=parity%3Dodd", 2).await?;
+    let shown: BTreeSet<String> = pages.iter().flat_map(names_of).collect();
+    ensure!(shown.len() == 6, "{shown:?}");
+    for page in &pages {
+        ensure!(page["metadata"]["remainingItemCount"].is_null(), "a count with a selector: {}", page["metadata"]);
+    }
+    Ok(())
+}
+
+async fn at_version_zero_ignores_limit(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(5).await?;
+    let list = target.read(&target.maps("?resourceVersion=0&limit=2")).await?;
+    ensure!(names_of(&list).len() == 5 && list["metadata"]["continue"].is_null(), "{list}");
+    Ok(())
+}
+
+async fn exact(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(5).await?;
+    let list = target.read(&target.maps("")).await?;
+    let path = target.maps(&format!("?resourceVersion={}&resourceVersionMatch=Exact", version_of(&list)));
+    let again = target.read(&path).await?;
+    ensure!(again == list, "{again}\ninstead of\n{list}");
+    Ok(())
+}
+
+async fn exact_after_changes(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(5).await?;
+    let before = target.read(&target.maps("")).await?;
+    target.change_map("map-00", "changed").await?;
+    target.delete_map("map-01").await?;
+    target.create_map("zz-new", &[]).await?;
+    let path = target.maps(&format!("?resourceVersion={}&resourceVersionMatch=Exact", version_of(&before)));
+    let again = target.read(&path).await?;
+    ensure!(again == before, "{again}\ninstead of\n{before}");
+    Ok(())
+}
+
+async fn exact_by_limit(target: Target) -> anyhow::Result<()> {
+    let names = target.seed_maps(5).await?;
+    let before = target.read(&target.maps("")).await?;
+    target.delete_map("map-04").await?;
+    let pages = pages(&target, &format!("&resourceVersion={}", version_of(&before)), 3).await?;
+    ensure!(pages.iter().all(|page| version_of(page) == version_of(&before)), "another version");
+    let all: Vec<String> = pages.iter().flat_map(names_of).collect();
+    ensure!(all == target.in_list_order(&names), "{all:?}");
+    Ok(())
+}
+
+async fn not_older_than(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(3).await?;
+    let before = target.read(&target.maps("")).await?;
+    target.change_map("map-00", "changed").await?;
+    let path = target.maps(&format!("?resourceVersion={}&resourceVersionMatch=NotOlderThan", version_of(&before)));
+    ensure!(names_of(&target.read(&path).await?).len() == 3, "not all");
+    let plain = target.read(&target.maps(&format!("?resourceVersion={}", version_of(&before)))).await?;
+    ensure!(names_of(&plain).len() == 3, "{plain}");
+    Ok(())
+}
+
+async fn not_older_than_pages(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(5).await?;
+    let before = target.read(&target.maps("")).await?;
+    let first = format!("&resourceVersion={}&resourceVersionMatch=NotOlderThan", version_of(&before));
+    let pages = pages(&target, &first, 2).await?;
+    ensure!(pages.len() == 3, "{} pages", pages.len());
+    Ok(())
+}
+
+async fn at_a_future_version(target: Target) -> anyhow::Result<()> {
+    let list = target.read(&target.maps("")).await?;
+    let future = target.future(&version_of(&list))?;
+    let answer = target.http.get(&target.maps(&format!("?resourceVersion={future}"))).send().await?;
+    let status = assert_status(&answer, 504, Some("Timeout"), "Too large resource version")?;
+    ensure!(status["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge", "{status}");
+    ensure!(answer.header("retry-after") == "1", "{:?}", answer.headers);
+    Ok(())
+}
+
+async fn at_a_plain_number(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.get(&target.maps("?resourceVersion=5")).send().await?;
+    if target.differs(&LIST_AT_A_PLAIN_NUMBER) {
+        assert_status(&answer, 410, Some("Expired"), "")?;
+    } else {
+        answer.expect(200)?;
+    }
+    Ok(())
+}
+
+async fn at_a_garbage_version(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.get(&target.maps("?resourceVersion=gar!bage")).send().await?;
+    assert_status(&answer, 400, None, "invalid resource version")?;
+    Ok(())
+}
+
+async fn continue_at_version_zero(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(3).await?;
+    let page = target.read(&target.maps("?limit=2")).await?;
+    let token = page["metadata"]["continue"].as_str().context("no continue token")?;
+    let next = target.read(&target.maps(&format!("?limit=2&resourceVersion=0&continue={}", escape(token)))).await?;
+    ensure!(names_of(&next).len() == 1, "{next}");
+    Ok(())
+}
+
+async fn gzip_above_128_kib(target: Target) -> anyhow::Result<()> {
+    for index in 0..3 {
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("large-{index}")},
+            "data": {"text": "x".repeat(70_000)},
+        });
+        target.http.post(&target.maps(""), &object).send().await?.expect(201)?;
+    }
+    let answer = target.http.get(&target.maps("")).header("accept-encoding", "gzip").send().await?.expect(200)?;
+    ensure!(answer.header("content-encoding") == "gzip", "{:?}", answer.headers);
+    ensure!(answer.header("vary").contains("Accept-Encoding"), "{:?}", answer.headers);
+    ensure!(answer.body.starts_with(&[0x1f, 0x8b]) && answer.body.len() < 100_000, "{} bytes", answer.body.len());
+    let plain = target.http.get(&target.maps("")).send().await?.expect(200)?;
+    ensure!(plain.header("content-encoding").is_empty() && plain.body.len() > 200_000, "{:?}", plain.headers);
+    Ok(())
+}
+
+async fn no_gzip_below(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.get(&target.maps("")).header("accept-encoding", "gzip").send().await?.expect(200)?;
+    ensure!(answer.header("content-encoding").is_empty(), "{:?}", answer.headers);
+    ensure!(answer.header("content-type") == "application/json", "{:?}", answer.headers);
+    ensure!(answer.header("cache-control") == "no-cache, private", "{:?}", answer.headers);
+    Ok(())
+}
+
+async fn unchanged_item_keeps_its_version(target: Target) -> anyhow::Result<()> {
+    target.create_map("still", &[]).await?;
+    let before = target.read(&target.map("still")).await?;
+    target.create_map("other", &[]).await?;
+    let list = target.read(&target.maps("")).await?;
+    let still =
+        list["items"].as_array().and_then(|items| items.iter().find(|item| item["metadata"]["name"] == "still"));
+    ensure!(still.map(version_of) == Some(version_of(&before)), "{list}");
+    Ok(())
+}
+
+async fn garbage_parameters(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(2).await?;
+    // Unknown parameters and a repeated one (the first counts) are no errors.
+    let list = target.read(&target.maps("?unknown=1&labelSelector=parity&labelSelector=!parity")).await?;
+    ensure!(names_of(&list).len() == 2, "{list}");
+    Ok(())
+}

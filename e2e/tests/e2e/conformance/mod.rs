@@ -1,0 +1,77 @@
+//! The conformance suite: one set of cases, run against a bare kube-apiserver (the oracle), against Tributary over one
+//! member, and against Tributary over two.
+//!
+//! A case asserts what Kubernetes answers. Where Tributary answers otherwise on purpose, [`differences`] says so and why,
+//! and the case asks [`Target::differs`]; nothing else may tell the targets apart, but that objects come from several
+//! members and are ordered by cluster first.
+
+mod differences;
+mod discovery;
+mod get;
+mod list;
+mod output;
+mod paths;
+mod subresources;
+mod target;
+mod watch;
+mod writes;
+
+use crate::context::{Case, TestContext};
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use target::{Kind, Target};
+
+/// A case: what it is called and what it does with a target that has a namespace of its own.
+pub(crate) struct Conformance {
+    name: String,
+    run: Arc<dyn Fn(Target) -> BoxFuture<'static, anyhow::Result<()>> + Send + Sync>,
+}
+
+impl Conformance {
+    fn new<F, R>(name: impl Into<String>, run: F) -> Self
+    where
+        F: Fn(Target) -> R + Send + Sync + 'static,
+        R: Future<Output = anyhow::Result<()>> + Send + 'static,
+    {
+        Self { name: name.into(), run: Arc::new(move |target| Box::pin(run(target))) }
+    }
+}
+
+/// Lists case functions of a module: `conformance!["get"; found, missing]`.
+macro_rules! conformance {
+    [$module:literal; $($function:ident),* $(,)?] => {
+        vec![$($crate::conformance::Conformance::new(concat!($module, "::", stringify!($function)), $function)),*]
+    };
+}
+use conformance;
+
+/// Every case against every target: `conformance::bare::get::found` and so on.
+pub(crate) fn cases() -> Vec<Case> {
+    let all: Vec<Conformance> = [
+        discovery::cases(),
+        list::cases(),
+        get::cases(),
+        watch::cases(),
+        output::cases(),
+        paths::cases(),
+        writes::cases(),
+        subresources::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let mut cases = Vec::new();
+    for kind in [Kind::Bare, Kind::OverOne, Kind::OverTwo] {
+        for case in &all {
+            let run = Arc::clone(&case.run);
+            cases.push(Case::new(
+                format!("conformance::{}::{}", kind.name(), case.name),
+                move |context: TestContext| {
+                    let run = Arc::clone(&run);
+                    async move { run(Target::new(kind, &context).await?).await }
+                },
+            ));
+        }
+    }
+    cases
+}

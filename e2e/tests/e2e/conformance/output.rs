@@ -1,0 +1,239 @@
+//! What answers look like: Table, PartialObjectMetadata, YAML, and what cannot be given.
+
+use super::{
+    Conformance, conformance,
+    differences::{CLUSTER_COLUMN, PROTOBUF_ALONE},
+    target::{QUIET, SOON, Target, assert_status, version_of},
+};
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+
+/// What kubectl asks for.
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+const TABLE_ALONE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const PARTIAL: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+const PARTIAL_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+
+pub(super) fn cases() -> Vec<Conformance> {
+    conformance!["output";
+        table_of_a_list, table_of_one, table_of_nothing, table_include_object, table_watch, table_beta_falls_back,
+        partial_list, partial_list_of_nothing, partial_of_one, partial_watch, yaml_list, yaml_object, any_type,
+        unknown_parameters_are_ignored, protobuf_or_json, protobuf_alone, unknown_type, unknown_as, wildcard_subtype,
+        yaml_watch_is_refused, error_in_json_where_the_type_is_unknown,
+    ]
+}
+
+fn columns(table: &Value) -> Vec<String> {
+    let columns = table["columnDefinitions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    columns.iter().map(|column| column["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// The columns without the one that Tributary adds, and the cells of each row likewise.
+fn check_columns(target: &Target, table: &Value, expected: &[&str]) -> anyhow::Result<()> {
+    let mut shown = columns(table);
+    if target.differs(&CLUSTER_COLUMN) {
+        ensure!(shown.get(1).is_some_and(|name| name == "Cluster"), "{shown:?}");
+        shown.remove(1);
+    }
+    ensure!(shown == expected, "{shown:?} instead of {expected:?}");
+    for row in table["rows"].as_array().into_iter().flatten() {
+        let cells = row["cells"].as_array().context("a row without cells")?;
+        ensure!(cells.len() == columns(table).len(), "{row}");
+    }
+    Ok(())
+}
+
+async fn table(target: &Target, path: &str) -> anyhow::Result<Value> {
+    target.http.get(path).accept(TABLE).send().await?.expect(200)?.json()
+}
+
+async fn table_of_a_list(target: Target) -> anyhow::Result<()> {
+    let names = target.seed_maps(5).await?;
+    let table = table(&target, &target.maps("")).await?;
+    ensure!(table["kind"] == "Table" && table["apiVersion"] == "meta.k8s.io/v1", "{table}");
+    check_columns(&target, &table, &["Name", "Data", "Age"])?;
+    let rows = table["rows"].as_array().context("no rows")?;
+    let shown: Vec<&Value> = rows.iter().map(|row| &row["cells"][0]).collect();
+    ensure!(shown == target.in_list_order(&names).iter().collect::<Vec<_>>(), "{shown:?}");
+    for row in rows {
+        ensure!(row["object"]["kind"] == "PartialObjectMetadata", "{row}");
+        ensure!(row["object"]["metadata"]["namespace"] == target.namespace.as_str(), "{row}");
+        let data = &row["cells"][columns(&table).len() - 2];
+        ensure!(*data == json!(1) || *data == json!("1"), "{row}");
+    }
+    ensure!(!version_of(&table).is_empty(), "{table}");
+    Ok(())
+}
+
+async fn table_of_one(target: Target) -> anyhow::Result<()> {
+    target.create_map("one", &[]).await?;
+    let table = table(&target, &target.map("one")).await?;
+    check_columns(&target, &table, &["Name", "Data", "Age"])?;
+    ensure!(table["rows"].as_array().is_some_and(|rows| rows.len() == 1), "{table}");
+    Ok(())
+}
+
+async fn table_of_nothing(target: Target) -> anyhow::Result<()> {
+    let table = table(&target, &target.maps("")).await?;
+    check_columns(&target, &table, &["Name", "Data", "Age"])?;
+    ensure!(table["rows"] == json!([]), "{table}");
+    Ok(())
+}
+
+async fn table_include_object(target: Target) -> anyhow::Result<()> {
+    target.create_map("one", &[]).await?;
+    for (include, kind) in
+        [("Object", json!("ConfigMap")), ("Metadata", json!("PartialObjectMetadata")), ("None", Value::Null)]
+    {
+        let table = table(&target, &target.maps(&format!("?includeObject={include}"))).await?;
+        ensure!(table["rows"][0]["object"]["kind"] == kind, "{include}: {table}");
+    }
+    let answer = target.http.get(&target.maps("?includeObject=Everything")).accept(TABLE).send().await?;
+    assert_status(&answer, 400, None, "includeObject")?;
+    Ok(())
+}
+
+async fn table_watch(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(2).await?;
+    let path = target.maps("?watch=true");
+    let mut stream = target.http.get(&path).accept(TABLE_ALONE).stream().await?.events()?;
+    let (first, second) = (stream.expect(SOON).await?, stream.expect(SOON).await?);
+    ensure!(first["type"] == "ADDED" && first["object"]["kind"] == "Table", "{first}");
+    check_columns(&target, &first["object"], &["Name", "Data", "Age"])?;
+    ensure!(columns(&second["object"]).is_empty(), "column definitions twice: {second}");
+    ensure!(second["object"]["rows"].as_array().is_some_and(|rows| rows.len() == 1), "{second}");
+    target.change_map("map-01", "1").await?;
+    let third = stream.expect(SOON).await?;
+    ensure!(third["type"] == "MODIFIED" && third["object"]["rows"][0]["cells"][0] == "map-01", "{third}");
+    Ok(())
+}
+
+async fn table_beta_falls_back(target: Target) -> anyhow::Result<()> {
+    let accept = "application/json;as=Table;v=v1alpha1;g=meta.k8s.io,application/json";
+    let answer = target.http.get(&target.maps("")).accept(accept).send().await?.expect(200)?.json()?;
+    ensure!(answer["kind"] == "ConfigMapList", "{answer}");
+    Ok(())
+}
+
+async fn partial_list(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(3).await?;
+    let list = target.http.get(&target.maps("")).accept(PARTIAL_LIST).send().await?.expect(200)?.json()?;
+    ensure!(list["kind"] == "PartialObjectMetadataList" && list["apiVersion"] == "meta.k8s.io/v1", "{list}");
+    ensure!(list["items"].as_array().is_some_and(|items| items.len() == 3), "{list}");
+    ensure!(list["items"][0].get("data").is_none(), "{list}");
+    ensure!(list["items"][0]["metadata"]["labels"]["parity"].is_string(), "{list}");
+    Ok(())
+}
+
+async fn partial_list_of_nothing(target: Target) -> anyhow::Result<()> {
+    let list = target.http.get(&target.maps("")).accept(PARTIAL_LIST).send().await?.expect(200)?.json()?;
+    ensure!(list["items"].is_null() || list["items"] == json!([]), "{list}");
+    Ok(())
+}
+
+async fn partial_of_one(target: Target) -> anyhow::Result<()> {
+    target.create_map("one", &[]).await?;
+    let object = target.http.get(&target.map("one")).accept(PARTIAL).send().await?.expect(200)?.json()?;
+    ensure!(object["kind"] == "PartialObjectMetadata" && object["apiVersion"] == "meta.k8s.io/v1", "{object}");
+    ensure!(object["metadata"]["name"] == "one" && object.get("data").is_none(), "{object}");
+    Ok(())
+}
+
+async fn partial_watch(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(1).await?;
+    let mut stream = target.http.get(&target.maps("?watch=true")).accept(PARTIAL).stream().await?.events()?;
+    let event = stream.expect(SOON).await?;
+    ensure!(event["object"]["kind"] == "PartialObjectMetadata" && event["object"].get("data").is_none(), "{event}");
+    let (more, _) = stream.drain(QUIET).await?;
+    ensure!(more.is_empty(), "{more:?}");
+    Ok(())
+}
+
+async fn yaml_list(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(2).await?;
+    let answer = target.http.get(&target.maps("")).accept("application/yaml").send().await?.expect(200)?;
+    ensure!(answer.header("content-type") == "application/yaml", "{:?}", answer.headers);
+    let text = answer.text();
+    ensure!(text.contains("kind: ConfigMapList") && text.contains("name: map-01") && !text.starts_with('{'), "{text}");
+    Ok(())
+}
+
+async fn yaml_object(target: Target) -> anyhow::Result<()> {
+    target.create_map("one", &[("quoted", "1")]).await?;
+    let answer = target.http.get(&target.map("one")).accept("application/yaml").send().await?.expect(200)?;
+    let text = answer.text();
+    ensure!(text.contains("kind: ConfigMap") && text.contains("quoted: \"1\""), "{text}");
+    Ok(())
+}
+
+async fn any_type(target: Target) -> anyhow::Result<()> {
+    for accept in ["*/*", ""] {
+        let mut request = target.http.get(&target.maps(""));
+        request = if accept.is_empty() { request.without_header("accept") } else { request.accept(accept) };
+        let answer = request.send().await?.expect(200)?;
+        ensure!(answer.header("content-type") == "application/json", "{accept:?}: {:?}", answer.headers);
+    }
+    Ok(())
+}
+
+async fn unknown_parameters_are_ignored(target: Target) -> anyhow::Result<()> {
+    let accept = "application/json;drop=metadata.managedFields";
+    target.http.get(&target.maps("")).accept(accept).send().await?.expect(200)?;
+    Ok(())
+}
+
+async fn protobuf_or_json(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(1).await?;
+    let accept = "application/vnd.kubernetes.protobuf,application/json";
+    let answer = target.http.get(&target.maps("")).accept(accept).send().await?.expect(200)?;
+    match answer.header("content-type") {
+        "application/json" => ensure!(answer.json()?["kind"] == "ConfigMapList", "{}", answer.text()),
+        "application/vnd.kubernetes.protobuf" => ensure!(answer.body.starts_with(b"k8s\0"), "not protobuf"),
+        other => anyhow::bail!("{other:?}"),
+    }
+    Ok(())
+}
+
+async fn protobuf_alone(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.get(&target.maps("")).accept("application/vnd.kubernetes.protobuf").send().await?;
+    if target.differs(&PROTOBUF_ALONE) {
+        assert_status(&answer, 406, Some("NotAcceptable"), "application/json")?;
+    } else {
+        answer.expect(200)?;
+    }
+    Ok(())
+}
+
+async fn unknown_type(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.get(&target.maps("")).accept("text/html").send().await?;
+    ensure!(answer.status == 406, "{}: {}", answer.status, answer.text());
+    ensure!(answer.text().contains("application/json"), "{}", answer.text());
+    Ok(())
+}
+
+async fn unknown_as(target: Target) -> anyhow::Result<()> {
+    let accept = "application/json;as=Chart;v=v1;g=meta.k8s.io";
+    let answer = target.http.get(&target.maps("")).accept(accept).send().await?;
+    assert_status(&answer, 406, Some("NotAcceptable"), "only the following media types are accepted")?;
+    Ok(())
+}
+
+async fn wildcard_subtype(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.get(&target.maps("")).accept("application/*").send().await?;
+    let own = target.members[0].http().get(&target.maps("")).accept("application/*").send().await?;
+    ensure!(answer.status == own.status, "{} instead of {}", answer.status, own.status);
+    Ok(())
+}
+
+async fn yaml_watch_is_refused(target: Target) -> anyhow::Result<()> {
+    let path = target.maps("?watch=true&timeoutSeconds=1");
+    let answer = target.http.get(&path).accept("application/yaml").send().await?;
+    ensure!(answer.status == 406, "{}: {}", answer.status, answer.text());
+    Ok(())
+}
+
+async fn error_in_json_where_the_type_is_unknown(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.get(&target.map("nowhere")).accept(TABLE_ALONE).send().await?;
+    assert_status(&answer, 404, Some("NotFound"), "not found")?;
+    Ok(())
+}

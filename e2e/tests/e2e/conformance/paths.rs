@@ -1,0 +1,89 @@
+//! Paths that mean harm, or nothing.
+
+use super::{
+    Conformance, conformance,
+    differences::ESCAPED_SLASH,
+    target::{Target, version_of},
+};
+use anyhow::ensure;
+
+pub(super) fn cases() -> Vec<Conformance> {
+    let mut cases = conformance!["paths"; trailing_slash, escaped_slash, escaped_letter, long_name, root, not_an_api];
+    cases.extend(
+        HOSTILE.iter().map(|(name, path)| {
+            Conformance::new(format!("paths::refuses_{name}"), move |target| refused(target, path))
+        }),
+    );
+    cases
+}
+
+/// `NS` stands for the namespace of the case, which has a config map `secret`.
+const HOSTILE: [(&str, &str); 9] = [
+    ("double_slash_inside", "/api/v1//namespaces/NS/configmaps/secret"),
+    ("double_slash_at_the_start", "//api/v1/namespaces/NS/configmaps/secret"),
+    ("double_slash_before_the_name", "/api/v1/namespaces/NS/configmaps//secret"),
+    ("dot_segment", "/api/v1/./namespaces/NS/configmaps/secret"),
+    ("dot_dot_segment", "/api/v1/namespaces/other/../NS/configmaps/secret"),
+    ("escaped_dot_dot", "/api/v1/namespaces/other/%2e%2e/NS/configmaps/secret"),
+    ("half_escaped_dot_dot", "/api/v1/namespaces/other/.%2E/NS/configmaps/secret"),
+    ("dot_dot_as_a_name", "/api/v1/namespaces/NS/configmaps/.."),
+    ("escaped_dot_as_a_name", "/api/v1/namespaces/NS/configmaps/%2e"),
+];
+
+async fn refused(target: Target, path: &str) -> anyhow::Result<()> {
+    target.create_map("secret", &[]).await?;
+    let answer = target.http.get(&path.replace("NS", &target.namespace)).send().await?;
+    ensure!(answer.status.is_client_error(), "{}: {}", answer.status, answer.text());
+    ensure!(!answer.text().contains("\"step\""), "the object is shown: {}", answer.text());
+    Ok(())
+}
+
+async fn trailing_slash(target: Target) -> anyhow::Result<()> {
+    target.create_map("here", &[]).await?;
+    ensure!(target.read(&target.maps("/")).await?["kind"] == "ConfigMapList", "not the list");
+    ensure!(target.read(&format!("{}/", target.map("here"))).await?["kind"] == "ConfigMap", "not the object");
+    Ok(())
+}
+
+async fn escaped_slash(target: Target) -> anyhow::Result<()> {
+    target.create_map("here", &[]).await?;
+    let path = format!("/api/v1/namespaces/{}%2Fconfigmaps%2Fhere", target.namespace);
+    let answer = target.http.get(&path).send().await?;
+    if target.differs(&ESCAPED_SLASH) {
+        ensure!(answer.status.is_client_error(), "{}: {}", answer.status, answer.text());
+        ensure!(answer.json()?["kind"] == "Status", "{}", answer.text());
+    } else {
+        answer.expect(200)?;
+    }
+    Ok(())
+}
+
+async fn escaped_letter(target: Target) -> anyhow::Result<()> {
+    let written = target.create_map("here", &[]).await?;
+    let object = target.read(&target.map("%68ere")).await?;
+    ensure!(version_of(&object) == version_of(&written), "{object}");
+    Ok(())
+}
+
+async fn long_name(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.get(&target.map(&"x".repeat(5_000))).send().await?;
+    ensure!(answer.status == 404, "{}: {}", answer.status, answer.text());
+    Ok(())
+}
+
+async fn root(target: Target) -> anyhow::Result<()> {
+    let paths = target.read("/").await?;
+    let paths = paths["paths"].as_array().cloned().unwrap_or_default();
+    for path in ["/api", "/apis", "/apis/apps", "/openapi/v2", "/openapi/v3", "/version"] {
+        ensure!(paths.iter().any(|shown| shown == path), "{path} is missing: {paths:?}");
+    }
+    Ok(())
+}
+
+async fn not_an_api(target: Target) -> anyhow::Result<()> {
+    for path in ["/nowhere", "/api/v2", "/apis/apps/v9", "/api/v1/namespaces/x/configmaps/y/z/w"] {
+        let answer = target.http.get(path).send().await?;
+        ensure!(answer.status == 404, "{path}: {}: {}", answer.status, answer.text());
+    }
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! What a case runs against.
+
+use super::differences::Difference;
+use crate::context::{TestContext, eventually};
+use anyhow::{Context, bail, ensure};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::{Map, Value, json};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use tributary_e2e::{Answer, EventStream, HttpClient, Member};
+
+/// How long an event may take that is due now, on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// How long nothing must come for "nothing came" to be said.
+pub(crate) const QUIET: Duration = Duration::from_millis(700);
+
+/// The three targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A kube-apiserver itself.
+    Bare,
+    /// Tributary over that kube-apiserver.
+    OverOne,
+    /// Tributary over two members.
+    OverTwo,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::OverOne => "over_one",
+            Self::OverTwo => "over_two",
+        }
+    }
+}
+
+/// A server under test, and a namespace of that case alone.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) kind: Kind,
+    pub(crate) http: HttpClient,
+    /// The members behind it, in the order of their names.
+    pub(crate) members: Vec<Arc<Member>>,
+    pub(crate) namespace: String,
+    // Held so that the shared servers and the dump know this case.
+    context: TestContext,
+}
+
+impl Target {
+    pub(crate) async fn new(kind: Kind, context: &TestContext) -> anyhow::Result<Self> {
+        let (http, members) = match kind {
+            Kind::Bare => {
+                let bare = context.fixture.bare().await?;
+                (bare.http().clone(), vec![bare])
+            }
+            Kind::OverOne => {
+                let tributary = context.fixture.over_one().await?;
+                (tributary.http().await?, vec![context.fixture.bare().await?])
+            }
+            Kind::OverTwo => {
+                let tributary = context.fixture.over_two().await?;
+                (tributary.http().await?, context.fixture.pair().await?.to_vec())
+            }
+        };
+        let namespace = context.namespace("case", &members).await?;
+        Ok(Self { kind, http, members, namespace, context: context.clone() })
+    }
+
+    /// Whether this target shows a deliberate difference: every Tributary does.
+    pub(crate) fn differs(&self, difference: &Difference) -> bool {
+        tracing::debug!(?difference, target = self.kind.name(), "a deliberate difference");
+        self.kind != Kind::Bare
+    }
+
+    /// Path of a collection of core resources in the case's namespace, with a query (`?…` or nothing).
+    pub(crate) fn core(&self, resource: &str, query: &str) -> String {
+        format!("/api/v1/namespaces/{}/{resource}{query}", self.namespace)
+    }
+
+    /// The config maps of the namespace.
+    pub(crate) fn maps(&self, query: &str) -> String {
+        self.core("configmaps", query)
+    }
+
+    /// One config map.
+    pub(crate) fn map(&self, name: &str) -> String {
+        self.core("configmaps", &format!("/{name}"))
+    }
+
+    /// GET with status 200, as JSON.
+    pub(crate) async fn read(&self, path: &str) -> anyhow::Result<Value> {
+        self.http.get(path).send().await?.expect(200)?.json()
+    }
+
+    /// POST of a config map through the target.
+    pub(crate) async fn create_map(&self, name: &str, labels: &[(&str, &str)]) -> anyhow::Result<Value> {
+        self.http.post(&self.maps(""), &config_map(name, labels)).send().await?.expect(201)?.json()
+    }
+
+    /// Sets `data.step` by a merge patch through the target.
+    pub(crate) async fn change_map(&self, name: &str, step: &str) -> anyhow::Result<Value> {
+        let patch = json!({"data": {"step": step}});
+        self.http.patch(&self.map(name), "merge-patch+json", &patch).send().await?.expect(200)?.json()
+    }
+
+    /// DELETE through the target.
+    pub(crate) async fn delete_map(&self, name: &str) -> anyhow::Result<Answer> {
+        self.http.delete(&self.map(name)).send().await?.expect(200)
+    }
+
+    /// Creates config maps `map-00`, `map-01`, … directly in the members, by turns, and waits until the target shows all.
+    /// Odd ones carry the label `parity=odd`, even ones `parity=even`.
+    pub(crate) async fn seed_maps(&self, count: usize) -> anyhow::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for index in 0..count {
+            let name = format!("map-{index:02}");
+            let parity = if index % 2 == 1 { "odd" } else { "even" };
+            // Every other pair, so that both parities live in both members.
+            let member = &self.members[(index / 2) % self.members.len()];
+            let object = config_map(&name, &[("parity", parity)]);
+            member.http().post(&self.maps(""), &object).send().await?.expect(201)?;
+            names.push(name);
+        }
+        let expected: BTreeSet<String> = names.iter().cloned().collect();
+        eventually(SOON, async || {
+            let shown: BTreeSet<String> = names_of(&self.read(&self.maps("")).await?).into_iter().collect();
+            ensure!(shown == expected, "{shown:?} instead of {expected:?}");
+            Ok(())
+        })
+        .await?;
+        Ok(names)
+    }
+
+    /// The order in which a list shows objects that [`Target::seed_maps`] made.
+    pub(crate) fn in_list_order(&self, names: &[String]) -> Vec<String> {
+        let mut keyed: Vec<(usize, String)> = names
+            .iter()
+            .map(|name| {
+                let index: usize = name.trim_start_matches("map-").parse().unwrap_or_default();
+                ((index / 2) % self.members.len(), name.clone())
+            })
+            .collect();
+        keyed.sort();
+        keyed.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// A version that no member has reached yet.
+    pub(crate) fn future(&self, version: &str) -> anyhow::Result<String> {
+        const AHEAD: u64 = 1_000_000;
+        if self.kind == Kind::Bare {
+            return Ok((version.parse::<u64>().context("a native version is a number")? + AHEAD).to_string());
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(version).with_context(|| format!("{version} is not base64url"))?;
+        let mut vector: Map<String, Value> =
+            serde_json::from_slice(&bytes).with_context(|| format!("{version} is not a vector"))?;
+        for component in vector.values_mut() {
+            let native: u64 = component.as_str().context("a component is a string")?.parse().context("of a number")?;
+            *component = Value::String((native + AHEAD).to_string());
+        }
+        Ok(URL_SAFE_NO_PAD.encode(serde_json::to_vec(&vector).context("encode the vector")?))
+    }
+
+    /// A watch of the namespace's config maps.
+    pub(crate) async fn watch_maps(&self, query: &str) -> anyhow::Result<EventStream> {
+        self.http.watch(&self.maps(&format!("?watch=true&{query}"))).await
+    }
+
+    /// Removes what Tributary adds to an object on purpose, so that it can be compared with a member's.
+    pub(crate) fn without_cluster_annotation(&self, mut object: Value) -> Value {
+        if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+            annotations.remove("tributary.dev/cluster");
+            if annotations.is_empty() {
+                object["metadata"].as_object_mut().map(|metadata| metadata.remove("annotations"));
+            }
+        }
+        object
+    }
+
+    /// The context of the case, for the shared servers.
+    pub(crate) fn context(&self) -> &TestContext {
+        &self.context
+    }
+}
+
+/// A config map.
+pub(crate) fn config_map(name: &str, labels: &[(&str, &str)]) -> Value {
+    let labels: Map<String, Value> = labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": labels},
+        "data": {"step": "0"},
+    })
+}
+
+/// A pod that nothing runs: its node does not exist.
+pub(crate) fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {"nodeName": "no-such-node", "containers": [{"name": "main", "image": "example.test/main:1"}]},
+    })
+}
+
+/// A deployment of no replicas.
+pub(crate) fn deployment(name: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "main", "image": "example.test/main:1"}]},
+            },
+        },
+    })
+}
+
+/// Names of the items of a list, in order.
+pub(crate) fn names_of(list: &Value) -> Vec<String> {
+    let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// `metadata.resourceVersion`.
+pub(crate) fn version_of(object: &Value) -> String {
+    object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
+}
+
+/// An event as (type, name, `data.step`).
+pub(crate) fn summary(event: &Value) -> (String, String, String) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let object = &event["object"];
+    (text(&event["type"]), text(&object["metadata"]["name"]), text(&object["data"]["step"]))
+}
+
+/// Whether an event is the bookmark that ends the initial events.
+pub(crate) fn ends_initial_events(event: &Value) -> bool {
+    event["type"] == "BOOKMARK" && event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
+}
+
+/// Checks a `Status` of a failed request.
+pub(crate) fn assert_status(answer: &Answer, code: u16, reason: Option<&str>, message: &str) -> anyhow::Result<Value> {
+    let status = answer.json()?;
+    ensure!(answer.status.as_u16() == code, "{}: {} instead of {code}: {status}", answer.request, answer.status);
+    ensure!(status["kind"] == "Status" && status["apiVersion"] == "v1", "not a Status: {status}");
+    ensure!(status["status"] == "Failure" && status["code"] == code, "not this failure: {status}");
+    if let Some(reason) = reason {
+        ensure!(status["reason"] == reason, "reason {} instead of {reason}: {status}", status["reason"]);
+    }
+    let said = status["message"].as_str().unwrap_or_default();
+    if !said.contains(message) {
+        bail!("{}: message {said:?} lacks {message:?}", answer.request);
+    }
+    Ok(status)
+}

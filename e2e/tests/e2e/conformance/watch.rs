@@ -1,0 +1,470 @@
+//! Watches: how they begin, what they say, how they end.
+
+use super::{
+    Conformance, conformance,
+    differences::WATCH_OF_GARBAGE_VERSION,
+    target::{QUIET, SOON, Target, assert_status, ends_initial_events, pod, summary, version_of},
+};
+use anyhow::{Context, ensure};
+use serde_json::Value;
+use std::{collections::BTreeSet, time::Duration};
+use tributary_e2e::EventStream;
+
+pub(super) fn cases() -> Vec<Conformance> {
+    conformance!["watch";
+        unset_version_starts_with_the_state, version_zero_starts_with_the_state, from_a_list_nothing_before_a_change,
+        from_a_list_every_change, send_initial_events, send_initial_events_of_nothing, initial_events_by_default,
+        no_initial_events_when_refused, initial_events_at_a_version, without_bookmarks_none_comes, ends_at_its_timeout,
+        bookmark_before_the_timeout, garbage_version, future_version_opens_silently, resume_from_an_event,
+        label_transitions, one_name, other_namespaces_are_not_shown, deleted_carries_the_last_state,
+        match_without_initial_events, initial_events_without_match, deprecated_path, watch_parameter_forms,
+        same_order_for_all_watchers, event_has_the_version_of_the_write, pod_deletion_is_two_events, content_type,
+        bookmark_has_kind_and_version, many_changes_in_order, object_has_kind,
+    ]
+}
+
+/// Reads events until `count` that are not bookmarks have come.
+async fn take(stream: &mut EventStream, count: usize) -> anyhow::Result<Vec<Value>> {
+    let mut events = Vec::new();
+    while events.len() < count {
+        let event = stream.expect(SOON).await?;
+        if event["type"] != "BOOKMARK" {
+            events.push(event);
+        }
+    }
+    Ok(events)
+}
+
+/// Fails if anything but bookmarks comes for a while.
+async fn nothing_more(stream: &mut EventStream) -> anyhow::Result<()> {
+    let (events, ended) = stream.drain(QUIET).await?;
+    let others: Vec<&Value> = events.iter().filter(|event| event["type"] != "BOOKMARK").collect();
+    ensure!(others.is_empty(), "unexpected: {others:?}");
+    ensure!(!ended, "the stream ended");
+    Ok(())
+}
+
+async fn expect_initial(stream: &mut EventStream, names: &[String]) -> anyhow::Result<()> {
+    let events = take(stream, names.len()).await?;
+    ensure!(events.iter().all(|event| event["type"] == "ADDED"), "{events:?}");
+    let shown: BTreeSet<String> = events.iter().map(|event| summary(event).1).collect();
+    ensure!(shown == names.iter().cloned().collect(), "{shown:?}");
+    Ok(())
+}
+
+async fn list_version(target: &Target) -> anyhow::Result<String> {
+    Ok(version_of(&target.read(&target.maps("")).await?))
+}
+
+async fn unset_version_starts_with_the_state(target: Target) -> anyhow::Result<()> {
+    let names = target.seed_maps(5).await?;
+    let mut stream = target.watch_maps("").await?;
+    expect_initial(&mut stream, &names).await?;
+    nothing_more(&mut stream).await?;
+    target.change_map("map-03", "1").await?;
+    let event = &take(&mut stream, 1).await?[0];
+    ensure!(summary(event) == ("MODIFIED".into(), "map-03".into(), "1".into()), "{event}");
+    Ok(())
+}
+
+async fn version_zero_starts_with_the_state(target: Target) -> anyhow::Result<()> {
+    let names = target.seed_maps(5).await?;
+    let mut stream = target.watch_maps("resourceVersion=0").await?;
+    expect_initial(&mut stream, &names).await?;
+    nothing_more(&mut stream).await
+}
+
+async fn from_a_list_nothing_before_a_change(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(4).await?;
+    let version = list_version(&target).await?;
+    let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
+    nothing_more(&mut stream).await?;
+    target.create_map("later", &[]).await?;
+    ensure!(summary(&take(&mut stream, 1).await?[0]).1 == "later", "another object");
+    Ok(())
+}
+
+async fn from_a_list_every_change(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(4).await?;
+    let version = list_version(&target).await?;
+    target.create_map("new", &[]).await?;
+    target.change_map("map-00", "1").await?;
+    target.change_map("map-02", "2").await?;
+    target.delete_map("new").await?;
+    target.delete_map("map-02").await?;
+    let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
+    let events: BTreeSet<_> = take(&mut stream, 5).await?.iter().map(summary).collect();
+    let expected = [
+        ("ADDED", "new", "0"),
+        ("MODIFIED", "map-00", "1"),
+        ("MODIFIED", "map-02", "2"),
+        ("DELETED", "new", "0"),
+        ("DELETED", "map-02", "2"),
+    ];
+    let expected = expected.map(|(kind, name, step)| (kind.to_owned(), name.to_owned(), step.to_owned()));
+    ensure!(events == BTreeSet::from(expected), "{events:?}");
+    nothing_more(&mut stream).await
+}
+
+const INITIAL: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+
+/// Reads the initial events up to the bookmark that ends them.
+async fn initial_events(stream: &mut EventStream) -> anyhow::Result<(Vec<Value>, Value)> {
+    let mut events = Vec::new();
+    loop {
+        let event = stream.expect(SOON).await?;
+        if ends_initial_events(&event) {
+            return Ok((events, event));
+        }
+        events.push(event);
+    }
+}
+
+async fn send_initial_events(target: Target) -> anyhow::Result<()> {
+    let names = target.seed_maps(7).await?;
+    let mut stream = target.watch_maps(INITIAL).await?;
+    let (events, bookmark) = initial_events(&mut stream).await?;
+    let shown: Vec<String> = events.iter().map(|event| summary(event).1).collect();
+    ensure!(shown == target.in_list_order(&names), "{shown:?}");
+    ensure!(events.iter().all(|event| event["type"] == "ADDED"), "{events:?}");
+    // The bookmark is a place to resume from, without repetition.
+    let mut again = target.watch_maps(&format!("resourceVersion={}", version_of(&bookmark["object"]))).await?;
+    nothing_more(&mut again).await?;
+    target.change_map("map-01", "1").await?;
+    for stream in [&mut stream, &mut again] {
+        ensure!(summary(&take(stream, 1).await?[0]).1 == "map-01", "another object");
+    }
+    Ok(())
+}
+
+async fn send_initial_events_of_nothing(target: Target) -> anyhow::Result<()> {
+    let mut stream = target.watch_maps(INITIAL).await?;
+    let (events, bookmark) = initial_events(&mut stream).await?;
+    ensure!(events.is_empty() && !version_of(&bookmark["object"]).is_empty(), "{events:?} {bookmark}");
+    let (more, _) = stream.drain(QUIET).await?;
+    ensure!(!more.iter().any(ends_initial_events), "the end of initial events came twice");
+    Ok(())
+}
+
+async fn initial_events_by_default(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(2).await?;
+    for version in ["", "&resourceVersion=0"] {
+        let mut stream = target.watch_maps(&format!("allowWatchBookmarks=true{version}")).await?;
+        let (events, _) = initial_events(&mut stream).await?;
+        ensure!(events.len() == 2, "{events:?}");
+    }
+    Ok(())
+}
+
+async fn no_initial_events_when_refused(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(2).await?;
+    for version in ["", "&resourceVersion=0"] {
+        let query = format!("sendInitialEvents=false&resourceVersionMatch=NotOlderThan{version}");
+        let mut stream = target.watch_maps(&query).await?;
+        nothing_more(&mut stream).await?;
+        target.change_map("map-00", version).await?;
+        ensure!(summary(&take(&mut stream, 1).await?[0]).1 == "map-00", "another object");
+    }
+    Ok(())
+}
+
+async fn initial_events_at_a_version(target: Target) -> anyhow::Result<()> {
+    let names = target.seed_maps(3).await?;
+    let version = list_version(&target).await?;
+    let mut stream = target.watch_maps(&format!("{INITIAL}&resourceVersion={version}")).await?;
+    let (events, _) = initial_events(&mut stream).await?;
+    ensure!(events.len() == names.len(), "{events:?}");
+    Ok(())
+}
+
+async fn without_bookmarks_none_comes(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(2).await?;
+    let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=4";
+    let mut stream = target.watch_maps(query).await?;
+    let (events, ended) = stream.drain(SOON).await?;
+    ensure!(ended && events.len() == 2, "{events:?}");
+    ensure!(!events.iter().any(|event| event["type"] == "BOOKMARK"), "{events:?}");
+    Ok(())
+}
+
+async fn ends_at_its_timeout(target: Target) -> anyhow::Result<()> {
+    let started = tokio::time::Instant::now();
+    let version = list_version(&target).await?;
+    let mut stream = target.watch_maps(&format!("timeoutSeconds=2&resourceVersion={version}")).await?;
+    let (events, ended) = stream.drain(SOON).await?;
+    ensure!(ended && events.is_empty(), "{events:?}");
+    let took = started.elapsed();
+    ensure!(took > Duration::from_millis(1500) && took < Duration::from_secs(8), "ended after {took:?}");
+    Ok(())
+}
+
+async fn bookmark_before_the_timeout(target: Target) -> anyhow::Result<()> {
+    let version = list_version(&target).await?;
+    let query = format!("timeoutSeconds=5&allowWatchBookmarks=true&resourceVersion={version}");
+    let mut stream = target.watch_maps(&query).await?;
+    target.create_map("one", &[]).await?;
+    let (events, ended) = stream.drain(SOON).await?;
+    ensure!(ended, "the stream did not end");
+    let last = events.last().context("no events")?;
+    ensure!(last["type"] == "BOOKMARK", "{events:?}");
+    let mut again = target.watch_maps(&format!("resourceVersion={}", version_of(&last["object"]))).await?;
+    nothing_more(&mut again).await
+}
+
+async fn garbage_version(target: Target) -> anyhow::Result<()> {
+    let path = target.maps("?watch=true&resourceVersion=gar!bage");
+    if !target.differs(&WATCH_OF_GARBAGE_VERSION) {
+        target.http.get(&path).send().await?.expect(500)?;
+        return Ok(());
+    }
+    // A plain number names no cluster and cannot be resumed from either.
+    for path in [path, target.maps("?watch=true&resourceVersion=1")] {
+        let mut stream = target.http.watch(&path).await?;
+        let event = stream.expect(SOON).await?;
+        let status = &event["object"];
+        ensure!(event["type"] == "ERROR" && status["kind"] == "Status", "{event}");
+        ensure!(status["code"] == 410 && status["reason"] == "Expired" && status["message"].is_string(), "{event}");
+        ensure!(stream.next(SOON).await?.is_none(), "the stream goes on after an ERROR");
+    }
+    Ok(())
+}
+
+async fn future_version_opens_silently(target: Target) -> anyhow::Result<()> {
+    let future = target.future(&list_version(&target).await?)?;
+    let mut stream = target.watch_maps(&format!("resourceVersion={future}&timeoutSeconds=2")).await?;
+    target.create_map("early", &[]).await?;
+    let (events, ended) = stream.drain(SOON).await?;
+    ensure!(ended && events.is_empty(), "{events:?}");
+    Ok(())
+}
+
+async fn resume_from_an_event(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(4).await?;
+    let version = list_version(&target).await?;
+    for step in 0..6 {
+        // By turns objects of both members.
+        target.change_map(if step % 2 == 0 { "map-00" } else { "map-02" }, &step.to_string()).await?;
+    }
+    let mut whole = target.watch_maps(&format!("resourceVersion={version}")).await?;
+    let events = take(&mut whole, 6).await?;
+    for (index, event) in events.iter().enumerate() {
+        let mut rest = target.watch_maps(&format!("resourceVersion={}", version_of(&event["object"]))).await?;
+        let shown: Vec<_> = take(&mut rest, 5 - index).await?.iter().map(summary).collect();
+        let expected: Vec<_> = events[index + 1..].iter().map(summary).collect();
+        ensure!(shown == expected, "after event {index}: {shown:?} instead of {expected:?}");
+        nothing_more(&mut rest).await?;
+    }
+    Ok(())
+}
+
+async fn label_transitions(target: Target) -> anyhow::Result<()> {
+    target.create_map("moving", &[("state", "out")]).await?;
+    let version = list_version(&target).await?;
+    let mut stream = target.watch_maps(&format!("resourceVersion={version}&labelSelector=state%3Din")).await?;
+    let mut versions = Vec::new();
+    for (state, step) in [("in", "1"), ("in", "2"), ("out", "3"), ("out", "4"), ("in", "5")] {
+        let patch = serde_json::json!({"metadata": {"labels": {"state": state}}, "data": {"step": step}});
+        let answer = target.http.patch(&target.map("moving"), "merge-patch+json", &patch).send().await?.expect(200)?;
+        versions.push(version_of(&answer.json()?));
+    }
+    target.delete_map("moving").await?;
+    let events = take(&mut stream, 5).await?;
+    let shown: Vec<(String, String)> = events.iter().map(summary).map(|(kind, _, step)| (kind, step)).collect();
+    // The object that leaves is shown as it was while it matched.
+    let expected = [("ADDED", "1"), ("MODIFIED", "2"), ("DELETED", "2"), ("ADDED", "5"), ("DELETED", "5")];
+    ensure!(shown == expected.map(|(kind, step)| (kind.to_owned(), step.to_owned())), "{shown:?}");
+    ensure!(events[2]["object"]["metadata"]["labels"]["state"] == "in", "{}", events[2]);
+    // But with the version of the event, from which a client resumes: the next is the return.
+    let mut rest = target
+        .watch_maps(&format!("resourceVersion={}&labelSelector=state%3Din", version_of(&events[2]["object"])))
+        .await?;
+    ensure!(summary(&take(&mut rest, 1).await?[0]).2 == "5", "resumed at another place");
+    Ok(())
+}
+
+async fn one_name(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(4).await?;
+    let version = list_version(&target).await?;
+    let query = format!("resourceVersion={version}&fieldSelector=metadata.name%3Dmap-02");
+    let mut stream = target.watch_maps(&query).await?;
+    target.change_map("map-01", "1").await?;
+    target.change_map("map-02", "2").await?;
+    ensure!(summary(&take(&mut stream, 1).await?[0]).1 == "map-02", "another object");
+    nothing_more(&mut stream).await
+}
+
+async fn other_namespaces_are_not_shown(target: Target) -> anyhow::Result<()> {
+    let version = list_version(&target).await?;
+    let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
+    let elsewhere = super::target::config_map(&target.namespace, &[]);
+    let member = target.members[0].http();
+    member.post("/api/v1/namespaces/default/configmaps", &elsewhere).send().await?.expect(201)?;
+    nothing_more(&mut stream).await?;
+    let path = format!("/api/v1/namespaces/default/configmaps/{}", target.namespace);
+    member.delete(&path).send().await?.expect(200)?;
+    Ok(())
+}
+
+async fn deleted_carries_the_last_state(target: Target) -> anyhow::Result<()> {
+    target.create_map("doomed", &[]).await?;
+    let version = list_version(&target).await?;
+    target.change_map("doomed", "last").await?;
+    target.delete_map("doomed").await?;
+    let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
+    let events = take(&mut stream, 2).await?;
+    ensure!(summary(&events[1]) == ("DELETED".into(), "doomed".into(), "last".into()), "{events:?}");
+    let (modified, deleted) = (version_of(&events[0]["object"]), version_of(&events[1]["object"]));
+    ensure!(modified != deleted, "DELETED has the version of the last change");
+    let mut rest = target.watch_maps(&format!("resourceVersion={deleted}")).await?;
+    nothing_more(&mut rest).await
+}
+
+async fn match_without_initial_events(target: Target) -> anyhow::Result<()> {
+    let version = list_version(&target).await?;
+    let path = target.maps(&format!("?watch=true&resourceVersion={version}&resourceVersionMatch=NotOlderThan"));
+    let answer = target.http.get(&path).send().await?;
+    assert_status(&answer, 422, Some("Invalid"), "forbidden for watch unless sendInitialEvents is provided")?;
+    Ok(())
+}
+
+async fn initial_events_without_match(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.get(&target.maps("?watch=true&sendInitialEvents=true")).send().await?;
+    let message = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+    assert_status(&answer, 422, Some("Invalid"), message)?;
+    Ok(())
+}
+
+async fn deprecated_path(target: Target) -> anyhow::Result<()> {
+    let names = target.seed_maps(2).await?;
+    let path = format!("/api/v1/watch/namespaces/{}/configmaps", target.namespace);
+    let mut stream = target.http.watch(&path).await?;
+    expect_initial(&mut stream, &names).await?;
+    let path = format!("/api/v1/watch/namespaces/{}/configmaps/map-01", target.namespace);
+    let mut stream = target.http.watch(&path).await?;
+    expect_initial(&mut stream, &["map-01".to_owned()]).await?;
+    nothing_more(&mut stream).await
+}
+
+async fn watch_parameter_forms(target: Target) -> anyhow::Result<()> {
+    for form in ["watch=1", "watch=true", "watch", "watch="] {
+        let version = list_version(&target).await?;
+        let path = target.maps(&format!("?{form}&timeoutSeconds=1&resourceVersion={version}"));
+        let answer = target.http.get(&path).send().await?.expect(200)?;
+        ensure!(answer.body.is_empty(), "{form}: {}", answer.text());
+    }
+    for form in ["watch=0", "watch=false"] {
+        let list = target.read(&target.maps(&format!("?{form}"))).await?;
+        ensure!(list["kind"] == "ConfigMapList", "{form}: {list}");
+    }
+    Ok(())
+}
+
+async fn same_order_for_all_watchers(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(4).await?;
+    let version = list_version(&target).await?;
+    let mut streams = Vec::new();
+    for _ in 0..10 {
+        streams.push(target.watch_maps(&format!("resourceVersion={version}")).await?);
+    }
+    for step in 0..10 {
+        let names = ["map-00", "map-02", "map-01", "map-03"];
+        target.change_map(names[step % names.len()], &format!("s{step}")).await?;
+    }
+    let mut sequences = BTreeSet::new();
+    for stream in &mut streams {
+        let events = take(stream, 10).await?;
+        let sequence: Vec<String> =
+            events.iter().map(|event| format!("{:?} {}", summary(event), version_of(&event["object"]))).collect();
+        sequences.insert(sequence);
+    }
+    ensure!(sequences.len() == 1, "{} different sequences: {sequences:?}", sequences.len());
+    Ok(())
+}
+
+async fn event_has_the_version_of_the_write(target: Target) -> anyhow::Result<()> {
+    let version = list_version(&target).await?;
+    let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
+    let written = target.create_map("one", &[]).await?;
+    let event = &take(&mut stream, 1).await?[0];
+    if target.members.len() == 1 {
+        ensure!(version_of(&event["object"]) == version_of(&written), "{event}\n{written}");
+    }
+    // Over several members an event carries the vector and a write response its component: an update with either holds.
+    let mut object = event["object"].clone();
+    object["data"]["step"] = "with the event's version".into();
+    target.http.put(&target.map("one"), &object).send().await?.expect(200)?;
+    Ok(())
+}
+
+async fn pod_deletion_is_two_events(target: Target) -> anyhow::Result<()> {
+    target.http.post(&target.core("pods", ""), &pod("doomed")).send().await?.expect(201)?;
+    let list = target.read(&target.core("pods", "")).await?;
+    let path = target.core("pods", &format!("?watch=true&resourceVersion={}", version_of(&list)));
+    let mut stream = target.http.watch(&path).await?;
+    let delete = target.core("pods", "/doomed?gracePeriodSeconds=0");
+    target.http.delete(&delete).send().await?.expect(200)?;
+    let events = take(&mut stream, 2).await?;
+    ensure!(events[0]["type"] == "MODIFIED" && events[1]["type"] == "DELETED", "{events:?}");
+    ensure!(events[0]["object"]["metadata"]["deletionTimestamp"].is_string(), "{events:?}");
+    ensure!(version_of(&events[0]["object"]) != version_of(&events[1]["object"]), "one version for two events");
+    Ok(())
+}
+
+async fn content_type(target: Target) -> anyhow::Result<()> {
+    let stream = target.watch_maps("timeoutSeconds=2").await?;
+    let kind = stream.headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    ensure!(kind == "application/json", "{kind:?}");
+    ensure!(!stream.headers.contains_key("content-length"), "a stream with a length");
+    Ok(())
+}
+
+async fn bookmark_has_kind_and_version(target: Target) -> anyhow::Result<()> {
+    let mut stream = target.watch_maps(INITIAL).await?;
+    let (_, bookmark) = initial_events(&mut stream).await?;
+    let object = &bookmark["object"];
+    ensure!(object["kind"] == "ConfigMap" && object["apiVersion"] == "v1", "{bookmark}");
+    ensure!(!version_of(object).is_empty(), "{bookmark}");
+    Ok(())
+}
+
+async fn many_changes_in_order(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(4).await?;
+    let version = list_version(&target).await?;
+    let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
+    let writers = target.members.iter().enumerate().map(|(index, member)| {
+        let (path, member) = (target.map(&format!("map-{:02}", index * 2)), member.clone());
+        async move {
+            for step in 0..60 {
+                let patch = serde_json::json!({"data": {"step": step.to_string()}});
+                member.http().patch(&path, "merge-patch+json", &patch).send().await?.expect(200)?;
+            }
+            anyhow::Ok(())
+        }
+    });
+    let (written, events) =
+        tokio::join!(futures::future::try_join_all(writers), take(&mut stream, 59 * target.members.len()));
+    written?;
+    // The first write changes nothing (the step was 0 before), so it is no event.
+    for (index, _) in target.members.iter().enumerate() {
+        let name = format!("map-{:02}", index * 2);
+        let steps: Vec<String> = events
+            .as_ref()
+            .map_err(|error| anyhow::anyhow!("{error:#}"))?
+            .iter()
+            .map(summary)
+            .filter(|(_, of, _)| *of == name)
+            .map(|(_, _, step)| step)
+            .collect();
+        let expected: Vec<String> = (1..60).map(|step| step.to_string()).collect();
+        ensure!(steps == expected, "{name}: {steps:?}");
+    }
+    Ok(())
+}
+
+async fn object_has_kind(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(1).await?;
+    let mut stream = target.watch_maps("").await?;
+    let event = &take(&mut stream, 1).await?[0];
+    ensure!(event["object"]["kind"] == "ConfigMap" && event["object"]["apiVersion"] == "v1", "{event}");
+    Ok(())
+}

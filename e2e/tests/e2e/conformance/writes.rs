@@ -1,0 +1,384 @@
+//! Creates, updates, patches and deletes, and what their preconditions refuse.
+
+use super::{
+    Conformance, conformance,
+    target::{Target, assert_status, config_map, names_of, version_of},
+};
+use anyhow::ensure;
+use serde_json::{Value, json};
+
+pub(super) fn cases() -> Vec<Conformance> {
+    conformance!["writes";
+        create, create_with_generated_name, create_twice, create_with_a_version, create_invalid, create_without_namespace,
+        create_malformed, create_of_an_unknown_type, create_from_yaml, create_dry_run, create_strict_fields,
+        update_fresh, update_stale, update_unconditional, update_missing, update_of_another_name, update_garbage_version,
+        update_with_the_list_items_version, update_after_watching, merge_patch, merge_patch_stale, strategic_patch,
+        json_patch, json_patch_test_of_the_version, json_patch_test_of_an_old_version, json_patch_annotations,
+        unknown_patch_type, apply_creates, apply_conflict, apply_stale, delete, delete_missing, delete_by_body_version,
+        delete_by_body_uid, delete_by_query_version, delete_collection, delete_dry_run, annotation_is_not_stored,
+    ]
+}
+
+async fn create(target: Target) -> anyhow::Result<()> {
+    let written = target.create_map("new", &[("a", "b")]).await?;
+    ensure!(written["kind"] == "ConfigMap" && written["metadata"]["uid"].is_string(), "{written}");
+    let read = target.read(&target.map("new")).await?;
+    ensure!(read == written, "{read}\ninstead of\n{written}");
+    Ok(())
+}
+
+async fn create_with_generated_name(target: Target) -> anyhow::Result<()> {
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "made-"}});
+    let written = target.http.post(&target.maps(""), &object).send().await?.expect(201)?.json()?;
+    let name = written["metadata"]["name"].as_str().unwrap_or_default();
+    ensure!(name.starts_with("made-") && name.len() > 5, "{written}");
+    target.read(&target.map(name)).await?;
+    Ok(())
+}
+
+async fn create_twice(target: Target) -> anyhow::Result<()> {
+    target.create_map("new", &[]).await?;
+    let answer = target.http.post(&target.maps(""), &config_map("new", &[])).send().await?;
+    assert_status(&answer, 409, Some("AlreadyExists"), "configmaps \"new\" already exists")?;
+    Ok(())
+}
+
+async fn create_with_a_version(target: Target) -> anyhow::Result<()> {
+    let version = version_of(&target.create_map("new", &[]).await?);
+    let mut object = config_map("second", &[]);
+    object["metadata"]["resourceVersion"] = json!(version);
+    let answer = target.http.post(&target.maps(""), &object).send().await?;
+    let message = "resourceVersion should not be set on objects to be created";
+    assert_status(&answer, 500, None, message)?;
+    Ok(())
+}
+
+async fn create_invalid(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.post(&target.maps(""), &config_map("Not_A_Name", &[])).send().await?;
+    let status = assert_status(&answer, 422, Some("Invalid"), "metadata.name")?;
+    ensure!(status["details"]["causes"][0]["field"] == "metadata.name", "{status}");
+    Ok(())
+}
+
+async fn create_without_namespace(target: Target) -> anyhow::Result<()> {
+    let path = "/api/v1/namespaces/there-is-none/configmaps";
+    let answer = target.http.post(path, &config_map("new", &[])).send().await?;
+    assert_status(&answer, 404, Some("NotFound"), "namespaces \"there-is-none\" not found")?;
+    Ok(())
+}
+
+async fn create_malformed(target: Target) -> anyhow::Result<()> {
+    let request = target.http.request(http::Method::POST, &target.maps("")).body("application/json", "{\"kind\": ");
+    assert_status(&request.send().await?, 400, Some("BadRequest"), "")?;
+    Ok(())
+}
+
+async fn create_of_an_unknown_type(target: Target) -> anyhow::Result<()> {
+    let request = target.http.request(http::Method::POST, &target.maps("")).body("text/html", "<p>");
+    assert_status(&request.send().await?, 415, Some("UnsupportedMediaType"), "")?;
+    Ok(())
+}
+
+async fn create_from_yaml(target: Target) -> anyhow::Result<()> {
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: from-yaml\ndata:\n  step: \"7\"\n";
+    let request = target.http.request(http::Method::POST, &target.maps("")).body("application/yaml", text);
+    request.send().await?.expect(201)?;
+    ensure!(target.read(&target.map("from-yaml")).await?["data"]["step"] == "7", "another value");
+    Ok(())
+}
+
+async fn create_dry_run(target: Target) -> anyhow::Result<()> {
+    let path = target.maps("?dryRun=All");
+    target.http.post(&path, &config_map("new", &[])).send().await?.expect(201)?;
+    target.http.get(&target.map("new")).send().await?.expect(404)?;
+    Ok(())
+}
+
+async fn create_strict_fields(target: Target) -> anyhow::Result<()> {
+    let mut object = config_map("new", &[]);
+    object["unknownField"] = json!(1);
+    let path = target.maps("?fieldValidation=Strict");
+    assert_status(&target.http.post(&path, &object).send().await?, 400, Some("BadRequest"), "unknownField")?;
+    let answer = target.http.post(&target.maps("?fieldValidation=Warn"), &object).send().await?.expect(201)?;
+    ensure!(answer.header("warning").contains("unknownField"), "no warning: {:?}", answer.headers);
+    Ok(())
+}
+
+/// PUT of a config map with `data.step` set.
+async fn update(target: &Target, object: &Value, step: &str) -> anyhow::Result<tributary_e2e::Answer> {
+    let mut object = object.clone();
+    object["data"]["step"] = json!(step);
+    target.http.put(&target.map("one"), &object).send().await
+}
+
+async fn update_fresh(target: Target) -> anyhow::Result<()> {
+    let first = target.create_map("one", &[]).await?;
+    let second = update(&target, &first, "1").await?.expect(200)?.json()?;
+    ensure!(second["data"]["step"] == "1" && version_of(&second) != version_of(&first), "{second}");
+    update(&target, &second, "2").await?.expect(200)?;
+    let read = target.read(&target.map("one")).await?;
+    update(&target, &read, "3").await?.expect(200)?;
+    Ok(())
+}
+
+async fn update_stale(target: Target) -> anyhow::Result<()> {
+    let first = target.create_map("one", &[]).await?;
+    update(&target, &first, "1").await?.expect(200)?;
+    let answer = update(&target, &first, "2").await?;
+    let status = assert_status(&answer, 409, Some("Conflict"), "the object has been modified")?;
+    ensure!(status["details"]["name"] == "one" && status["details"]["kind"] == "configmaps", "{status}");
+    ensure!(target.read(&target.map("one")).await?["data"]["step"] == "1", "written in spite of the conflict");
+    Ok(())
+}
+
+async fn update_unconditional(target: Target) -> anyhow::Result<()> {
+    let first = target.create_map("one", &[]).await?;
+    update(&target, &first, "1").await?.expect(200)?;
+    update(&target, &config_map("one", &[]), "2").await?.expect(200)?;
+    Ok(())
+}
+
+async fn update_missing(target: Target) -> anyhow::Result<()> {
+    let answer = update(&target, &config_map("one", &[]), "1").await?;
+    assert_status(&answer, 404, Some("NotFound"), "not found")?;
+    Ok(())
+}
+
+async fn update_of_another_name(target: Target) -> anyhow::Result<()> {
+    target.create_map("one", &[]).await?;
+    let answer = update(&target, &config_map("two", &[]), "1").await?;
+    assert_status(&answer, 400, Some("BadRequest"), "does not match")?;
+    Ok(())
+}
+
+async fn update_garbage_version(target: Target) -> anyhow::Result<()> {
+    let mut object = target.create_map("one", &[]).await?;
+    object["metadata"]["resourceVersion"] = json!("gar!bage");
+    let answer = update(&target, &object, "1").await?;
+    ensure!(!answer.status.is_success(), "{}", answer.text());
+    ensure!(target.read(&target.map("one")).await?["data"]["step"] == "0", "written in spite of it");
+    Ok(())
+}
+
+async fn update_with_the_list_items_version(target: Target) -> anyhow::Result<()> {
+    target.create_map("one", &[]).await?;
+    let list = target.read(&target.maps("")).await?;
+    let mut item = list["items"][0].clone();
+    item["apiVersion"] = json!("v1");
+    item["kind"] = json!("ConfigMap");
+    update(&target, &item, "1").await?.expect(200)?;
+    assert_status(&update(&target, &item, "2").await?, 409, Some("Conflict"), "")?;
+    Ok(())
+}
+
+async fn update_after_watching(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(4).await?;
+    let version = version_of(&target.read(&target.maps("")).await?);
+    let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
+    target.create_map("one", &[]).await?;
+    target.change_map("one", "1").await?;
+    let created = stream.expect(super::target::SOON).await?["object"].clone();
+    let changed = stream.expect(super::target::SOON).await?["object"].clone();
+    assert_status(&update(&target, &created, "2").await?, 409, Some("Conflict"), "")?;
+    update(&target, &changed, "3").await?.expect(200)?;
+    Ok(())
+}
+
+async fn merge_patch(target: Target) -> anyhow::Result<()> {
+    let first = target.create_map("one", &[("a", "b")]).await?;
+    let patch =
+        json!({"metadata": {"resourceVersion": version_of(&first), "labels": {"a": null}}, "data": {"step": "1"}});
+    let written =
+        target.http.patch(&target.map("one"), "merge-patch+json", &patch).send().await?.expect(200)?.json()?;
+    ensure!(written["data"]["step"] == "1" && written["metadata"].get("labels").is_none(), "{written}");
+    Ok(())
+}
+
+async fn merge_patch_stale(target: Target) -> anyhow::Result<()> {
+    let first = target.create_map("one", &[]).await?;
+    target.change_map("one", "1").await?;
+    let patch = json!({"metadata": {"resourceVersion": version_of(&first)}, "data": {"step": "2"}});
+    let answer = target.http.patch(&target.map("one"), "merge-patch+json", &patch).send().await?;
+    assert_status(&answer, 409, Some("Conflict"), "")?;
+    Ok(())
+}
+
+async fn strategic_patch(target: Target) -> anyhow::Result<()> {
+    let path = format!("/apis/apps/v1/namespaces/{}/deployments", target.namespace);
+    target.http.post(&path, &super::target::deployment("app")).send().await?.expect(201)?;
+    let patch =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "second", "image": "example.test/second:1"}]}}}});
+    let path = format!("{path}/app");
+    let written = target.http.patch(&path, "strategic-merge-patch+json", &patch).send().await?.expect(200)?.json()?;
+    let containers = written["spec"]["template"]["spec"]["containers"].as_array().cloned().unwrap_or_default();
+    ensure!(containers.len() == 2, "lists are not merged by name: {written}");
+    Ok(())
+}
+
+async fn json_patch(target: Target) -> anyhow::Result<()> {
+    target.create_map("one", &[]).await?;
+    let patch =
+        json!([{"op": "test", "path": "/data/step", "value": "0"}, {"op": "add", "path": "/data/more", "value": "x"}]);
+    let written = target.http.patch(&target.map("one"), "json-patch+json", &patch).send().await?.expect(200)?.json()?;
+    ensure!(written["data"]["more"] == "x", "{written}");
+    let failing = json!([{"op": "test", "path": "/data/step", "value": "9"}, {"op": "remove", "path": "/data/more"}]);
+    let answer = target.http.patch(&target.map("one"), "json-patch+json", &failing).send().await?;
+    assert_status(&answer, 422, Some("Invalid"), "")?;
+    Ok(())
+}
+
+fn test_of_version(version: &str) -> Value {
+    json!([
+        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+        {"op": "replace", "path": "/data/step", "value": "1"},
+    ])
+}
+
+async fn json_patch_test_of_the_version(target: Target) -> anyhow::Result<()> {
+    let first = target.create_map("one", &[]).await?;
+    let patch = test_of_version(&version_of(&first));
+    target.http.patch(&target.map("one"), "json-patch+json", &patch).send().await?.expect(200)?;
+    Ok(())
+}
+
+async fn json_patch_test_of_an_old_version(target: Target) -> anyhow::Result<()> {
+    let first = target.create_map("one", &[]).await?;
+    target.change_map("one", "2").await?;
+    let patch = test_of_version(&version_of(&first));
+    let answer = target.http.patch(&target.map("one"), "json-patch+json", &patch).send().await?;
+    assert_status(&answer, 422, Some("Invalid"), "")?;
+    Ok(())
+}
+
+async fn json_patch_annotations(target: Target) -> anyhow::Result<()> {
+    // A client adds to the map of annotations that it was shown, or makes one where it was shown none.
+    let shown = target.create_map("one", &[]).await?;
+    let patch = match shown["metadata"].get("annotations") {
+        Some(_) => json!([{"op": "add", "path": "/metadata/annotations/color", "value": "blue"}]),
+        None => json!([{"op": "add", "path": "/metadata/annotations", "value": {"color": "blue"}}]),
+    };
+    let written = target.http.patch(&target.map("one"), "json-patch+json", &patch).send().await?.expect(200)?.json()?;
+    ensure!(written["metadata"]["annotations"]["color"] == "blue", "{written}");
+    Ok(())
+}
+
+async fn unknown_patch_type(target: Target) -> anyhow::Result<()> {
+    target.create_map("one", &[]).await?;
+    let answer = target.http.patch(&target.map("one"), "json", &json!({})).send().await?;
+    assert_status(&answer, 415, Some("UnsupportedMediaType"), "")?;
+    Ok(())
+}
+
+async fn apply(target: &Target, manager: &str, object: &Value) -> anyhow::Result<tributary_e2e::Answer> {
+    let path = format!("{}?fieldManager={manager}", target.map("one"));
+    target.http.patch(&path, "apply-patch+yaml", object).send().await
+}
+
+async fn apply_creates(target: Target) -> anyhow::Result<()> {
+    let created = apply(&target, "first", &config_map("one", &[])).await?.expect(201)?.json()?;
+    ensure!(created["metadata"]["managedFields"][0]["operation"] == "Apply", "{created}");
+    let mut changed = config_map("one", &[]);
+    changed["data"]["more"] = json!("x");
+    let written = apply(&target, "first", &changed).await?.expect(200)?.json()?;
+    ensure!(written["data"]["more"] == "x", "{written}");
+    Ok(())
+}
+
+async fn apply_conflict(target: Target) -> anyhow::Result<()> {
+    apply(&target, "first", &config_map("one", &[])).await?.expect(201)?;
+    let mut changed = config_map("one", &[]);
+    changed["data"]["step"] = json!("taken");
+    let answer = apply(&target, "second", &changed).await?;
+    let status = assert_status(&answer, 409, Some("Conflict"), "conflict")?;
+    ensure!(status["details"]["causes"][0]["reason"] == "FieldManagerConflict", "{status}");
+    let path = format!("{}?fieldManager=second&force=true", target.map("one"));
+    target.http.patch(&path, "apply-patch+yaml", &changed).send().await?.expect(200)?;
+    Ok(())
+}
+
+async fn apply_stale(target: Target) -> anyhow::Result<()> {
+    let first = apply(&target, "first", &config_map("one", &[])).await?.expect(201)?.json()?;
+    target.change_map("one", "1").await?;
+    let mut object = config_map("one", &[]);
+    object["metadata"]["resourceVersion"] = json!(version_of(&first));
+    let answer = apply(&target, "first", &object).await?;
+    assert_status(&answer, 409, Some("Conflict"), "")?;
+    Ok(())
+}
+
+async fn delete(target: Target) -> anyhow::Result<()> {
+    target.create_map("one", &[]).await?;
+    let answer = target.delete_map("one").await?.json()?;
+    ensure!(answer["kind"] == "Status" && answer["status"] == "Success", "{answer}");
+    ensure!(answer["details"]["name"] == "one" && answer["details"]["uid"].is_string(), "{answer}");
+    target.http.get(&target.map("one")).send().await?.expect(404)?;
+    Ok(())
+}
+
+async fn delete_missing(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.delete(&target.map("nowhere")).send().await?;
+    assert_status(&answer, 404, Some("NotFound"), "not found")?;
+    Ok(())
+}
+
+async fn delete_with(target: &Target, preconditions: Value) -> anyhow::Result<tributary_e2e::Answer> {
+    let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions});
+    target.http.delete(&target.map("one")).json(&options).send().await
+}
+
+async fn delete_by_body_version(target: Target) -> anyhow::Result<()> {
+    let first = target.create_map("one", &[]).await?;
+    let second = target.change_map("one", "1").await?;
+    let answer = delete_with(&target, json!({"resourceVersion": version_of(&first)})).await?;
+    assert_status(&answer, 409, Some("Conflict"), "")?;
+    delete_with(&target, json!({"resourceVersion": version_of(&second)})).await?.expect(200)?;
+    Ok(())
+}
+
+async fn delete_by_body_uid(target: Target) -> anyhow::Result<()> {
+    let object = target.create_map("one", &[]).await?;
+    let answer = delete_with(&target, json!({"uid": "00000000-0000-0000-0000-000000000000"})).await?;
+    assert_status(&answer, 409, Some("Conflict"), "")?;
+    delete_with(&target, json!({"uid": object["metadata"]["uid"]})).await?.expect(200)?;
+    Ok(())
+}
+
+async fn delete_by_query_version(target: Target) -> anyhow::Result<()> {
+    let first = target.create_map("one", &[]).await?;
+    let second = target.change_map("one", "1").await?;
+    let path = |version: &Value| format!("{}?resourceVersion={}", target.map("one"), version_of(version));
+    assert_status(&target.http.delete(&path(&first)).send().await?, 409, Some("Conflict"), "")?;
+    target.http.delete(&path(&second)).send().await?.expect(200)?;
+    Ok(())
+}
+
+async fn delete_collection(target: Target) -> anyhow::Result<()> {
+    for (name, keep) in [("a", "no"), ("b", "yes"), ("c", "no")] {
+        target.create_map(name, &[("keep", keep)]).await?;
+    }
+    target.http.delete(&target.maps("?labelSelector=keep%3Dno")).send().await?.expect(200)?;
+    crate::context::eventually(super::target::SOON, async || {
+        let left = names_of(&target.read(&target.maps("")).await?);
+        ensure!(left == ["b"], "{left:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn delete_dry_run(target: Target) -> anyhow::Result<()> {
+    target.create_map("one", &[]).await?;
+    target.http.delete(&format!("{}?dryRun=All", target.map("one"))).send().await?.expect(200)?;
+    target.read(&target.map("one")).await?;
+    Ok(())
+}
+
+async fn annotation_is_not_stored(target: Target) -> anyhow::Result<()> {
+    target.create_map("one", &[]).await?;
+    let shown = target.read(&target.map("one")).await?;
+    update(&target, &shown, "1").await?.expect(200)?;
+    let stored = target.members[0].http().get(&target.map("one")).send().await?.expect(200)?.json()?;
+    ensure!(stored["data"]["step"] == "1", "{stored}");
+    ensure!(stored["metadata"]["annotations"]["tributary.dev/cluster"].is_null(), "{stored}");
+    ensure!(!stored.to_string().contains("f:tributary.dev/cluster"), "a field manager owns it: {stored}");
+    Ok(())
+}

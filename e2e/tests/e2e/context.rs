@@ -1,0 +1,115 @@
+//! One test: its name, its function, its own namespaces, and what is printed when it fails.
+
+use crate::fixture::Fixture;
+use anyhow::Context as _;
+use futures::future::BoxFuture;
+use std::{
+    future::Future,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::time::{Instant, sleep};
+use tributary_e2e::{Member, namespace};
+
+/// Longest that one test may take. A stuck one fails alone, with its dump, instead of stopping the run.
+const TEST_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// What a test function gets.
+#[derive(Clone)]
+pub(crate) struct TestContext {
+    /// The servers that all tests share.
+    pub(crate) fixture: Arc<Fixture>,
+    namespaces: Arc<Mutex<Vec<(String, Arc<Member>)>>>,
+}
+
+impl TestContext {
+    /// Creates a namespace of one name in each of these members.
+    pub(crate) async fn namespace(&self, prefix: &str, members: &[Arc<Member>]) -> anyhow::Result<String> {
+        let name = namespace::unique_name(prefix);
+        for member in members {
+            namespace::create(&name, &[member]).await?;
+            self.namespaces.lock().unwrap().push((name.clone(), Arc::clone(member)));
+        }
+        Ok(name)
+    }
+
+    async fn dump(&self) -> String {
+        let namespaces = self.namespaces.lock().unwrap().clone();
+        let mut text = String::from("--- what was there\n");
+        for (name, member) in &namespaces {
+            text.push_str(&namespace::dump(name, member).await);
+        }
+        text.push_str(&self.fixture.logs().await);
+        text
+    }
+}
+
+type Run = Box<dyn Fn(TestContext) -> BoxFuture<'static, anyhow::Result<()>> + Send + Sync>;
+
+/// One test.
+pub(crate) struct Case {
+    /// Its path, such as `kubectl::get_shows_the_cluster_column`.
+    pub(crate) name: String,
+    run: Run,
+}
+
+impl Case {
+    pub(crate) fn new<F, R>(name: impl Into<String>, run: F) -> Self
+    where
+        F: Fn(TestContext) -> R + Send + Sync + 'static,
+        R: Future<Output = anyhow::Result<()>> + Send + 'static,
+    {
+        Self { name: name.into(), run: Box::new(move |context| Box::pin(run(context))) }
+    }
+
+    /// Runs it; a panic and a timeout are failures too, and every failure comes with a dump.
+    pub(crate) async fn run(&self, fixture: Arc<Fixture>) -> Result<(), String> {
+        use futures::FutureExt;
+        let context = TestContext { fixture, namespaces: Arc::default() };
+        let test = AssertUnwindSafe((self.run)(context.clone())).catch_unwind();
+        let outcome = match tokio::time::timeout(TEST_TIMEOUT, test).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(panic)) => Err(anyhow::anyhow!("panicked: {}", panic_message(panic.as_ref()))),
+            Err(_) => Err(anyhow::anyhow!("not done after {TEST_TIMEOUT:?}")),
+        };
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(error) => Err(format!("{error:?}\n{}", context.dump().await)),
+        }
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_default()
+}
+
+/// Lists test functions of a module: `cases!["kubectl"; get, describe]`.
+macro_rules! cases {
+    [$module:literal; $($function:ident),* $(,)?] => {
+        vec![$($crate::context::Case::new(concat!($module, "::", stringify!($function)), $function)),*]
+    };
+}
+pub(crate) use cases;
+
+/// Repeats `check` until it holds; what it said last is the error.
+pub(crate) async fn eventually<F, R>(patience: Duration, mut check: F) -> anyhow::Result<()>
+where
+    F: FnMut() -> R,
+    R: Future<Output = anyhow::Result<()>>,
+{
+    let deadline = Instant::now() + patience;
+    loop {
+        match check().await {
+            Ok(()) => return Ok(()),
+            Err(error) if Instant::now() > deadline => {
+                return Err(error).with_context(|| format!("still not so after {patience:?}"));
+            }
+            Err(_) => sleep(Duration::from_millis(50)).await,
+        }
+    }
+}

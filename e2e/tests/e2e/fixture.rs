@@ -1,0 +1,129 @@
+//! The servers that all tests share, each started by the first test that asks for it.
+
+use std::{fmt::Write as _, path::PathBuf, sync::Arc};
+use tokio::sync::{Mutex, OnceCell, Semaphore};
+use tributary_e2e::{Member, Tools, Tributary, guard, kubeconfig};
+
+/// Shared servers. Three members: `bare`, which has no controllers and is the oracle of the conformance suite, and
+/// `member1` and `member2`, with controllers and kwok, which Tributary serves as one.
+pub(crate) struct Fixture {
+    tools: OnceCell<Tools>,
+    bare: OnceCell<Arc<Member>>,
+    pair: OnceCell<[Arc<Member>; 2]>,
+    over_one: OnceCell<Arc<Tributary>>,
+    over_two: OnceCell<Arc<Tributary>>,
+    folder: OnceCell<tempfile::TempDir>,
+    /// Extra processes of tests, whose logs a failure prints.
+    extra: Mutex<Vec<std::sync::Weak<Tributary>>>,
+    /// At most so many tests at once may start members of their own: each costs 300 MB and seconds of two cores.
+    pub(crate) own_members: Semaphore,
+}
+
+impl Fixture {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            tools: OnceCell::new(),
+            bare: OnceCell::new(),
+            pair: OnceCell::new(),
+            over_one: OnceCell::new(),
+            over_two: OnceCell::new(),
+            folder: OnceCell::new(),
+            extra: Mutex::default(),
+            own_members: Semaphore::new(2),
+        })
+    }
+
+    /// The built servers and clients.
+    pub(crate) async fn tools(&self) -> anyhow::Result<&Tools> {
+        self.tools.get_or_try_init(Tools::locate).await
+    }
+
+    /// A kube-apiserver without controllers or kubelets: nothing changes in it but by tests.
+    pub(crate) async fn bare(&self) -> anyhow::Result<Arc<Member>> {
+        let start = async || {
+            let member = Member::builder("bare").start(self.tools().await?).await?;
+            // Evictions ask for this kind; it has to be there from the start. A namespace needs its service account
+            // only where a controller makes it.
+            anyhow::Ok(Arc::new(member))
+        };
+        self.bare.get_or_try_init(start).await.cloned()
+    }
+
+    /// `member1` and `member2`, each with controllers, kwok and one node.
+    pub(crate) async fn pair(&self) -> anyhow::Result<&[Arc<Member>; 2]> {
+        let start = async || {
+            let tools = self.tools().await?;
+            let one = Member::builder("member1").controllers(true).kwok(true).nodes(1).start(tools);
+            let two = Member::builder("member2").controllers(true).kwok(true).nodes(1).start(tools);
+            let (one, two) = tokio::try_join!(one, two)?;
+            anyhow::Ok([Arc::new(one), Arc::new(two)])
+        };
+        self.pair.get_or_try_init(start).await
+    }
+
+    async fn folder(&self) -> anyhow::Result<PathBuf> {
+        let folder = self.folder.get_or_try_init(async || guard::temporary_folder("fixture")).await?;
+        Ok(folder.path().to_owned())
+    }
+
+    /// A kubeconfig with the contexts `member1` and `member2`.
+    pub(crate) async fn pair_kubeconfig(&self) -> anyhow::Result<PathBuf> {
+        let path = self.folder().await?.join("pair.kubeconfig");
+        let [one, two] = self.pair().await?;
+        kubeconfig::write(&path, &[&one.access(), &two.access()])?;
+        Ok(path)
+    }
+
+    /// Tributary over `bare` alone.
+    pub(crate) async fn over_one(&self) -> anyhow::Result<Arc<Tributary>> {
+        let start = async || {
+            let bare = self.bare().await?;
+            let tributary =
+                Tributary::builder(&bare.kubeconfig(), ["bare"]).argument("--create-in=bare").start().await?;
+            anyhow::Ok(Arc::new(tributary))
+        };
+        self.over_one.get_or_try_init(start).await.cloned()
+    }
+
+    /// Tributary over `member1` and `member2`; creates go to `member1` where nothing else decides.
+    pub(crate) async fn over_two(&self) -> anyhow::Result<Arc<Tributary>> {
+        let start = async || {
+            let kubeconfig = self.pair_kubeconfig().await?;
+            let builder = Tributary::builder(&kubeconfig, ["member1", "member2"]).argument("--create-in=member1");
+            anyhow::Ok(Arc::new(builder.start().await?))
+        };
+        self.over_two.get_or_try_init(start).await.cloned()
+    }
+
+    /// Has the log of a test's own process printed when a test fails while it lives.
+    pub(crate) async fn watch_log(&self, tributary: Tributary) -> Arc<Tributary> {
+        let tributary = Arc::new(tributary);
+        self.extra.lock().await.push(Arc::downgrade(&tributary));
+        tributary
+    }
+
+    /// The ends of the logs of all that runs.
+    pub(crate) async fn logs(&self) -> String {
+        let mut text = String::new();
+        let shared = [("over one", self.over_one.get()), ("over two", self.over_two.get())];
+        for (name, tributary) in shared.into_iter().filter_map(|(name, cell)| Some((name, cell?))) {
+            let _infallible = writeln!(text, "--- tributary {name}\n{}", tributary.log_tail(20));
+        }
+        for tributary in self.extra.lock().await.iter().filter_map(std::sync::Weak::upgrade) {
+            let _infallible = writeln!(text, "--- tributary of a test\n{}", tributary.log_tail(20));
+        }
+        let pair = self.pair.get().into_iter().flatten();
+        for member in pair.chain(self.bare.get()) {
+            let log = member.log_tail("kube-apiserver");
+            let end: Vec<&str> = log.lines().rev().take(4).collect();
+            let _infallible = writeln!(text, "--- kube-apiserver of {}\n{}", member.name(), end.join("\n"));
+        }
+        text
+    }
+
+    /// Ends all shared servers and removes their folders.
+    pub(crate) async fn shut_down(self: Arc<Self>) {
+        // Every test is over, so this is the last owner.
+        drop(Arc::into_inner(self));
+    }
+}
