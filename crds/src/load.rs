@@ -1,0 +1,365 @@
+//! Configuration objects from YAML files.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::render::definitions;
+use crate::schema::{self, Violation};
+use crate::{API_VERSION, Configuration};
+
+/// Why a file or one of its documents could not be read. A field's value is shown only where it cannot be a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The path, or a file in the directory, could not be read.
+    #[error("{} cannot be read", path.display())]
+    Read {
+        /// The file or directory.
+        path: PathBuf,
+        #[source]
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// A document is not YAML.
+    #[error("{origin}: the document is not valid YAML")]
+    Yaml {
+        /// Where the document stands.
+        origin: Origin,
+        /// The parser's error, with line and column in the file.
+        #[source]
+        source: Box<serde_saphyr::Error>,
+    },
+    /// A document's `apiVersion` and `kind` are not those of a configuration object.
+    #[error(
+        "{origin}: apiVersion {api_version:?} with kind {kind:?} is not known; allowed are UpstreamCluster and ResourceRegistry of {API_VERSION}"
+    )]
+    Kind {
+        /// Where the document stands.
+        origin: Origin,
+        /// What `apiVersion` says; empty if it is missing.
+        api_version: String,
+        /// What `kind` says; empty if it is missing.
+        kind: String,
+    },
+    /// A field is unknown, missing or of the wrong type.
+    #[error("{origin}: {object}: {field}: {message}")]
+    Field {
+        /// Where the document stands.
+        origin: Origin,
+        /// The object by kind and name.
+        object: String,
+        /// The path of the field: `spec.endpoints[1]`.
+        field: String,
+        /// What is wrong, and what is allowed.
+        message: String,
+    },
+    /// A document fits the schema and cannot be decoded all the same.
+    #[error("{origin}: {object} cannot be decoded")]
+    Decode {
+        /// Where the document stands.
+        origin: Origin,
+        /// The object by kind and name.
+        object: String,
+        /// serde_json's error.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// All that kept a configuration from being loaded, in the order of files and documents.
+#[derive(Debug)]
+pub struct LoadErrors(pub Vec<LoadError>);
+
+impl std::error::Error for LoadErrors {}
+
+impl fmt::Display for LoadErrors {
+    /// One line for each, with what caused it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{error}")?;
+            let mut cause = std::error::Error::source(error);
+            while let Some(error) = cause {
+                write!(f, ": {error}")?;
+                cause = error.source();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a document stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The file.
+    pub file: PathBuf,
+    /// The document's number in the file, from 1; empty documents do not count.
+    pub document: usize,
+    /// The line that the document begins at, from 1.
+    pub line: usize,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: document {} (line {})", self.file.display(), self.document, self.line)
+    }
+}
+
+/// Reads a file, or all `.yaml`, `.yml` and `.json` files of a directory (not of those in it; hidden ones are left out)
+/// in the order of their names.
+///
+/// Blocks on the file system. What is loaded has the right form; [`Configuration::validate`] says whether it makes sense.
+///
+/// # Errors
+/// Everything that is wrong, not only the first.
+pub fn load(path: &Path) -> Result<Configuration, LoadErrors> {
+    let mut errors = Vec::new();
+    let mut configuration = Configuration::default();
+    for file in files(path, &mut errors) {
+        match std::fs::read_to_string(&file) {
+            Ok(text) => read_documents(&text, &file, &mut configuration, &mut errors),
+            Err(source) => errors.push(LoadError::Read { path: file, source }),
+        }
+    }
+    if errors.is_empty() { Ok(configuration) } else { Err(LoadErrors(errors)) }
+}
+
+/// Reads the documents of one text; `file` is what errors call it.
+///
+/// # Errors
+/// Everything that is wrong, not only the first.
+pub fn parse(text: &str, file: &Path) -> Result<Configuration, LoadErrors> {
+    let mut errors = Vec::new();
+    let mut configuration = Configuration::default();
+    read_documents(text, file, &mut configuration, &mut errors);
+    if errors.is_empty() { Ok(configuration) } else { Err(LoadErrors(errors)) }
+}
+
+fn files(path: &Path, errors: &mut Vec<LoadError>) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_owned()];
+    }
+    let mut files = Vec::new();
+    match std::fs::read_dir(path) {
+        Err(source) => errors.push(LoadError::Read { path: path.to_owned(), source }),
+        Ok(entries) => {
+            for entry in entries {
+                match entry {
+                    Ok(entry) => files.extend(Some(entry.path()).filter(|path| is_configuration(path))),
+                    Err(source) => errors.push(LoadError::Read { path: path.to_owned(), source }),
+                }
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+fn is_configuration(path: &Path) -> bool {
+    let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    !hidden && matches!(extension, Some("yaml" | "yml" | "json")) && path.is_file()
+}
+
+fn read_documents(text: &str, file: &Path, configuration: &mut Configuration, errors: &mut Vec<LoadError>) {
+    let documents = split(text).into_iter().filter(|(_, document)| !is_blank(document));
+    for (number, (line, document)) in documents.enumerate() {
+        let origin = Origin { file: file.to_owned(), document: number + 1, line };
+        if let Err(mut found) = read_document(document, &origin, configuration) {
+            errors.append(&mut found);
+        }
+    }
+}
+
+/// The documents of a file with the line that each begins at. A line that begins with `---` begins a document, as it
+/// does for kubectl.
+fn split(text: &str) -> Vec<(usize, &str)> {
+    let mut documents = Vec::new();
+    let (mut start, mut start_line, mut at) = (0, 1, 0);
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        let marker = line
+            .strip_prefix("---")
+            .is_some_and(|rest| rest.trim_start_matches([' ', '\t']) != rest || rest.trim().is_empty());
+        if marker {
+            documents.push((start_line, &text[start..at]));
+            // What follows the marker on its line belongs to the new document.
+            (start, start_line) = (at + 3, index + 1);
+        }
+        at += line.len();
+    }
+    documents.push((start_line, &text[start..]));
+    documents
+}
+
+fn is_blank(document: &str) -> bool {
+    document.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
+}
+
+fn read_document(text: &str, origin: &Origin, configuration: &mut Configuration) -> Result<(), Vec<LoadError>> {
+    // The lines before the document make the parser count as the file does.
+    let padded = format!("{}{text}", "\n".repeat(origin.line - 1));
+    // Without the snippet: it would show the lines around, and a token may stand there.
+    let options = serde_saphyr::options! { with_snippet: false };
+    let document: Value = serde_saphyr::from_str_with_options(&padded, options)
+        .map_err(|source| vec![LoadError::Yaml { origin: origin.clone(), source: Box::new(source) }])?;
+    let text_of = |key: &str| document.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (api_version, kind) = (text_of("apiVersion"), text_of("kind"));
+    match (&*api_version, &*kind) {
+        (API_VERSION, "UpstreamCluster") => configuration.clusters.push(decode(document, &kind, origin)?),
+        (API_VERSION, "ResourceRegistry") => configuration.registries.push(decode(document, &kind, origin)?),
+        _ => return Err(vec![LoadError::Kind { origin: origin.clone(), api_version, kind }]),
+    }
+    Ok(())
+}
+
+/// Checks a document against the schema of its kind, then decodes it.
+fn decode<T: DeserializeOwned>(document: Value, kind: &str, origin: &Origin) -> Result<T, Vec<LoadError>> {
+    let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let object = format!("{kind} {name:?}");
+    let violations = violations(&document, kind);
+    if !violations.is_empty() {
+        return Err(violations
+            .into_iter()
+            .map(|Violation { field, message }| LoadError::Field {
+                origin: origin.clone(),
+                object: object.clone(),
+                field,
+                message,
+            })
+            .collect());
+    }
+    serde_json::from_value(document)
+        .map_err(|source| vec![LoadError::Decode { origin: origin.clone(), object, source }])
+}
+
+fn violations(document: &Value, kind: &str) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let nothing = Map::new();
+    let root = document.as_object().unwrap_or(&nothing);
+    // `status` is what a hub cluster adds; a file copied from there may have it.
+    only(root, "", &["apiVersion", "kind", "metadata", "spec", "status"], &mut violations);
+    match root.get("metadata").and_then(Value::as_object) {
+        None => violations.push(Violation { field: "metadata.name".to_owned(), message: "is required".to_owned() }),
+        Some(metadata) => check_metadata(metadata, &mut violations),
+    }
+    let definition = definitions().into_iter().find(|definition| definition.spec.names.kind == kind);
+    let schema = definition.and_then(|definition| {
+        let version = definition.spec.versions.into_iter().next()?;
+        version.schema?.open_api_v3_schema?.properties?.remove("spec")
+    });
+    match (root.get("spec"), schema) {
+        (Some(spec), Some(schema)) => schema::check(spec, &schema, "spec", &mut violations),
+        _ => violations.push(Violation { field: "spec".to_owned(), message: "is required".to_owned() }),
+    }
+    violations
+}
+
+/// What a hub cluster keeps in the metadata beside name, labels and annotations is passed over.
+fn check_metadata(metadata: &Map<String, Value>, violations: &mut Vec<Violation>) {
+    const ALLOWED: [&str; 11] = [
+        "annotations",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "finalizers",
+        "generation",
+        "labels",
+        "managedFields",
+        "name",
+        "ownerReferences",
+        "resourceVersion",
+        "uid",
+    ];
+    only(metadata, "metadata", &ALLOWED, violations);
+    if !metadata.get("name").is_some_and(Value::is_string) {
+        violations.push(Violation { field: "metadata.name".to_owned(), message: "give a string".to_owned() });
+    }
+    for map in ["labels", "annotations"] {
+        let values = metadata.get(map).filter(|map| !map.is_null());
+        let strings = |map: &Map<String, Value>| map.values().all(Value::is_string);
+        if values.is_some_and(|values| !values.as_object().is_some_and(strings)) {
+            violations.push(Violation {
+                field: format!("metadata.{map}"),
+                message: "give a map of strings; quote numbers and booleans".to_owned(),
+            });
+        }
+    }
+}
+
+fn only(map: &Map<String, Value>, field: &str, allowed: &[&str], violations: &mut Vec<Violation>) {
+    for key in map.keys().filter(|key| !allowed.contains(&key.as_str())) {
+        let dot = if field.is_empty() { "" } else { "." };
+        violations.push(Violation {
+            field: format!("{field}{dot}{key}"),
+            message: format!("unknown field; allowed are {}", allowed.join(", ")),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "# two clusters\n---\napiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata:\n  name: eu\n  labels: {region: europe}\nspec:\n  endpoints: [https://127.0.0.1:6443]\n  caFile: ca.pem\n  index: 1\n  credentials: {tokenFile: token}\n--- # another\n\n---\napiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: {name: all}\nspec:\n  resources: ['*']\n  itemResourceVersions: Integer\n";
+
+    fn errors(text: &str) -> String {
+        parse(text, Path::new("a.yaml")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn several_documents() {
+        let configuration = parse(GOOD, Path::new("a.yaml")).unwrap();
+        assert_eq!(configuration.clusters.len(), 1);
+        let spec = &configuration.cluster("eu").unwrap().spec;
+        assert_eq!(spec.index, Some(1));
+        assert_eq!(spec.credentials.as_ref().unwrap().token_file.as_deref(), Some("token"));
+        assert_eq!(configuration.registries[0].spec.item_resource_versions, crate::ItemResourceVersions::Integer);
+        assert_eq!(parse("", Path::new("a.yaml")).unwrap(), Configuration::default());
+    }
+
+    #[test]
+    fn errors_name_file_document_line_object_and_field() {
+        let text = format!(
+            "{GOOD}---\napiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{name: us, label: {{}}}}\nspec: {{endpoint: x}}\nstatu: 1\n"
+        );
+        let found = errors(&text);
+        let lines: Vec<_> = found.lines().collect();
+        assert_eq!(lines.len(), 3, "{found}");
+        let prefix = "a.yaml: document 3 (line 22): UpstreamCluster \"us\": ";
+        assert!(lines.iter().all(|line| line.starts_with(prefix)), "{found}");
+        assert!(lines[0].contains("statu: unknown field; allowed are apiVersion"), "{found}");
+        assert!(lines[1].contains("metadata.label: unknown field"), "{found}");
+        assert!(lines[2].contains("spec.endpoint: unknown field"), "{found}");
+    }
+
+    #[test]
+    fn unknown_kinds_and_broken_yaml() {
+        assert_eq!(
+            errors("apiVersion: v1\nkind: Pod\n"),
+            "a.yaml: document 1 (line 1): apiVersion \"v1\" with kind \"Pod\" is not known; allowed are UpstreamCluster and ResourceRegistry of tributary.dev/v1alpha1"
+        );
+        let found = errors(&format!("{GOOD}---\nspec: [secret-token\n"));
+        assert!(found.starts_with("a.yaml: document 3 (line 22): the document is not valid YAML: "), "{found}");
+        assert!(!found.contains("secret-token"), "{found}");
+    }
+
+    #[test]
+    fn directories_in_order_of_names() {
+        let directory = std::env::temp_dir().join(format!("tributary-crds-{}", std::process::id()));
+        std::fs::create_dir_all(directory.join("nested.yaml")).unwrap();
+        std::fs::write(directory.join("b.yaml"), GOOD.replace("eu", "us")).unwrap();
+        std::fs::write(directory.join("a.yml"), GOOD).unwrap();
+        std::fs::write(directory.join(".hidden.yaml"), "kind: [").unwrap();
+        std::fs::write(directory.join("notes.txt"), "kind: [").unwrap();
+        let configuration = load(&directory);
+        std::fs::remove_dir_all(&directory).unwrap();
+        let names: Vec<_> =
+            configuration.unwrap().clusters.iter().map(|cluster| cluster.metadata.name.clone().unwrap()).collect();
+        assert_eq!(names, ["eu", "us"]);
+        let missing = load(Path::new("/nonexistent/tributary.yaml")).unwrap_err().to_string();
+        assert!(missing.starts_with("/nonexistent/tributary.yaml cannot be read: "), "{missing}");
+    }
+}

@@ -1,0 +1,164 @@
+//! How a registry names resources.
+
+use std::fmt;
+use std::str::FromStr;
+
+use tributary_apimachinery::GroupVersionResource;
+
+/// One entry of a registry's `resources`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ResourcePattern {
+    /// `*`: every resource that can be listed and watched.
+    All,
+    /// One resource of one group.
+    Resource {
+        /// The API group; empty for the core group.
+        group: String,
+        /// The version, or `None` for the one that each cluster prefers.
+        version: Option<String>,
+        /// The plural name.
+        resource: String,
+    },
+}
+
+/// A text that names no resource.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no resource; allowed are \"*\", a plural name of the core group (\"pods\"), \"resource.group\" (\"deployments.apps\") and \"group/version/resource\" (\"apps/v1/deployments\")"
+)]
+pub struct InvalidResourcePattern(pub String);
+
+impl ResourcePattern {
+    /// Whether the pattern means this resource.
+    pub fn matches(&self, candidate: &GroupVersionResource) -> bool {
+        match self {
+            Self::All => true,
+            Self::Resource { group, version, resource } => {
+                **resource == *candidate.resource
+                    && **group == *candidate.group
+                    && version.as_ref().is_none_or(|version| **version == *candidate.version)
+            }
+        }
+    }
+
+    /// Whether there may be a resource that both patterns mean.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::All, _) | (_, Self::All) => true,
+            (
+                Self::Resource { group, version, resource },
+                Self::Resource { group: other_group, version: other_version, resource: other_resource },
+            ) => {
+                (group, resource) == (other_group, other_resource)
+                    && (version.is_none() || other_version.is_none() || version == other_version)
+            }
+        }
+    }
+}
+
+impl FromStr for ResourcePattern {
+    type Err = InvalidResourcePattern;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "*" {
+            return Ok(Self::All);
+        }
+        let parts: Vec<&str> = text.split('/').collect();
+        let (group, version, resource) = match *parts {
+            [name] => by_name(name),
+            // The core group has no name, so its version stands first.
+            [version, resource] => ("", Some(version), resource),
+            [group, version, resource] if !group.is_empty() => (group, Some(version), resource),
+            _ => return Err(InvalidResourcePattern(text.to_owned())),
+        };
+        let valid = is_label(resource)
+            && version.is_none_or(is_version)
+            && (group.is_empty() || group.split('.').all(is_label));
+        if !valid {
+            return Err(InvalidResourcePattern(text.to_owned()));
+        }
+        Ok(Self::Resource {
+            group: group.to_owned(),
+            version: version.map(str::to_owned),
+            resource: resource.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for ResourcePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("*"),
+            Self::Resource { group, version: None, resource } if group.is_empty() => f.write_str(resource),
+            Self::Resource { group, version: None, resource } => write!(f, "{resource}.{group}"),
+            Self::Resource { group, version: Some(version), resource } if group.is_empty() => {
+                write!(f, "{version}/{resource}")
+            }
+            Self::Resource { group, version: Some(version), resource } => write!(f, "{group}/{version}/{resource}"),
+        }
+    }
+}
+
+/// `resource`, `resource.group` or, as kubectl takes it, `resource.version.group`.
+fn by_name(name: &str) -> (&str, Option<&str>, &str) {
+    let Some((resource, rest)) = name.split_once('.') else {
+        return ("", None, name);
+    };
+    match rest.split_once('.') {
+        Some((version, group)) if is_version(version) => (group, Some(version), resource),
+        _ => (rest, None, resource),
+    }
+}
+
+fn is_label(text: &str) -> bool {
+    let inner = text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+    inner && !text.is_empty() && text.len() <= 63 && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// `v1`, `v2beta1`, `v1alpha1`.
+fn is_version(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix('v') else {
+        return false;
+    };
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let stage = rest.split_once("alpha").or_else(|| rest.split_once("beta"));
+    stage.map_or(number(rest), |(major, minor)| number(major) && number(minor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_and_writes() {
+        for (text, written) in [
+            ("*", "*"),
+            ("pods", "pods"),
+            ("deployments.apps", "deployments.apps"),
+            ("apps/v1/deployments", "apps/v1/deployments"),
+            ("deployments.v1.apps", "apps/v1/deployments"),
+            ("v1/pods", "v1/pods"),
+            ("leases.coordination.k8s.io", "leases.coordination.k8s.io"),
+            ("foos.v1alpha1.example.com", "example.com/v1alpha1/foos"),
+        ] {
+            assert_eq!(text.parse::<ResourcePattern>().unwrap().to_string(), written, "{text}");
+        }
+        for bad in ["", "Pods", "pods/", "/pods", "/v1/pods", "apps/deployments", "a/v1/b/c", "pods.", "*.apps", "a b"]
+        {
+            assert!(bad.parse::<ResourcePattern>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn matches_and_overlaps() {
+        let pattern = |text: &str| text.parse::<ResourcePattern>().unwrap();
+        let deployments = GroupVersionResource::new("apps", "v1", "deployments");
+        assert!(pattern("deployments.apps").matches(&deployments));
+        assert!(pattern("*").matches(&deployments));
+        assert!(!pattern("deployments").matches(&deployments));
+        assert!(!pattern("apps/v1beta1/deployments").matches(&deployments));
+        assert!(pattern("deployments.apps").overlaps(&pattern("apps/v1/deployments")));
+        assert!(!pattern("apps/v1beta1/deployments").overlaps(&pattern("apps/v1/deployments")));
+        assert!(!pattern("pods").overlaps(&pattern("services")));
+    }
+}

@@ -1,0 +1,157 @@
+//! `ResourceRegistry`: which resources of which clusters are served from memory, and how.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::UpstreamCluster;
+
+/// Which resources of which clusters are served from memory, and how.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "tributary.dev",
+    version = "v1alpha1",
+    kind = "ResourceRegistry",
+    plural = "resourceregistries",
+    shortname = "rr",
+    category = "tributary",
+    derive = "PartialEq",
+    doc = "Which resources of which clusters are served from memory, and how.",
+    printcolumn(name = "Resources", type_ = "string", json_path = ".spec.resources"),
+    printcolumn(name = "Versions", type_ = "string", json_path = ".spec.itemResourceVersions"),
+    printcolumn(name = "Consistency", type_ = "string", json_path = ".spec.consistency"),
+    printcolumn(name = "Partial", type_ = "string", json_path = ".spec.partial"),
+    printcolumn(name = "Placement", type_ = "string", json_path = ".spec.placement", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceRegistrySpec {
+    /// The resources: `*` for every one that can be listed and watched, `pods` of the core group, `deployments.apps`,
+    /// or `apps/v1/deployments` in one version.
+    #[schemars(length(min = 1))]
+    pub resources: Vec<String>,
+    /// The clusters; all of them if missing.
+    #[serde(default, skip_serializing_if = "ClusterSelection::is_all")]
+    pub clusters: ClusterSelection,
+    /// The namespaces; all of them if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<String>,
+    /// The form of the resourceVersion that single objects carry.
+    #[serde(default)]
+    pub item_resource_versions: ItemResourceVersions,
+    /// Where a list without a resourceVersion is answered from.
+    #[serde(default)]
+    pub consistency: Consistency,
+    /// Whether a list or watch may leave out clusters that have never answered.
+    #[serde(default)]
+    pub partial: Partial,
+    /// The cluster that takes objects whose creation names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<String>,
+}
+
+/// A choice of clusters: those named, and those whose labels match.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterSelection {
+    /// Clusters by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// Clusters by their labels. With `names`, either is enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+}
+
+/// The form of the resourceVersion that single objects carry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ItemResourceVersions {
+    /// The object's own component in the composite form.
+    #[default]
+    Composite,
+    /// A number made of the member's version and the cluster's index, for clients that parse versions as numbers.
+    Integer,
+}
+
+/// Where a list without a resourceVersion is answered from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Consistency {
+    /// From memory, after the client's own writes.
+    #[default]
+    Cached,
+    /// From the members, as of now.
+    Quorum,
+}
+
+/// What happens to a list or watch while a cluster has never answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Partial {
+    /// It waits, then fails: no answer lacks a cluster.
+    #[default]
+    Deny,
+    /// It is answered without that cluster, with a warning that names it.
+    Allow,
+}
+
+impl ClusterSelection {
+    /// Whether this is the choice of all clusters, which an empty one is.
+    pub fn is_all(&self) -> bool {
+        self.names.is_empty() && self.selector.is_none()
+    }
+
+    /// Whether the cluster is chosen.
+    pub fn selects(&self, cluster: &UpstreamCluster) -> bool {
+        let name = cluster.metadata.name.as_deref().unwrap_or_default();
+        self.is_all()
+            || self.names.iter().any(|chosen| chosen == name)
+            || self.selector.as_ref().is_some_and(|selector| {
+                matches(selector, |key| cluster.metadata.labels.as_ref()?.get(key).map(String::as_str))
+            })
+    }
+}
+
+/// Whether labels satisfy every requirement of a selector. An unknown operator is satisfied by nothing.
+fn matches<'a>(selector: &LabelSelector, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+    let exact = selector.match_labels.iter().flatten().all(|(key, value)| label(key) == Some(value));
+    exact
+        && selector.match_expressions.iter().flatten().all(|requirement| {
+            let value = label(&requirement.key);
+            let listed = value.is_some_and(|value| requirement.values.iter().flatten().any(|one| one == value));
+            match &*requirement.operator {
+                "In" => listed,
+                "NotIn" => !listed,
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::UpstreamClusterSpec;
+
+    #[test]
+    fn selects_by_name_or_label() {
+        let mut cluster = UpstreamCluster::new("eu", UpstreamClusterSpec::default());
+        cluster.metadata.labels = Some([("region".to_owned(), "europe".to_owned())].into());
+        for (selection, expected) in [
+            ("{}", true),
+            (r#"{"names":["eu"]}"#, true),
+            (r#"{"names":["us"]}"#, false),
+            (r#"{"selector":{"matchLabels":{"region":"europe"}}}"#, true),
+            (r#"{"selector":{}}"#, true),
+            (r#"{"names":["us"],"selector":{"matchLabels":{"region":"asia"}}}"#, false),
+            (r#"{"selector":{"matchExpressions":[{"key":"region","operator":"In","values":["a","europe"]}]}}"#, true),
+            (r#"{"selector":{"matchExpressions":[{"key":"region","operator":"NotIn","values":["europe"]}]}}"#, false),
+            (r#"{"selector":{"matchExpressions":[{"key":"zone","operator":"NotIn","values":["a"]}]}}"#, true),
+            (r#"{"selector":{"matchExpressions":[{"key":"zone","operator":"Exists"}]}}"#, false),
+            (r#"{"selector":{"matchExpressions":[{"key":"zone","operator":"DoesNotExist"}]}}"#, true),
+            (r#"{"selector":{"matchExpressions":[{"key":"region","operator":"Like"}]}}"#, false),
+        ] {
+            let selection: ClusterSelection = serde_json::from_str(selection).unwrap();
+            assert_eq!(selection.selects(&cluster), expected, "{selection:?}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Checks a document against a CustomResourceDefinition's schema.
+//!
+//! A kube-apiserver does this for objects in a hub cluster. For files it is done here, so that every unknown field and
+//! every value of a wrong type is named with its path, all of them at once.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use serde_json::Value;
+
+/// What is wrong at one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// The path from the document's root: `spec.endpoints[1]`.
+    pub(crate) field: String,
+    /// What is wrong there, and what is allowed.
+    pub(crate) message: String,
+}
+
+/// Adds what is wrong with `value` at `field` to `violations`.
+pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violations: &mut Vec<Violation>) {
+    if value.is_null() && schema.nullable == Some(true) {
+        return;
+    }
+    let mut wrong = |message: String| violations.push(Violation { field: field.to_owned(), message });
+    if let Some(r#type) = schema.type_.as_deref()
+        && !has_type(value, r#type)
+    {
+        // The value itself is not shown: it may be a token in the wrong place.
+        return wrong(format!("{} is not allowed here; give {} {type}", describe(value), article(r#type)));
+    }
+    if let Some(allowed) = &schema.enum_
+        && !allowed.iter().any(|allowed| allowed.0 == *value)
+    {
+        let allowed: Vec<_> = allowed.iter().filter(|one| !one.0.is_null()).map(|one| one.0.to_string()).collect();
+        wrong(format!("{value} is not allowed; allowed are {}", allowed.join(", ")));
+    }
+    if let Some(number) = value.as_f64() {
+        let (least, most) = (schema.minimum.unwrap_or(f64::MIN), schema.maximum.unwrap_or(f64::MAX));
+        if number < least || number > most {
+            wrong(format!("{value} is out of range; allowed are {least} to {most}"));
+        }
+    }
+    match value {
+        Value::Object(map) => check_object(map, schema, field, violations),
+        Value::Array(items) => {
+            if i64::try_from(items.len()).unwrap_or(i64::MAX) < schema.min_items.unwrap_or(0) {
+                wrong("is empty; give at least one entry".to_owned());
+            }
+            if let Some(JSONSchemaPropsOrArray::Schema(item_schema)) = &schema.items {
+                for (index, item) in items.iter().enumerate() {
+                    check(item, item_schema, &format!("{field}[{index}]"), violations);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check_object(
+    map: &serde_json::Map<String, Value>,
+    schema: &JSONSchemaProps,
+    field: &str,
+    violations: &mut Vec<Violation>,
+) {
+    for (key, value) in map {
+        let path = join(field, key);
+        if let Some(known) = schema.properties.as_ref().and_then(|properties| properties.get(key)) {
+            check(value, known, &path, violations);
+        } else if let Some(JSONSchemaPropsOrBool::Schema(any)) = &schema.additional_properties {
+            check(value, any, &path, violations);
+        } else if let Some(properties) = &schema.properties {
+            let allowed = properties.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            violations.push(Violation { field: path, message: format!("unknown field; allowed are {allowed}") });
+        }
+    }
+    for required in schema.required.iter().flatten().filter(|required| !map.contains_key(*required)) {
+        violations.push(Violation { field: join(field, required), message: "is required".to_owned() });
+    }
+}
+
+fn join(field: &str, key: &str) -> String {
+    if field.is_empty() { key.to_owned() } else { format!("{field}.{key}") }
+}
+
+fn has_type(value: &Value, r#type: &str) -> bool {
+    match r#type {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        _ => true,
+    }
+}
+
+fn describe(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+fn article(r#type: &str) -> &'static str {
+    if r#type.starts_with(['a', 'i', 'o']) { "an" } else { "a" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn violations(kind: usize, document: &Value) -> Vec<String> {
+        let definition = &crate::render::definitions()[kind];
+        let schema = definition.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
+        let spec = &schema.properties.as_ref().unwrap()["spec"];
+        let mut violations = Vec::new();
+        check(document, spec, "spec", &mut violations);
+        violations.iter().map(|one| format!("{}: {}", one.field, one.message)).collect()
+    }
+
+    #[test]
+    fn every_violation_is_named_with_its_path() {
+        let found = violations(
+            0,
+            &serde_json::json!({"endpoint": "x", "endpoints": ["https://a", 1], "index": 10_000, "credentials": {"tokn": "s"},
+                "kubeconfig": {"context": "a"}, "insecureSkipVerify": "yes"}),
+        );
+        let expected = [
+            "spec.credentials.tokn: unknown field; allowed are clientCertificateData, clientCertificateFile, clientKeyData, \
+             clientKeyFile, token, tokenFile",
+            "spec.endpoint: unknown field; allowed are caData, caFile, credentials, endpoints, index, insecureSkipVerify, \
+             kubeconfig, proxyURL, tlsServerName",
+            "spec.endpoints[1]: a number is not allowed here; give a string",
+            "spec.index: 10000 is out of range; allowed are 0 to 9999",
+            "spec.insecureSkipVerify: a string is not allowed here; give a boolean",
+            "spec.kubeconfig.path: is required",
+        ];
+        assert_eq!(found, expected);
+        let found = violations(1, &serde_json::json!({"resources": [], "partial": "Maybe"}));
+        assert_eq!(
+            found,
+            [
+                "spec.partial: \"Maybe\" is not allowed; allowed are \"Deny\", \"Allow\"",
+                "spec.resources: is empty; give at least one entry"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_right_passes() {
+        let selector =
+            serde_json::json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "k", "operator": "Exists"}]});
+        let registry = serde_json::json!({"resources": ["*"], "clusters": {"names": ["a"], "selector": selector},
+            "itemResourceVersions": "Integer", "placement": "a"});
+        assert_eq!(violations(1, &registry), Vec::<String>::new());
+    }
+}

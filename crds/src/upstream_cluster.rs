@@ -1,0 +1,96 @@
+//! `UpstreamCluster`: how a member cluster is reached.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Secret;
+
+/// The greatest [`UpstreamClusterSpec::index`]: integer item versions leave it four decimal digits.
+pub const INDEX_MAX: u16 = 9_999;
+
+/// How one member cluster is reached. The object's name is the cluster's name, its labels are what registries select by.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "tributary.dev",
+    version = "v1alpha1",
+    kind = "UpstreamCluster",
+    plural = "upstreamclusters",
+    shortname = "upc",
+    category = "tributary",
+    derive = "PartialEq",
+    doc = "How one member cluster is reached. The object's name is the cluster's name; its labels are what a ResourceRegistry selects by.",
+    printcolumn(name = "Endpoint", type_ = "string", json_path = ".spec.endpoints[0]"),
+    printcolumn(name = "Index", type_ = "integer", json_path = ".spec.index"),
+    printcolumn(name = "Context", type_ = "string", json_path = ".spec.kubeconfig.context", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UpstreamClusterSpec {
+    /// The cluster's servers, `https://host:port` each. Requests are balanced over those that are healthy. Required
+    /// unless `kubeconfig` is given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<String>,
+    /// The certificate authorities that the servers' certificates are checked against: base64 of PEM text, as in a
+    /// kubeconfig.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_data: Option<String>,
+    /// A file with the certificate authorities in PEM form. Read again when it changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<String>,
+    /// Whether the servers' certificates go unchecked. Anyone on the way can then read and change everything.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub insecure_skip_verify: bool,
+    /// The name that the servers' certificates must carry, where it is not the endpoint's host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_server_name: Option<String>,
+    /// Who Tributary is to this cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<Credentials>,
+    /// Takes endpoint, certificate authorities and credentials from a kubeconfig instead of the fields above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<KubeconfigReference>,
+    /// The cluster's number in integer item versions. Unique, and never given to another cluster later. Required where
+    /// a ResourceRegistry with `itemResourceVersions: Integer` selects the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<i32>", range(min = 0, max = 9999))]
+    pub index: Option<u16>,
+    /// A proxy on the way to the servers: `http://`, `https://` or `socks5://`.
+    #[serde(rename = "proxyURL", skip_serializing_if = "Option::is_none")]
+    pub proxy_url: Option<String>,
+}
+
+/// A bearer token, or a client certificate with its key. Data is base64 of PEM text, as in a kubeconfig.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Credentials {
+    /// A bearer token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Secret>,
+    /// A file with a bearer token. Read again when it changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<String>,
+    /// The client certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_certificate_data: Option<String>,
+    /// A file with the client certificate. Read again when it changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_certificate_file: Option<String>,
+    /// The client certificate's key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_key_data: Option<Secret>,
+    /// A file with the client certificate's key. Read again when it changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_key_file: Option<String>,
+}
+
+/// One context of a kubeconfig.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeconfigReference {
+    /// The kubeconfig's path. Read again when it changes.
+    pub path: String,
+    /// The context; the kubeconfig's current one if missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+}

@@ -1,0 +1,180 @@
+//! Tables of configurations and what validation says about them.
+
+use std::path::Path;
+
+use super::*;
+use crate::{UpstreamCluster, UpstreamClusterSpec, parse};
+
+/// A cluster's document around `spec` in YAML's flow form.
+fn cluster(name: &str, spec: &str) -> String {
+    format!(
+        "---\napiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{name: {name}, labels: {{name: {name}}}}}\nspec: {{{spec}}}\n"
+    )
+}
+
+fn registry(name: &str, spec: &str) -> String {
+    format!(
+        "---\napiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
+    )
+}
+
+/// What validation says, with `E` or `W` before each line.
+fn problems(text: &str) -> Vec<String> {
+    let configuration = parse(text, Path::new("test.yaml")).unwrap();
+    let letter = |severity| if severity == Severity::Error { 'E' } else { 'W' };
+    configuration.validate().iter().map(|problem| format!("{} {problem}", letter(problem.severity))).collect()
+}
+
+const GOOD: &str = "endpoints: ['https://127.0.0.1:6443'], caFile: ca.pem, credentials: {tokenFile: t}";
+
+/// Base64 of `-----BEGIN CERTIFICATE-----`.
+const PEM: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t";
+
+#[test]
+fn clusters_by_themselves() {
+    for (spec, expected) in [
+        (GOOD, ""),
+        ("kubeconfig: {path: /a}", ""),
+        (&*format!("endpoints: ['https://[::1]:6443/prefix'], caData: {PEM}, credentials: {{token: abc}}"), ""),
+        (
+            &*format!(
+                "endpoints: ['https://h'], caFile: a, credentials: {{clientCertificateData: {PEM}, clientKeyFile: k}}"
+            ),
+            "",
+        ),
+        ("kubeconfig: {path: ''}", "E spec.kubeconfig.path: is empty"),
+        ("kubeconfig: {path: a}, caFile: b", "E spec.caFile: is given beside spec.kubeconfig"),
+        ("caFile: a, credentials: {token: a}", "E spec.endpoints: is empty"),
+        ("endpoints: ['h:1'], caFile: a, credentials: {token: a}", "E spec.endpoints[0]: \"h:1\" is no server"),
+        (
+            "endpoints: ['https://'], caFile: a, credentials: {token: a}",
+            "E spec.endpoints[0]: \"https://\" has no host",
+        ),
+        ("endpoints: ['https://h:99999'], caFile: a, credentials: {token: a}", "or a bad port"),
+        ("endpoints: ['https://u:p@h'], caFile: a, credentials: {token: a}", "has user information"),
+        ("endpoints: ['http://h'], caFile: a, credentials: {token: a}", "is not encrypted"),
+        (
+            "endpoints: ['https://h', 'https://h'], caFile: a, credentials: {token: a}",
+            "W spec.endpoints[1]: \"https://h\" stands twice",
+        ),
+        ("endpoints: ['https://h'], credentials: {token: a}", "E spec.caData: is missing, and spec.caFile too"),
+        (
+            "endpoints: ['https://h'], insecureSkipVerify: true, credentials: {token: a}",
+            "W spec.insecureSkipVerify: true",
+        ),
+        (
+            "endpoints: ['https://h'], caFile: a, insecureSkipVerify: true, credentials: {token: a}",
+            "E spec.insecureSkipVerify: true contradicts",
+        ),
+        ("endpoints: ['https://h'], caData: '!', credentials: {token: a}", "E spec.caData: is not base64 of PEM"),
+        ("endpoints: ['https://h'], caFile: a", "W spec.credentials: is missing"),
+        (
+            "endpoints: ['https://h'], caFile: a, credentials: {token: a, tokenFile: b}",
+            "E spec.credentials.tokenFile: is given beside",
+        ),
+        (
+            "endpoints: ['https://h'], caFile: a, credentials: {clientCertificateFile: b}",
+            "E spec.credentials.clientKeyData: is missing",
+        ),
+        (
+            "endpoints: ['https://h'], caFile: a, credentials: {clientKeyFile: b}",
+            "E spec.credentials.clientCertificateData: is missing",
+        ),
+        (
+            "endpoints: ['https://h'], caFile: a, credentials: {clientKeyFile: b, clientCertificateFile: c, token: d}",
+            "E spec.credentials: has a token and",
+        ),
+        (
+            "endpoints: ['https://h'], caFile: a, credentials: {token: 'a b'}",
+            "E spec.credentials.token: is empty or has a space",
+        ),
+        ("kubeconfig: {path: a}, proxyURL: 'ftp://secret@h'", "E spec.proxyURL: is not the address of a proxy"),
+        ("kubeconfig: {path: a}, proxyURL: 'socks5://h:1'", ""),
+    ] {
+        let found = problems(&cluster("eu", spec)).join("\n").replace("UpstreamCluster \"eu\": ", "");
+        assert!(found.contains(expected) && found.is_empty() == expected.is_empty(), "{spec}\n→ {found}");
+        assert!(found.lines().count() <= 1, "{spec}\n→ {found}");
+        assert!(!found.contains("secret"), "{found}");
+    }
+    let found = problems(&cluster("all", GOOD));
+    assert_eq!(found.len(), 1);
+    assert!(found[0].starts_with("E UpstreamCluster \"all\": metadata.name: "), "{found:?}");
+}
+
+#[test]
+fn registries() {
+    for (spec, expected) in [
+        ("resources: ['*']", ""),
+        ("resources: [pods, deployments.apps, apps/v1/statefulsets], clusters: {names: [eu]}, placement: eu", ""),
+        ("resources: [Pods]", "E spec.resources[0]: \"Pods\" is no resource; allowed are"),
+        (
+            "resources: [deployments]",
+            "E spec.resources[0]: \"deployments\" is no resource of the core group; write \"deployments.apps\"",
+        ),
+        ("resources: [pods, pods]", "W spec.resources[1]: \"pods\" means what \"pods\" means already"),
+        ("resources: [pods, '*']", "W spec.resources[1]: \"*\" has the other entries in it"),
+        ("resources: [pods], namespaces: [A]", "E spec.namespaces[0]: \"A\" is no namespace"),
+        ("resources: [pods], namespaces: [a, a]", "W spec.namespaces[1]: \"a\" stands twice"),
+        ("resources: [pods], namespaces: [all]", ""),
+        (
+            "resources: [pods], clusters: {names: [eu, asia]}",
+            "E spec.clusters.names[1]: \"asia\" is the name of no UpstreamCluster; allowed are eu, us",
+        ),
+        ("resources: [pods], clusters: {selector: {matchLabels: {name: x}}}", "W spec.clusters: selects no cluster"),
+        (
+            "resources: [pods], clusters: {selector: {matchExpressions: [{key: name, operator: In}]}}",
+            "E spec.clusters.selector.matchExpressions[0].values: is empty",
+        ),
+        (
+            "resources: [pods], clusters: {names: [eu]}, placement: us",
+            "E spec.placement: \"us\" is none of the clusters that spec.clusters selects; allowed are eu",
+        ),
+        (
+            "resources: [pods], itemResourceVersions: Integer",
+            "E spec.itemResourceVersions: Integer needs a spec.index in UpstreamCluster \"us\"",
+        ),
+        ("resources: [pods], itemResourceVersions: Integer, clusters: {names: [eu]}", ""),
+    ] {
+        let text = cluster("eu", &format!("{GOOD}, index: 7")) + &cluster("us", GOOD) + &registry("r", spec);
+        let found = problems(&text).join("\n").replace("ResourceRegistry \"r\": ", "");
+        assert!(found.contains(expected) && found.is_empty() == expected.is_empty(), "{spec}\n→ {found}");
+    }
+}
+
+#[test]
+fn objects_together() {
+    let text = cluster("a", &format!("{GOOD}, index: 7"))
+        + &cluster("b", &format!("{GOOD}, index: 7"))
+        + &cluster("b", GOOD)
+        + &registry("r", "resources: [pods, services]")
+        + &registry("s", "resources: [v1/pods]")
+        + &registry("t", "resources: ['*']")
+        + &registry("u", "resources: ['*']");
+    assert_eq!(
+        problems(&text),
+        [
+            "E UpstreamCluster \"b\": metadata.name: 2 objects have this name; give each one of its own, or remove all but one",
+            "E UpstreamCluster \"b\": spec.index: 7 is the index of UpstreamCluster \"a\" already; give this cluster another one, never used before, for example 8",
+            "E ResourceRegistry \"s\": spec.resources[0]: \"v1/pods\" overlaps with \"pods\" of ResourceRegistry \"r\"; name a resource in one registry only, or put both together",
+            "E ResourceRegistry \"u\": spec.resources[0]: \"*\" overlaps with \"*\" of ResourceRegistry \"t\"; name a resource in one registry only, or put both together",
+        ]
+    );
+}
+
+#[test]
+fn integer_versions_are_recommended_above_four_kibibytes() {
+    let mut configuration = parse(&registry("r", "resources: [pods]"), Path::new("test.yaml")).unwrap();
+    let spec = UpstreamClusterSpec {
+        kubeconfig: Some(crate::KubeconfigReference { path: "a".to_owned(), context: None }),
+        ..UpstreamClusterSpec::default()
+    };
+    configuration.clusters =
+        (0..120).map(|index| UpstreamCluster::new(&format!("cluster-{index:03}"), spec.clone())).collect();
+    assert_eq!(configuration.validate(), []);
+    configuration.clusters =
+        (0..130).map(|index| UpstreamCluster::new(&format!("cluster-{index:03}"), spec.clone())).collect();
+    let found = configuration.validate();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].severity, Severity::Warning);
+    assert!(found[0].message.contains("Integer is recommended"), "{}", found[0]);
+}

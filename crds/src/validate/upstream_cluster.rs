@@ -1,0 +1,200 @@
+//! One UpstreamCluster by itself.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tributary_apimachinery::ClusterName;
+
+use super::Problems;
+use crate::upstream_cluster::INDEX_MAX;
+use crate::{Credentials, UpstreamCluster, UpstreamClusterSpec};
+
+pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
+    if let Err(error) = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()) {
+        problems.error("metadata.name", error.to_string());
+    }
+    let spec = &cluster.spec;
+    match &spec.kubeconfig {
+        Some(kubeconfig) => {
+            if kubeconfig.path.is_empty() {
+                problems.error("spec.kubeconfig.path", "is empty; give the path of a kubeconfig");
+            }
+            nothing_beside_kubeconfig(spec, problems);
+        }
+        None => {
+            endpoints(spec, problems);
+            certificate_authorities(spec, problems);
+            credentials(spec.credentials.as_ref(), problems);
+        }
+    }
+    if let Some(index) = spec.index.filter(|index| *index > INDEX_MAX) {
+        problems.error("spec.index", format!("{index} is out of range; allowed are 0 to {INDEX_MAX}"));
+    }
+    if let Some(proxy) = &spec.proxy_url {
+        let known = ["http://", "https://", "socks5://"].iter().find_map(|scheme| proxy.strip_prefix(scheme));
+        if !known.is_some_and(|rest| !host(rest).is_empty()) {
+            // The address is not shown: it may hold a password.
+            problems.error(
+                "spec.proxyURL",
+                "is not the address of a proxy; allowed are http://, https:// and socks5:// with a host",
+            );
+        }
+    }
+}
+
+/// A kubeconfig's context has all of these; two sources for one thing are a mistake.
+fn nothing_beside_kubeconfig(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
+    for (field, given) in [
+        ("endpoints", !spec.endpoints.is_empty()),
+        ("caData", spec.ca_data.is_some()),
+        ("caFile", spec.ca_file.is_some()),
+        ("insecureSkipVerify", spec.insecure_skip_verify),
+        ("tlsServerName", spec.tls_server_name.is_some()),
+        ("credentials", spec.credentials.is_some()),
+    ] {
+        if given {
+            problems.error(
+                format!("spec.{field}"),
+                "is given beside spec.kubeconfig, which has it too; remove one of the two",
+            );
+        }
+    }
+}
+
+fn endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
+    if spec.endpoints.is_empty() {
+        problems
+            .error("spec.endpoints", "is empty; give at least one https://host:port, or give spec.kubeconfig instead");
+    }
+    for (index, endpoint) in spec.endpoints.iter().enumerate() {
+        let field = format!("spec.endpoints[{index}]");
+        let secure = endpoint.strip_prefix("https://");
+        match secure.or_else(|| endpoint.strip_prefix("http://")) {
+            Some(rest) if rest.contains(['@', '?', '#', ' ']) => {
+                problems.error(field, "has user information, a query, a fragment or a space; allowed is https://host:port with a path at most");
+            }
+            Some(rest) if host(rest).is_empty() || !has_valid_port(rest) => {
+                problems.error(field, format!("{endpoint:?} has no host or a bad port; give https://host:port"));
+            }
+            Some(_) if secure.is_none() && !spec.insecure_skip_verify => {
+                problems.error(
+                    field,
+                    format!("{endpoint:?} is not encrypted; give https://, or set spec.insecureSkipVerify: true to accept it"),
+                );
+            }
+            Some(_) if spec.endpoints[..index].contains(endpoint) => {
+                problems.warning(field, format!("{endpoint:?} stands twice; remove one"));
+            }
+            Some(_) => {}
+            None => problems.error(field, format!("{endpoint:?} is no server; give https://host:port")),
+        }
+    }
+}
+
+/// The host of what follows the scheme, without user information.
+fn host(rest: &str) -> &str {
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let address = authority.rsplit('@').next().unwrap_or_default();
+    match address.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or_default(),
+        None => address.split(':').next().unwrap_or_default(),
+    }
+}
+
+/// Whether what follows the host, up to the path, is nothing or a port.
+fn has_valid_port(rest: &str) -> bool {
+    let authority = rest.split('/').next().unwrap_or_default();
+    let after = match authority.strip_prefix('[') {
+        Some(v6) => v6.split_once(']').map_or("!", |(_, after)| after),
+        None => authority.find(':').map_or("", |colon| &authority[colon..]),
+    };
+    after.is_empty() || after.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
+}
+
+fn certificate_authorities(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
+    match (&spec.ca_data, &spec.ca_file, spec.insecure_skip_verify) {
+        (Some(_), Some(_), _) => problems.error("spec.caFile", "is given beside spec.caData; remove one of the two"),
+        (None, None, false) => problems.error(
+            "spec.caData",
+            "is missing, and spec.caFile too, so the servers cannot be checked; give one of them, or set spec.insecureSkipVerify: true to leave them unchecked",
+        ),
+        (None, None, true) => problems.warning(
+            "spec.insecureSkipVerify",
+            "true: the servers go unchecked, and whoever is on the way can read and change everything; give spec.caData or spec.caFile",
+        ),
+        (_, _, true) => problems.error(
+            "spec.insecureSkipVerify",
+            "true contradicts the given certificate authorities; remove one of the two",
+        ),
+        _ => {}
+    }
+    if let Some(data) = &spec.ca_data {
+        pem("spec.caData", data, problems);
+    }
+}
+
+fn pem(field: &str, data: &str, problems: &mut Problems<'_>) {
+    let text: String = data.split_ascii_whitespace().collect();
+    let decoded = STANDARD.decode(text).unwrap_or_default();
+    if !decoded.windows(10).any(|window| window == b"-----BEGIN") {
+        problems.error(field, "is not base64 of PEM text; encode the file with `base64 -w0`, or name the file instead");
+    }
+}
+
+fn credentials(credentials: Option<&Credentials>, problems: &mut Problems<'_>) {
+    let nothing = Credentials::default();
+    let Credentials {
+        token,
+        token_file,
+        client_certificate_data,
+        client_certificate_file,
+        client_key_data,
+        client_key_file,
+    } = credentials.unwrap_or(&nothing);
+    let has_token = token.is_some() || token_file.is_some();
+    let has_certificate = client_certificate_data.is_some() || client_certificate_file.is_some();
+    let has_key = client_key_data.is_some() || client_key_file.is_some();
+    for (first, second, both) in [
+        ("token", "tokenFile", token.is_some() && token_file.is_some()),
+        (
+            "clientCertificateData",
+            "clientCertificateFile",
+            client_certificate_data.is_some() && client_certificate_file.is_some(),
+        ),
+        ("clientKeyData", "clientKeyFile", client_key_data.is_some() && client_key_file.is_some()),
+    ] {
+        if both {
+            let message = format!("is given beside spec.credentials.{first}; remove one of the two");
+            problems.error(format!("spec.credentials.{second}"), message);
+        }
+    }
+    match (has_certificate, has_key) {
+        (true, false) => problems.error(
+            "spec.credentials.clientKeyData",
+            "is missing, and clientKeyFile too; a client certificate needs its key",
+        ),
+        (false, true) => problems.error(
+            "spec.credentials.clientCertificateData",
+            "is missing, and clientCertificateFile too; a key needs its client certificate",
+        ),
+        (true, true) if has_token => {
+            problems.error("spec.credentials", "has a token and a client certificate; give one way to authenticate")
+        }
+        (false, false) if !has_token => problems.warning(
+            "spec.credentials",
+            "is missing: the cluster sees anonymous requests; give a token or a client certificate",
+        ),
+        _ => {}
+    }
+    if token
+        .as_ref()
+        .is_some_and(|token| token.expose().is_empty() || token.expose().contains(|c: char| !c.is_ascii_graphic()))
+    {
+        problems.error("spec.credentials.token", "is empty or has a space or line break in it; give the token alone");
+    }
+    if let Some(data) = client_certificate_data {
+        pem("spec.credentials.clientCertificateData", data, problems);
+    }
+    if let Some(data) = client_key_data {
+        pem("spec.credentials.clientKeyData", data.expose(), problems);
+    }
+}
