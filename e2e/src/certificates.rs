@@ -17,6 +17,8 @@ pub struct Certificates {
     pub serving_key: String,
     /// The key that signs service account tokens.
     pub service_account_key: String,
+    /// Its public half, which checks them.
+    pub service_account_public_key: String,
 }
 
 impl Certificates {
@@ -42,15 +44,18 @@ impl Certificates {
         let serving_key = KeyPair::generate().context("make the serving key")?;
         let serving_certificate = serving.signed_by(&serving_key, &issuer).context("sign the serving certificate")?;
 
+        let service_account_key = KeyPair::generate().context("make the service account key")?;
+
         Ok(Self {
             authority: authority_certificate.pem(),
             serving_certificate: serving_certificate.pem(),
             serving_key: serving_key.serialize_pem(),
-            service_account_key: KeyPair::generate().context("make the service account key")?.serialize_pem(),
+            service_account_key: service_account_key.serialize_pem(),
+            service_account_public_key: service_account_key.public_key_pem(),
         })
     }
 
-    /// Writes `ca.crt`, `serving.crt`, `serving.key` and `service-account.key` into `folder`.
+    /// Writes `ca.crt`, `serving.crt`, `serving.key`, `service-account.key` and `service-account.pub` into `folder`.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -60,6 +65,7 @@ impl Certificates {
             ("serving.crt", &self.serving_certificate),
             ("serving.key", &self.serving_key),
             ("service-account.key", &self.service_account_key),
+            ("service-account.pub", &self.service_account_public_key),
         ] {
             fs::write(folder.join(name), text).with_context(|| format!("write {name}"))?;
         }

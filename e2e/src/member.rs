@@ -270,7 +270,7 @@ impl Member {
         loop {
             for process in [&mut processes.etcd, &mut processes.apiserver].into_iter().flatten() {
                 if let Some(status) = process.exit_status() {
-                    bail!("{} of {} ended: {status}\n{}", "a server", self.name(), process.log_tail(20));
+                    bail!("{} of {} ended: {status}\n{}", process.name(), self.name(), process.log_tail(20));
                 }
             }
             // Ready comes a moment before the namespace that every client expects.
@@ -384,7 +384,7 @@ impl Member {
             "--tls-cert-file=serving.crt",
             "--tls-private-key-file=serving.key",
             "--service-account-issuer=https://kubernetes.default.svc",
-            "--service-account-key-file=service-account.key",
+            "--service-account-key-file=service-account.pub",
             "--service-account-signing-key-file=service-account.key",
             "--service-cluster-ip-range=10.0.0.0/24",
             // Pods of tests have no service account token to mount.

@@ -68,6 +68,12 @@ impl Process {
         })
     }
 
+    /// The name it was started under.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The process id, which is the id of its group too.
     #[must_use]
     pub fn pid(&self) -> u32 {

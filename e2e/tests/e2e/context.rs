@@ -75,7 +75,7 @@ impl Case {
         };
         match outcome {
             Ok(()) => Ok(()),
-            Err(error) => Err(format!("{error:?}\n{}", context.dump().await)),
+            Err(error) => Err(format!("{error:#}\n{}", context.dump().await)),
         }
     }
 }

@@ -4,14 +4,36 @@ use std::{fmt::Write as _, path::PathBuf, sync::Arc};
 use tokio::sync::{Mutex, OnceCell, Semaphore};
 use tributary_e2e::{Member, Tools, Tributary, guard, kubeconfig};
 
+/// Something started once, by the first who asks. A start that failed is not tried again: every test that needs it fails
+/// with the same message at once, instead of after one more timeout.
+struct Shared<T>(OnceCell<Result<T, String>>);
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self(OnceCell::new())
+    }
+}
+
+impl<T> Shared<T> {
+    async fn get_or_start(&self, start: impl AsyncFnOnce() -> anyhow::Result<T>) -> anyhow::Result<&T> {
+        let started = self.0.get_or_init(async || start().await.map_err(|error| format!("{error:#}"))).await;
+        started.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    /// What runs already.
+    fn get(&self) -> Option<&T> {
+        self.0.get()?.as_ref().ok()
+    }
+}
+
 /// Shared servers. Three members: `bare`, which has no controllers and is the oracle of the conformance suite, and
 /// `member1` and `member2`, with controllers and kwok, which Tributary serves as one.
 pub(crate) struct Fixture {
-    tools: OnceCell<Tools>,
-    bare: OnceCell<Arc<Member>>,
-    pair: OnceCell<[Arc<Member>; 2]>,
-    over_one: OnceCell<Arc<Tributary>>,
-    over_two: OnceCell<Arc<Tributary>>,
+    tools: Shared<Tools>,
+    bare: Shared<Arc<Member>>,
+    pair: Shared<[Arc<Member>; 2]>,
+    over_one: Shared<Arc<Tributary>>,
+    over_two: Shared<Arc<Tributary>>,
     folder: OnceCell<tempfile::TempDir>,
     /// Extra processes of tests, whose logs a failure prints.
     extra: Mutex<Vec<std::sync::Weak<Tributary>>>,
@@ -22,11 +44,11 @@ pub(crate) struct Fixture {
 impl Fixture {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            tools: OnceCell::new(),
-            bare: OnceCell::new(),
-            pair: OnceCell::new(),
-            over_one: OnceCell::new(),
-            over_two: OnceCell::new(),
+            tools: Shared::default(),
+            bare: Shared::default(),
+            pair: Shared::default(),
+            over_one: Shared::default(),
+            over_two: Shared::default(),
             folder: OnceCell::new(),
             extra: Mutex::default(),
             own_members: Semaphore::new(2),
@@ -35,18 +57,16 @@ impl Fixture {
 
     /// The built servers and clients.
     pub(crate) async fn tools(&self) -> anyhow::Result<&Tools> {
-        self.tools.get_or_try_init(Tools::locate).await
+        self.tools.get_or_start(Tools::locate).await
     }
 
     /// A kube-apiserver without controllers or kubelets: nothing changes in it but by tests.
     pub(crate) async fn bare(&self) -> anyhow::Result<Arc<Member>> {
         let start = async || {
             let member = Member::builder("bare").start(self.tools().await?).await?;
-            // Evictions ask for this kind; it has to be there from the start. A namespace needs its service account
-            // only where a controller makes it.
             anyhow::Ok(Arc::new(member))
         };
-        self.bare.get_or_try_init(start).await.cloned()
+        self.bare.get_or_start(start).await.cloned()
     }
 
     /// `member1` and `member2`, each with controllers, kwok and one node.
@@ -58,7 +78,7 @@ impl Fixture {
             let (one, two) = tokio::try_join!(one, two)?;
             anyhow::Ok([Arc::new(one), Arc::new(two)])
         };
-        self.pair.get_or_try_init(start).await
+        self.pair.get_or_start(start).await
     }
 
     async fn folder(&self) -> anyhow::Result<PathBuf> {
@@ -82,7 +102,7 @@ impl Fixture {
                 Tributary::builder(&bare.kubeconfig(), ["bare"]).argument("--create-in=bare").start().await?;
             anyhow::Ok(Arc::new(tributary))
         };
-        self.over_one.get_or_try_init(start).await.cloned()
+        self.over_one.get_or_start(start).await.cloned()
     }
 
     /// Tributary over `member1` and `member2`; creates go to `member1` where nothing else decides.
@@ -92,7 +112,7 @@ impl Fixture {
             let builder = Tributary::builder(&kubeconfig, ["member1", "member2"]).argument("--create-in=member1");
             anyhow::Ok(Arc::new(builder.start().await?))
         };
-        self.over_two.get_or_try_init(start).await.cloned()
+        self.over_two.get_or_start(start).await.cloned()
     }
 
     /// Has the log of a test's own process printed when a test fails while it lives.

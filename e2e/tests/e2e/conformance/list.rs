@@ -98,7 +98,7 @@ const REFUSED: [Refused; 12] = [
         query: "fieldSelector=data.step%3D1",
         code: 400,
         reason: "BadRequest",
-        message: "field label not supported",
+        message: "\"data.step\" is not a known field selector",
     },
     Refused { name: "garbage_limit", query: "limit=many", code: 400, reason: "BadRequest", message: "" },
 ];
@@ -219,13 +219,13 @@ async fn missing_namespace(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Pages through the namespace and returns the pages.
-async fn pages(target: &Target, first: &str, limit: usize) -> anyhow::Result<Vec<Value>> {
-    let mut pages = vec![target.read(&target.maps(&format!("?limit={limit}{first}"))).await?];
+/// Pages through the namespace and returns the pages. `always` stands in every request, `first` in the first alone.
+async fn pages(target: &Target, always: &str, first: &str, limit: usize) -> anyhow::Result<Vec<Value>> {
+    let mut pages = vec![target.read(&target.maps(&format!("?limit={limit}{always}{first}"))).await?];
     while let Some(token) =
         pages.last().and_then(|page| page["metadata"]["continue"].as_str()).filter(|t| !t.is_empty())
     {
-        let next = target.maps(&format!("?limit={limit}&continue={}", escape(token)));
+        let next = target.maps(&format!("?limit={limit}{always}&continue={}", escape(token)));
         ensure!(pages.len() < 100, "paging does not end");
         pages.push(target.read(&next).await?);
     }
@@ -253,7 +253,7 @@ async fn pages_are_one_snapshot(target: Target) -> anyhow::Result<()> {
 
 async fn remaining_item_count(target: Target) -> anyhow::Result<()> {
     target.seed_maps(9).await?;
-    let pages = pages(&target, "", 4).await?;
+    let pages = pages(&target, "", "", 4).await?;
     let remaining: Vec<&Value> = pages.iter().map(|page| &page["metadata"]["remainingItemCount"]).collect();
     ensure!(remaining == [&json!(5), &json!(1), &Value::Null], "{remaining:?}");
     Ok(())
@@ -261,7 +261,7 @@ async fn remaining_item_count(target: Target) -> anyhow::Result<()> {
 
 async fn page_with_selector(target: Target) -> anyhow::Result<()> {
     target.seed_maps(12).await?;
-    let pages = pages(&target, "&labelSelector=parity%3Dodd", 2).await?;
+    let pages = pages(&target, "&labelSelector=parity%3Dodd", "", 2).await?;
     let shown: BTreeSet<String> = pages.iter().flat_map(names_of).collect();
     ensure!(shown.len() == 6, "{shown:?}");
     for page in &pages {
@@ -302,7 +302,7 @@ async fn exact_by_limit(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(5).await?;
     let before = target.read(&target.maps("")).await?;
     target.delete_map("map-04").await?;
-    let pages = pages(&target, &format!("&resourceVersion={}", version_of(&before)), 3).await?;
+    let pages = pages(&target, "", &format!("&resourceVersion={}", version_of(&before)), 3).await?;
     ensure!(pages.iter().all(|page| version_of(page) == version_of(&before)), "another version");
     let all: Vec<String> = pages.iter().flat_map(names_of).collect();
     ensure!(all == target.in_list_order(&names), "{all:?}");
@@ -324,7 +324,7 @@ async fn not_older_than_pages(target: Target) -> anyhow::Result<()> {
     target.seed_maps(5).await?;
     let before = target.read(&target.maps("")).await?;
     let first = format!("&resourceVersion={}&resourceVersionMatch=NotOlderThan", version_of(&before));
-    let pages = pages(&target, &first, 2).await?;
+    let pages = pages(&target, "", &first, 2).await?;
     ensure!(pages.len() == 3, "{} pages", pages.len());
     Ok(())
 }

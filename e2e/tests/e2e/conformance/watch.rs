@@ -241,7 +241,7 @@ async fn future_version_opens_silently(target: Target) -> anyhow::Result<()> {
 async fn resume_from_an_event(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let version = list_version(&target).await?;
-    for step in 0..6 {
+    for step in 1..=6 {
         // By turns objects of both members.
         target.change_map(if step % 2 == 0 { "map-00" } else { "map-02" }, &step.to_string()).await?;
     }
