@@ -24,6 +24,8 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 const PIECES_PER_SECOND: u64 = 10;
 /// Chunks that wait for a reader. A chunk is a batch of events or 64 KiB of a list.
 const CHUNKS_MAX: usize = 8;
+/// The pause between the last byte and the cut: an HTTP/2 reset overtakes bytes that are not written yet.
+const BEFORE_CUT: Duration = Duration::from_millis(100);
 
 /// The fault of a cut stream.
 #[derive(Debug, thiserror::Error)]
@@ -71,15 +73,17 @@ impl hyper::body::Body for Streamed {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if self.cut.as_mut().poll(context).is_ready() || self.left == Some(0) {
+        if self.cut.as_mut().poll(context).is_ready() {
             // A future that is ready must not be polled again.
             self.cut = Box::pin(std::future::pending());
-            self.left = Some(0);
             return Poll::Ready(Some(Err(Cut.into())));
         }
         if let Some(pause) = &mut self.pause {
             ready!(pause.as_mut().poll(context));
             self.pause = None;
+        }
+        if self.left == Some(0) {
+            return Poll::Ready(Some(Err(Cut.into())));
         }
         if self.rest.is_empty() {
             match ready!(self.chunks.poll_recv(context)) {
@@ -97,7 +101,11 @@ impl hyper::body::Body for Streamed {
         }
         if let Some(left) = self.left {
             piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-            self.left = Some(left - piece.len() as u64);
+            let left = left - piece.len() as u64;
+            self.left = Some(left);
+            if left == 0 {
+                self.pause = Some(Box::pin(tokio::time::sleep(BEFORE_CUT)));
+            }
         }
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }

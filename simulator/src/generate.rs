@@ -137,7 +137,7 @@ impl Generator {
                 display(out, format_args!("10.{}.{}.{}", 64 + node / 256 % 64, node % 256, 2 + hash / 13 % 250));
             }
             "restarts" if state == PodState::Crashing => display(out, 5 + hash / 17 % 400),
-            "restarts" => display(out, u64::from(hash / 17 % 20 == 0)),
+            "restarts" => display(out, u64::from((hash / 17).is_multiple_of(20))),
             _ => {}
         };
         self.pod.render(
@@ -226,6 +226,15 @@ impl Generator {
         let high = self.layout.hash(resource, index, 7);
         out.push_str(&uid(high, mix(high)));
     }
+}
+
+/// The texts of the objects of a resource (`pods`, `deployments.apps`) that a member of this configuration starts with,
+/// in key order, without starting one. Empty if the resource is not served.
+pub fn generated(config: &Config, resource: &str) -> impl Iterator<Item = String> + use<> {
+    let generator = Generator::new(config);
+    let resource = crate::catalog::CATALOG.iter().position(|r| r.qualified() == resource);
+    let count = resource.map_or(0, |resource| generator.layout().count(resource));
+    (0..count).map(move |index| generator.text(resource.unwrap_or_default(), index))
 }
 
 /// A random-looking (version 4) UUID of two hashes.

@@ -41,6 +41,7 @@ mod write;
 
 pub use config::{Churn, Config};
 pub use control::{Control, Rejection, RequestKind};
+pub use generate::generated;
 pub use kubeconfig::kubeconfig;
 pub use member::{Member, Simulator, StartError};
 pub use write::WriteError;

@@ -61,7 +61,7 @@ pub(crate) async fn list(
         Some(revision) => store.view_at(target.resource, revision).ok_or_else(|| expired(&options))?,
     };
     let body = match options.limit {
-        0 => whole(api, target, view, selection, form),
+        0 => whole(api, target, view, selection, form, options.after),
         limit => body::full(page(target, &view, &selection, form, limit, options.after.as_deref())),
     };
     Ok(api::json(200, body))
@@ -154,8 +154,8 @@ fn expired(options: &Options) -> Status {
     }
 }
 
-/// The whole list, made while it is sent.
-fn whole(api: &Arc<Api>, target: &Target, view: View, selection: Selection, form: Form) -> Body {
+/// The whole list, or what is left of it after a key, made while it is sent.
+fn whole(api: &Arc<Api>, target: &Target, view: View, selection: Selection, form: Form, after: Option<String>) -> Body {
     let (sender, body) = body::streamed(api.faults());
     let described = &CATALOG[target.resource];
     api.spawn(async move {
@@ -167,7 +167,7 @@ fn whole(api: &Arc<Api>, target: &Target, view: View, selection: Selection, form
             &mut out,
         );
         let mut first = true;
-        for object in view.range(selection.namespace.as_deref(), None) {
+        for object in view.range(selection.namespace.as_deref(), after.as_deref()) {
             if selection.matches(&object) {
                 form.list_item(&object, first, &mut out);
                 first = false;

@@ -62,7 +62,7 @@ pub(crate) fn log(api: &Arc<Api>, target: &Target, query: &Query<'_>) -> Result<
 fn line(seed: u64, number: u64, time: Timestamp, timestamps: bool) -> String {
     let hash = mix(seed ^ number);
     let path = ["/", "/healthz", "/api/items", "/api/orders", "/metrics"][(hash % 5) as usize];
-    let status = if hash / 5 % 50 == 0 { 500 } else { 200 };
+    let status = if (hash / 5).is_multiple_of(50) { 500 } else { 200 };
     let mut out = String::new();
     if timestamps {
         // Writing to a String cannot fail.

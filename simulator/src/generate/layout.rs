@@ -270,10 +270,10 @@ mod tests {
             [(1000, 7, 5), (3000, 3, 2), (50, 40, 10), (1, 1, 1), (700, 1, 700), (0, 2, 5)]
         {
             let layout = Layout::new(&Config { pods, namespaces, replicas, ..Config::default() });
-            for resource in 0..CATALOG.len() {
+            for (resource, described) in CATALOG.iter().enumerate() {
                 let keys: Vec<_> = (0..layout.count(resource)).map(|index| layout.key(resource, index)).collect();
                 for pair in keys.windows(2) {
-                    assert!(pair[0] < pair[1], "{}: {} before {}", CATALOG[resource].name, pair[0], pair[1]);
+                    assert!(pair[0] < pair[1], "{}: {} before {}", described.name, pair[0], pair[1]);
                 }
                 for (index, key) in keys.iter().enumerate() {
                     assert_eq!(layout.find(resource, key), Some(index));

@@ -1,0 +1,190 @@
+//! Faults on command.
+
+use std::io::Read as _;
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use serde_json::json;
+use tributary_simulator::{Config, Rejection, RequestKind};
+
+use crate::client::{End, Fixture, connect, version};
+
+fn pod(name: &str) -> serde_json::Value {
+    json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}})
+}
+
+#[tokio::test]
+async fn streams_are_cut_at_once_or_after_so_many_bytes() {
+    let fixture = Fixture::small().await;
+    let control = fixture.member.control();
+    let mut events =
+        fixture.watch("/api/v1/pods?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan").await;
+    assert!(events.quiet().await);
+    assert_eq!(control.open_watches(), 1);
+    control.cut_streams();
+    assert_eq!(events.next().await, Err(End::Cut));
+    for _ in 0..100 {
+        if control.open_watches() == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(control.open_watches(), 0);
+
+    control.cut_streams_after(Some(10_000));
+    let response = fixture.send(fixture.request("GET", "/api/v1/pods", "", "")).await.unwrap();
+    let (mut body, mut bytes) = (response.into_body(), 0);
+    let end = loop {
+        match body.frame().await {
+            Some(Ok(frame)) => bytes += frame.data_ref().unwrap().len(),
+            other => break other,
+        }
+    };
+    assert!(matches!(end, Some(Err(_))));
+    assert_eq!(bytes, 10_000);
+    control.cut_streams_after(None);
+    assert_eq!(fixture.get("/api/v1/pods").await.names().len(), 60);
+}
+
+#[tokio::test]
+async fn watches_are_expired_on_command() {
+    let fixture = Fixture::small().await;
+    let from = fixture.member.control().revision();
+    let mut events = fixture.watch(&format!("/api/v1/pods?watch=1&resourceVersion={from}")).await;
+    assert!(events.quiet().await);
+    fixture.member.control().expire_watches();
+    assert_eq!(events.expect("ERROR").await["code"], 410);
+    assert_eq!(events.next().await, Err(End::Eof));
+}
+
+#[tokio::test]
+async fn requests_are_refused_by_kind_and_scope() {
+    let fixture = Fixture::small().await;
+    let control = fixture.member.control();
+    control.reject(Some(Rejection {
+        retry_after: Some(Duration::from_secs(7)),
+        kinds: vec![RequestKind::List],
+        ..Rejection::all(429)
+    }));
+    let refused = fixture.get("/api/v1/pods").await;
+    assert_eq!((refused.code, refused.headers["retry-after"].to_str().unwrap()), (429, "7"));
+    assert_eq!(refused.json()["reason"], "TooManyRequests");
+    assert_eq!(fixture.get("/api/v1/namespaces/kube-system").await.code, 200);
+    control.reject(Some(Rejection { cluster_wide_only: true, ..Rejection::all(403) }));
+    assert_eq!(fixture.get("/api/v1/pods").await.code, 403);
+    assert_eq!(fixture.get("/api/v1/namespaces/default/pods").await.code, 200);
+    for code in [401, 500, 503] {
+        control.reject(Some(Rejection::all(code)));
+        assert_eq!(fixture.get("/version").await.code, code);
+    }
+    control.reject(None);
+    assert_eq!(fixture.get("/version").await.code, 200);
+}
+
+#[tokio::test]
+async fn a_slow_member_trickles() {
+    let fixture = Fixture::small().await;
+    fixture.member.control().slow(Some(100_000));
+    let started = tokio::time::Instant::now();
+    let answer = fixture.get("/api/v1/pods").await;
+    let expected = Duration::from_secs_f64(answer.body.len() as f64 / 100_000.0);
+    assert!(started.elapsed() > expected.mul_f64(0.8), "{:?} for {} bytes", started.elapsed(), answer.body.len());
+}
+
+#[tokio::test]
+async fn a_half_open_line_is_silent_and_speaks_again() {
+    let fixture = Fixture::small().await;
+    let control = fixture.member.control();
+    let from = control.revision();
+    let mut events = fixture.watch(&format!("/api/v1/pods?watch=1&resourceVersion={from}")).await;
+    assert!(events.quiet().await);
+    control.half_open(true);
+    fixture.member.apply(pod("a")).unwrap();
+    assert!(events.quiet().await);
+    let mut dial = Box::pin(connect(&fixture.member));
+    assert!(tokio::time::timeout(Duration::from_millis(300), &mut dial).await.is_err(), "accepted, but no handshake");
+    control.half_open(false);
+    events.expect("ADDED").await;
+    dial.await.expect("the handshake goes on");
+}
+
+#[tokio::test]
+async fn a_stopped_port_refuses_and_comes_back_with_its_state() {
+    let fixture = Fixture::small().await;
+    let control = fixture.member.control();
+    let mut events =
+        fixture.watch("/api/v1/pods?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan").await;
+    control.stop_listening().await;
+    assert_eq!(events.next().await, Err(End::Cut));
+    assert_eq!(connect(&fixture.member).await.err().map(|e| e.kind()), Some(std::io::ErrorKind::ConnectionRefused));
+    fixture.member.apply(pod("a")).unwrap();
+    control.start_listening().await;
+    connect(&fixture.member).await.expect("accepted again");
+    assert!(fixture.member.get("pods", "default", "a").is_some());
+}
+
+#[tokio::test]
+async fn revisions_go_back_and_are_given_again() {
+    let fixture = Fixture::small().await;
+    let control = fixture.member.control();
+    let first = fixture.member.apply(pod("a")).unwrap();
+    let second = fixture.member.apply(pod("b")).unwrap();
+    let uid = fixture.member.get("namespaces", "", "kube-system").unwrap()["metadata"]["uid"].clone();
+    assert!(control.restore(first));
+    assert_eq!(control.revision(), first);
+    assert!(
+        fixture.member.get("pods", "default", "b").is_none() && fixture.member.get("pods", "default", "a").is_some()
+    );
+    assert_eq!(fixture.member.apply(pod("c")).unwrap(), second, "the revision is given again");
+    assert!(!control.restore(second + 1000));
+    assert_eq!(fixture.member.get("namespaces", "", "kube-system").unwrap()["metadata"]["uid"], uid);
+    control.new_incarnation();
+    assert_ne!(fixture.member.get("namespaces", "", "kube-system").unwrap()["metadata"]["uid"], uid);
+}
+
+#[tokio::test]
+async fn raw_frames_go_into_the_stream_and_it_lives_on() {
+    let fixture = Fixture::small().await;
+    let from = fixture.member.control().revision();
+    let mut events = fixture.watch(&format!("/api/v1/pods?watch=1&resourceVersion={from}")).await;
+    assert!(fixture.member.control().inject("pods", "{\"type\":\"ADDED\",\"object\":{"));
+    fixture.member.apply(pod("a")).unwrap();
+    assert_eq!(events.line().await.unwrap(), "{\"type\":\"ADDED\",\"object\":{");
+    events.expect("ADDED").await;
+}
+
+#[tokio::test]
+async fn gzip_watches_are_one_member_per_flush() {
+    let fixture = Fixture::small().await;
+    fixture.member.control().gzip_watches(true);
+    let from = fixture.member.control().revision();
+    let mut request =
+        fixture.request("GET", &format!("/api/v1/pods?watch=1&resourceVersion={from}&timeoutSeconds=2"), "", "");
+    request.headers_mut().insert("accept-encoding", "gzip".parse().unwrap());
+    let response = fixture.send(request).await.unwrap();
+    assert_eq!(response.headers()["content-encoding"], "gzip");
+    for name in ["a", "b"] {
+        fixture.member.apply(pod(name)).unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    let mut one = String::new();
+    flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut one).unwrap();
+    assert_eq!(one.lines().count(), 1, "the first member alone");
+    let mut all = String::new();
+    flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_string(&mut all).unwrap();
+    assert_eq!(all.lines().count(), 2);
+}
+
+#[tokio::test]
+async fn shutdown_ends_everything_and_frees_the_port() {
+    let fixture = Fixture::small().await;
+    let mut events =
+        fixture.watch("/api/v1/pods?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan").await;
+    let port = fixture.member.address().port();
+    let list = version(&fixture.get("/api/v1/pods").await.json());
+    fixture.member.shutdown().await;
+    assert_eq!(events.next().await, Err(End::Cut));
+    let again = Fixture::start(Config { port, pods: 60, namespaces: 3, ..Config::default() }).await;
+    assert_eq!(version(&again.get("/api/v1/pods").await.json()), list, "the same objects, the same versions");
+}

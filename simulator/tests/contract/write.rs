@@ -1,0 +1,195 @@
+//! Writes over HTTP.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tributary_simulator::{Config, Simulator, StartError, kubeconfig};
+
+use crate::client::{Fixture, version};
+
+const JSON: &str = "application/json";
+const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn configmap(name: &str, value: &str) -> Value {
+    json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}, "data": {"a": value}})
+}
+
+fn path_of(pod: &Value) -> String {
+    let text = |member: &str| pod["metadata"][member].as_str().unwrap().to_owned();
+    format!("/api/v1/namespaces/{}/pods/{}", text("namespace"), text("name"))
+}
+
+#[tokio::test]
+async fn objects_are_created_read_updated_and_deleted() {
+    let fixture = Fixture::small().await;
+    let created = fixture.write("POST", CONFIGMAPS, JSON, &configmap("c", "1")).await;
+    assert_eq!(created.code, 201);
+    let created = created.json();
+    assert_eq!(created["metadata"]["namespace"], "default");
+    assert!(created["metadata"]["uid"].is_string() && created["metadata"]["creationTimestamp"].is_string());
+    assert_eq!(fixture.write("POST", CONFIGMAPS, JSON, &configmap("c", "1")).await.json()["reason"], "AlreadyExists");
+    let elsewhere = fixture.write("POST", "/api/v1/namespaces/nowhere/configmaps", JSON, &configmap("c", "1")).await;
+    assert_eq!(elsewhere.code, 404);
+    let path = format!("{CONFIGMAPS}/c");
+    let mut changed = created.clone();
+    changed["data"]["a"] = "2".into();
+    let updated = fixture.write("PUT", &path, JSON, &changed).await.json();
+    assert_eq!(updated["metadata"]["uid"], created["metadata"]["uid"]);
+    assert_ne!(version(&updated), version(&created));
+    let stale = fixture.write("PUT", &path, JSON, &changed).await;
+    assert_eq!((stale.code, stale.json()["reason"].clone()), (409, json!("Conflict")));
+    let unchanged = fixture.write("PUT", &path, JSON, &updated).await.json();
+    assert_eq!(version(&unchanged), version(&updated), "nothing changed, no new version");
+    let refused =
+        fixture.write("DELETE", &path, JSON, &json!({"preconditions": {"resourceVersion": version(&created)}})).await;
+    assert_eq!(refused.code, 409);
+    assert_eq!(
+        fixture.write("DELETE", &format!("{path}?uid=other"), "", &json!({})).await.code,
+        200,
+        "a body wins over the query"
+    );
+    assert_eq!(fixture.get(&path).await.json()["reason"], "NotFound");
+}
+
+#[tokio::test]
+async fn the_query_of_a_delete_without_body_holds_preconditions() {
+    let fixture = Fixture::small().await;
+    fixture.write("POST", CONFIGMAPS, JSON, &configmap("c", "1")).await;
+    let path = format!("{CONFIGMAPS}/c?resourceVersion=1");
+    assert_eq!(fixture.answer(fixture.request("DELETE", &path, JSON, "")).await.code, 409);
+}
+
+#[tokio::test]
+async fn patches_of_every_type_apply_with_their_preconditions() {
+    let fixture = Fixture::small().await;
+    let pod = fixture.some_pod().await;
+    let path = path_of(&pod);
+    let merge = "application/merge-patch+json";
+    let patched = fixture.write("PATCH", &path, merge, &json!({"metadata": {"labels": {"x": "1"}}})).await.json();
+    assert_eq!(patched["metadata"]["labels"]["x"], "1");
+    let stale = json!({"metadata": {"resourceVersion": version(&pod), "labels": {"x": "2"}}});
+    assert_eq!(fixture.write("PATCH", &path, merge, &stale).await.code, 409);
+    let strategic = json!({"spec": {"containers": [{"name": pod["spec"]["containers"][0]["name"], "image": "new"}]}});
+    let patched = fixture.write("PATCH", &path, "application/strategic-merge-patch+json", &strategic).await.json();
+    assert_eq!(patched["spec"]["containers"].as_array().unwrap().len(), 1);
+    assert_eq!(patched["spec"]["containers"][0]["image"], "new");
+    assert!(patched["spec"]["containers"][0]["resources"].is_object(), "the rest stays");
+    let test = json!([{"op": "test", "path": "/metadata/resourceVersion", "value": "1"}]);
+    assert_eq!(fixture.write("PATCH", &path, "application/json-patch+json", &test).await.code, 422);
+    let apply = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "applied"}, "data": {"k": "v"}});
+    let path = format!("{CONFIGMAPS}/applied?fieldManager=test");
+    assert_eq!(fixture.write("PATCH", &path, "application/apply-patch+yaml", &apply).await.code, 201);
+    assert_eq!(fixture.write("PATCH", &path, "application/apply-patch+yaml", &apply).await.code, 200);
+    assert_eq!(
+        fixture.write("PATCH", &format!("{path}&dryRun=All"), merge, &json!({"data": {"k": "w"}})).await.json()["data"]
+            ["k"],
+        "w"
+    );
+    assert_eq!(fixture.get(&path).await.json()["data"]["k"], "v", "a dry run leaves no trace");
+    assert_eq!(fixture.write("PATCH", &path, "application/unknown", &apply).await.code, 415);
+    let protobuf = fixture.write("POST", CONFIGMAPS, "application/vnd.kubernetes.protobuf", &apply).await;
+    assert_eq!(protobuf.code, 415);
+}
+
+#[tokio::test]
+async fn a_status_write_changes_the_status_alone() {
+    let fixture = Fixture::small().await;
+    let mut pod = fixture.some_pod().await;
+    let path = path_of(&pod);
+    pod["status"]["phase"] = "Failed".into();
+    pod["metadata"]["labels"]["x"] = "1".into();
+    let written = fixture.write("PUT", &format!("{path}/status"), JSON, &pod).await.json();
+    assert_eq!((&written["status"]["phase"], &written["metadata"]["labels"]["x"]), (&json!("Failed"), &Value::Null));
+    pod["metadata"]["resourceVersion"] = version(&written).into();
+    pod["status"]["phase"] = "Running".into();
+    let written = fixture.write("PUT", &path, JSON, &pod).await.json();
+    assert_eq!((&written["status"]["phase"], &written["metadata"]["labels"]["x"]), (&json!("Failed"), &json!("1")));
+}
+
+#[tokio::test]
+async fn scaling_a_deployment_changes_its_pods() {
+    let fixture = Fixture::small().await;
+    let deployment = fixture.member.list("deployments.apps")[0].clone();
+    let (namespace, name) =
+        (deployment["metadata"]["namespace"].as_str().unwrap(), deployment["metadata"]["name"].as_str().unwrap());
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale");
+    let scale = fixture.get(&path).await.json();
+    assert_eq!((&scale["kind"], &scale["spec"]["replicas"]), (&json!("Scale"), &json!(5)));
+    let pods = || {
+        let selector = scale["status"]["selector"].as_str().unwrap().replace('=', "%3D").replace('/', "%2F");
+        format!("/api/v1/namespaces/{namespace}/pods?labelSelector={selector}")
+    };
+    for replicas in [8, 2] {
+        let patch = json!({"spec": {"replicas": replicas}});
+        let written = fixture.write("PATCH", &path, "application/merge-patch+json", &patch).await;
+        assert_eq!(written.json()["spec"]["replicas"], replicas);
+        let mut now = 0;
+        for _ in 0..100 {
+            let list = fixture.get(&pods()).await.json();
+            let list = list["items"].as_array().unwrap();
+            now = list.len();
+            if now == replicas
+                && list.iter().all(|pod| pod["status"]["phase"] != "Pending" || !pod["status"]["conditions"].is_null())
+            {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(now, replicas);
+    }
+    let plain = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
+    assert_eq!(fixture.get(&plain).await.json()["status"]["readyReplicas"], 2);
+    assert_eq!(fixture.answer(fixture.request("DELETE", &plain, JSON, "")).await.json()["status"], "Success");
+    let mut left = usize::MAX;
+    for _ in 0..100 {
+        left = fixture.get(&pods()).await.names().len();
+        if left == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(left, 0, "owned pods go with their deployment");
+}
+
+#[tokio::test]
+async fn deleting_a_collection_deletes_what_is_selected() {
+    let fixture = Fixture::small().await;
+    let namespace = fixture.member.list("pods")[0]["metadata"]["namespace"].as_str().unwrap().to_owned();
+    let path = format!("/api/v1/namespaces/{namespace}/pods");
+    let selected = fixture.get(&format!("{path}?labelSelector=tier%3Dservice")).await.names();
+    let before = fixture.get(&path).await.names().len();
+    let gone =
+        fixture.answer(fixture.request("DELETE", &format!("{path}?labelSelector=tier%3Dservice"), JSON, "")).await;
+    assert_eq!(gone.names(), selected);
+    assert_eq!(fixture.get(&path).await.names().len(), before - selected.len());
+}
+
+#[tokio::test]
+async fn logs_are_written_and_followed() {
+    let fixture = Fixture::small().await;
+    let path = path_of(&fixture.some_pod().await);
+    let log = fixture.get(&format!("{path}/log?tailLines=3")).await;
+    assert_eq!(log.headers["content-type"], "text/plain");
+    assert_eq!(String::from_utf8(log.body.to_vec()).unwrap().lines().count(), 3);
+    let mut follow = fixture.watch(&format!("{path}/log?follow=true&tailLines=1")).await;
+    for _ in 0..2 {
+        assert!(follow.line().await.unwrap().contains("level=info"));
+    }
+    assert_eq!(fixture.get("/api/v1/namespaces/default/pods/none/log").await.code, 404);
+}
+
+#[tokio::test]
+async fn a_kubeconfig_names_every_member() {
+    let start = |name: &str| Simulator::start(Config { name: name.to_owned(), ..Config::default() });
+    let (one, two) = (start("one").await.unwrap(), start("two").await.unwrap());
+    let text = kubeconfig([&one, &two]);
+    assert!(text.contains("current-context: one\n"));
+    for member in [&one, &two] {
+        assert!(
+            text.contains(&member.url())
+                && text.contains(member.token())
+                && text.contains(&format!("- name: {}\n", member.name()))
+        );
+    }
+    assert!(matches!(start("Not a label").await, Err(StartError::Name(_))));
+}
