@@ -1,0 +1,246 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tributary_apimachinery::ClusterName;
+
+use crate::listener::ListenAddress;
+use crate::log::{LogFormat, LogLevel};
+
+/// What stands at the end of every command's help.
+const EXIT_CODES: &str = "Exit codes:\n  \
+    0  done; also after a graceful drain\n  \
+    1  a failure of the surroundings: a port in use, a directory that cannot be written\n  \
+    2  a flag, a kubeconfig or a configuration file has to be corrected";
+
+/// One Kubernetes API over many clusters.
+#[derive(Debug, Parser)]
+#[command(name = "tributary", version, about = "One Kubernetes API over many clusters", after_help = EXIT_CODES)]
+#[command(propagate_version = true, max_term_width = 110)]
+pub struct Cli {
+    /// How logs are written; they go to standard error
+    #[arg(long, global = true, value_enum, default_value = "text", env = "TRIBUTARY_LOG_FORMAT")]
+    pub log_format: LogFormat,
+    /// The least important log line that is written
+    #[arg(long, global = true, value_enum, default_value = "info", env = "TRIBUTARY_LOG_LEVEL")]
+    pub log_level: LogLevel,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve the clusters of a kubeconfig, or of configuration files, as one
+    #[command(after_help = SERVE_HELP)]
+    Serve(ServeArguments),
+    /// Show everything over embedded simulated clusters, until Ctrl-C
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(DemoArguments),
+    /// Validate configuration files and explain what would be served
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArguments),
+    /// Look into composite resourceVersions
+    #[command(subcommand)]
+    Rv(RvCommand),
+}
+
+const SERVE_HELP: &str = "Examples:
+  tributary serve
+      serves every context of your kubeconfig
+  tributary serve --kubeconfig members.kubeconfig --contexts member1,member2 --write-kubeconfig all.kubeconfig
+      serves two contexts; then: kubectl --kubeconfig all.kubeconfig get pods -A
+  tributary serve --contexts '/^eu-/,america=us@1' --resources pods,deployments.apps
+      serves the contexts that match a regular expression, and one under another name
+  tributary serve --config clusters/
+      serves the UpstreamClusters of the YAML files in a directory
+
+Cluster names:
+  A context becomes a cluster of its name in lower case, with '-' for what a DNS-1123 label does not allow
+  (kubernetes-admin@eu: kubernetes-admin-eu); of an ARN the part after the last '/' counts. Names that collide are
+  refused; NAME=CONTEXT gives another one. 'all' is reserved for the merged view.
+
+Security:
+  The listener is for this machine alone. Requests need the bearer token that is kept in the data directory (0600) and
+  stands in the kubeconfig of --write-kubeconfig; only plain /healthz, /livez and /readyz are open. The members see the
+  kubeconfig's own users.
+
+Signals:
+  SIGTERM, SIGINT  drain: bookmarks, GOAWAY, at most 10 s; a second one ends at once
+  SIGHUP           read the kubeconfig and the configuration anew (changes of the files are noticed by themselves, too)
+
+Exit codes:
+  0  done; also after a graceful drain
+  1  a failure of the surroundings: a port in use, a directory that cannot be written
+  2  a flag, a kubeconfig or a configuration file has to be corrected";
+
+const DEMO_EXAMPLES: &str = "Examples:
+  tributary demo
+  tributary demo --clusters 20 --pods 5000 --churn 50
+  tributary demo --listen 127.0.0.1:7443";
+
+const CHECK_EXAMPLES: &str = "Examples:
+  tributary check --config clusters.yaml
+  tributary check --config clusters/
+
+Exit codes: 0 valid, 2 there are errors.";
+
+/// The arguments of `serve`.
+#[derive(Args, Clone, Debug)]
+pub struct ServeArguments {
+    /// The kubeconfig whose contexts are served [default: $KUBECONFIG, else ~/.kube/config; none with --config alone]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Which contexts: a,b,/regex/,name=context [default: all contexts of the kubeconfig]
+    #[arg(long, value_name = "LIST")]
+    pub contexts: Option<String>,
+    /// UpstreamClusters and ResourceRegistries in a YAML file, or in the .yaml, .yml and .json files of a directory
+    #[arg(long, value_name = "FILE|DIR")]
+    pub config: Option<PathBuf>,
+    /// The loopback address to listen on; port 0 is a free port
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7443")]
+    pub listen: ListenAddress,
+    /// Write a kubeconfig for clients here: contexts 'all' and one per cluster
+    #[arg(long, value_name = "FILE")]
+    pub write_kubeconfig: Option<PathBuf>,
+    /// Cache these resources only: pods, deployments.apps [default: everything that can be listed and watched, on first use]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub resources: Vec<String>,
+    /// The cluster that gets new objects which name none
+    #[arg(long, value_name = "CLUSTER")]
+    pub create_in: Option<ClusterName>,
+    /// Lists and watches while a cluster has never been reached: wait and refuse, or leave it out with a Warning
+    /// [default: Allow; Deny with --config alone]
+    #[arg(long, value_enum, ignore_case = true, value_name = "Deny|Allow")]
+    pub partial: Option<PartialRule>,
+    /// Where the certificates and the token are kept [default: $XDG_DATA_HOME/tributary, else ~/.local/share/tributary]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+}
+
+impl ServeArguments {
+    /// Whether the contexts of a kubeconfig are served: always, unless `--config` stands alone.
+    pub fn serves_contexts(&self) -> bool {
+        self.config.is_none() || self.kubeconfig.is_some() || self.contexts.is_some()
+    }
+}
+
+/// What lists and watches do about clusters that are unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PartialRule {
+    /// Wait, then 429.
+    #[value(name = "Deny")]
+    Deny,
+    /// The rest, with a Warning that names each missing cluster.
+    #[value(name = "Allow")]
+    Allow,
+}
+
+/// The arguments of `demo`.
+#[derive(Args, Clone, Debug)]
+pub struct DemoArguments {
+    /// How many clusters are simulated
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub clusters: u16,
+    /// Pods in each cluster
+    #[arg(long, value_name = "N", default_value = "2000", value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
+    pub pods: u32,
+    /// Changes per second in each cluster; 0 for none
+    #[arg(long, value_name = "RATE", default_value = "2", value_parser = parse_rate)]
+    pub churn: f64,
+    /// The loopback address to listen on; port 0 is a free port
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
+    pub listen: ListenAddress,
+}
+
+/// The arguments of `check`.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArguments {
+    /// A YAML file, or a directory with .yaml, .yml and .json files
+    #[arg(long, value_name = "FILE|DIR")]
+    pub config: PathBuf,
+}
+
+/// The commands about resourceVersions.
+#[derive(Debug, Subcommand)]
+pub enum RvCommand {
+    /// Print the components of a composite resourceVersion, in its long, compact or item form
+    #[command(after_help = "Example:\n  tributary rv decode eyJjbHVzdGVyMSI6IjEyMzQifQ")]
+    Decode(DecodeArguments),
+}
+
+/// The arguments of `rv decode`.
+#[derive(Args, Clone, Debug)]
+pub struct DecodeArguments {
+    /// The resourceVersion, as it stands in a list, an event or an object
+    #[arg(value_name = "TOKEN")]
+    pub token: String,
+    /// The form of the output
+    #[arg(long, short, value_enum, default_value = "table")]
+    pub output: OutputFormat,
+    /// The data directory that knows the compact form's lists of clusters [default: as for serve]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+}
+
+/// The form of a command's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    /// More than any simulated member carries.
+    const RATE_MAX: f64 = 100_000.0;
+    match text.parse::<f64>() {
+        Ok(rate) if (0.0..=RATE_MAX).contains(&rate) => Ok(rate),
+        _ => Err(format!("must be a number between 0 and {RATE_MAX}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_are_taken_as_documented() {
+        let parse = |line: &str| Cli::try_parse_from(line.split_whitespace());
+        let Command::Serve(serve) = parse(
+            "tributary serve --kubeconfig k --contexts a,/b/ --listen 127.0.0.1:0 --resources pods,deployments.apps \
+             --create-in eu --partial deny --data-dir d --write-kubeconfig w --log-format json --log-level debug",
+        )
+        .unwrap()
+        .command
+        else {
+            panic!("serve")
+        };
+        assert_eq!(serve.resources, ["pods", "deployments.apps"]);
+        assert_eq!(serve.partial, Some(PartialRule::Deny));
+        assert_eq!(serve.create_in.unwrap().as_str(), "eu");
+        for wrong in [
+            "tributary",
+            "tributary serve --listen 0.0.0.0:7443",
+            "tributary serve --listen nonsense",
+            "tributary serve --create-in A_B",
+            "tributary serve --partial maybe",
+            "tributary demo --clusters 0",
+            "tributary demo --churn -1",
+            "tributary check",
+            "tributary rv decode",
+        ] {
+            assert_eq!(parse(wrong).unwrap_err().exit_code(), 2, "{wrong}");
+        }
+    }
+}

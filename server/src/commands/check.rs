@@ -1,0 +1,208 @@
+//! `tributary check`: validates configuration files and explains what would be served.
+//!
+//! The findings and the explanation are the command's output; nothing is sent to any cluster.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use tributary_apimachinery::ClusterName;
+use tributary_crds::{Configuration, Credentials, ResourceRegistry, Severity, UpstreamCluster};
+
+use super::serve::print;
+use crate::cli::CheckArguments;
+use crate::clusters::explain;
+use crate::config_source::upstream_clusters::{FileSource, cluster_spec};
+use crate::exit::Failure;
+use crate::policies::{PolicyFlags, policies};
+
+/// What a check found.
+struct Findings {
+    errors: Vec<String>,
+    warnings: Vec<String>,
+    /// What would be served, if there are no errors.
+    explanation: String,
+}
+
+/// Checks a file or directory and prints what it finds.
+///
+/// # Errors
+/// A usage failure (exit code 2) if the configuration could not be used; the findings have been printed by then.
+pub async fn check(arguments: CheckArguments) -> Result<(), Failure> {
+    let findings = examine(&arguments.config).await;
+    let (errors, warnings) = (findings.errors.len(), findings.warnings.len());
+    print(&findings.render());
+    if errors == 0 {
+        return Ok(());
+    }
+    let path = arguments.config.display();
+    Err(Failure::usage(anyhow::anyhow!("{path}: {}, {}", counted(errors, "error"), counted(warnings, "warning"))))
+}
+
+async fn examine(path: &Path) -> Findings {
+    let objects = match tributary_crds::load(path) {
+        Ok(objects) => objects,
+        Err(errors) => {
+            let errors = errors.0.iter().map(|error| explain(error)).collect();
+            return Findings { errors, warnings: Vec::new(), explanation: String::new() };
+        }
+    };
+    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    for problem in objects.validate() {
+        let list = if problem.severity == Severity::Error { &mut errors } else { &mut warnings };
+        list.push(problem.to_string());
+    }
+    // What only makes sense of a valid object: the files that it names, and what this release carries out.
+    if errors.is_empty() {
+        let source = FileSource::new(path.to_owned());
+        for cluster in &objects.clusters {
+            if let Err(error) = cluster_spec(cluster, source.base()).await {
+                errors.push(format!("UpstreamCluster {:?}: {}", name(cluster), explain(&error)));
+            }
+        }
+        let names: Vec<ClusterName> =
+            objects.clusters.iter().filter_map(|cluster| name(cluster).parse().ok()).collect();
+        if let Err(error) = policies(&PolicyFlags::default(), &objects.registries, &names) {
+            errors.push(explain(&error));
+        }
+    }
+    Findings { errors, warnings, explanation: explanation(&objects) }
+}
+
+impl Findings {
+    fn render(&self) -> String {
+        let mut out = String::new();
+        for (severity, findings) in [("error", &self.errors), ("warning", &self.warnings)] {
+            for finding in findings {
+                // Writing to a string cannot fail.
+                let _ = writeln!(out, "{severity}: {finding}");
+            }
+        }
+        if self.errors.is_empty() {
+            out.push_str(&self.explanation);
+        }
+        out
+    }
+}
+
+fn explanation(objects: &Configuration) -> String {
+    let mut out = format!("{} would be served", counted(objects.clusters.len(), "cluster"));
+    if objects.clusters.is_empty() {
+        out.push_str(": add an UpstreamCluster, or contexts by --kubeconfig\n");
+    } else {
+        out.push_str(":\n");
+    }
+    for cluster in &objects.clusters {
+        let _ = writeln!(out, "  {}: {}", name(cluster), reached(cluster));
+    }
+    match objects.registries.is_empty() {
+        true => out.push_str("every resource that can be listed and watched would be cached on its first use\n"),
+        false => {
+            out.push_str("cached from their first use; other resources would be asked of the clusters each time:\n")
+        }
+    }
+    for registry in &objects.registries {
+        let _ = writeln!(out, "  {}", cached(registry));
+    }
+    out
+}
+
+fn reached(cluster: &UpstreamCluster) -> String {
+    let spec = &cluster.spec;
+    let mut text = match &spec.kubeconfig {
+        Some(reference) => {
+            let context = reference.context.as_deref().unwrap_or("the current one");
+            format!("context {context} of {}", reference.path)
+        }
+        None => format!("{}, {}", spec.endpoints.join(", "), authenticated(spec.credentials.as_ref())),
+    };
+    if spec.insecure_skip_verify {
+        text.push_str(", its certificate unchecked");
+    }
+    if let Some(index) = spec.index {
+        let _ = write!(text, ", index {index}");
+    }
+    text
+}
+
+fn authenticated(credentials: Option<&Credentials>) -> &'static str {
+    match credentials {
+        Some(Credentials { token: Some(_), .. }) => "a token",
+        Some(Credentials { token_file: Some(_), .. }) => "a token from a file",
+        Some(
+            Credentials { client_certificate_data: Some(_), .. } | Credentials { client_certificate_file: Some(_), .. },
+        ) => "a client certificate",
+        _ => "no credentials",
+    }
+}
+
+fn cached(registry: &ResourceRegistry) -> String {
+    let spec = &registry.spec;
+    let name = registry.metadata.name.as_deref().unwrap_or_default();
+    let placement = match &spec.placement {
+        Some(cluster) => format!("new objects go to {cluster}"),
+        None => "new objects have to name their cluster".to_owned(),
+    };
+    format!("{name}: {}; partial {:?}; {placement}", spec.resources.join(", "), spec.partial)
+}
+
+fn name(cluster: &UpstreamCluster) -> &str {
+    cluster.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn findings(text: &str) -> Findings {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.yaml");
+        std::fs::write(&path, text).unwrap();
+        examine(&path).await
+    }
+
+    const CLUSTER: &str = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: { name: eu }\nspec:\n  \
+                           endpoints: [\"https://127.0.0.1:6443\"]\n  insecureSkipVerify: true\n  credentials: { token: hunter2 }\n  \
+                           index: 3\n";
+
+    #[tokio::test]
+    async fn a_valid_configuration_is_explained_without_its_secrets() {
+        let registry = "---\napiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: { name: main }\n\
+                        spec: { resources: [pods, deployments.apps], partial: Allow, placement: eu }\n";
+        let found = findings(&format!("{CLUSTER}{registry}")).await;
+        assert_eq!(found.errors, Vec::<String>::new());
+        let text = found.render();
+        for part in [
+            "1 cluster would be served",
+            "eu: https://127.0.0.1:6443, a token, its certificate unchecked, index 3",
+            "main: pods, deployments.apps; partial Allow; new objects go to eu",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(!text.contains("hunter2"));
+    }
+
+    #[tokio::test]
+    async fn faults_are_found_in_form_sense_files_and_support() {
+        let missing_file = CLUSTER.replace("insecureSkipVerify: true", "caFile: none.pem");
+        let integer = format!(
+            "{CLUSTER}---\napiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: {{ name: main }}\nspec: \
+             {{ resources: [pods], consistency: Quorum }}\n"
+        );
+        for (text, expected) in [
+            ("kind: Pod\napiVersion: v1\n", "is not known"),
+            (&CLUSTER.replace("endpoints", "endpoint"), "endpoint"),
+            (&CLUSTER.replace("name: eu", "name: all"), "reserved"),
+            (&missing_file, "spec.caFile: the file"),
+            (&integer, "Quorum is not supported"),
+        ] {
+            let found = findings(text).await;
+            assert!(found.errors.iter().any(|error| error.contains(expected)), "{expected} in {:?}", found.errors);
+            assert!(!found.render().contains("would be"), "no explanation beside errors");
+            assert!(!found.render().contains("hunter2"));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `tributary demo`: simulated clusters inside this process, served as one.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use tributary_simulator::{Churn, Config, Member, Simulator, kubeconfig};
+
+use super::serve::{Ready, print, serve};
+use crate::cli::{DemoArguments, ServeArguments};
+use crate::credentials::{BearerToken, Certificates};
+use crate::data_directory::{DataDirectory, write_private};
+use crate::exit::Failure;
+
+/// Pods per simulated node: Kubernetes supports up to 110.
+const PODS_PER_NODE: u32 = 50;
+/// Pods per simulated namespace.
+const PODS_PER_NAMESPACE: u32 = 200;
+
+/// Runs the demo until a signal ends it, and removes what it made.
+///
+/// # Errors
+/// [`Failure`] of the start.
+pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
+    let directory = TemporaryDirectory::make().map_err(Failure::Runtime)?;
+    let members = start_members(&arguments).await.map_err(Failure::Runtime)?;
+    let source = directory.0.join("members.kubeconfig");
+    write_private(&source, kubeconfig(&members).as_bytes()).map_err(Failure::runtime)?;
+    let written = directory.0.join("kubeconfig");
+    let serve_arguments = ServeArguments {
+        kubeconfig: Some(source),
+        contexts: None,
+        config: None,
+        listen: arguments.listen,
+        write_kubeconfig: Some(written.clone()),
+        resources: Vec::new(),
+        create_in: members.first().and_then(|member| member.name().parse().ok()),
+        partial: None,
+        data_dir: Some(directory.0.join("data")),
+    };
+    let served = serve(serve_arguments, |ready| print(&lines_to_try(&arguments, ready, &written))).await;
+    for member in members {
+        member.shutdown().await;
+    }
+    served
+}
+
+async fn start_members(arguments: &DemoArguments) -> anyhow::Result<Vec<Member>> {
+    let mut members = Vec::with_capacity(arguments.clusters.into());
+    for number in 1..=arguments.clusters {
+        let config = member_config(arguments, number);
+        let name = config.name.clone();
+        members.push(
+            Simulator::start(config).await.with_context(|| format!("the simulated cluster {name} did not start"))?,
+        );
+    }
+    Ok(members)
+}
+
+fn member_config(arguments: &DemoArguments, number: u16) -> Config {
+    Config {
+        name: format!("member{number}"),
+        seed: number.into(),
+        pods: arguments.pods as usize,
+        namespaces: arguments.pods.div_ceil(PODS_PER_NAMESPACE).clamp(1, 500) as usize,
+        nodes: arguments.pods.div_ceil(PODS_PER_NODE).max(1) as usize,
+        churn: (arguments.churn > 0.0).then_some(Churn { changes_per_second: arguments.churn }),
+        ..Config::default()
+    }
+}
+
+/// What a reader can paste. The token is in files alone: on a command line other users of the machine would see it.
+fn lines_to_try(arguments: &DemoArguments, ready: &Ready<'_>, kubeconfig: &Path) -> String {
+    let DemoArguments { clusters, pods, churn, .. } = arguments;
+    let kubectl = format!("kubectl --kubeconfig {}", kubeconfig.display());
+    let curl = format!(
+        "curl --cacert {} -H @{}",
+        Certificates::authority_file(ready.directory).display(),
+        BearerToken::header_file(ready.directory).display()
+    );
+    let (url, last) = (ready.url, ready.clusters.last().map_or("member1", |name| name.as_str()));
+    format!(
+        "
+{clusters} simulated clusters with {pods} pods each, {churn} changes per second in each, as one:
+
+  {kubectl} get pods -A
+  {kubectl} get pods -A -w
+  {kubectl} --context {last} get nodes
+
+Without kubectl:
+
+  {curl} '{url}/api/v1/pods?limit=2'
+  {curl} -N '{url}/api/v1/pods?watch=true&resourceVersion=0'
+
+Ctrl-C ends it and removes these files.
+"
+    )
+}
+
+/// A directory (0700) that goes when this is dropped.
+struct TemporaryDirectory(PathBuf);
+
+impl TemporaryDirectory {
+    fn make() -> anyhow::Result<Self> {
+        let path = std::env::temp_dir().join(format!("tributary-demo-{:016x}", rand::random::<u64>()));
+        DataDirectory::open(path.clone())?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for TemporaryDirectory {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "the demo's files were not removed");
+        }
+    }
+}

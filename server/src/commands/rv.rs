@@ -1,0 +1,138 @@
+//! `tributary rv decode`: what a composite resourceVersion says.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use serde_json::{Map, Value, json};
+use tributary_merge::{CompositeResourceVersion, Epochs, IntegerResourceVersion};
+
+use crate::cli::{DecodeArguments, OutputFormat};
+use crate::data_directory::DataDirectory;
+use crate::exit::Failure;
+
+use super::serve::EPOCHS_FILE;
+
+/// Prints the components of a token.
+///
+/// # Errors
+/// A usage failure for what is no token.
+pub fn decode(arguments: &DecodeArguments) -> Result<String, Failure> {
+    let token = arguments.token.trim();
+    if let Ok(integer) = IntegerResourceVersion::decode(token) {
+        return Ok(integer_form(integer, arguments.output));
+    }
+    let epochs = if token.contains('.') { epochs(arguments.data_dir.clone())? } else { Epochs::default() };
+    let version = CompositeResourceVersion::decode(token, &epochs)
+        .with_context(|| format!("{:?} is not a composite resourceVersion of this endpoint", abbreviate(token)))
+        .map_err(Failure::usage)?;
+    Ok(match arguments.output {
+        OutputFormat::Table => table(&version),
+        OutputFormat::Json => components(&version),
+    })
+}
+
+fn table(version: &CompositeResourceVersion) -> String {
+    const HEADER: &str = "CLUSTER";
+    let width = version.iter().map(|(cluster, _)| cluster.as_str().len()).max().unwrap_or(0).max(HEADER.len());
+    let mut out = format!("{HEADER:width$}   RESOURCEVERSION\n");
+    for (cluster, version) in version.iter() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{:width$}   {version}", cluster.as_str());
+    }
+    out
+}
+
+fn components(version: &CompositeResourceVersion) -> String {
+    let components: Map<String, Value> =
+        version.iter().map(|(cluster, version)| (cluster.to_string(), Value::from(version.to_string()))).collect();
+    format!("{:#}\n", Value::from(components))
+}
+
+/// A number names no cluster, but its index: which cluster that is stands in the configuration.
+fn integer_form(integer: IntegerResourceVersion, output: OutputFormat) -> String {
+    let (index, version) = (integer.index.get(), integer.version);
+    match output {
+        OutputFormat::Table => format!("INDEX   RESOURCEVERSION\n{index:<5}   {version}\n"),
+        OutputFormat::Json => format!("{:#}\n", json!({ "index": index, "resourceVersion": version.to_string() })),
+    }
+}
+
+/// The lists of clusters that this machine's data directory remembers.
+fn epochs(data_dir: Option<PathBuf>) -> Result<Epochs, Failure> {
+    let path = match data_dir {
+        Some(path) => path,
+        None => super::serve::default_data_directory().map_err(Failure::usage)?,
+    };
+    let file = path.join(EPOCHS_FILE);
+    if !file.exists() {
+        return Ok(Epochs::default());
+    }
+    let directory = DataDirectory::open(path).map_err(Failure::runtime)?;
+    let bytes = directory.read(EPOCHS_FILE).map_err(Failure::runtime)?.unwrap_or_default();
+    serde_json::from_slice(&bytes)
+        .with_context(|| format!("{} is damaged; name another data directory by --data-dir", file.display()))
+        .map_err(Failure::runtime)
+}
+
+fn abbreviate(token: &str) -> String {
+    /// Enough to recognise a token by.
+    const SHOWN_MAX: usize = 60;
+    match token.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", &token[..end]),
+        None => token.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::{ClusterName, ResourceVersion};
+
+    use super::*;
+
+    fn decode_with(token: &str, output: OutputFormat, data_dir: Option<PathBuf>) -> Result<String, String> {
+        let arguments = DecodeArguments { token: token.to_owned(), output, data_dir };
+        decode(&arguments).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn full_and_item_forms_are_printed() {
+        let token = "eyJjbHVzdGVyMSI6IjEyMzQiLCJjbHVzdGVyMiI6IjU2NzgifQ";
+        let table = decode_with(token, OutputFormat::Table, None).unwrap();
+        assert_eq!(table, "CLUSTER    RESOURCEVERSION\ncluster1   1234\ncluster2   5678\n");
+        let json = decode_with("eyJjbHVzdGVyMSI6IjEyMzQifQ", OutputFormat::Json, None).unwrap();
+        assert_eq!(json, "{\n  \"cluster1\": \"1234\"\n}\n");
+        let integer = decode_with("12340007", OutputFormat::Table, None).unwrap();
+        assert_eq!(integer, "INDEX   RESOURCEVERSION\n7       1234\n");
+    }
+
+    #[test]
+    fn the_compact_form_needs_the_data_directory() {
+        let clusters: Vec<ClusterName> =
+            (0..300).map(|number| ClusterName::new(&format!("cluster-{number:03}")).unwrap()).collect();
+        let mut epochs = Epochs::default();
+        epochs.update(clusters.iter().map(|name| (name.clone(), format!("uid of {name}"))));
+        let mut version = CompositeResourceVersion::new();
+        for name in &clusters {
+            version.set(name, ResourceVersion(9));
+        }
+        let token = version.encode(&epochs);
+        assert!(token.contains('.'), "the compact form");
+        let parent = tempfile::tempdir().unwrap();
+        let unknown = decode_with(&token, OutputFormat::Table, Some(parent.path().to_owned())).unwrap_err();
+        assert!(unknown.contains("epoch"), "{unknown}");
+        std::fs::write(parent.path().join(EPOCHS_FILE), serde_json::to_vec(&epochs).unwrap()).unwrap();
+        let table = decode_with(&token, OutputFormat::Table, Some(parent.path().to_owned())).unwrap();
+        assert_eq!(table.lines().count(), 301);
+        assert!(table.contains("cluster-299   9"));
+    }
+
+    #[test]
+    fn garbage_is_named() {
+        for garbage in ["", "???", "e30x", &"x".repeat(300)] {
+            let error = decode_with(garbage, OutputFormat::Table, None).unwrap_err();
+            assert!(error.contains("is not a composite resourceVersion"), "{error}");
+            assert!(error.len() < 300);
+        }
+    }
+}

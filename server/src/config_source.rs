@@ -1,0 +1,114 @@
+//! Where clusters and registries come from: the contexts of a kubeconfig, or configuration files.
+//!
+//! A source reads everything anew each time; what it gives is a value, so that a broken new state is refused whole and
+//! the old one stays.
+
+pub mod kubeconfig_source;
+pub mod upstream_clusters;
+pub mod watch;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use tributary_apimachinery::ClusterName;
+
+use crate::cli::ServeArguments;
+use crate::contexts::ContextSelection;
+use crate::kubeconfig::KubeconfigFiles;
+use kubeconfig_source::KubeconfigSource;
+use upstream_clusters::FileSource;
+
+/// A cluster as a source describes it.
+pub struct ClusterSpec {
+    /// Its name.
+    pub name: ClusterName,
+    /// Where it comes from, for messages: `context "a"`, `UpstreamCluster a`.
+    pub origin: String,
+    /// How to reach and authenticate to it.
+    pub config: kube::Config,
+    /// Equal for equal configurations, referenced files included.
+    pub fingerprint: String,
+    /// The index of `itemResourceVersions: Integer`, if the source gives one.
+    pub index: Option<u16>,
+}
+
+/// Everything that the sources say at one time.
+#[derive(Default)]
+pub struct Configuration {
+    /// The clusters, with different names.
+    pub clusters: Vec<ClusterSpec>,
+    /// The registries, if the source has any; the router's defaults stand where there are none.
+    pub registries: Vec<tributary_crds::ResourceRegistry>,
+    /// The files that were read, to be watched for changes.
+    pub files: Vec<PathBuf>,
+}
+
+/// All sources that the command line names.
+pub struct Sources {
+    kubeconfig: Option<KubeconfigSource>,
+    files: Option<FileSource>,
+}
+
+impl Sources {
+    /// Decides by flags and environment; nothing is read yet.
+    ///
+    /// # Errors
+    /// A selection of contexts that does not parse, or no kubeconfig where one is needed.
+    pub fn new(arguments: &ServeArguments) -> anyhow::Result<Self> {
+        let kubeconfig = match arguments.serves_contexts() {
+            false => None,
+            true => Some(KubeconfigSource {
+                files: KubeconfigFiles::resolve(
+                    arguments.kubeconfig.as_deref(),
+                    std::env::var_os("KUBECONFIG").as_deref(),
+                    std::env::home_dir().as_deref(),
+                )?,
+                selection: match &arguments.contexts {
+                    Some(text) => ContextSelection::parse(text)?,
+                    None => ContextSelection::default(),
+                },
+            }),
+        };
+        Ok(Self { kubeconfig, files: arguments.config.clone().map(FileSource::new) })
+    }
+
+    /// Reads everything anew.
+    ///
+    /// # Errors
+    /// The first source that cannot be used, or a name that two sources give.
+    pub async fn read(&self) -> anyhow::Result<Configuration> {
+        let mut configuration = match &self.kubeconfig {
+            Some(source) => source.read().await?,
+            None => Configuration::default(),
+        };
+        if let Some(source) = &self.files {
+            let more = source
+                .read(&configuration.clusters)
+                .await
+                .with_context(|| format!("--config {}", source.path().display()))?;
+            configuration.clusters.extend(more.clusters);
+            configuration.registries.extend(more.registries);
+            configuration.files.extend(more.files);
+        }
+        different_names(&configuration.clusters)?;
+        anyhow::ensure!(
+            !configuration.clusters.is_empty(),
+            "there are no clusters to serve; add UpstreamClusters, or contexts by --kubeconfig"
+        );
+        Ok(configuration)
+    }
+}
+
+fn different_names(clusters: &[ClusterSpec]) -> anyhow::Result<()> {
+    for (at, second) in clusters.iter().enumerate() {
+        if let Some(first) = clusters[..at].iter().find(|first| first.name == second.name) {
+            anyhow::bail!(
+                "{} and {} are both cluster {}; rename one of them",
+                first.origin,
+                second.origin,
+                second.name
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! Configuration files: `UpstreamCluster` and `ResourceRegistry` objects, and what a cluster's fields mean to a client.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
+use tributary_apimachinery::ClusterName;
+use tributary_crds::{
+    Credentials, KubeconfigReference, Problem, Secret, Severity, UpstreamCluster, UpstreamClusterSpec,
+};
+
+use super::{ClusterSpec, Configuration};
+use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, Kubeconfigs, LoadError};
+
+/// The one name inside the kubeconfig that an UpstreamCluster is turned into.
+const PART: &str = "upstream";
+
+/// Why an UpstreamCluster gives no cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamClusterError {
+    /// Its name cannot be a cluster's.
+    #[error("metadata.name")]
+    Name(#[source] tributary_apimachinery::InvalidClusterName),
+    /// A field, or a file that it names, cannot be used.
+    #[error("{field}: {problem}; {remedy}")]
+    Field {
+        /// The field, `spec.caFile` say.
+        field: String,
+        /// What is wrong.
+        problem: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// The kubeconfig that it refers to cannot be read.
+    #[error("spec.kubeconfig.path")]
+    Kubeconfig(#[source] LoadError),
+    /// The context of that kubeconfig cannot be used.
+    #[error("spec.kubeconfig")]
+    Context(#[source] ContextProblem),
+}
+
+/// Reads a file or directory of configuration objects.
+#[derive(Clone, Debug)]
+pub struct FileSource {
+    path: PathBuf,
+}
+
+impl FileSource {
+    /// Reads from here.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// The file or directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads everything anew. `contexts` are the clusters of the kubeconfig beside it, which registries may name, too.
+    ///
+    /// # Errors
+    /// What does not validate, all at once, or the first cluster that cannot be turned into a client's configuration.
+    pub async fn read(&self, contexts: &[ClusterSpec]) -> anyhow::Result<Configuration> {
+        let objects = tributary_crds::load(&self.path)?;
+        let (errors, warnings): (Vec<_>, Vec<_>) =
+            problems(&objects, contexts).into_iter().partition(|problem| problem.severity == Severity::Error);
+        anyhow::ensure!(errors.is_empty(), lines(&errors));
+        for problem in warnings {
+            tracing::warn!(%problem, "configuration");
+        }
+        let mut configuration = Configuration {
+            registries: objects.registries,
+            files: vec![self.path.clone()],
+            ..Configuration::default()
+        };
+        for cluster in &objects.clusters {
+            let name = cluster.metadata.name.as_deref().unwrap_or_default();
+            let (spec, files) =
+                cluster_spec(cluster, self.base()).await.with_context(|| format!("UpstreamCluster {name}"))?;
+            configuration.clusters.push(spec);
+            configuration.files.extend(files);
+        }
+        Ok(configuration)
+    }
+
+    /// The directory that relative paths in the objects start from, as in a kubeconfig.
+    pub fn base(&self) -> &Path {
+        match self.path.is_dir() {
+            true => &self.path,
+            false => self.path.parent().unwrap_or(Path::new("")),
+        }
+    }
+}
+
+/// What is wrong or doubtful about objects, where `contexts` are clusters beside them.
+fn problems(objects: &tributary_crds::Configuration, contexts: &[ClusterSpec]) -> Vec<Problem> {
+    let known = contexts.iter().map(|context| {
+        let reference = KubeconfigReference { path: context.origin.clone(), context: None };
+        let spec = UpstreamClusterSpec { kubeconfig: Some(reference), ..UpstreamClusterSpec::default() };
+        UpstreamCluster::new(context.name.as_str(), spec)
+    });
+    let mut all = objects.clone();
+    all.clusters.extend(known);
+    let about_context = |problem: &Problem| {
+        contexts.iter().any(|context| problem.object == format!("UpstreamCluster \"{}\"", context.name))
+    };
+    all.validate().into_iter().filter(|problem| !about_context(problem)).collect()
+}
+
+fn lines(problems: &[Problem]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Turns an UpstreamCluster into a client's configuration; gives the files that it refers to as well.
+///
+/// # Errors
+/// [`UpstreamClusterError`].
+pub async fn cluster_spec(
+    cluster: &UpstreamCluster,
+    base: &Path,
+) -> Result<(ClusterSpec, Vec<PathBuf>), UpstreamClusterError> {
+    let text = cluster.metadata.name.as_deref().unwrap_or_default();
+    let name = ClusterName::new(text).map_err(UpstreamClusterError::Name)?;
+    let target = match &cluster.spec.kubeconfig {
+        Some(reference) => referenced(reference, base).await?,
+        None => described(&cluster.spec, base).await?,
+    };
+    let mut files = target.files;
+    if let Some(reference) = &cluster.spec.kubeconfig {
+        files.push(base.join(&reference.path));
+    }
+    let spec = ClusterSpec {
+        origin: format!("UpstreamCluster {name}"),
+        config: target.config,
+        fingerprint: target.fingerprint,
+        index: cluster.spec.index,
+        name,
+    };
+    Ok((spec, files))
+}
+
+/// A context of another kubeconfig.
+async fn referenced(reference: &KubeconfigReference, base: &Path) -> Result<ContextTarget, UpstreamClusterError> {
+    let path = base.join(&reference.path);
+    let files = KubeconfigFiles::one(path);
+    let configs = Kubeconfigs::load(&files).map_err(UpstreamClusterError::Kubeconfig)?;
+    let context = reference.context.as_deref().or(configs.current_context()).ok_or_else(|| {
+        field_error(
+            "spec.kubeconfig.context",
+            "it is missing, and the kubeconfig has no current context",
+            "name a context",
+        )
+    })?;
+    if !configs.context_names().iter().any(|known| known == context) {
+        let problem =
+            format!("there is no context {context:?}; the kubeconfig has {}", configs.context_names().join(", "));
+        return Err(field_error("spec.kubeconfig.context", &problem, "name one of them"));
+    }
+    configs.target(context).await.map_err(UpstreamClusterError::Context)
+}
+
+/// The fields themselves: the same as one context of a kubeconfig, and checked as one.
+async fn described(spec: &UpstreamClusterSpec, base: &Path) -> Result<ContextTarget, UpstreamClusterError> {
+    if spec.endpoints.len() > 1 {
+        tracing::warn!(
+            endpoint = spec.endpoints[0],
+            "requests go to the first endpoint only; the others are not used yet"
+        );
+    }
+    let configs = Kubeconfigs::from_parts(PathBuf::new(), as_kubeconfig(spec, base));
+    configs.target(PART).await.map_err(|problem| UpstreamClusterError::Field {
+        field: field(&problem.field),
+        problem: problem.problem,
+        remedy: problem.remedy,
+    })
+}
+
+fn as_kubeconfig(spec: &UpstreamClusterSpec, base: &Path) -> Kubeconfig {
+    let file = |path: &Option<String>| path.as_ref().map(|path| base.join(path).to_string_lossy().into_owned());
+    let cluster = Cluster {
+        server: spec.endpoints.first().cloned(),
+        insecure_skip_tls_verify: spec.insecure_skip_verify.then_some(true),
+        certificate_authority: file(&spec.ca_file),
+        certificate_authority_data: spec.ca_data.clone(),
+        proxy_url: spec.proxy_url.clone(),
+        tls_server_name: spec.tls_server_name.clone(),
+        ..Cluster::default()
+    };
+    let secret = |secret: &Option<Secret>| secret.as_ref().map(|secret| secret.expose().to_owned().into());
+    let user = |credentials: &Credentials| AuthInfo {
+        token: secret(&credentials.token),
+        token_file: file(&credentials.token_file),
+        client_certificate: file(&credentials.client_certificate_file),
+        client_certificate_data: credentials.client_certificate_data.clone(),
+        client_key: file(&credentials.client_key_file),
+        client_key_data: secret(&credentials.client_key_data),
+        ..AuthInfo::default()
+    };
+    let user = spec.credentials.as_ref().map(user);
+    let context =
+        Context { cluster: PART.to_owned(), user: user.as_ref().map(|_| PART.to_owned()), ..Context::default() };
+    Kubeconfig {
+        clusters: vec![NamedCluster { name: PART.to_owned(), cluster: Some(cluster), ..NamedCluster::default() }],
+        contexts: vec![NamedContext { name: PART.to_owned(), context: Some(context), ..NamedContext::default() }],
+        auth_infos: user
+            .into_iter()
+            .map(|user| NamedAuthInfo { name: PART.to_owned(), auth_info: Some(user), ..NamedAuthInfo::default() })
+            .collect(),
+        ..Kubeconfig::default()
+    }
+}
+
+/// The UpstreamCluster's name of a kubeconfig's field.
+fn field(kubeconfig_field: &str) -> String {
+    let last = kubeconfig_field.rsplit('.').next().unwrap_or(kubeconfig_field);
+    let name = match last {
+        "server" => "endpoints[0]",
+        "certificate-authority" => "caFile",
+        "certificate-authority-data" => "caData",
+        "client-certificate" => "credentials.clientCertificateFile",
+        "client-certificate-data" => "credentials.clientCertificateData",
+        "client-key" => "credentials.clientKeyFile",
+        "client-key-data" => "credentials.clientKeyData",
+        "tokenFile" => "credentials.tokenFile",
+        other => other,
+    };
+    format!("spec.{name}")
+}
+
+fn field_error(field: &str, problem: &str, remedy: &str) -> UpstreamClusterError {
+    UpstreamClusterError::Field { field: field.to_owned(), problem: problem.to_owned(), remedy: remedy.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn authority() -> String {
+        let key = rcgen::KeyPair::generate().unwrap();
+        rcgen::CertificateParams::default().self_signed(&key).unwrap().pem()
+    }
+
+    fn upstream(spec: serde_json::Value) -> UpstreamCluster {
+        UpstreamCluster::new("eu", serde_json::from_value(spec).unwrap())
+    }
+
+    #[tokio::test]
+    async fn fields_become_a_clients_configuration() {
+        let base = tempfile::tempdir().unwrap();
+        std::fs::write(base.path().join("ca.pem"), authority()).unwrap();
+        let cluster = upstream(serde_json::json!({
+            "endpoints": ["https://eu.example.com:6443"],
+            "caFile": "ca.pem",
+            "tlsServerName": "kubernetes",
+            "credentials": { "token": "t" },
+            "index": 7,
+        }));
+        let (spec, files) = cluster_spec(&cluster, base.path()).await.unwrap();
+        assert_eq!(spec.config.cluster_url.to_string(), "https://eu.example.com:6443/");
+        assert_eq!(spec.config.root_cert.as_ref().map(Vec::len), Some(1));
+        assert_eq!(spec.config.tls_server_name.as_deref(), Some("kubernetes"));
+        assert!(spec.config.auth_info.token.is_some());
+        assert_eq!(spec.index, Some(7));
+        assert_eq!(files, [base.path().join("ca.pem")]);
+        let (again, _) = cluster_spec(&cluster, base.path()).await.unwrap();
+        assert_eq!(spec.fingerprint, again.fingerprint);
+        std::fs::write(base.path().join("ca.pem"), authority()).unwrap();
+        let (rotated, _) = cluster_spec(&cluster, base.path()).await.unwrap();
+        assert_ne!(spec.fingerprint, rotated.fingerprint, "the contents of files count");
+    }
+
+    #[tokio::test]
+    async fn faults_name_the_field_of_the_object() {
+        for (spec, expected) in [
+            (serde_json::json!({"endpoints": ["https://a"], "caFile": "none.pem"}), "spec.caFile: the file"),
+            (serde_json::json!({"endpoints": ["https://a"]}), "spec.caFile: it is missing"),
+            (serde_json::json!({"endpoints": ["nonsense"], "insecureSkipVerify": true}), "spec.endpoints[0]"),
+            (
+                serde_json::json!({"endpoints": ["https://a"], "insecureSkipVerify": true, "credentials": {"clientKeyData": "eA=="}}),
+                "spec.credentials.clientCertificateFile: it is missing",
+            ),
+            (serde_json::json!({"kubeconfig": {"path": "none"}}), "spec.kubeconfig.path"),
+        ] {
+            let base = tempfile::tempdir().unwrap();
+            let error = cluster_spec(&upstream(spec), base.path()).await.err().unwrap();
+            assert!(error.to_string().contains(expected), "{expected} in {error}");
+        }
+    }
+}

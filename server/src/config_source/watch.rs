@@ -1,0 +1,169 @@
+//! Tells when configuration files change.
+//!
+//! Directories are watched, not files: editors replace files, and the kubelet swaps the link `..data`. What file systems
+//! do not report (network mounts) is found by a slow check of the contents.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode};
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+
+/// Changes come in bursts (write, rename, chmod); this long after the first the files are read.
+const DEBOUNCE: Duration = Duration::from_millis(300);
+/// How often files are looked at where nothing is reported.
+const SLOW_CHECK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Watches a changing set of files and directories.
+pub struct FileWatch {
+    watcher: Option<RecommendedWatcher>,
+    directories: BTreeSet<PathBuf>,
+    events: mpsc::Receiver<()>,
+    files: Vec<PathBuf>,
+    seen: BTreeMap<PathBuf, Option<[u8; 32]>>,
+}
+
+impl FileWatch {
+    /// Watches nothing yet. Where the system offers no notifications, the slow check alone finds changes.
+    pub fn new() -> Self {
+        // One pending notice says all that a second would.
+        let (sender, events) = mpsc::channel(1);
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            if event.map_or(true, |event| concerns_contents(&event.kind)) {
+                // Full means that a notice is pending already.
+                let _ = sender.try_send(());
+            }
+        });
+        let watcher = watcher
+            .inspect_err(
+                |error| tracing::warn!(%error, "file changes are not reported; they are looked for once a minute"),
+            )
+            .ok();
+        Self { watcher, directories: BTreeSet::new(), events, files: Vec::new(), seen: BTreeMap::new() }
+    }
+
+    /// Watches these files, and directories whole, from now on; what they hold now counts as seen.
+    pub fn set(&mut self, files: Vec<PathBuf>) {
+        self.seen = contents(&files);
+        self.set_directories(files.iter().flat_map(|file| directories_of(file)).collect());
+        self.files = files;
+    }
+
+    /// Waits until the contents of a watched file have changed.
+    ///
+    /// Cancel: safe; a change that was not waited for is found by the next call.
+    pub async fn changed(&mut self) {
+        loop {
+            // An error is the slow check's turn; `None` cannot be, for the watcher holds the sender.
+            let _ = tokio::time::timeout(SLOW_CHECK_INTERVAL, self.events.recv()).await;
+            tokio::time::sleep(DEBOUNCE).await;
+            let _ = self.events.try_recv();
+            let now = contents(&self.files);
+            if now != self.seen {
+                self.seen = now;
+                return;
+            }
+        }
+    }
+
+    fn set_directories(&mut self, directories: BTreeSet<PathBuf>) {
+        let Some(watcher) = &mut self.watcher else { return };
+        for gone in self.directories.difference(&directories) {
+            // It may have been removed, and its watch with it.
+            let _ = watcher.unwatch(gone);
+        }
+        for new in directories.difference(&self.directories) {
+            if let Err(error) = watcher.watch(new, RecursiveMode::NonRecursive) {
+                tracing::warn!(directory = %new.display(), %error, "changes in this directory are found within a minute only");
+            }
+        }
+        self.directories = directories;
+    }
+}
+
+impl Default for FileWatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Reading a file is an event, too; following those would never end.
+fn concerns_contents(kind: &EventKind) -> bool {
+    !matches!(kind, EventKind::Access(access) if *access != AccessKind::Close(AccessMode::Write))
+}
+
+/// The directories in which a change of a file can show: its own, and that of the file that a link leads to.
+fn directories_of(file: &Path) -> Vec<PathBuf> {
+    if file.is_dir() {
+        return vec![file.to_owned()];
+    }
+    let parent = |path: &Path| match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Some(PathBuf::from(".")),
+        parent => parent.map(Path::to_owned),
+    };
+    let target = fs::canonicalize(file).ok();
+    [parent(file), target.as_deref().and_then(parent)].into_iter().flatten().collect()
+}
+
+/// The digests of what files hold; of a directory, of the files in it. `None` for what cannot be read.
+fn contents(files: &[PathBuf]) -> BTreeMap<PathBuf, Option<[u8; 32]>> {
+    let mut digests = BTreeMap::new();
+    for file in files {
+        match fs::read_dir(file) {
+            Ok(entries) => {
+                let entries = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file());
+                digests.extend(entries.map(|path| (path.clone(), digest(&path))));
+            }
+            Err(_) => drop(digests.insert(file.clone(), digest(file))),
+        }
+    }
+    digests
+}
+
+fn digest(file: &Path) -> Option<[u8; 32]> {
+    fs::read(file).ok().map(|bytes| Sha256::digest(bytes).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn changes(watch: &mut FileWatch) -> bool {
+        tokio::time::timeout(Duration::from_secs(5), watch.changed()).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn replaced_linked_and_new_files_are_noticed() {
+        let parent = tempfile::tempdir().unwrap();
+        let (config, other) = (parent.path().join("config"), parent.path().join("other"));
+        let directory = parent.path().join("directory");
+        fs::create_dir(&directory).unwrap();
+        fs::write(&config, "one").unwrap();
+        let mut watch = FileWatch::new();
+        watch.set(vec![config.clone(), directory.clone()]);
+        fs::write(&other, "two").unwrap();
+        fs::rename(&other, &config).unwrap();
+        assert!(changes(&mut watch).await, "a rename over the file");
+        fs::write(directory.join("new.yaml"), "three").unwrap();
+        assert!(changes(&mut watch).await, "a new file in the directory");
+        fs::remove_file(&config).unwrap();
+        assert!(changes(&mut watch).await, "the file is gone");
+    }
+
+    #[tokio::test]
+    async fn reading_and_rewriting_the_same_is_no_change() {
+        let parent = tempfile::tempdir().unwrap();
+        let config = parent.path().join("config");
+        fs::write(&config, "one").unwrap();
+        let mut watch = FileWatch::new();
+        watch.set(vec![config.clone()]);
+        fs::read(&config).unwrap();
+        fs::write(&config, "one").unwrap();
+        let quiet = tokio::time::timeout(Duration::from_secs(1), watch.changed()).await;
+        assert!(quiet.is_err());
+    }
+}

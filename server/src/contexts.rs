@@ -1,0 +1,365 @@
+//! Which contexts of a kubeconfig become clusters, and under which names. Pure.
+
+use std::collections::BTreeMap;
+
+use regex::Regex;
+use tributary_apimachinery::{ClusterName, InvalidClusterName};
+
+/// Why contexts and clusters cannot be matched.
+#[derive(Debug, thiserror::Error)]
+pub enum ContextsError {
+    /// A comma too many.
+    #[error("--contexts {0:?} has an empty item; separate contexts by single commas")]
+    EmptyItem(String),
+    /// A pattern without its end.
+    #[error("--contexts: the pattern {0:?} does not end with '/'; write /REGEX/")]
+    UnterminatedPattern(String),
+    /// A pattern that is no regular expression.
+    #[error("--contexts: /{pattern}/ is not a regular expression")]
+    Pattern {
+        /// The pattern, without its slashes.
+        pattern: String,
+        /// What is wrong with it.
+        #[source]
+        source: Box<regex::Error>,
+    },
+    /// A pattern that no context matches.
+    #[error("--contexts: no context matches /{pattern}/; the kubeconfig has {existing}")]
+    NothingMatches {
+        /// The pattern.
+        pattern: String,
+        /// The contexts that there are.
+        existing: Existing,
+    },
+    /// A context that the kubeconfig does not have.
+    #[error("--contexts: there is no context {context:?}; the kubeconfig has {existing}")]
+    UnknownContext {
+        /// The context.
+        context: String,
+        /// The contexts that there are.
+        existing: Existing,
+    },
+    /// A kubeconfig without contexts.
+    #[error(
+        "the kubeconfig has no contexts; add some, by `kubectl config set-context` say, or name another file by --kubeconfig"
+    )]
+    NoContexts,
+    /// A name that was given is none.
+    #[error("--contexts {item:?}: the name is not valid; write NAME=CONTEXT")]
+    GivenName {
+        /// The item.
+        item: String,
+        /// Which rule is broken.
+        #[source]
+        source: InvalidClusterName,
+    },
+    /// A context from which no name can be made.
+    #[error("no cluster name can be made from context {context:?}; name it by --contexts NAME={context}")]
+    DerivedName {
+        /// The context.
+        context: String,
+        /// Which rule is broken.
+        #[source]
+        source: InvalidClusterName,
+    },
+    /// Two contexts with one name.
+    #[error(
+        "contexts {first:?} and {second:?} would both be cluster {name}; name one of them by --contexts NAME={second}, \
+         or leave one out"
+    )]
+    Collision {
+        /// The name.
+        name: ClusterName,
+        /// The context that came first.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// One context with two names.
+    #[error("context {context:?} is named both {first} and {second}; one context is one cluster")]
+    TwoNames {
+        /// The context.
+        context: String,
+        /// The name that came first.
+        first: ClusterName,
+        /// The other.
+        second: ClusterName,
+    },
+}
+
+/// The names of existing contexts, for a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Existing(Vec<String>);
+
+impl std::fmt::Display for Existing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        /// As many as a terminal shows in a few lines.
+        const SHOWN_MAX: usize = 20;
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        let shown: Vec<String> = self.0.iter().take(SHOWN_MAX).map(|context| format!("{context:?}")).collect();
+        f.write_str(&shown.join(", "))?;
+        match self.0.len().saturating_sub(SHOWN_MAX) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+/// One item of `--contexts`.
+#[derive(Clone, Debug)]
+enum Selector {
+    /// `context` or `name=context`: which of the two, the existing contexts tell.
+    Item(String),
+    /// `/regex/`
+    Pattern(Regex),
+}
+
+/// What `--contexts` says: none means all contexts.
+#[derive(Clone, Debug, Default)]
+pub struct ContextSelection(Vec<Selector>);
+
+/// A context that is a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectedContext {
+    /// The context's name in the kubeconfig.
+    pub context: String,
+    /// The name of the cluster.
+    pub cluster: ClusterName,
+}
+
+impl ContextSelection {
+    /// Parses `a,b,/regex/,name=context`. A pattern may hold commas: it ends at a slash before a comma or the end.
+    ///
+    /// # Errors
+    /// [`ContextsError`] of the syntax.
+    pub fn parse(text: &str) -> Result<Self, ContextsError> {
+        let mut selectors = Vec::new();
+        let mut rest = Some(text);
+        while let Some(text_left) = rest {
+            let (selector, after) = match text_left.strip_prefix('/') {
+                Some(after_slash) => parse_pattern(text_left, after_slash)?,
+                None => {
+                    let (item, after) = split_at_comma(text_left);
+                    if item.trim().is_empty() {
+                        return Err(ContextsError::EmptyItem(text.to_owned()));
+                    }
+                    (Selector::Item(item.trim().to_owned()), after)
+                }
+            };
+            selectors.push(selector);
+            rest = after;
+        }
+        Ok(Self(selectors))
+    }
+
+    /// Chooses among the contexts of a kubeconfig and names the clusters, in the order of the selection.
+    ///
+    /// A context that is chosen twice counts once; a name that is given beats one that is derived.
+    ///
+    /// # Errors
+    /// [`ContextsError`]: every item must choose something, and names must be valid and different.
+    pub fn select(&self, contexts: &[String]) -> Result<Vec<SelectedContext>, ContextsError> {
+        if contexts.is_empty() {
+            return Err(ContextsError::NoContexts);
+        }
+        let mut chosen: Vec<(String, Option<ClusterName>)> = Vec::new();
+        for (context, given) in self.choices(contexts)? {
+            match chosen.iter_mut().find(|(known, _)| *known == context) {
+                None => chosen.push((context, given)),
+                Some((_, name @ None)) => *name = given,
+                Some((_, Some(first))) => match given {
+                    Some(second) if second != *first => {
+                        return Err(ContextsError::TwoNames { context, first: first.clone(), second });
+                    }
+                    _ => {}
+                },
+            }
+        }
+        name_clusters(chosen)
+    }
+
+    fn choices(&self, contexts: &[String]) -> Result<Vec<(String, Option<ClusterName>)>, ContextsError> {
+        if self.0.is_empty() {
+            return Ok(contexts.iter().map(|context| (context.clone(), None)).collect());
+        }
+        let mut choices = Vec::new();
+        for selector in &self.0 {
+            match selector {
+                Selector::Item(item) => choices.push(choose_item(item, contexts)?),
+                Selector::Pattern(pattern) => {
+                    let before = choices.len();
+                    let matching = contexts.iter().filter(|context| pattern.is_match(context));
+                    choices.extend(matching.map(|context| (context.clone(), None)));
+                    if choices.len() == before {
+                        let existing = Existing(contexts.to_vec());
+                        return Err(ContextsError::NothingMatches { pattern: pattern.to_string(), existing });
+                    }
+                }
+            }
+        }
+        Ok(choices)
+    }
+}
+
+/// The name of the cluster that a context stands for: lower case, `-` for what a DNS-1123 label does not allow, and of an
+/// ARN (`arn:aws:eks:REGION:ACCOUNT:cluster/NAME`) the part after the last slash.
+///
+/// # Errors
+/// [`InvalidClusterName`] if nothing is left, or the reserved name `all`.
+pub fn cluster_name(context: &str) -> Result<ClusterName, InvalidClusterName> {
+    let base = match context.strip_prefix("arn:") {
+        Some(arn) => arn.rsplit('/').next().unwrap_or(arn),
+        None => context,
+    };
+    let replaced: String = base
+        .chars()
+        .map(|c| c.to_ascii_lowercase())
+        .map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' })
+        .collect();
+    let cut: String = replaced.trim_start_matches('-').chars().take(ClusterName::LENGTH_MAX).collect();
+    ClusterName::new(cut.trim_end_matches('-'))
+}
+
+fn parse_pattern<'a>(whole: &str, after_slash: &'a str) -> Result<(Selector, Option<&'a str>), ContextsError> {
+    let end = after_slash.match_indices('/').map(|(at, _)| at).find(|at| {
+        let after = &after_slash[at + 1..];
+        after.is_empty() || after.starts_with(',')
+    });
+    let end = end.ok_or_else(|| ContextsError::UnterminatedPattern(whole.to_owned()))?;
+    let pattern = &after_slash[..end];
+    let regex = Regex::new(pattern)
+        .map_err(|source| ContextsError::Pattern { pattern: pattern.to_owned(), source: Box::new(source) })?;
+    Ok((Selector::Pattern(regex), after_slash[end + 1..].strip_prefix(',')))
+}
+
+fn split_at_comma(text: &str) -> (&str, Option<&str>) {
+    match text.split_once(',') {
+        Some((item, rest)) => (item, Some(rest)),
+        None => (text, None),
+    }
+}
+
+/// An item is a context's whole name if there is one, so that contexts with `=` can be named; else `name=context`.
+fn choose_item(item: &str, contexts: &[String]) -> Result<(String, Option<ClusterName>), ContextsError> {
+    let exists = |context: &str| contexts.iter().any(|known| known == context);
+    let unknown = |context: &str| ContextsError::UnknownContext {
+        context: context.to_owned(),
+        existing: Existing(contexts.to_vec()),
+    };
+    if exists(item) {
+        return Ok((item.to_owned(), None));
+    }
+    let Some((name, context)) = item.split_once('=') else { return Err(unknown(item)) };
+    let (name, context) = (name.trim(), context.trim());
+    if !exists(context) {
+        return Err(unknown(context));
+    }
+    let name = ClusterName::new(name).map_err(|source| ContextsError::GivenName { item: item.to_owned(), source })?;
+    Ok((context.to_owned(), Some(name)))
+}
+
+fn name_clusters(chosen: Vec<(String, Option<ClusterName>)>) -> Result<Vec<SelectedContext>, ContextsError> {
+    let mut taken: BTreeMap<ClusterName, String> = BTreeMap::new();
+    let mut selected = Vec::with_capacity(chosen.len());
+    for (context, given) in chosen {
+        let cluster = match given {
+            Some(name) => name,
+            None => cluster_name(&context)
+                .map_err(|source| ContextsError::DerivedName { context: context.clone(), source })?,
+        };
+        if let Some(first) = taken.insert(cluster.clone(), context.clone()) {
+            return Err(ContextsError::Collision { name: cluster, first, second: context });
+        }
+        selected.push(SelectedContext { context, cluster });
+    }
+    Ok(selected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_from_contexts() {
+        for (context, expected) in [
+            ("member1", Some("member1")),
+            ("kubernetes-admin@eu", Some("kubernetes-admin-eu")),
+            ("arn:aws:eks:eu-west-1:123456789012:cluster/Prod_1", Some("prod-1")),
+            ("gke_project_europe-west1_main", Some("gke-project-europe-west1-main")),
+            ("a/b", Some("a-b")),
+            ("default/api-crc-testing:6443/kube:admin", Some("default-api-crc-testing-6443-kube-admin")),
+            ("--Ärger--", Some("rger")),
+            ("_", None),
+            ("", None),
+            ("ALL", None),
+            ("arn:aws:eks:eu-west-1:1:cluster/all", None),
+        ] {
+            assert_eq!(cluster_name(context).ok().as_ref().map(ClusterName::as_str), expected, "{context}");
+        }
+        let long = format!("{}-{}", "a".repeat(62), "b".repeat(9));
+        assert_eq!(cluster_name(&long).unwrap().as_str(), "a".repeat(62), "no dash at the end after the cut");
+    }
+
+    fn select(selection: &str, contexts: &[&str]) -> Result<Vec<(String, String)>, String> {
+        let contexts: Vec<String> = contexts.iter().map(|context| (*context).to_owned()).collect();
+        let selection = match selection {
+            "" => ContextSelection::default(),
+            text => ContextSelection::parse(text).map_err(|error| error.to_string())?,
+        };
+        let selected = selection.select(&contexts).map_err(|error| error.to_string())?;
+        Ok(selected.into_iter().map(|chosen| (chosen.context, chosen.cluster.to_string())).collect())
+    }
+
+    #[test]
+    fn selections_choose_and_name() {
+        let contexts = ["eu-1", "eu-2", "us@1", "x=y"];
+        for (selection, expected) in [
+            ("", vec![("eu-1", "eu-1"), ("eu-2", "eu-2"), ("us@1", "us-1"), ("x=y", "x-y")]),
+            ("us@1,eu-1", vec![("us@1", "us-1"), ("eu-1", "eu-1")]),
+            ("america=us@1", vec![("us@1", "america")]),
+            ("/^eu-/", vec![("eu-1", "eu-1"), ("eu-2", "eu-2")]),
+            ("/eu-[0-9]{1,2}/,us@1", vec![("eu-1", "eu-1"), ("eu-2", "eu-2"), ("us@1", "us-1")]),
+            ("/eu/,first=eu-1", vec![("eu-1", "first"), ("eu-2", "eu-2")]),
+            ("first=eu-1,/eu/", vec![("eu-1", "first"), ("eu-2", "eu-2")]),
+            ("eu-1,eu-1", vec![("eu-1", "eu-1")]),
+            (" eu-1 , eu-2", vec![("eu-1", "eu-1"), ("eu-2", "eu-2")]),
+            ("x=y", vec![("x=y", "x-y")]),
+            ("z=x=y", vec![("x=y", "z")]),
+        ] {
+            let expected: Vec<_> = expected.into_iter().map(|(c, n)| (c.to_owned(), n.to_owned())).collect();
+            assert_eq!(select(selection, &contexts), Ok(expected), "{selection}");
+        }
+    }
+
+    #[test]
+    fn refusals_name_what_is_wrong_and_what_there_is() {
+        for (selection, contexts, expected) in [
+            ("nope", vec!["a", "b"], vec!["no context \"nope\"", "\"a\", \"b\""]),
+            ("n=nope", vec!["a"], vec!["no context \"nope\"", "\"a\""]),
+            ("/x/", vec!["a"], vec!["no context matches /x/", "\"a\""]),
+            ("/(/", vec!["a"], vec!["/(/ is not a regular expression"]),
+            ("/a", vec!["a"], vec!["does not end with '/'"]),
+            ("a,,b", vec!["a", "b"], vec!["empty item"]),
+            ("a,", vec!["a", "b"], vec!["empty item"]),
+            ("a@b,a_b", vec!["a@b", "a_b"], vec!["\"a@b\" and \"a_b\"", "cluster a-b", "NAME=a_b"]),
+            ("x=a,y=a", vec!["a"], vec!["named both x and y"]),
+            ("x=a,x=b", vec!["a", "b"], vec!["both be cluster x"]),
+            ("A_B=a", vec!["a"], vec!["\"A_B=a\"", "NAME=CONTEXT"]),
+            ("", vec!["all"], vec!["from context \"all\"", "NAME=all"]),
+            ("", vec![], vec!["has no contexts"]),
+        ] {
+            let error = select(selection, &contexts).unwrap_err();
+            for part in expected {
+                assert!(error.contains(part), "{selection}: {part} in {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn many_contexts_are_cut_in_messages() {
+        let contexts: Vec<String> = (0..25).map(|number| format!("c{number}")).collect();
+        assert!(Existing(contexts).to_string().ends_with("\"c19\" and 5 more"));
+    }
+}

@@ -1,0 +1,267 @@
+//! The certificate authority and the serving certificate of personal mode.
+//!
+//! The authority lives for ten years and stands in kubeconfigs; the serving certificate lives for one and is renewed
+//! under the same authority, so that a kubeconfig written once stays valid. Both files hold certificate and key together:
+//! one rename replaces both.
+
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde::{Deserialize, Serialize};
+
+use crate::data_directory::{DataDirectory, DataDirectoryError};
+
+/// The file of the certificate authority, with its key.
+const AUTHORITY_FILE: &str = "certificate-authority.json";
+/// The authority's certificate alone, for `curl --cacert`.
+const AUTHORITY_CERTIFICATE_FILE: &str = "ca.crt";
+/// The file of the serving certificate, with its key.
+const SERVING_FILE: &str = "serving-certificate.json";
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long the authority is valid: longer than the machine that it serves.
+const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(3650);
+/// How long a serving certificate is valid: clients on Apple platforms refuse more than 825 days.
+const SERVING_LIFETIME: Duration = DAY.saturating_mul(365);
+/// A certificate with less than this left is replaced: longer than a process is likely to run unattended.
+const RENEW_BEFORE: Duration = DAY.saturating_mul(30);
+/// Certificates are valid from this long ago, for clients whose clock is behind.
+const CLOCK_SKEW: Duration = DAY;
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file could not be read or written.
+    #[error("the serving certificate is not available")]
+    File(#[from] DataDirectoryError),
+    /// A key or certificate could not be made.
+    #[error("a certificate could not be made")]
+    Make(#[from] rcgen::Error),
+    /// A name cannot stand in a certificate.
+    #[error("{0:?} cannot stand in a certificate")]
+    Name(String),
+    /// The TLS library does not accept what was made.
+    #[error("the serving certificate cannot be used")]
+    Use(#[from] rustls::Error),
+    /// What is stored is not PEM.
+    #[error("the stored serving certificate is not PEM; delete {SERVING_FILE} from the data directory")]
+    Pem(#[from] rustls_pki_types::pem::Error),
+}
+
+/// A certificate and its key, as they are stored.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stored {
+    /// The names and addresses that the certificate is for; empty for the authority.
+    names: Vec<String>,
+    /// The end of its validity, in seconds since 1970.
+    not_after_seconds: u64,
+    /// The certificate, PEM.
+    certificate: String,
+    /// Its key, PKCS#8 PEM.
+    key: String,
+}
+
+impl Stored {
+    fn is_fresh(&self, now: Duration) -> bool {
+        Duration::from_secs(self.not_after_seconds) > now + RENEW_BEFORE
+    }
+}
+
+/// The authority's certificate and the serving certificate that it signed.
+pub struct Certificates {
+    authority_pem: String,
+    serving: Stored,
+}
+
+impl Certificates {
+    /// Reads the certificates of a data directory and makes those that are missing, damaged, near their end or for other
+    /// names.
+    ///
+    /// Shape: `names` are DNS names and IP addresses. Units: `now` is the time since 1970. A new authority means a new
+    /// serving certificate. Cost: up to two P-256 keys and signatures, about a millisecond.
+    ///
+    /// # Errors
+    /// [`CertificateError`].
+    pub fn open(directory: &DataDirectory, names: &[String], now: Duration) -> Result<Self, CertificateError> {
+        let stored_authority = read(directory, AUTHORITY_FILE)?.filter(|stored| usable_authority(stored, now));
+        let stored_serving = stored_authority.is_some().then(|| read(directory, SERVING_FILE)).transpose()?.flatten();
+        let authority = match stored_authority {
+            Some(authority) => authority,
+            None => {
+                let authority = make_authority(now)?;
+                // First, so that a crash in between never leaves a certificate of the old authority beside the new one.
+                directory.remove(SERVING_FILE)?;
+                write(directory, AUTHORITY_FILE, &authority)?;
+                authority
+            }
+        };
+        directory.write(AUTHORITY_CERTIFICATE_FILE, authority.certificate.as_bytes())?;
+        let usable = |stored: &Stored| stored.is_fresh(now) && names.iter().all(|name| stored.names.contains(name));
+        let serving = match stored_serving.filter(usable) {
+            Some(serving) => serving,
+            None => {
+                let serving = make_serving(&authority, names, now)?;
+                write(directory, SERVING_FILE, &serving)?;
+                serving
+            }
+        };
+        Ok(Self { authority_pem: authority.certificate, serving })
+    }
+
+    /// The authority's certificate, PEM: what clients trust.
+    pub fn authority_pem(&self) -> &str {
+        &self.authority_pem
+    }
+
+    /// The file that holds the authority's certificate, for `curl --cacert`.
+    pub fn authority_file(directory: &DataDirectory) -> std::path::PathBuf {
+        directory.file(AUTHORITY_CERTIFICATE_FILE)
+    }
+
+    /// The serving certificate in the form that TLS takes it.
+    ///
+    /// # Errors
+    /// [`CertificateError::Pem`] and [`CertificateError::Use`].
+    pub fn certified_key(&self) -> Result<CertifiedKey, CertificateError> {
+        let certificate = CertificateDer::from_pem_slice(self.serving.certificate.as_bytes())?;
+        let key = PrivateKeyDer::from_pem_slice(self.serving.key.as_bytes())?;
+        Ok(CertifiedKey::from_der(vec![certificate], key, &rustls::crypto::aws_lc_rs::default_provider())?)
+    }
+}
+
+/// The time since 1970 by the system's clock; zero if that is before 1970.
+pub fn now() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+}
+
+fn usable_authority(stored: &Stored, now: Duration) -> bool {
+    stored.is_fresh(now) && KeyPair::from_pem(&stored.key).is_ok()
+}
+
+fn read(directory: &DataDirectory, file: &str) -> Result<Option<Stored>, DataDirectoryError> {
+    let Some(bytes) = directory.read(file)? else { return Ok(None) };
+    let stored = serde_json::from_slice(&bytes).ok();
+    if stored.is_none() {
+        tracing::warn!(path = %directory.file(file).display(), "the file is damaged; its certificate is made anew");
+    }
+    Ok(stored)
+}
+
+fn write(directory: &DataDirectory, file: &str, stored: &Stored) -> Result<(), DataDirectoryError> {
+    // A struct of strings and a number: it always serializes.
+    let bytes = serde_json::to_vec(stored).unwrap_or_default();
+    directory.write(file, &bytes)
+}
+
+fn make_authority(now: Duration) -> Result<Stored, CertificateError> {
+    let key = KeyPair::generate()?;
+    let parameters = authority_parameters(&key, now);
+    let certificate = parameters.self_signed(&key)?;
+    Ok(stored(Vec::new(), now + AUTHORITY_LIFETIME, &certificate, &key))
+}
+
+/// The same for making the authority and for signing with it later: its name depends on its key alone. The name is
+/// unique per key, because some clients pick an issuer by name.
+fn authority_parameters(key: &KeyPair, now: Duration) -> CertificateParams {
+    use sha2::Digest;
+    let digest = sha2::Sha256::digest(key.public_key_raw());
+    let serial: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name = name(&format!("tributary personal authority {serial}"));
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    set_validity(&mut parameters, now, AUTHORITY_LIFETIME);
+    parameters
+}
+
+fn make_serving(authority: &Stored, names: &[String], now: Duration) -> Result<Stored, CertificateError> {
+    let authority_key = KeyPair::from_pem(&authority.key)?;
+    let issuer = Issuer::new(authority_parameters(&authority_key, now), authority_key);
+    let key = KeyPair::generate()?;
+    let mut parameters =
+        CertificateParams::new(names.to_vec()).map_err(|_| CertificateError::Name(names.join(", ")))?;
+    parameters.distinguished_name = name("tributary");
+    parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    parameters.use_authority_key_identifier_extension = true;
+    let authority_end = Duration::from_secs(authority.not_after_seconds);
+    set_validity(&mut parameters, now, SERVING_LIFETIME.min(authority_end.saturating_sub(now)));
+    let certificate = parameters.signed_by(&key, &issuer)?;
+    Ok(stored(names.to_vec(), (now + SERVING_LIFETIME).min(authority_end), &certificate, &key))
+}
+
+fn stored(names: Vec<String>, not_after: Duration, certificate: &rcgen::Certificate, key: &KeyPair) -> Stored {
+    Stored { names, not_after_seconds: not_after.as_secs(), certificate: certificate.pem(), key: key.serialize_pem() }
+}
+
+fn name(common_name: &str) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, common_name);
+    name
+}
+
+fn set_validity(parameters: &mut CertificateParams, now: Duration, lifetime: Duration) {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    parameters.not_before = epoch + now.saturating_sub(CLOCK_SKEW);
+    parameters.not_after = epoch + now + lifetime;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1_800_000_000);
+
+    fn names() -> Vec<String> {
+        ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec()
+    }
+
+    fn directory(parent: &tempfile::TempDir) -> DataDirectory {
+        DataDirectory::open(parent.path().to_owned()).unwrap()
+    }
+
+    #[test]
+    fn certificates_survive_restarts_and_are_renewed_near_their_end() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = directory(&parent);
+        let first = Certificates::open(&directory, &names(), NOW).unwrap();
+        let again = Certificates::open(&directory, &names(), NOW + DAY).unwrap();
+        assert_eq!(first.serving.certificate, again.serving.certificate);
+        let renewed = Certificates::open(&directory, &names(), NOW + DAY * 340).unwrap();
+        assert_ne!(first.serving.certificate, renewed.serving.certificate);
+        assert_eq!(first.authority_pem(), renewed.authority_pem(), "kubeconfigs stay valid");
+        renewed.certified_key().unwrap();
+        let much_later = Certificates::open(&directory, &names(), NOW + DAY * 3640).unwrap();
+        assert_ne!(first.authority_pem(), much_later.authority_pem());
+    }
+
+    #[test]
+    fn another_name_means_another_certificate() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = directory(&parent);
+        let first = Certificates::open(&directory, &names(), NOW).unwrap();
+        let mut more = names();
+        more.push("127.0.0.2".to_owned());
+        let second = Certificates::open(&directory, &more, NOW).unwrap();
+        assert_ne!(first.serving.certificate, second.serving.certificate);
+        let fewer = Certificates::open(&directory, &names(), NOW).unwrap();
+        assert_eq!(second.serving.certificate, fewer.serving.certificate, "a certificate for more names will do");
+    }
+
+    #[test]
+    fn damaged_files_are_made_anew() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = directory(&parent);
+        Certificates::open(&directory, &names(), NOW).unwrap();
+        directory.write(SERVING_FILE, b"{").unwrap();
+        directory.write(AUTHORITY_FILE, b"not json").unwrap();
+        Certificates::open(&directory, &names(), NOW).unwrap().certified_key().unwrap();
+    }
+}

@@ -1,0 +1,131 @@
+//! The client credential of personal mode: a random bearer token that survives restarts, so that a kubeconfig written
+//! once stays valid.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+
+use crate::data_directory::{DataDirectory, DataDirectoryError};
+
+/// The file that holds the token.
+const TOKEN_FILE: &str = "token";
+/// The file that holds the token as a header, for `curl -H @FILE`: on a command line others could read it.
+const HEADER_FILE: &str = "authorization-header";
+/// The length of the secret, in bytes: 256 bits cannot be guessed.
+const TOKEN_BYTES: usize = 32;
+
+/// Why there is no token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The token file could not be read or written.
+    #[error("the client credential is not available")]
+    File(#[from] DataDirectoryError),
+    /// The token file holds something else.
+    #[error("{0} does not hold a token of this program; delete it, and a new one is made")]
+    Malformed(std::path::PathBuf),
+}
+
+/// The bearer token. Never printed: its `Debug` form hides it.
+#[derive(Clone)]
+pub struct BearerToken(String);
+
+impl BearerToken {
+    /// Reads the token of a data directory, or makes one.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub fn open(directory: &DataDirectory) -> Result<Self, TokenError> {
+        let bytes = directory.read_or_create(TOKEN_FILE, || Self::random().0.into_bytes())?;
+        let token = Self::parse(&bytes).ok_or_else(|| TokenError::Malformed(directory.file(TOKEN_FILE)))?;
+        directory.write(HEADER_FILE, format!("Authorization: Bearer {}\n", token.0).as_bytes())?;
+        Ok(token)
+    }
+
+    /// A new token.
+    pub fn random() -> Self {
+        Self(URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>()))
+    }
+
+    /// The path of the file for `curl -H @FILE`.
+    pub fn header_file(directory: &DataDirectory) -> std::path::PathBuf {
+        directory.file(HEADER_FILE)
+    }
+
+    /// The token as text, to be written into a kubeconfig.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// What a server keeps of it.
+    pub fn digest(&self) -> TokenDigest {
+        TokenDigest::of(self.0.as_bytes())
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?.trim_end();
+        let decoded = URL_SAFE_NO_PAD.decode(text).ok()?;
+        (decoded.len() == TOKEN_BYTES).then(|| Self(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for BearerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BearerToken(hidden)")
+    }
+}
+
+/// The SHA-256 of a token: what is presented is compared by its digest, so the time of a comparison says nothing about
+/// the token.
+#[derive(Clone, Copy)]
+pub struct TokenDigest([u8; 32]);
+
+impl TokenDigest {
+    /// The digest of these bytes.
+    pub fn of(token: &[u8]) -> Self {
+        Self(Sha256::digest(token).into())
+    }
+
+    /// Whether these bytes are the token.
+    pub fn matches(&self, presented: &[u8]) -> bool {
+        let presented = Self::of(presented);
+        let difference = self.0.iter().zip(&presented.0).fold(0, |difference, (a, b)| difference | (a ^ b));
+        std::hint::black_box(difference) == 0
+    }
+}
+
+impl fmt::Debug for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenDigest(hidden)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_survives_restarts() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        let first = BearerToken::open(&directory).unwrap();
+        let second = BearerToken::open(&directory).unwrap();
+        assert_eq!(first.expose(), second.expose());
+        assert_eq!(first.expose().len(), 43);
+        assert!(first.digest().matches(second.expose().as_bytes()));
+        assert!(!first.digest().matches(BearerToken::random().expose().as_bytes()));
+        assert!(!first.digest().matches(b""));
+        assert_eq!(format!("{first:?}"), "BearerToken(hidden)");
+        let header = std::fs::read_to_string(BearerToken::header_file(&directory)).unwrap();
+        assert_eq!(header, format!("Authorization: Bearer {}\n", first.expose()));
+    }
+
+    #[test]
+    fn a_damaged_token_is_named() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        directory.write(TOKEN_FILE, b"short").unwrap();
+        assert!(BearerToken::open(&directory).unwrap_err().to_string().contains("delete it"));
+    }
+}

@@ -1,0 +1,251 @@
+//! The directory that keeps what must survive a restart: the certificate authority, the client credential, and what the
+//! router remembers of clusters.
+//!
+//! Every file is 0600 and replaced atomically (a temporary file in the same directory, then a rename), so that a reader
+//! sees the old bytes or the new ones and a crash leaves no half of either.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// The mode of the directory: nobody but its owner.
+const DIRECTORY_MODE: u32 = 0o700;
+/// The mode of each file in it.
+const FILE_MODE: u32 = 0o600;
+
+/// Why the data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirectoryError {
+    /// No flag, no `XDG_DATA_HOME` and no `HOME`.
+    #[error("no data directory: neither XDG_DATA_HOME nor HOME is set; name one by --data-dir")]
+    Unknown,
+    /// The directory could not be made.
+    #[error("data directory {path} cannot be made; name another one by --data-dir")]
+    Create {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A file in it could not be read.
+    #[error("{path} cannot be read")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A file in it could not be written.
+    #[error("{path} cannot be written")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A directory that exists and belongs to its owner alone.
+#[derive(Clone, Debug)]
+pub struct DataDirectory(PathBuf);
+
+impl DataDirectory {
+    /// The place where user data belongs: `$XDG_DATA_HOME/tributary`, else `~/.local/share/tributary`.
+    ///
+    /// Source: XDG base directory specification; a relative `XDG_DATA_HOME` counts as unset.
+    ///
+    /// # Errors
+    /// [`DataDirectoryError::Unknown`] if neither is known.
+    pub fn default_path(xdg_data_home: Option<PathBuf>, home: Option<PathBuf>) -> Result<PathBuf, DataDirectoryError> {
+        xdg_data_home
+            .filter(|path| path.is_absolute())
+            .or_else(|| home.filter(|home| !home.as_os_str().is_empty()).map(|home| home.join(".local/share")))
+            .map(|data| data.join("tributary"))
+            .ok_or(DataDirectoryError::Unknown)
+    }
+
+    /// Opens the directory, making it (0700) and its parents if need be. The mode of one that exists is left alone: its
+    /// files are 0600 in any case.
+    ///
+    /// # Errors
+    /// [`DataDirectoryError::Create`].
+    pub fn open(path: PathBuf) -> Result<Self, DataDirectoryError> {
+        match DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&path) {
+            Ok(()) => Ok(Self(path)),
+            Err(source) => Err(DataDirectoryError::Create { path, source }),
+        }
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The path of a file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Reads a file; `None` if there is none. A mode that lets others read is tightened.
+    ///
+    /// # Errors
+    /// [`DataDirectoryError::Read`].
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, DataDirectoryError> {
+        let path = self.file(name);
+        match read_private(&path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(DataDirectoryError::Read { path, source }),
+        }
+    }
+
+    /// Replaces a file.
+    ///
+    /// # Errors
+    /// [`DataDirectoryError::Write`].
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), DataDirectoryError> {
+        let path = self.file(name);
+        write_private(&path, bytes).map_err(|source| DataDirectoryError::Write { path, source })
+    }
+
+    /// Removes a file, if there is one.
+    ///
+    /// # Errors
+    /// [`DataDirectoryError::Write`].
+    pub fn remove(&self, name: &str) -> Result<(), DataDirectoryError> {
+        let path = self.file(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(DataDirectoryError::Write { path, source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a file unless another process was first, and returns the bytes that stand.
+    ///
+    /// # Errors
+    /// [`DataDirectoryError::Write`] and [`DataDirectoryError::Read`].
+    pub fn read_or_create(&self, name: &str, make: impl FnOnce() -> Vec<u8>) -> Result<Vec<u8>, DataDirectoryError> {
+        if let Some(bytes) = self.read(name)? {
+            return Ok(bytes);
+        }
+        let path = self.file(name);
+        let bytes = make();
+        match create_private(&path, &bytes) {
+            Ok(()) => Ok(bytes),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                read_private(&path).map_err(|source| DataDirectoryError::Read { path, source })
+            }
+            Err(source) => Err(DataDirectoryError::Write { path, source }),
+        }
+    }
+}
+
+/// Writes a file with mode 0600, replacing one that exists by a rename.
+///
+/// # Errors
+/// What the system says; the file that stood before is then untouched.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = write_temporary(path, bytes)?;
+    fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
+}
+
+/// Writes a file with mode 0600 that does not exist yet, whole or not at all: a hard link fails where a rename replaces.
+fn create_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = write_temporary(path, bytes)?;
+    let linked = fs::hard_link(&temporary, path);
+    fs::remove_file(&temporary)?;
+    linked
+}
+
+fn write_temporary(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
+    let temporary = path.with_file_name(format!(".{}.{:016x}", name.to_string_lossy(), rand::random::<u64>()));
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(FILE_MODE)
+        .open(&temporary)
+        .and_then(|file| fill(file, bytes));
+    match written {
+        Ok(()) => Ok(temporary),
+        Err(error) => {
+            drop(fs::remove_file(&temporary));
+            Err(error)
+        }
+    }
+}
+
+fn fill(mut file: File, bytes: &[u8]) -> io::Result<()> {
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn read_private(path: &Path) -> io::Result<Vec<u8>> {
+    let mode = fs::metadata(path)?.permissions().mode() & 0o777;
+    if mode & !FILE_MODE != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(FILE_MODE))?;
+        tracing::warn!(path = %path.display(), mode = format!("{mode:o}"), "the file was open to others; its mode is 0600 now");
+    }
+    fs::read(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn default_path_follows_the_environment() {
+        let path = |xdg: Option<&str>, home: Option<&str>| {
+            DataDirectory::default_path(xdg.map(PathBuf::from), home.map(PathBuf::from)).ok()
+        };
+        assert_eq!(path(Some("/x"), Some("/h")), Some("/x/tributary".into()));
+        assert_eq!(path(Some("relative"), Some("/h")), Some("/h/.local/share/tributary".into()));
+        assert_eq!(path(Some(""), Some("/h")), Some("/h/.local/share/tributary".into()));
+        assert_eq!(path(None, Some("")), None);
+        assert_eq!(path(None, None), None);
+    }
+
+    #[test]
+    fn files_belong_to_their_owner_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().join("a/b")).unwrap();
+        assert_eq!(mode(directory.path()), 0o700);
+        directory.write("secret", b"one").unwrap();
+        assert_eq!(mode(&directory.file("secret")), 0o600);
+        directory.write("secret", b"two").unwrap();
+        assert_eq!(directory.read("secret").unwrap().unwrap(), b"two");
+        assert_eq!(directory.read("absent").unwrap(), None);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn a_file_open_to_others_is_closed() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        directory.write("token", b"t").unwrap();
+        fs::set_permissions(directory.file("token"), fs::Permissions::from_mode(0o644)).unwrap();
+        directory.read("token").unwrap();
+        assert_eq!(mode(&directory.file("token")), 0o600);
+    }
+
+    #[test]
+    fn the_first_maker_of_a_file_wins() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        assert_eq!(directory.read_or_create("token", || b"first".to_vec()).unwrap(), b"first");
+        assert_eq!(directory.read_or_create("token", || b"second".to_vec()).unwrap(), b"first");
+        let path = directory.file("token");
+        assert_eq!(create_private(&path, b"third").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,49 @@
+//! How the program ends: the exit codes that scripts may rely on.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Everything went as asked; also the end of a graceful drain.
+pub const OK: u8 = 0;
+/// The work began and failed: a port in use, a directory that cannot be written.
+pub const RUNTIME_FAILURE: u8 = 1;
+/// The command line or the configuration cannot be followed; clap uses the same code.
+pub const USAGE: u8 = 2;
+
+/// Why a command ends without having done its work.
+#[derive(Debug)]
+pub enum Failure {
+    /// A flag, a kubeconfig or a configuration file has to be corrected first: exit code 2.
+    Usage(anyhow::Error),
+    /// The machine or the network stood in the way: exit code 1.
+    Runtime(anyhow::Error),
+}
+
+impl Failure {
+    /// A failure that the caller corrects in a flag or a file.
+    pub fn usage(error: impl Into<anyhow::Error>) -> Self {
+        Self::Usage(error.into())
+    }
+
+    /// A failure of the surroundings.
+    pub fn runtime(error: impl Into<anyhow::Error>) -> Self {
+        Self::Runtime(error.into())
+    }
+
+    /// The exit code of this failure.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Usage(_) => USAGE.into(),
+            Self::Runtime(_) => RUNTIME_FAILURE.into(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    /// The error and its causes on one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(error) | Self::Runtime(error) => write!(f, "{error:#}"),
+        }
+    }
+}

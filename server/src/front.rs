@@ -1,0 +1,96 @@
+//! What every request passes before the handler: authentication, `/metrics`, the catching of panics, the request log.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::Instant;
+use tributary_proxy::ClientAddress;
+
+use crate::authentication::{Authentication, Authenticator, anonymous_user};
+use crate::handler::{Body, Handler, full};
+use crate::metrics::{self, Metrics};
+use crate::status;
+
+/// The front of the server: one per process, shared by all connections.
+pub struct Front<H> {
+    handler: Arc<H>,
+    authenticator: Authenticator,
+    metrics: Metrics,
+}
+
+impl<H: Handler> Front<H> {
+    /// Puts an authenticator before a handler.
+    pub fn new(handler: Arc<H>, authenticator: Authenticator) -> Self {
+        let metrics = Metrics::default();
+        handler.register_metrics(&mut |registry| metrics.register(registry));
+        Self { handler, authenticator, metrics }
+    }
+
+    /// The handler behind.
+    pub fn handler(&self) -> &Arc<H> {
+        &self.handler
+    }
+
+    /// The server's own metrics.
+    pub fn own_metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Answers one request; never fails.
+    ///
+    /// The request log is at debug level: method, path, status and time to the head of the answer; never the query
+    /// (exec's holds commands), headers, bodies or tokens.
+    pub async fn call(&self, request: Request<Incoming>, client: SocketAddr) -> Result<Response<Body>, Infallible> {
+        let start = Instant::now();
+        let line = tracing::enabled!(tracing::Level::DEBUG)
+            .then(|| (request.method().clone(), request.uri().path().to_owned()));
+        let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+        request.extensions_mut().insert(ClientAddress(client.ip()));
+        let response = self.answer(request).await;
+        if let Some((method, path)) = line {
+            let latency_ms = start.elapsed().as_secs_f64() * 1e3;
+            tracing::debug!(%method, path, status = response.status().as_u16(), latency_ms, "request");
+        }
+        Ok(response)
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let (mut head, body) = request.into_parts();
+        let user = match self.authenticator.authenticate(&mut head) {
+            Authentication::User(user) => {
+                self.metrics.count_authentication(true);
+                user
+            }
+            Authentication::AnonymousHealthCheck => anonymous_user(),
+            Authentication::Unauthorized => {
+                self.metrics.count_authentication(false);
+                return status::unauthorized();
+            }
+        };
+        if head.uri.path() == "/metrics" {
+            return self.scrape(&head.method);
+        }
+        let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), user)).catch_unwind();
+        // The panic hook has logged the place.
+        handled.await.unwrap_or_else(|_| {
+            self.metrics.panics.inc();
+            status::internal_error()
+        })
+    }
+
+    fn scrape(&self, method: &Method) -> Response<Body> {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return status::method_not_allowed("GET");
+        }
+        let mut response = Response::new(full(self.handler.expose_metrics()));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
+        response
+    }
+}

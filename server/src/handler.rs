@@ -1,0 +1,48 @@
+//! What answers requests once they are authenticated: the router, or a stand-in for it in tests.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use http::{Request, Response};
+use prometheus_client::registry::Registry;
+use tributary_router::{Router, User};
+
+pub use tributary_router::{Body, BoxError, body::full};
+
+/// Answers authenticated requests.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one request; every failure is an HTTP answer with a Status.
+    ///
+    /// A request that may be upgraded keeps hyper's `OnUpgrade` among its extensions. Cancel: the future is dropped when
+    /// the client goes away.
+    fn handle(&self, request: Request<Body>, user: User) -> impl Future<Output = Response<Body>> + Send;
+
+    /// Ends what is open with bookmarks: watches close, new ones are refused. Streams that are open may
+    /// outlive the call; the listener waits for them.
+    fn drain(&self) -> impl Future<Output = ()> + Send;
+
+    /// Lets the server add its own metrics to the handler's exposition; called once.
+    fn register_metrics(&self, register: &mut dyn FnMut(&mut Registry));
+
+    /// The exposition of all metrics in OpenMetrics text; called for each scrape.
+    fn expose_metrics(&self) -> String;
+}
+
+impl Handler for Arc<Router> {
+    async fn handle(&self, request: Request<Body>, user: User) -> Response<Body> {
+        Router::handle(self, request, &user).await
+    }
+
+    async fn drain(&self) {
+        // Watches end by themselves; the listener waits for the streams that carry them.
+        Router::drain(self);
+    }
+
+    fn register_metrics(&self, register: &mut dyn FnMut(&mut Registry)) {
+        self.metrics().register(register);
+    }
+
+    fn expose_metrics(&self) -> String {
+        self.metrics().expose()
+    }
+}

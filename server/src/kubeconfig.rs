@@ -1,0 +1,9 @@
+//! Kubeconfigs: which files, what their contexts say, and the one that is written for clients.
+
+mod contexts_of;
+pub mod files;
+mod referenced;
+pub mod write;
+
+pub use contexts_of::{ContextProblem, ContextTarget, Kubeconfigs, LoadError};
+pub use files::{KubeconfigFiles, NoKubeconfig};

@@ -1,0 +1,374 @@
+//! What the contexts of kubeconfig files say, checked so that a fault is named by file, context, field and remedy.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use hyper_util::client::proxy::matcher::Matcher;
+use kube::config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use secrecy::ExposeSecret;
+use sha2::{Digest, Sha256};
+
+use super::files::KubeconfigFiles;
+use super::referenced::{Problem, Referenced, check_certificates, check_key, read_file};
+
+/// Why kubeconfig files cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A file cannot be opened.
+    #[error("kubeconfig {path} cannot be read; name another one by --kubeconfig")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A file is no kubeconfig. The parser's own message is left out, because it quotes the file, and with it secrets.
+    #[error(
+        "kubeconfig {path} does not parse{place}: {problem}; `kubectl --kubeconfig {path} config view` shows what is wrong"
+    )]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// ` at line L, column C`, or nothing.
+        place: String,
+        /// What kind of fault it is.
+        problem: &'static str,
+    },
+    /// None of the files of a list exists.
+    #[error("none of the kubeconfig files exists: {0}; name one by --kubeconfig")]
+    AllMissing(KubeconfigFiles),
+    /// The files cannot be used together.
+    #[error("the kubeconfig files {files} cannot be merged")]
+    Merge {
+        /// The files.
+        files: KubeconfigFiles,
+        /// What differs.
+        #[source]
+        source: Box<KubeconfigError>,
+    },
+}
+
+/// A fault in what one context says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContextProblem {
+    /// The file that holds the field.
+    pub file: PathBuf,
+    /// The context.
+    pub context: String,
+    /// The field, `users[admin].user.client-key` say.
+    pub field: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl fmt::Display for ContextProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, context, field, problem, remedy } = self;
+        write!(f, "kubeconfig {}, context {context:?}, {field}: {problem}; {remedy}", file.display())
+    }
+}
+
+impl std::error::Error for ContextProblem {}
+
+/// What a context leads to.
+pub struct ContextTarget {
+    /// How to reach and authenticate to the member.
+    pub config: kube::Config,
+    /// Equal for equal configurations, the bytes of certificate and key files included; says nothing about secrets.
+    pub fingerprint: String,
+    /// The files that the context refers to, to be watched for changes.
+    pub files: Vec<PathBuf>,
+}
+
+/// The kubeconfig files, parsed.
+pub struct Kubeconfigs {
+    parsed: Vec<(PathBuf, Kubeconfig)>,
+    merged: Kubeconfig,
+}
+
+impl Kubeconfigs {
+    /// Reads and merges files; relative paths in them are taken from the directory of their file.
+    ///
+    /// # Errors
+    /// [`LoadError`]. It never quotes the files.
+    pub fn load(files: &KubeconfigFiles) -> Result<Self, LoadError> {
+        let mut parsed = Vec::new();
+        for path in files.paths() {
+            match load_file(path) {
+                Ok(config) => parsed.push((path.clone(), config)),
+                Err(LoadError::Read { source, .. })
+                    if files.may_be_missing() && source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if parsed.is_empty() {
+            return Err(LoadError::AllMissing(files.clone()));
+        }
+        let merged = parsed.iter().try_fold(Kubeconfig::default(), |merged, (_, next)| merged.merge(next.clone()));
+        let merged = merged.map_err(|source| LoadError::Merge { files: files.clone(), source: Box::new(source) })?;
+        Ok(Self { parsed, merged })
+    }
+
+    /// Takes a kubeconfig that was made here rather than read; `path` is where its parts stand, for messages.
+    pub fn from_parts(path: PathBuf, config: Kubeconfig) -> Self {
+        Self { parsed: vec![(path, config.clone())], merged: config }
+    }
+
+    /// The current context, if one is set.
+    pub fn current_context(&self) -> Option<&str> {
+        self.merged.current_context.as_deref().filter(|context| !context.is_empty())
+    }
+
+    /// The names of all contexts, in the order of the files.
+    pub fn context_names(&self) -> Vec<String> {
+        self.merged.contexts.iter().map(|named| named.name.clone()).collect()
+    }
+
+    /// Checks one context and makes a client configuration of it.
+    ///
+    /// # Errors
+    /// The first [`ContextProblem`].
+    pub async fn target(&self, context: &str) -> Result<ContextTarget, ContextProblem> {
+        let checked = Checker { configs: self, context }.check()?;
+        let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
+        let made = kube::Config::from_custom_kubeconfig(self.merged.clone(), &options).await;
+        let mut config = made.map_err(|error| {
+            let remedy = "correct the cluster and user that the context names".to_owned();
+            self.problem(self.file_of_context(context), context, "contexts[]", (error.to_string(), ""), remedy)
+        })?;
+        if checked.cluster.proxy_url.as_deref().is_none_or(str::is_empty) {
+            // kube asks NO_PROXY about the proxy's own address; the member's is meant.
+            config.proxy_url =
+                config.proxy_url.filter(|_| Matcher::from_env().intercept(&config.cluster_url).is_some());
+        }
+        Ok(ContextTarget { config, fingerprint: checked.fingerprint(), files: checked.files })
+    }
+
+    fn problem(
+        &self,
+        file: &Path,
+        context: &str,
+        field: impl Into<String>,
+        (problem, _): (String, &str),
+        remedy: String,
+    ) -> ContextProblem {
+        ContextProblem { file: file.to_owned(), context: context.to_owned(), field: field.into(), problem, remedy }
+    }
+
+    fn file_of_context(&self, name: &str) -> &Path {
+        self.file_where(|config| config.contexts.iter().any(|named| named.name == name))
+    }
+
+    /// The first file that has something: the one that counts. There is at least one file.
+    fn file_where(&self, has: impl Fn(&Kubeconfig) -> bool) -> &Path {
+        let first = self.parsed.first().map_or(Path::new(""), |(path, _)| path.as_path());
+        self.parsed.iter().find(|(_, config)| has(config)).map_or(first, |(path, _)| path.as_path())
+    }
+}
+
+fn load_file(path: &Path) -> Result<Kubeconfig, LoadError> {
+    Kubeconfig::read_from(path).map_err(|error| match error {
+        KubeconfigError::ReadConfig(source, path) => LoadError::Read { path, source },
+        KubeconfigError::Parse(error) => {
+            let place = error.location().map(|at| format!(" at line {}, column {}", at.line(), at.column()));
+            let problem = "it is not YAML in the form of a kubeconfig";
+            LoadError::Parse { path: path.to_owned(), place: place.unwrap_or_default(), problem }
+        }
+        _ => LoadError::Parse {
+            path: path.to_owned(),
+            place: String::new(),
+            problem: "its documents differ in kind or apiVersion",
+        },
+    })
+}
+
+/// Checks what one context says.
+struct Checker<'a> {
+    configs: &'a Kubeconfigs,
+    context: &'a str,
+}
+
+/// What has been checked.
+struct Checked<'a> {
+    cluster: &'a Cluster,
+    user: Option<&'a AuthInfo>,
+    /// The bytes of certificates and keys, in a fixed order.
+    contents: Vec<Option<Vec<u8>>>,
+    files: Vec<PathBuf>,
+}
+
+impl<'a> Checker<'a> {
+    fn check(&self) -> Result<Checked<'a>, ContextProblem> {
+        let context = self.context()?;
+        let (cluster_name, cluster) = self.cluster(context)?;
+        let at_cluster = |field: &str| format!("clusters[{cluster_name}].cluster.{field}");
+        let cluster_file = self.configs.file_where(|c| c.clusters.iter().any(|named| named.name == cluster_name));
+        let report = |field: &str, problem: Problem| self.report(cluster_file, at_cluster(field), problem);
+
+        check_server(cluster).map_err(|problem| report("server", problem))?;
+        let authority = authority(cluster);
+        let authority_field = field_name(&authority, "certificate-authority");
+        let ca = authority.read().map_err(|problem| report(authority_field, problem))?;
+        if let Some(pem) = &ca {
+            check_certificates(pem).map_err(|problem| report(authority_field, problem))?;
+        }
+        check_trust(cluster, ca.is_some()).map_err(|problem| report("certificate-authority", problem))?;
+
+        let user = self.user(context)?;
+        let mut contents = vec![ca];
+        if let Some((user_name, user)) = user {
+            let user_file = self.configs.file_where(|c| c.auth_infos.iter().any(|named| named.name == user_name));
+            let report =
+                |field: &str, problem| self.report(user_file, format!("users[{user_name}].user.{field}"), problem);
+            contents.extend(check_user(user).map_err(|(field, problem)| report(field, problem))?);
+        }
+        let user = user.map(|(_, user)| user);
+        Ok(Checked { cluster, user, contents, files: files(cluster, user) })
+    }
+
+    fn context(&self) -> Result<&'a Context, ContextProblem> {
+        let named = self.configs.merged.contexts.iter().find(|named| named.name == self.context);
+        named.and_then(|named| named.context.as_ref()).ok_or_else(|| {
+            let problem = ("the context is empty".to_owned(), "give it a cluster and a user");
+            self.report(self.configs.file_of_context(self.context), "contexts[].context".to_owned(), problem)
+        })
+    }
+
+    fn cluster(&self, context: &'a Context) -> Result<(&'a str, &'a Cluster), ContextProblem> {
+        let named = self.configs.merged.clusters.iter().find(|named| named.name == context.cluster);
+        let cluster = named.and_then(|named| named.cluster.as_ref()).ok_or_else(|| {
+            let problem = format!("there is no cluster {:?}", context.cluster);
+            let remedy = "add it under clusters, or correct the name";
+            self.report(self.configs.file_of_context(self.context), "context.cluster".to_owned(), (problem, remedy))
+        })?;
+        Ok((&context.cluster, cluster))
+    }
+
+    fn user(&self, context: &'a Context) -> Result<Option<(&'a str, &'a AuthInfo)>, ContextProblem> {
+        let Some(name) = context.user.as_deref().filter(|name| !name.is_empty()) else { return Ok(None) };
+        let named = self.configs.merged.auth_infos.iter().find(|named| named.name == name);
+        let user = named.and_then(|named| named.auth_info.as_ref()).ok_or_else(|| {
+            let problem = (format!("there is no user {name:?}"), "add it under users, or correct the name");
+            self.report(self.configs.file_of_context(self.context), "context.user".to_owned(), problem)
+        })?;
+        Ok(Some((name, user)))
+    }
+
+    fn report(&self, file: &Path, field: String, problem: Problem) -> ContextProblem {
+        let remedy = problem.1.to_owned();
+        self.configs.problem(file, self.context, field, problem, remedy)
+    }
+}
+
+fn authority(cluster: &Cluster) -> Referenced<'_> {
+    Referenced { data: cluster.certificate_authority_data.as_deref(), file: cluster.certificate_authority.as_deref() }
+}
+
+/// The field that counts, for a message.
+fn field_name(referenced: &Referenced<'_>, field: &'static str) -> &'static str {
+    match (referenced.data.is_some_and(|data| !data.is_empty()), field) {
+        (true, "certificate-authority") => "certificate-authority-data",
+        (true, "client-certificate") => "client-certificate-data",
+        (true, "client-key") => "client-key-data",
+        _ => field,
+    }
+}
+
+fn check_server(cluster: &Cluster) -> Result<(), Problem> {
+    const REMEDY: &str = "set it to https://HOST[:PORT][/PATH]";
+    let server = cluster.server.as_deref().unwrap_or_default();
+    if server.is_empty() {
+        return Err(("it is missing".to_owned(), REMEDY));
+    }
+    let uri: http::Uri = server.parse().map_err(|_| (format!("{server:?} is not a URL"), REMEDY))?;
+    match (uri.scheme_str(), uri.host()) {
+        (Some("https"), Some(_)) => Ok(()),
+        (Some("http"), Some(host)) if is_loopback(host) => Ok(()),
+        (Some("http"), Some(_)) => Err((format!("{server:?} would send credentials in the clear"), REMEDY)),
+        _ => Err((format!("{server:?} is not an https URL"), REMEDY)),
+    }
+}
+
+/// kubectl proxy, say: nothing leaves the machine.
+fn is_loopback(host: &str) -> bool {
+    host == "localhost"
+        || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// A server whose certificate nobody could check is refused, unless the kubeconfig says so itself.
+fn check_trust(cluster: &Cluster, has_authority: bool) -> Result<(), Problem> {
+    let insecure = cluster.insecure_skip_tls_verify.unwrap_or(false);
+    let https = cluster.server.as_deref().is_some_and(|server| server.starts_with("https:"));
+    match (has_authority, insecure, https) {
+        (true, true, _) => Err((
+            "it is set together with insecure-skip-tls-verify".to_owned(),
+            "remove one of the two (kubectl refuses both as well)",
+        )),
+        (false, false, true) => Err((
+            "it is missing, and insecure-skip-tls-verify is not set".to_owned(),
+            "name the CA of the server; for a public one the system's bundle, /etc/ssl/certs/ca-certificates.crt say",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Checks what a user refers to, and returns the bytes of certificate and key.
+fn check_user(user: &AuthInfo) -> Result<Vec<Option<Vec<u8>>>, (&'static str, Problem)> {
+    let key_data = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
+    let certificate =
+        Referenced { data: user.client_certificate_data.as_deref(), file: user.client_certificate.as_deref() };
+    let key = Referenced { data: key_data, file: user.client_key.as_deref() };
+    match (certificate.is_absent(), key.is_absent()) {
+        (false, true) => {
+            return Err(("client-key", ("it is missing beside client-certificate".to_owned(), "add the key")));
+        }
+        (true, false) => {
+            return Err(("client-certificate", ("it is missing beside client-key".to_owned(), "add the certificate")));
+        }
+        _ => {}
+    }
+    let certificate_field = field_name(&certificate, "client-certificate");
+    let certificate = certificate.read().map_err(|problem| (certificate_field, problem))?;
+    if let Some(pem) = &certificate {
+        check_certificates(pem).map_err(|problem| (certificate_field, problem))?;
+    }
+    let key_field = field_name(&key, "client-key");
+    let key = key.read().map_err(|problem| (key_field, problem))?;
+    if let Some(pem) = &key {
+        check_key(pem).map_err(|problem| (key_field, problem))?;
+    }
+    if let (None, Some(file)) = (&user.token, user.token_file.as_deref().filter(|file| !file.is_empty())) {
+        read_file(Path::new(file)).map_err(|problem| ("tokenFile", problem))?;
+    }
+    if user.exec.as_ref().is_some_and(|exec| exec.command.as_deref().is_none_or(str::is_empty)) {
+        return Err(("exec.command", ("it is missing".to_owned(), "name the credential plugin")));
+    }
+    Ok(vec![certificate, key])
+}
+
+fn files(cluster: &Cluster, user: Option<&AuthInfo>) -> Vec<PathBuf> {
+    let user_files = user.map(|user| [&user.client_certificate, &user.client_key]).into_iter().flatten();
+    let files = std::iter::once(&cluster.certificate_authority).chain(user_files);
+    files.flatten().filter(|file| !file.is_empty()).map(PathBuf::from).collect()
+}
+
+impl Checked<'_> {
+    fn fingerprint(&self) -> String {
+        let mut hash = Sha256::new();
+        let mut add = |bytes: &[u8]| {
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        // Structs of strings: they always serialize.
+        add(&serde_json::to_vec(self.cluster).unwrap_or_default());
+        add(&serde_json::to_vec(&self.user).unwrap_or_default());
+        for content in &self.contents {
+            add(content.as_deref().unwrap_or_default());
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}

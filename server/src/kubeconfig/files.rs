@@ -1,0 +1,92 @@
+//! Which kubeconfig files are read: the flag, else `$KUBECONFIG`, else `~/.kube/config`. Pure.
+//!
+//! Source: client-go `tools/clientcmd/loader.go` (`ClientConfigLoadingRules.Precedence`).
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// No kubeconfig is named anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is no kubeconfig: neither --kubeconfig nor KUBECONFIG is given, and HOME is not set; name a file by --kubeconfig"
+)]
+pub struct NoKubeconfig;
+
+/// The files to read, the first of which wins where two say different things.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubeconfigFiles {
+    paths: Vec<PathBuf>,
+    /// Files of a `KUBECONFIG` list may be missing, as kubectl allows it.
+    may_be_missing: bool,
+}
+
+impl KubeconfigFiles {
+    /// Decides by flag, environment and home directory.
+    ///
+    /// # Errors
+    /// [`NoKubeconfig`] if none of them says anything.
+    pub fn resolve(
+        flag: Option<&Path>,
+        environment: Option<&OsStr>,
+        home: Option<&Path>,
+    ) -> Result<Self, NoKubeconfig> {
+        if let Some(path) = flag {
+            return Ok(Self::one(path.to_owned()));
+        }
+        let listed: Vec<PathBuf> = environment
+            .map(|list| std::env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect())
+            .unwrap_or_default();
+        if !listed.is_empty() {
+            return Ok(Self { may_be_missing: listed.len() > 1, paths: listed });
+        }
+        let home = home.filter(|home| !home.as_os_str().is_empty()).ok_or(NoKubeconfig)?;
+        Ok(Self::one(home.join(".kube/config")))
+    }
+
+    /// One file, which must exist.
+    pub fn one(path: PathBuf) -> Self {
+        Self { paths: vec![path], may_be_missing: false }
+    }
+
+    /// The files, in the order of precedence.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// Whether a file that does not exist is passed over.
+    pub fn may_be_missing(&self) -> bool {
+        self.may_be_missing
+    }
+}
+
+impl fmt::Display for KubeconfigFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
+        f.write_str(&paths.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flag_then_environment_then_home() {
+        let cases: [(Option<&str>, Option<&str>, Option<&str>, Option<&[&str]>); 8] = [
+            (Some("/f"), Some("/e"), Some("/h"), Some(&["/f"])),
+            (None, Some("/e"), Some("/h"), Some(&["/e"])),
+            (None, Some("/e1:/e2"), Some("/h"), Some(&["/e1", "/e2"])),
+            (None, Some(":/e1::"), Some("/h"), Some(&["/e1"])),
+            (None, Some(""), Some("/h"), Some(&["/h/.kube/config"])),
+            (None, None, Some("/h"), Some(&["/h/.kube/config"])),
+            (None, None, Some(""), None),
+            (None, None, None, None),
+        ];
+        for (flag, environment, home, expected) in cases {
+            let files = KubeconfigFiles::resolve(flag.map(Path::new), environment.map(OsStr::new), home.map(Path::new));
+            let expected = expected.map(|paths| paths.iter().map(PathBuf::from).collect::<Vec<_>>());
+            assert_eq!(files.ok().map(|files| files.paths), expected, "{flag:?} {environment:?} {home:?}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The files and texts that a kubeconfig refers to: read once to check them, and for the fingerprint.
+
+use std::fs;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Why referenced bytes cannot be used: the problem and the remedy, without any of the bytes.
+pub(super) type Problem = (String, &'static str);
+
+/// Bytes that stand in a field (base64) or in a file that another field names. The field with the data wins, as in
+/// client-go.
+pub(super) struct Referenced<'a> {
+    /// `certificate-authority-data` and its like.
+    pub(super) data: Option<&'a str>,
+    /// `certificate-authority` and its like: an absolute path.
+    pub(super) file: Option<&'a str>,
+}
+
+impl Referenced<'_> {
+    /// Whether neither field says anything.
+    pub(super) fn is_absent(&self) -> bool {
+        self.data.is_none_or(str::is_empty) && self.file.is_none_or(str::is_empty)
+    }
+
+    /// The bytes, if a field names any.
+    pub(super) fn read(&self) -> Result<Option<Vec<u8>>, Problem> {
+        if let Some(data) = self.data.filter(|data| !data.is_empty()) {
+            let bytes = STANDARD.decode(data.trim()).map_err(|_| {
+                ("it is not base64".to_owned(), "encode the PEM text by `base64 -w0`, or name a file instead")
+            })?;
+            return Ok(Some(bytes));
+        }
+        match self.file.filter(|file| !file.is_empty()) {
+            None => Ok(None),
+            Some(file) => read_file(Path::new(file)).map(Some),
+        }
+    }
+}
+
+/// Reads a file that must exist.
+pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, Problem> {
+    fs::read(path).map_err(|error| {
+        let problem = format!("the file {} cannot be read: {error}", path.display());
+        (problem, "restore the file, or correct its path")
+    })
+}
+
+/// At least one certificate in PEM.
+pub(super) fn check_certificates(pem: &[u8]) -> Result<(), Problem> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(()),
+        _ => Err(("it holds no certificate".to_owned(), "give it PEM text with BEGIN CERTIFICATE")),
+    }
+}
+
+/// A private key in PEM.
+pub(super) fn check_key(pem: &[u8]) -> Result<(), Problem> {
+    match PrivateKeyDer::from_pem_slice(pem) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(("it holds no private key".to_owned(), "give it PEM text with BEGIN PRIVATE KEY, RSA or EC")),
+    }
+}

@@ -1,0 +1,183 @@
+//! The kubeconfig for clients: context `all`, and one per cluster.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tributary_apimachinery::ClusterName;
+
+use crate::credentials::BearerToken;
+use crate::data_directory::write_private;
+
+/// The name of the extension that marks a file as ours to replace.
+const MARKER: &str = "tributary.dev/written-by";
+/// The context of the merged view, and the current one. No cluster may have this name.
+const ALL: &str = "all";
+/// The one user in the file.
+const USER: &str = "tributary";
+
+/// Why the file was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// Somebody else's file stands there.
+    #[error(
+        "{0} exists and was not written by tributary; choose another file by --write-kubeconfig, or remove it first"
+    )]
+    Foreign(PathBuf),
+    /// The file that stands there cannot be looked at.
+    #[error("{path} exists and cannot be read")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file cannot be written.
+    #[error("{path} cannot be written")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What a client's kubeconfig says.
+pub struct ClientKubeconfig<'a> {
+    /// The server's URL, without a path or a trailing slash.
+    pub url: &'a str,
+    /// The certificate authority, PEM.
+    pub authority_pem: &'a str,
+    /// The client credential.
+    pub token: &'a BearerToken,
+    /// The clusters, each of which gets a context.
+    pub clusters: &'a [ClusterName],
+}
+
+impl ClientKubeconfig<'_> {
+    /// The file's text: JSON, which every reader of YAML reads. The token is in it.
+    pub fn render(&self) -> String {
+        let entry = |name: &str, path: &str| {
+            json!({
+                "name": format!("{USER}-{name}"),
+                "cluster": {
+                    "server": format!("{}{path}", self.url),
+                    "certificate-authority-data": STANDARD.encode(self.authority_pem),
+                },
+            })
+        };
+        let context = |name: &str| {
+            json!({
+                "name": name,
+                "context": { "cluster": format!("{USER}-{name}"), "user": USER },
+            })
+        };
+        let names = || self.clusters.iter().map(ClusterName::as_str);
+        let clusters: Vec<Value> = std::iter::once(entry(ALL, ""))
+            .chain(names().map(|name| entry(name, &format!("/clusters/{name}"))))
+            .collect();
+        let contexts: Vec<Value> = std::iter::once(ALL).chain(names()).map(context).collect();
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": ALL,
+            "clusters": clusters,
+            "contexts": contexts,
+            "users": [{ "name": USER, "user": { "token": self.token.expose() } }],
+            "extensions": [{ "name": MARKER, "extension": { "program": "tributary", "version": env!("CARGO_PKG_VERSION") } }],
+        });
+        format!("{config:#}\n")
+    }
+
+    /// Writes the file (0600, by a rename), replacing only one that this program wrote.
+    ///
+    /// # Errors
+    /// [`WriteError`]; what stood there before is untouched.
+    pub fn write(&self, path: &Path) -> Result<(), WriteError> {
+        check_replaceable(path)?;
+        write_private(path, self.render().as_bytes())
+            .map_err(|source| WriteError::Write { path: path.to_owned(), source })
+    }
+}
+
+/// Whether a file may be written here: there is none, or ours.
+///
+/// # Errors
+/// [`WriteError::Foreign`] and [`WriteError::Read`].
+pub fn check_replaceable(path: &Path) -> Result<(), WriteError> {
+    match fs::read(path) {
+        Ok(bytes) if is_ours(&bytes) => Ok(()),
+        Ok(_) => Err(WriteError::Foreign(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(WriteError::Read { path: path.to_owned(), source }),
+    }
+}
+
+/// Whether this program wrote these bytes. kubectl rewrites a file as YAML when a user changes its current context; the
+/// marker survives that. An empty file holds nothing to lose, but it is not ours either.
+fn is_ours(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let Ok(config) = serde_saphyr::from_str::<Value>(text) else { return false };
+    let extensions = config.get("extensions").and_then(Value::as_array);
+    extensions.is_some_and(|extensions| {
+        extensions.iter().any(|extension| extension.get("name").is_some_and(|name| name == MARKER))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn write(path: &Path, clusters: &[&str]) -> Result<(), WriteError> {
+        let clusters: Vec<ClusterName> = clusters.iter().map(|name| ClusterName::new(name).unwrap()).collect();
+        let token = BearerToken::random();
+        let url = "https://127.0.0.1:7443";
+        ClientKubeconfig { url, authority_pem: "PEM", token: &token, clusters: &clusters }.write(path)
+    }
+
+    #[test]
+    fn kube_reads_what_is_written() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("all.kubeconfig");
+        write(&path, &["eu", "us"]).unwrap();
+        let config = kube::config::Kubeconfig::read_from(&path).unwrap();
+        assert_eq!(config.current_context.as_deref(), Some("all"));
+        let contexts: Vec<_> = config.contexts.iter().map(|context| context.name.as_str()).collect();
+        assert_eq!(contexts, ["all", "eu", "us"]);
+        let servers: Vec<_> =
+            config.clusters.iter().filter_map(|named| named.cluster.as_ref()?.server.clone()).collect();
+        assert_eq!(
+            servers,
+            ["https://127.0.0.1:7443", "https://127.0.0.1:7443/clusters/eu", "https://127.0.0.1:7443/clusters/us"]
+        );
+        let ca = config.clusters[0].cluster.as_ref().unwrap().certificate_authority_data.clone().unwrap();
+        assert_eq!(STANDARD.decode(ca).unwrap(), b"PEM");
+        assert!(config.auth_infos[0].auth_info.as_ref().unwrap().token.is_some());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn only_our_own_file_is_replaced() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("config");
+        write(&path, &["eu"]).unwrap();
+        write(&path, &["eu", "us"]).unwrap();
+        let as_yaml = "apiVersion: v1\nkind: Config\nextensions:\n- extension:\n    program: tributary\n  name: tributary.dev/written-by\n";
+        fs::write(&path, as_yaml).unwrap();
+        write(&path, &["eu"]).unwrap();
+        for foreign in ["apiVersion: v1\nkind: Config\n", "", "# tributary.dev/written-by\n", "{", "\u{0}"] {
+            fs::write(&path, foreign).unwrap();
+            assert!(matches!(write(&path, &["eu"]), Err(WriteError::Foreign(_))), "{foreign:?}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), foreign);
+        }
+        let missing = parent.path().join("no/such/directory/config");
+        assert!(matches!(write(&missing, &[]), Err(WriteError::Write { .. })));
+    }
+}

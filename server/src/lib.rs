@@ -1,0 +1,79 @@
+//! The tributary program: command line, listener, authentication, configuration sources, signals and wiring.
+//!
+//! ```text
+//! cli → commands::serve ─┬─ config_source  kubeconfig contexts, UpstreamClusters  → clusters → Router::set_clusters
+//!                        ├─ credentials    certificates, token                    → data_directory
+//!                        └─ listener       TLS, HTTP/2, HTTP/1.1 → front (authentication, metrics, panics) → Router
+//! ```
+//!
+//! A library beside the binary, so that tests reach its parts. Invariant: only this crate knows flags, files and listening
+//! sockets; what answers requests stands behind [`handler::Handler`].
+
+pub mod authentication;
+pub mod cli;
+pub mod clusters;
+pub mod commands;
+pub mod config_source;
+pub mod contexts;
+pub mod credentials;
+pub mod data_directory;
+pub mod exit;
+pub mod front;
+pub mod handler;
+pub mod kubeconfig;
+pub mod listener;
+pub mod log;
+pub mod metrics;
+pub mod policies;
+mod process_metrics;
+pub mod signals;
+pub mod status;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command, RvCommand};
+use exit::Failure;
+
+/// Runs the program with these arguments, the first of which is its own name.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // To a closed pipe nothing can be said.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
+        }
+    };
+    log::start(cli.log_format, cli.log_level);
+    match dispatch(cli.command) {
+        Ok(()) => ExitCode::from(exit::OK),
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(arguments) => block_on(commands::serve::serve(arguments, |_| {})),
+        Command::Demo(arguments) => block_on(commands::demo::demo(arguments)),
+        Command::Check(arguments) => block_on(commands::check::check(arguments)),
+        Command::Rv(RvCommand::Decode(arguments)) => {
+            commands::rv::decode(&arguments).map(|text| commands::serve::print(&text))
+        }
+    }
+}
+
+/// Runs a command on its runtime. What tasks are left at its end are dropped: they have had their drain.
+fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    // Several crates ask for the process's TLS provider; a second installation is refused, and no fault.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::runtime)?;
+    let result = runtime.block_on(command);
+    runtime.shutdown_background();
+    result
+}

@@ -1,0 +1,189 @@
+//! Takes connections and serves them until told to stop.
+//!
+//! ```text
+//! bind → accept → TLS handshake → HTTP/2 or HTTP/1.1 → Front
+//!          │                                              │
+//!   stop: no new ones        GOAWAY, watches close with bookmarks, tunnels end, at most DRAIN_TIMEOUT
+//! ```
+//!
+//! Invariant: the number of connections is bounded by [`CONNECTIONS_MAX`]; each holds its slot until its socket closes,
+//! upgraded ones included.
+
+pub mod address;
+mod connection;
+pub mod tls;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::front::Front;
+use crate::handler::Handler;
+
+pub use address::ListenAddress;
+use connection::Connection;
+
+/// The most connections at once. Each costs tens of KiB, and a file descriptor; a client holds one over HTTP/2 and one
+/// more per exec or port-forward. Beyond it connections wait in the kernel's queue.
+pub const CONNECTIONS_MAX: usize = 4096;
+/// How long a drain waits for what is open; below the 30 s that a kubelet gives before it kills.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections that the kernel holds for us before they are accepted: Go's and nginx's order of magnitude.
+const BACKLOG: u32 = 1024;
+/// The first pause after a failed accept (out of file descriptors, say); doubles up to the longest.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
+/// The longest such pause, as in Go's `net/http`.
+const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Why there is no listener.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Somebody else has the port.
+    #[error("{0} is in use by another process; choose another port by --listen, or port 0 for a free one")]
+    InUse(SocketAddr),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Listens on an address. Port 0 is a free port; `local_addr` then has its number.
+///
+/// # Errors
+/// [`BindError`]. Must be called within a tokio runtime.
+pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    let listen = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // A restart must not wait for the last connections' TIME_WAIT.
+        socket.set_reuseaddr(true)?;
+        // Accepted sockets inherit it: HTTP/1.1 watches and tunnels have no pings, so this alone finds dead clients.
+        socket.set_keepalive(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    listen().map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::InUse(address),
+        _ => BindError::Bind { address, source },
+    })
+}
+
+/// What a drain came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that were still open when the time was up, and are cut by the end of the process.
+    pub cut: usize,
+}
+
+/// Serves connections until `stop` is cancelled, then drains.
+///
+/// Cancel: dropping the future closes the listener; connections live on in their tasks, so cancel `stop` instead.
+pub async fn serve<H: Handler>(
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    front: Arc<Front<H>>,
+    stop: CancellationToken,
+) -> Drained {
+    let server = Server {
+        tls: tls.into(),
+        slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+        graceful: GracefulShutdown::new(),
+        sockets: TaskTracker::new(),
+        stop: stop.clone(),
+        front,
+    };
+    stop.run_until_cancelled(server.accept(&listener)).await;
+    // Closed before the drain, so that new clients are refused at once and go elsewhere.
+    drop(listener);
+    server.drain().await
+}
+
+struct Server<H> {
+    tls: TlsAcceptor,
+    slots: Arc<Semaphore>,
+    graceful: GracefulShutdown,
+    /// Holds a token for every open socket, upgraded ones included.
+    sockets: TaskTracker,
+    stop: CancellationToken,
+    front: Arc<Front<H>>,
+}
+
+impl<H: Handler> Server<H> {
+    async fn accept(&self, listener: &TcpListener) {
+        let mut pause = ACCEPT_PAUSE;
+        loop {
+            let slot = self.slot().await;
+            match listener.accept().await {
+                Ok((stream, client)) => {
+                    pause = ACCEPT_PAUSE;
+                    self.spawn(stream, client, slot);
+                }
+                Err(error) if concerns_one_connection(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, ?pause, "connections cannot be accepted for now");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(ACCEPT_PAUSE_MAX);
+                }
+            }
+        }
+    }
+
+    async fn slot(&self) -> OwnedSemaphorePermit {
+        if self.slots.available_permits() == 0 {
+            tracing::warn!(connections = CONNECTIONS_MAX, "the limit of connections is reached; new ones wait");
+        }
+        loop {
+            // The semaphore is never closed.
+            if let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await {
+                return slot;
+            }
+        }
+    }
+
+    fn spawn(&self, stream: TcpStream, client: SocketAddr, slot: OwnedSemaphorePermit) {
+        let connection = Connection {
+            tls: self.tls.clone(),
+            front: Arc::clone(&self.front),
+            watcher: self.graceful.watcher(),
+            stop: self.stop.clone(),
+            client,
+        };
+        let guard =
+            connection::SocketGuard::new(self.sockets.token(), slot, self.front.own_metrics().connections.clone());
+        tokio::spawn(connection.run(stream, guard));
+    }
+
+    /// Sends GOAWAY (or ends keep-alive), lets the handler close its watches with bookmarks, and waits for the sockets.
+    async fn drain(self) -> Drained {
+        tracing::info!(connections = self.sockets.len(), "draining");
+        let Self { graceful, sockets, front, .. } = self;
+        sockets.close();
+        let drained = async { tokio::join!(graceful.shutdown(), front.handler().drain(), sockets.wait()) };
+        let cut = match tokio::time::timeout(DRAIN_TIMEOUT, drained).await {
+            Ok(_) => 0,
+            Err(_) => sockets.len(),
+        };
+        tracing::info!(cut, "drained");
+        Drained { cut }
+    }
+}
+
+/// A client that went away before it was accepted: nothing to wait for.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
+    )
+}

@@ -1,0 +1,97 @@
+//! Which address may be listened on: loopback only, as long as clients bring no identity of their own.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+
+/// Why an address cannot be listened on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ListenAddressError {
+    /// It is not `IP:PORT`.
+    #[error(
+        "{0:?} is not an address to listen on; allowed are IP:PORT, [IPV6]:PORT and localhost:PORT, 127.0.0.1:7443 say"
+    )]
+    Syntax(String),
+    /// Others than this machine could connect.
+    #[error(
+        "{0} is not a loopback address, and client authentication is not configured: everybody who can reach it and \
+         learns the one credential acts with this kubeconfig's users; listen on 127.0.0.1:{port}, and reach it from \
+         elsewhere by `ssh -L {port}:127.0.0.1:{port} HOST`", port = .0.port()
+    )]
+    NotLoopback(SocketAddr),
+}
+
+/// A loopback address to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenAddress(SocketAddr);
+
+impl ListenAddress {
+    /// The address.
+    pub fn socket_address(self) -> SocketAddr {
+        self.0
+    }
+
+    /// The names and addresses that a serving certificate for this address carries.
+    pub fn certificate_names(self) -> Vec<String> {
+        let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+        let own = self.0.ip().to_string();
+        if !names.contains(&own) {
+            names.push(own);
+        }
+        names
+    }
+}
+
+impl FromStr for ListenAddress {
+    type Err = ListenAddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let address = match text.strip_prefix("localhost:") {
+            Some(port) => port.parse().ok().map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)),
+            None => text.parse().ok(),
+        };
+        let address = address.ok_or_else(|| ListenAddressError::Syntax(text.to_owned()))?;
+        if !address.ip().to_canonical().is_loopback() {
+            return Err(ListenAddressError::NotLoopback(address));
+        }
+        Ok(Self(address))
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_alone_may_be_listened_on() {
+        for (text, expected) in [
+            ("127.0.0.1:7443", "127.0.0.1:7443"),
+            ("127.0.0.2:0", "127.0.0.2:0"),
+            ("localhost:7443", "127.0.0.1:7443"),
+            ("[::1]:7443", "[::1]:7443"),
+        ] {
+            assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), expected);
+        }
+        for text in ["0.0.0.0:7443", "[::]:7443", "10.0.0.1:7443", "[fe80::1]:1", "[::ffff:10.0.0.1]:1"] {
+            let error = text.parse::<ListenAddress>().unwrap_err();
+            assert!(matches!(error, ListenAddressError::NotLoopback(_)), "{text}");
+            assert!(error.to_string().contains("ssh -L"), "{error}");
+        }
+        for text in ["", "7443", ":7443", "127.0.0.1", "example.com:7443", "127.0.0.1:70000", "localhost:"] {
+            assert!(matches!(text.parse::<ListenAddress>(), Err(ListenAddressError::Syntax(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_certificate_carries_the_address() {
+        let names = |text: &str| text.parse::<ListenAddress>().unwrap().certificate_names();
+        assert_eq!(names("127.0.0.1:1"), ["localhost", "127.0.0.1", "::1"]);
+        assert_eq!(names("127.0.0.9:1"), ["localhost", "127.0.0.1", "::1", "127.0.0.9"]);
+    }
+}

@@ -1,0 +1,166 @@
+//! One client connection: the TLS handshake, then HTTP/2 or HTTP/1.1 with upgrades.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::Watcher;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use crate::front::Front;
+use crate::handler::Handler;
+
+/// The limit of a TLS handshake: Go's `net/http` clients give it 10 s, too.
+const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Streams of one HTTP/2 connection. A dashboard opens one watch per resource and namespace over one connection, and
+/// many clients queue silently beyond the limit; hyper's 200 and kube-apiserver's 100 are too few for a merged view.
+const STREAMS_MAX: u32 = 2000;
+/// The flow-control window of one request body, in bytes: a whole object (kube-apiserver takes 3 MiB) in few round trips.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+/// The window of all request bodies of a connection, in bytes: a body that a slow member does not take must not stop the
+/// connection's others.
+const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
+/// The largest request head, in bytes. A compact resourceVersion of 1,000 clusters is 7 KiB and impersonation adds a
+/// header per group; hyper's own 16 KiB is too small.
+const HEADER_LIST_BYTES_MAX: u32 = 1 << 20;
+/// The most headers of an HTTP/1.1 request: one `Impersonate-Group` per group; hyper's own 100 is too few.
+const HTTP1_HEADERS_MAX: usize = 1000;
+/// The quiet time after which an HTTP/2 client is pinged: a laptop that went to sleep must not hold its watches for ever.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// The time that a ping may take: longer than a train's tunnel, as in client-go (15 s) and a little more.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// The limit of an HTTP/1.1 request head, idle time before it included. Go clients drop idle connections after 90 s, so
+/// that they, not we, close first, and no request meets a closing connection.
+const HTTP1_HEAD_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A connection before its handshake.
+pub(super) struct Connection<H> {
+    pub(super) tls: TlsAcceptor,
+    pub(super) front: Arc<Front<H>>,
+    pub(super) watcher: Watcher,
+    pub(super) stop: CancellationToken,
+    pub(super) client: SocketAddr,
+}
+
+impl<H: Handler> Connection<H> {
+    /// Serves the connection until either side closes it.
+    pub(super) async fn run(self, stream: TcpStream, guard: SocketGuard) {
+        // Without it a watch event waits for the client's delayed acknowledgement, up to 40 ms.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY cannot be set");
+        }
+        let handshake = tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, self.tls.accept(stream));
+        let stream = match self.stop.run_until_cancelled(handshake).await {
+            None => return,
+            Some(Ok(Ok(stream))) => stream,
+            Some(Ok(Err(error))) => return self.handshake_failed(&error.to_string()),
+            Some(Err(_)) => return self.handshake_failed("timed out"),
+        };
+        let (front, client) = (self.front, self.client);
+        let service = service_fn(move |request| {
+            let front = Arc::clone(&front);
+            async move { front.call(request, client).await }
+        });
+        let io = TokioIo::new(TrackedStream { stream, _guard: guard });
+        let connection = BUILDER.serve_connection_with_upgrades(io, service).into_owned();
+        if let Err(error) = self.watcher.watch(connection).await {
+            tracing::debug!(%client, error, "connection ended");
+        }
+    }
+
+    fn handshake_failed(&self, error: &str) {
+        self.front.own_metrics().tls_handshake_errors.inc();
+        tracing::debug!(client = %self.client, error, "TLS handshake failed");
+    }
+}
+
+static BUILDER: LazyLock<auto::Builder<TokioExecutor>> = LazyLock::new(|| {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HTTP1_HEAD_TIMEOUT)
+        .max_headers(HTTP1_HEADERS_MAX)
+        .max_buf_size(HEADER_LIST_BYTES_MAX as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_header_list_size(HEADER_LIST_BYTES_MAX)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    builder
+});
+
+/// What an open socket holds: its slot, its place among those that a drain waits for, and its count.
+pub(super) struct SocketGuard {
+    _tracked: TaskTrackerToken,
+    _slot: OwnedSemaphorePermit,
+    open: Gauge,
+}
+
+impl SocketGuard {
+    pub(super) fn new(tracked: TaskTrackerToken, slot: OwnedSemaphorePermit, open: Gauge) -> Self {
+        open.inc();
+        Self { _tracked: tracked, _slot: slot, open }
+    }
+}
+
+impl Drop for SocketGuard {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
+/// A socket with its guard: an upgrade takes both along, so a tunnel is counted until it closes.
+struct TrackedStream {
+    stream: TlsStream<TcpStream>,
+    _guard: SocketGuard,
+}
+
+impl AsyncRead for TrackedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for TrackedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

@@ -1,0 +1,83 @@
+//! The server's own metrics. They stand in one exposition with the handler's, at `/metrics`.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::process_metrics::ProcessMetrics;
+
+/// The media type of the exposition; Prometheus asks for it and every scraper reads it.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The outcome of an authentication.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct AuthenticationLabels {
+    /// `success` or `failure`, as kube-apiserver spells them.
+    pub result: &'static str,
+}
+
+/// What the listener and the authenticator count.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    /// Open connections, upgraded ones included.
+    pub connections: Gauge,
+    /// TLS handshakes that failed (kube-apiserver's `apiserver_tls_handshake_errors_total`).
+    pub tls_handshake_errors: Counter,
+    /// Authentications by result (kube-apiserver's `authentication_attempts`).
+    pub authentication_attempts: Family<AuthenticationLabels, Counter>,
+    /// Requests whose handler panicked.
+    pub panics: Counter,
+}
+
+impl Metrics {
+    /// Adds these metrics, and the process's, to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "tributary_connections",
+            "Open client connections, upgraded ones included",
+            self.connections.clone(),
+        );
+        registry.register(
+            "apiserver_tls_handshake_errors",
+            "TLS handshakes that failed",
+            self.tls_handshake_errors.clone(),
+        );
+        registry.register("authentication_attempts", "Authentications by result", self.authentication_attempts.clone());
+        registry.register("tributary_request_panics", "Requests whose handler panicked", self.panics.clone());
+        registry.register_collector(Box::new(ProcessMetrics));
+    }
+
+    /// Counts an authentication.
+    pub fn count_authentication(&self, success: bool) {
+        let result = if success { "success" } else { "failure" };
+        self.authentication_attempts.get_or_create(&AuthenticationLabels { result }).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_is_exposed() {
+        let metrics = Metrics::default();
+        metrics.count_authentication(true);
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "tributary_connections 0",
+            "apiserver_tls_handshake_errors_total 0",
+            "authentication_attempts_total{result=\"success\"} 1",
+            "tributary_request_panics_total 0",
+            "process_open_fds ",
+            "process_resident_memory_bytes ",
+            "process_cpu_seconds_total ",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
+}

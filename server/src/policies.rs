@@ -1,0 +1,213 @@
+//! Turns flags and registries into the router's policies. Pure.
+
+use tributary_apimachinery::ClusterName;
+use tributary_crds::{Consistency, ItemResourceVersions, ResourceRegistry};
+use tributary_router::{Partial, Policies, Policy, ResourcePattern};
+
+use crate::cli::{PartialRule, ServeArguments};
+
+/// What the command line says about resources.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyFlags {
+    /// What holds where no registry says it.
+    pub partial: Partial,
+    /// `--create-in`
+    pub create_in: Option<ClusterName>,
+    /// `--resources`
+    pub resources: Vec<String>,
+}
+
+impl From<&ServeArguments> for PolicyFlags {
+    /// Personal mode answers without a cluster that was never reached, and says so; a shared endpoint does not.
+    fn from(arguments: &ServeArguments) -> Self {
+        let partial = match arguments.partial {
+            Some(PartialRule::Allow) => Partial::Allow,
+            Some(PartialRule::Deny) => Partial::Deny,
+            None if arguments.serves_contexts() => Partial::Allow,
+            None => Partial::Deny,
+        };
+        Self { partial, create_in: arguments.create_in.clone(), resources: arguments.resources.clone() }
+    }
+}
+
+/// Why flags and registries cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// `--create-in` or a registry's placement names no cluster.
+    #[error("{field} {cluster:?}: there is no such cluster; the clusters are {existing}")]
+    UnknownCluster {
+        /// The flag, or the registry's field.
+        field: String,
+        /// The name.
+        cluster: String,
+        /// The clusters that there are.
+        existing: String,
+    },
+    /// A name of resources that is none.
+    #[error("{field}")]
+    Resource {
+        /// The flag, or the registry's field.
+        field: String,
+        /// What is allowed.
+        #[source]
+        source: tributary_crds::InvalidResourcePattern,
+    },
+    /// A field that this release does not carry out: better refused than ignored.
+    #[error("ResourceRegistry {registry}: {field} is not supported by this release; remove it")]
+    Unsupported {
+        /// The registry.
+        registry: String,
+        /// The field and its value.
+        field: &'static str,
+    },
+}
+
+/// The policies of a configuration. Registries come in the order of the source; the first that names a resource holds.
+///
+/// # Errors
+/// [`PolicyError`] for the first thing that cannot be followed.
+pub fn policies(
+    flags: &PolicyFlags,
+    registries: &[ResourceRegistry],
+    clusters: &[ClusterName],
+) -> Result<Policies, PolicyError> {
+    let default = Policy { partial: flags.partial, placement: flags.create_in.clone() };
+    if let Some(cluster) = &flags.create_in {
+        known_cluster("--create-in", cluster.as_str(), clusters)?;
+    }
+    let mut rules = Vec::with_capacity(registries.len());
+    for registry in registries {
+        rules.push(rule(registry, &default, clusters)?);
+    }
+    let flagged = patterns("--resources", &flags.resources)?;
+    let registered = match (flagged.is_empty(), rules.is_empty()) {
+        (false, _) => Some(flagged),
+        (true, false) => Some(rules.iter().flat_map(|(patterns, _)| patterns.clone()).collect()),
+        (true, true) => None,
+    };
+    Ok(Policies { default, rules, registered })
+}
+
+fn rule(
+    registry: &ResourceRegistry,
+    default: &Policy,
+    clusters: &[ClusterName],
+) -> Result<(Vec<ResourcePattern>, Policy), PolicyError> {
+    let name = registry.metadata.name.as_deref().unwrap_or_default();
+    let spec = &registry.spec;
+    let unsupported = [
+        (!spec.clusters.is_all(), "spec.clusters"),
+        (!spec.namespaces.is_empty(), "spec.namespaces"),
+        (spec.item_resource_versions == ItemResourceVersions::Integer, "spec.itemResourceVersions: Integer"),
+        (spec.consistency == Consistency::Quorum, "spec.consistency: Quorum"),
+    ];
+    if let Some((_, field)) = unsupported.into_iter().find(|(is_set, _)| *is_set) {
+        return Err(PolicyError::Unsupported { registry: name.to_owned(), field });
+    }
+    let field = |field: &str| format!("ResourceRegistry {name}: spec.{field}");
+    let placement = match &spec.placement {
+        Some(cluster) => Some(known_cluster(&field("placement"), cluster, clusters)?),
+        None => default.placement.clone(),
+    };
+    let partial = match spec.partial {
+        tributary_crds::Partial::Deny => Partial::Deny,
+        tributary_crds::Partial::Allow => Partial::Allow,
+    };
+    Ok((patterns(&field("resources"), &spec.resources)?, Policy { partial, placement }))
+}
+
+fn known_cluster(field: &str, cluster: &str, clusters: &[ClusterName]) -> Result<ClusterName, PolicyError> {
+    clusters.iter().find(|known| known.as_str() == cluster).cloned().ok_or_else(|| PolicyError::UnknownCluster {
+        field: field.to_owned(),
+        cluster: cluster.to_owned(),
+        existing: clusters.iter().map(ClusterName::as_str).collect::<Vec<_>>().join(", "),
+    })
+}
+
+fn patterns(field: &str, texts: &[String]) -> Result<Vec<ResourcePattern>, PolicyError> {
+    texts.iter().map(|text| pattern(field, text.trim())).collect()
+}
+
+fn pattern(field: &str, text: &str) -> Result<ResourcePattern, PolicyError> {
+    let parsed = text.parse().map_err(|source| PolicyError::Resource { field: field.to_owned(), source })?;
+    Ok(match parsed {
+        tributary_crds::ResourcePattern::All => ResourcePattern::Any,
+        tributary_crds::ResourcePattern::Resource { group, version, resource } => {
+            ResourcePattern::Named { resource, version, group }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use tributary_apimachinery::GroupVersionResource;
+    use tributary_crds::ResourceRegistrySpec;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn arguments(line: &str) -> PolicyFlags {
+        match Cli::parse_from(format!("tributary serve {line}").split_whitespace()).command {
+            Command::Serve(arguments) => PolicyFlags::from(&arguments),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn clusters() -> Vec<ClusterName> {
+        ["eu", "us"].map(|name| ClusterName::new(name).unwrap()).to_vec()
+    }
+
+    fn registry(spec: serde_json::Value) -> ResourceRegistry {
+        let spec: ResourceRegistrySpec = serde_json::from_value(spec).unwrap();
+        ResourceRegistry::new("main", spec)
+    }
+
+    #[test]
+    fn flags_and_registries_become_rules() {
+        let pods = GroupVersionResource::new("", "v1", "pods");
+        let deployments = GroupVersionResource::new("apps", "v1", "deployments");
+        let none = policies(&arguments(""), &[], &clusters()).unwrap();
+        assert_eq!(none.of(&pods), &Policy { partial: Partial::Allow, placement: None });
+        assert!(none.is_registered(&pods));
+        let alone = policies(&arguments("--config x"), &[], &clusters()).unwrap();
+        assert_eq!(alone.of(&pods).partial, Partial::Deny);
+        let flags = arguments("--create-in us --partial deny --resources pods,statefulsets.apps");
+        let flagged = policies(&flags, &[], &clusters()).unwrap();
+        assert_eq!(flagged.of(&pods).placement.as_ref().unwrap().as_str(), "us");
+        assert_eq!(flagged.of(&pods).partial, Partial::Deny);
+        assert!(flagged.is_registered(&pods) && !flagged.is_registered(&deployments));
+        let rules =
+            [registry(serde_json::json!({"resources": ["deployments.apps"], "partial": "Deny", "placement": "eu"}))];
+        let ruled = policies(&arguments("--create-in us"), &rules, &clusters()).unwrap();
+        assert_eq!(ruled.of(&deployments).placement.as_ref().unwrap().as_str(), "eu");
+        assert_eq!(ruled.of(&deployments).partial, Partial::Deny);
+        assert_eq!(ruled.of(&pods).partial, Partial::Allow);
+        assert!(!ruled.is_registered(&pods) && ruled.is_registered(&deployments));
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_refused() {
+        let refused = |line: &str, rules: &[ResourceRegistry]| {
+            let error = policies(&arguments(line), rules, &clusters()).unwrap_err();
+            crate::clusters::explain(&error)
+        };
+        let error = refused("--create-in asia", &[]);
+        assert!(error.contains("--create-in \"asia\"") && error.contains("eu, us"), "{error}");
+        assert!(
+            refused("--resources Pods!", &[]).contains("--resources: \"Pods!\""),
+            "{}",
+            refused("--resources Pods!", &[])
+        );
+        for (spec, field) in [
+            (serde_json::json!({"resources": ["*"], "namespaces": ["a"]}), "spec.namespaces"),
+            (serde_json::json!({"resources": ["*"], "clusters": {"names": ["eu"]}}), "spec.clusters"),
+            (serde_json::json!({"resources": ["*"], "consistency": "Quorum"}), "Quorum"),
+            (serde_json::json!({"resources": ["*"], "itemResourceVersions": "Integer"}), "Integer"),
+            (serde_json::json!({"resources": ["*"], "placement": "asia"}), "\"asia\": there is no such cluster"),
+        ] {
+            let error = refused("", &[registry(spec)]);
+            assert!(error.contains("ResourceRegistry main") && error.contains(field), "{error}");
+        }
+    }
+}

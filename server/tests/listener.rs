@@ -1,0 +1,265 @@
+//! The listener before a stand-in handler: authentication, protocols, panics, upgrades and the drain.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{Request, Response, StatusCode, Version, header};
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prometheus_client::registry::Registry;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+use tributary_router::{Body, User, body::full};
+use tributary_server::authentication::Authenticator;
+use tributary_server::credentials::{BearerToken, Certificates, certificates};
+use tributary_server::data_directory::DataDirectory;
+use tributary_server::front::Front;
+use tributary_server::handler::Handler;
+use tributary_server::listener::tls::{ServingCertificate, server_config};
+use tributary_server::listener::{self, BindError, Drained, ListenAddress};
+
+/// Answers a few paths as the router would, and a watch that ends with a bookmark when drained.
+#[derive(Default)]
+struct StandIn {
+    draining: CancellationToken,
+}
+
+impl Handler for StandIn {
+    async fn handle(&self, request: Request<Body>, user: User) -> Response<Body> {
+        match request.uri().path() {
+            "/panic" => panic!("a handler's fault"),
+            "/watch" => watch(self.draining.clone()),
+            "/tunnel" => tunnel(request),
+            _ => {
+                let seen = request.headers().contains_key(header::AUTHORIZATION);
+                Response::new(full(format!("{} {} {seen}", user.name, request.headers().len())))
+            }
+        }
+    }
+
+    async fn drain(&self) {
+        self.draining.cancel();
+    }
+
+    fn register_metrics(&self, _register: &mut dyn FnMut(&mut Registry)) {}
+
+    fn expose_metrics(&self) -> String {
+        "exposition\n# EOF\n".to_owned()
+    }
+}
+
+fn watch(draining: CancellationToken) -> Response<Body> {
+    let first = futures::stream::iter(["ADDED\n"]);
+    let last = futures::stream::once(async move {
+        draining.cancelled().await;
+        "BOOKMARK\n"
+    });
+    let frames = first.chain(last).map(|line| Ok(Frame::data(Bytes::from_static(line.as_bytes()))));
+    Response::new(StreamBody::new(frames).boxed_unsync())
+}
+
+/// Switches protocols and sends every byte back.
+fn tunnel(mut request: Request<Body>) -> Response<Body> {
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let mut io = TokioIo::new(upgrade.await.unwrap());
+        let mut buffer = [0; 64];
+        while let Ok(read @ 1..) = io.read(&mut buffer).await {
+            io.write_all(&buffer[..read]).await.unwrap();
+        }
+    });
+    Response::builder()
+        .status(StatusCode::SWITCHING_PROTOCOLS)
+        .header(header::CONNECTION, "upgrade")
+        .header(header::UPGRADE, "SPDY/3.1")
+        .body(full(""))
+        .unwrap()
+}
+
+struct Server {
+    address: SocketAddr,
+    token: String,
+    authority: String,
+    stop: CancellationToken,
+    serving: JoinHandle<Drained>,
+    _directory: tempfile::TempDir,
+}
+
+async fn start() -> Server {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+    let listen: ListenAddress = "127.0.0.1:0".parse().unwrap();
+    let token = BearerToken::open(&directory).unwrap();
+    let made = Certificates::open(&directory, &listen.certificate_names(), certificates::now()).unwrap();
+    let socket = listener::bind(listen.socket_address()).unwrap();
+    let address = socket.local_addr().unwrap();
+    let tls = server_config(ServingCertificate::new(made.certified_key().unwrap())).unwrap();
+    let front = Arc::new(Front::new(Arc::new(StandIn::default()), Authenticator::new(token.digest())));
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(listener::serve(socket, tls, front, stop.clone()));
+    let (token, authority) = (token.expose().to_owned(), made.authority_pem().to_owned());
+    Server { address, token, authority, stop, serving, _directory: parent }
+}
+
+impl Server {
+    async fn connect(&self, version: &'static rustls::SupportedProtocolVersion, alpn: &str) -> TlsStream<TcpStream> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.authority.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+    }
+
+    async fn http1(&self) -> hyper::client::conn::http1::SendRequest<Empty<Bytes>> {
+        let stream = self.connect(&rustls::version::TLS12, "http/1.1").await;
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        sender
+    }
+
+    async fn http2(&self) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
+        let stream = self.connect(&rustls::version::TLS13, "h2").await;
+        let executor = TokioExecutor::new();
+        let (sender, connection) = hyper::client::conn::http2::handshake(executor, TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    }
+
+    fn request(&self, path: &str) -> http::request::Builder {
+        Request::get(format!("https://{}{path}", self.address))
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
+    }
+}
+
+fn bare(server: &Server, path: &str) -> Request<Empty<Bytes>> {
+    Request::get(format!("https://{}{path}", server.address)).body(Empty::new()).unwrap()
+}
+
+async fn text(response: Response<Incoming>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn requests_need_the_token() {
+    let server = start().await;
+    let mut client = server.http2().await;
+    for path in ["/api/v1/pods", "/metrics", "/readyz?verbose", "/"] {
+        let response = client.send_request(bare(&server, path)).await.unwrap();
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{path}");
+        assert!(response.headers().contains_key(header::WWW_AUTHENTICATE));
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+        let status: serde_json::Value = serde_json::from_str(&text(response).await).unwrap();
+        assert_eq!(
+            (&status["kind"], &status["reason"], &status["code"]),
+            (&"Status".into(), &"Unauthorized".into(), &401.into())
+        );
+    }
+    let wrong = Request::get("https://x/api").header(header::AUTHORIZATION, "Bearer wrong").body(Empty::new()).unwrap();
+    assert_eq!(client.send_request(wrong).await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    let healthy = client.send_request(bare(&server, "/readyz")).await.unwrap();
+    assert_eq!(healthy.status(), StatusCode::OK);
+    assert!(text(healthy).await.starts_with("system:anonymous "));
+    let known = client.send_request(server.request("/api").body(Empty::new()).unwrap()).await.unwrap();
+    assert_eq!(text(known).await, "tributary:personal 0 false", "the handler does not see the credential");
+    let scrape = client.send_request(server.request("/metrics").body(Empty::new()).unwrap()).await.unwrap();
+    assert!(scrape.headers()[header::CONTENT_TYPE].to_str().unwrap().starts_with("application/openmetrics-text"));
+    assert_eq!(text(scrape).await, "exposition\n# EOF\n");
+}
+
+#[tokio::test]
+async fn both_protocols_take_large_heads() {
+    let server = start().await;
+    let mut large = server.request("/api");
+    for group in 0..900 {
+        large = large.header("impersonate-group", format!("{group:0>100}"));
+    }
+    let large = large.body(Empty::new()).unwrap();
+    let response = server.http2().await.send_request(large.clone()).await.unwrap();
+    assert_eq!((response.status(), response.version()), (StatusCode::OK, Version::HTTP_2));
+    let response = server.http1().await.send_request(large).await.unwrap();
+    assert_eq!((response.status(), response.version()), (StatusCode::OK, Version::HTTP_11));
+}
+
+#[tokio::test]
+async fn a_panic_is_a_500_and_the_connection_lives_on() {
+    let server = start().await;
+    let mut client = server.http1().await;
+    let response = client.send_request(server.request("/panic").body(Empty::new()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    let status = text(response).await;
+    assert!(status.contains("InternalError") && !status.contains("fault"), "{status}");
+    client.ready().await.unwrap();
+    let response = client.send_request(server.request("/api").body(Empty::new()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_drain_ends_watches_with_their_bookmark() {
+    let server = start().await;
+    let (mut http1, mut http2) = (server.http1().await, server.http2().await);
+    let watch = || server.request("/watch").body(Empty::new()).unwrap();
+    let first = http1.send_request(watch()).await.unwrap();
+    let second = http2.send_request(watch()).await.unwrap();
+    server.stop.cancel();
+    assert_eq!(text(first).await, "ADDED\nBOOKMARK\n");
+    assert_eq!(text(second).await, "ADDED\nBOOKMARK\n");
+    let drained = tokio::time::timeout(Duration::from_secs(5), server.serving).await.unwrap().unwrap();
+    assert_eq!(drained, Drained { cut: 0 });
+    assert!(TcpStream::connect(server.address).await.is_err(), "the port is closed");
+}
+
+#[tokio::test]
+async fn a_drain_waits_for_tunnels() {
+    let server = start().await;
+    let mut client = server.http1().await;
+    let request = server.request("/tunnel").header(header::CONNECTION, "upgrade").header(header::UPGRADE, "SPDY/3.1");
+    let response = client.send_request(request.body(Empty::new()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+    let mut tunnel = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    server.stop.cancel();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!server.serving.is_finished(), "an open tunnel is waited for");
+    tunnel.write_all(b"still open").await.unwrap();
+    let mut echo = [0; 10];
+    tunnel.read_exact(&mut echo).await.unwrap();
+    assert_eq!(&echo, b"still open");
+    drop(tunnel);
+    let drained = tokio::time::timeout(Duration::from_secs(5), server.serving).await.unwrap().unwrap();
+    assert_eq!(drained, Drained { cut: 0 });
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named() {
+    let server = start().await;
+    let error = listener::bind(server.address).unwrap_err();
+    assert!(matches!(error, BindError::InUse(address) if address == server.address));
+    assert!(error.to_string().contains("--listen"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_that_speaks_no_tls_disturbs_nobody() {
+    let server = start().await;
+    let mut plain = TcpStream::connect(server.address).await.unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer).await;
+    let response = server.http2().await.send_request(bare(&server, "/livez")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+}

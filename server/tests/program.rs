@@ -1,0 +1,147 @@
+//! The binary, run as a user runs it: exit codes, messages, files and signals.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn tributary(arguments: &[&str], environment: &[(&str, &Path)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
+    command.args(arguments).env_remove("KUBECONFIG").env_remove("XDG_DATA_HOME").env_remove("TRIBUTARY_LOG_LEVEL");
+    for (name, value) in environment {
+        command.env(name, value);
+    }
+    command.output().unwrap()
+}
+
+fn refused(arguments: &[&str], environment: &[(&str, &Path)]) -> (Option<i32>, String) {
+    let output = tributary(arguments, environment);
+    assert!(output.stdout.is_empty(), "nothing on standard output: {}", String::from_utf8_lossy(&output.stdout));
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// A kubeconfig with one good context and some that are not.
+fn kubeconfig(directory: &Path) -> PathBuf {
+    let path = directory.join("config");
+    let text = r#"
+apiVersion: v1
+kind: Config
+clusters:
+- name: good
+  cluster: { server: "https://127.0.0.1:1", insecure-skip-tls-verify: true }
+- name: no-file
+  cluster: { server: "https://127.0.0.1:1", certificate-authority: missing.pem }
+- name: no-ca
+  cluster: { server: "https://127.0.0.1:1" }
+- name: plain
+  cluster: { server: "http://example.com" }
+contexts:
+- { name: good, context: { cluster: good, user: admin } }
+- { name: Good, context: { cluster: good, user: admin } }
+- { name: no-cluster, context: { cluster: nowhere, user: admin } }
+- { name: no-user, context: { cluster: good, user: nobody } }
+- { name: no-file, context: { cluster: no-file, user: admin } }
+- { name: no-ca, context: { cluster: no-ca, user: admin } }
+- { name: plain, context: { cluster: plain, user: admin } }
+- { name: no-key, context: { cluster: good, user: no-key } }
+users:
+- { name: admin, user: { token: hunter2 } }
+- { name: no-key, user: { client-certificate-data: eA== } }
+"#;
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn what_the_kubeconfig_lacks_is_named_with_file_context_and_remedy() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = kubeconfig(directory.path());
+    let file = path.to_str().unwrap();
+    for (contexts, expected) in [
+        ("nope", vec!["no context \"nope\"", "\"good\""]),
+        ("no-cluster", vec!["context \"no-cluster\"", "context.cluster", "no cluster \"nowhere\"", "add it"]),
+        ("no-user", vec!["context \"no-user\"", "context.user", "no user \"nobody\""]),
+        ("no-file", vec!["clusters[no-file].cluster.certificate-authority", "missing.pem", "restore the file"]),
+        ("no-ca", vec!["clusters[no-ca].cluster.certificate-authority", "insecure-skip-tls-verify"]),
+        ("plain", vec!["clusters[plain].cluster.server", "in the clear"]),
+        ("no-key", vec!["users[no-key].user.client-key", "add the key"]),
+        ("good,Good", vec!["\"good\" and \"Good\"", "cluster good"]),
+        ("no-user,no-file", vec!["\"no-user\"", "\"no-file\""]),
+    ] {
+        let (code, message) =
+            refused(&["serve", "--kubeconfig", file, "--contexts", contexts], &[("HOME", directory.path())]);
+        assert_eq!(code, Some(2), "{contexts}: {message}");
+        for part in expected.into_iter().chain([file]) {
+            assert!(message.contains(part), "{contexts}: {part} in {message}");
+        }
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+}
+
+#[test]
+fn a_kubeconfig_that_does_not_parse_is_not_quoted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    for text in ["users:\n- name: a\n  user: { token: [hunter2] }\n", "{ hunter2", "hunter2"] {
+        std::fs::write(&path, text).unwrap();
+        let (code, message) =
+            refused(&["serve", "--kubeconfig", path.to_str().unwrap()], &[("HOME", directory.path())]);
+        assert_eq!(code, Some(2), "{message}");
+        assert!(message.contains("does not parse") && message.contains(path.to_str().unwrap()), "{message}");
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+    let (code, message) = refused(&["serve", "--kubeconfig", "/no/such/file"], &[]);
+    assert_eq!(code, Some(2));
+    assert!(message.contains("/no/such/file cannot be read") && message.contains("--kubeconfig"), "{message}");
+}
+
+#[test]
+fn the_default_files_are_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let (code, message) = refused(&["serve"], &[("HOME", directory.path())]);
+    assert_eq!(code, Some(2));
+    assert!(message.contains(".kube/config"), "{message}");
+    let path = kubeconfig(directory.path());
+    let (code, message) =
+        refused(&["serve", "--contexts", "nope"], &[("HOME", directory.path()), ("KUBECONFIG", &path)]);
+    assert_eq!(code, Some(2));
+    assert!(message.contains("no context \"nope\""), "{message}");
+}
+
+#[test]
+fn flags_that_cannot_be_followed_are_usage_errors() {
+    let (code, message) = refused(&["serve", "--listen", "0.0.0.0:7443"], &[]);
+    assert_eq!(code, Some(2));
+    assert!(message.contains("not a loopback address") && message.contains("ssh -L"), "{message}");
+    let directory = tempfile::tempdir().unwrap();
+    let path = kubeconfig(directory.path());
+    let file = path.to_str().unwrap();
+    let serve = ["serve", "--kubeconfig", file, "--contexts", "good", "--listen", "127.0.0.1:0"];
+    let (code, message) = refused(&[&serve[..], &["--write-kubeconfig", file]].concat(), &[("HOME", directory.path())]);
+    assert_eq!(code, Some(2));
+    assert!(message.contains("was not written by tributary"), "{message}");
+    let (code, message) = refused(&[&serve[..], &["--create-in", "nowhere"]].concat(), &[("HOME", directory.path())]);
+    assert_eq!(code, Some(2));
+    assert!(message.contains("--create-in") && message.contains("good"), "{message}");
+}
+
+#[test]
+fn a_port_in_use_is_a_runtime_failure() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = kubeconfig(directory.path());
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let arguments = ["serve", "--kubeconfig", path.to_str().unwrap(), "--contexts", "good", "--listen", &address];
+    let (code, message) = refused(&arguments, &[("HOME", directory.path())]);
+    assert_eq!(code, Some(1), "{message}");
+    assert!(message.contains(&address) && message.contains("in use"), "{message}");
+}
+
+#[test]
+fn versions_are_decoded() {
+    let output = tributary(&["rv", "decode", "eyJjbHVzdGVyMSI6IjEyMzQifQ", "-o", "json"], &[]);
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "{\n  \"cluster1\": \"1234\"\n}\n");
+    let (code, message) = refused(&["rv", "decode", "nonsense!"], &[]);
+    assert_eq!(code, Some(2));
+    assert!(message.starts_with("error: \"nonsense!\" is not a composite resourceVersion"), "{message}");
+    assert!(String::from_utf8(tributary(&["--version"], &[]).stdout).unwrap().starts_with("tributary "));
+}
