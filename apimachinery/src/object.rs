@@ -215,6 +215,11 @@ impl Object {
         self.text(self.creation_timestamp)
     }
 
+    /// Whether the member's object has an annotations map, be it an empty one.
+    pub fn has_annotations(&self) -> bool {
+        self.annotation_place != AnnotationPlace::NewMap
+    }
+
     /// The value of a label. Cost: a walk over the labels' text.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels().find(|(name, _)| *name == key).map(|(_, value)| value)

@@ -124,9 +124,10 @@ impl RequestInfo {
     /// without its `?`.
     ///
     /// # Errors
-    /// * 400 `BadRequest` for what is malformed: escapes that are none, text that is not UTF-8, control characters.
+    /// * 400 `BadRequest` for what is malformed: escapes that are none, text that is not UTF-8, control characters, names
+    ///   with `%`.
     /// * 404 `NotFound` for what is well-formed and can name nothing: empty segments (one slash at the end is ignored),
-    ///   `.` and `..`, encoded slashes, names with `%` or `\`, a cluster that cannot be a cluster's name.
+    ///   `.` and `..`, encoded slashes, names with `\`, a cluster that cannot be a cluster's name.
     /// * 405 `MethodNotAllowed` for a method that a resource does not know.
     pub fn parse(method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
         let (cluster, path) = split_cluster(path)?;
@@ -228,7 +229,7 @@ fn resource_verb(
     let named = request.name.is_some();
     match method {
         "GET" | "HEAD" if legacy_watch => Ok(Verb::Watch),
-        _ if legacy_watch => Err(Status::method_not_supported(&request.resource, &method.to_ascii_lowercase())),
+        _ if legacy_watch => Err(Status::method_not_allowed()),
         "GET" | "HEAD" if named => Ok(Verb::Get),
         "GET" | "HEAD" => {
             let query = Query::parse(query);
@@ -240,7 +241,7 @@ fn resource_verb(
         "PATCH" if named => Ok(Verb::Patch),
         "DELETE" if named => Ok(Verb::Delete),
         "DELETE" => Ok(Verb::DeleteCollection),
-        _ => Err(Status::method_not_supported(&request.resource, &method.to_ascii_lowercase())),
+        _ => Err(Status::method_not_allowed()),
     }
 }
 
@@ -343,6 +344,9 @@ impl<'a> Segments<'a> {
 
 fn decode_segment(raw: &str) -> Result<String, Status> {
     let text = decode_text(raw)?;
+    if text.contains('%') {
+        return Err(Status::bad_request(format!("Name parameter invalid: {text:?}: may not contain '%'")));
+    }
     if !is_path_segment_name(&text) || text.contains('\\') {
         return Err(Status::path_not_found());
     }

@@ -280,7 +280,7 @@ fn yaml_becomes_json_only_where_it_changes() {
     let plain = "apiVersion: v1\nkind: ConfigMap # comment\nmetadata: {name: a}\ndata: {mode: '0644'}\n";
     let same = apply(Format::Yaml, Shape::Object, plain.as_bytes(), true).unwrap();
     assert_eq!((&*same.body, same.content_type), (plain.as_bytes(), None));
-    let given = "metadata:\n  name: a\n  resourceVersion: x\n  annotations:\n    tributary.dev/cluster: c1\nspec:\n  defaultMode: 0644\n  big: 9007199254740993\n  half: 0.5\n  text: '007'\n  none: ~\n  yes: true\n  list: [a, \"b\"]\n";
+    let given = "metadata:\n  name: a\n  resourceVersion: x\n  annotations:\n    tributary.dev/cluster: c1\nspec:\n  defaultMode: 0644\n  big: 9007199254740993\n  half: 0.5\n  ten: 10.0\n  kilo: 1e3\n  octal: 08\n  on: off\n  text: '007'\n  none: ~\n  yes: true\n  list: [a, \"b\"]\n";
     let changed = apply(Format::Yaml, Shape::Object, given.as_bytes(), true).unwrap();
     assert_eq!(changed.content_type, Some("application/json"));
     let value: serde_json::Value = serde_json::from_slice(&changed.body).unwrap();
@@ -289,6 +289,8 @@ fn yaml_becomes_json_only_where_it_changes() {
     assert_eq!(spec["defaultMode"], 420, "YAML 1.1 octal");
     assert_eq!(spec["big"], 9_007_199_254_740_993_u64);
     assert_eq!((&spec["half"], &spec["text"], &spec["none"]), (&0.5.into(), &"007".into(), &serde_json::Value::Null));
+    assert_eq!(spec["ten"].as_i64().zip(spec["kilo"].as_i64()).zip(spec["octal"].as_i64()), Some(((10, 1000), 8)));
+    assert_eq!(spec["on"], false, "YAML 1.1 words for booleans");
     assert_eq!(spec["list"], serde_json::json!(["a", "b"]));
     let applied = apply(Format::ApplyYaml, Shape::Object, given.as_bytes(), true).unwrap();
     assert_eq!((&applied.body, applied.content_type), (&changed.body, None));
@@ -459,6 +461,57 @@ mod protobuf_bodies {
         let expected = body("Pod", &[field(1, &field(6, b"42")), field(1, &field(6, b"42")), field(1, b"")].concat());
         assert_eq!(rewritten(Shape::Object, &given), expected);
         assert_eq!(read(Format::Protobuf, Shape::Object, &given).unwrap().resource_version.as_deref(), Some("y"));
+    }
+
+    /// Bodies as kube-apiserver 1.36.3 encodes them, in base64.
+    mod of_a_real_server {
+        use base64::Engine;
+
+        use super::*;
+
+        const CONFIG_MAP: &str = "azhzAAoPCgJ2MRIJQ29uZmlnTWFwEsYDCrsDCgVvd25lZBIDb3duGgdkZWZhdWx0IgAqJGU1ZWZmYzQzLTgwMmYtNDJmZC04OTU3LThhYmY2N2RkNjhkYjICODY4AEIICLW3htgGEABiCwoEa2VlcBIDeWVzYhsKFXRyaWJ1dGFyeS5kZXYvY2x1c3RlchICYzFqOAoJQ29uZmlnTWFwGgFvIiQxMTExMTExMS0yMjIyLTMzMzMtNDQ0NC01NTU1NTU1NTU1NTUqAnYxigGGAgoEY3VybBIGVXBkYXRlGgJ2MSIICLW3htgGEAAyCEZpZWxkc1YxOtsBCtgBeyJmOmRhdGEiOnsiLiI6e30sImY6ayI6e319LCJmOm1ldGFkYXRhIjp7ImY6YW5ub3RhdGlvbnMiOnsiLiI6e30sImY6a2VlcCI6e30sImY6dHJpYnV0YXJ5LmRldi9jbHVzdGVyIjp7fX0sImY6Z2VuZXJhdGVOYW1lIjp7fSwiZjpvd25lclJlZmVyZW5jZXMiOnsiLiI6e30sIms6e1widWlkXCI6XCIxMTExMTExMS0yMjIyLTMzMzMtNDQ0NC01NTU1NTU1NTU1NTVcIn0iOnt9fX19QgASBgoBaxIBdhoAIgA=";
+        const CORE_EVENT: &str = "azhzAAoLCgJ2MRIFRXZlbnQS7AEKpwEKAmV2EgAaB2RlZmF1bHQiACokMGYyZWIxM2ItMWQyZi00YjRkLWI5MzQtNjBlOThlMTY3ZDc5MgI4NzgAQggItbeG2AYQAIoBXQoEY3VybBIGVXBkYXRlGgJ2MSIICLW3htgGEAAyCEZpZWxkc1YxOjMKMXsiZjppbnZvbHZlZE9iamVjdCI6e30sImY6cmVhc29uIjp7fSwiZjp0eXBlIjp7fX1CABIfCgNQb2QSB2RlZmF1bHQaAXAiA3UtMSoAMgNhYmM6ABoBUiIAKgQKABIAMgA6AEAASgZOb3JtYWxSAGIAcgB6ABoAIgA=";
+        const EVENT: &str = "azhzAAoZChBldmVudHMuazhzLmlvL3YxEgVFdmVudBLsAQqnAQoCZXYSABoHZGVmYXVsdCIAKiQwZjJlYjEzYi0xZDJmLTRiNGQtYjkzNC02MGU5OGUxNjdkNzkyAjg3OABCCAi1t4bYBhAAigFdCgRjdXJsEgZVcGRhdGUaAnYxIggItbeG2AYQADIIRmllbGRzVjE6MwoxeyJmOmludm9sdmVkT2JqZWN0Ijp7fSwiZjpyZWFzb24iOnt9LCJmOnR5cGUiOnt9fUIAEgAiACoAMgA6AVJCHwoDUG9kEgdkZWZhdWx0GgFwIgN1LTEqADIDYWJjOgBSAFoGTm9ybWFsYgQKABIAagByAHgAGgAiAA==";
+
+        fn decoded(text: &str) -> Vec<u8> {
+            base64::engine::general_purpose::STANDARD.decode(text).unwrap()
+        }
+
+        fn count(bytes: &[u8], part: &[u8]) -> usize {
+            bytes.windows(part.len()).filter(|window| *window == part).count()
+        }
+
+        #[test]
+        fn a_config_map() {
+            let given = decoded(CONFIG_MAP);
+            let facts = read(Format::Protobuf, Shape::Object, &given).unwrap();
+            assert_eq!((facts.kind.as_deref(), facts.name.as_deref()), (Some("ConfigMap"), Some("owned")));
+            assert_eq!((facts.generate_name.as_deref(), facts.namespace.as_deref()), (Some("own"), Some("default")));
+            assert_eq!((facts.resource_version.as_deref(), facts.cluster.as_deref()), (Some("86"), Some("c1")));
+            assert_eq!(facts.owner_uids, ["11111111-2222-3333-4444-555555555555"]);
+            let sent = rewritten(Shape::Object, &given);
+            // 27 bytes of annotation and two of its tag and length go. No length prefix gets shorter by that.
+            assert_eq!(sent.len(), given.len() - 29);
+            let facts = read(Format::Protobuf, Shape::Object, &sent).unwrap();
+            assert_eq!((facts.resource_version.as_deref(), facts.cluster), (Some("42"), None));
+            assert_eq!(count(&sent, b"tributary.dev/cluster"), 1, "managedFields stay as they are");
+            assert_eq!(count(&given, b"tributary.dev/cluster"), 2);
+        }
+
+        #[test]
+        fn events_of_both_groups() {
+            for (shape, text) in [(Shape::CoreEvent, CORE_EVENT), (Shape::Event, EVENT)] {
+                let given = decoded(text);
+                let facts = read(Format::Protobuf, shape, &given).unwrap();
+                assert_eq!(
+                    (facts.involved_uid.as_deref(), facts.resource_version.as_deref()),
+                    (Some("u-1"), Some("87"))
+                );
+                let sent = rewritten(shape, &given);
+                assert_eq!((count(&given, b"\x32\x03abc"), count(&sent, b"\x32\x0242")), (1, 2), "{shape:?}");
+                assert_eq!(sent.len(), given.len() - 1);
+            }
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use serde_json::Value;
+
 use crate::{Status, json};
 
 /// The body as JSON; the same bytes where it is JSON already.
@@ -12,9 +14,28 @@ pub(super) fn to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
     let text = std::str::from_utf8(body).map_err(|_| Status::bad_request("the body is not UTF-8"))?;
     // YAML 1.1: `defaultMode: 0644` is 420.
     let options = serde_saphyr::options! { legacy_octal_numbers: true };
-    let value: serde_json::Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+    let mut value: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let place = error.location().map(|place| format!(" at line {} column {}", place.line(), place.column()));
         Status::bad_request(format!("the body is not valid YAML{}", place.unwrap_or_default()))
     })?;
+    integral_floats_to_integers(&mut value);
     serde_json::to_vec(&value).map(Cow::Owned).map_err(Status::internal_error)
+}
+
+/// Writes `1.0` and `1e3` as Go does, `1` and `1000`: a member decodes integers from nothing else.
+fn integral_floats_to_integers(value: &mut Value) {
+    /// Above this, two floats lie further than 1 apart (2⁵³).
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(integral_floats_to_integers),
+        Value::Object(members) => members.values_mut().for_each(integral_floats_to_integers),
+        Value::Number(number) if number.is_f64() => {
+            if let Some(float) = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT_MAX) {
+                #[allow(clippy::cast_possible_truncation)] // whole and within 2⁵³
+                let integer = float as i64;
+                *number = integer.into();
+            }
+        }
+        _ => {}
+    }
 }

@@ -77,7 +77,13 @@ impl Status {
             .with_details(StatusDetails::default())
     }
 
-    /// 406: none of the accepted media types is among `available`.
+    /// 406: the accepted media types are not among `available`, which are all that there is.
+    pub fn no_acceptable_representation(available: &[&str]) -> Self {
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
+        Self::new(406, Reason::NotAcceptable, message).with_details(StatusDetails::default())
+    }
+
+    /// 406: the media type is known and what it asks for beside that is not, an unknown `as=` say.
     pub fn not_acceptable(available: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", available.join(", "));
         Self::new(406, Reason::NotAcceptable, message)

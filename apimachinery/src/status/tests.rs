@@ -73,6 +73,12 @@ fn wording() {
             "only the following media types are accepted: application/json, application/yaml",
         ),
         (
+            Status::no_acceptable_representation(&["application/json", "application/yaml"]),
+            406,
+            "NotAcceptable",
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml",
+        ),
+        (
             Status::unsupported_media_type(&["application/json"]),
             415,
             "UnsupportedMediaType",
