@@ -1,1 +1,412 @@
 //! Decides who answers a request, a cacher or a cluster, and joins the two.
+//!
+//! ```text
+//! RequestInfo::parse → plan (pure) ─┬─ Get, List, Watch  → read::*   (memory)      ─┐
+//!                                   ├─ Owner, Create, …  → write::*  (one cluster) ─┼─▶ answer
+//!                                   └─ Discovery, Health → documents               ─┘
+//! every error is a Status; one function here turns it into an answer
+//! ```
+//!
+//! This is the only crate that sees cachers, merge and proxy at once.
+
+pub mod body;
+pub mod discovery;
+pub mod health;
+pub mod metrics;
+pub mod negotiate;
+pub mod plan;
+pub mod policy;
+pub mod read;
+pub mod response;
+pub mod topology;
+pub mod view;
+pub mod views;
+pub mod write;
+
+pub use body::{Body, BoxError};
+pub use metrics::Metrics;
+pub use policy::{Policies, Policy, ResourcePattern};
+pub use topology::ClusterSetup;
+pub use view::Partial;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::{Request, Response, StatusCode, header};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tributary_apimachinery::{ClusterName, RequestInfo, ResourceRequest, Status, Verb};
+use tributary_merge::Epochs;
+
+use discovery::{DiscoveryPath, ServedResource, documents, model};
+use metrics::RequestLabels;
+use plan::{Plan, plan};
+use read::Asked;
+use topology::Fleet;
+use view::{Standing, View};
+use views::Views;
+
+/// Who sends a request, as authentication found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The user's name.
+    pub name: String,
+}
+
+/// What a router starts with.
+#[derive(Default)]
+pub struct RouterConfig {
+    /// How resources are treated.
+    pub policies: Policies,
+    /// The lists of clusters that compact resourceVersions may refer to, as the data directory keeps them.
+    pub epochs: Epochs,
+    /// Is given the lists when they change, to keep them.
+    pub keep_epochs: Option<Box<dyn Fn(&Epochs) + Send + Sync>>,
+}
+
+/// Answers requests. One per process; shared by all connections.
+pub struct Router {
+    fleet: Arc<Fleet>,
+    views: Arc<Views>,
+    policies: ArcSwap<Policies>,
+    epochs: ArcSwap<Epochs>,
+    metrics: Arc<Metrics>,
+    draining: CancellationToken,
+}
+
+impl Router {
+    /// A router without clusters. Must be called within a tokio runtime.
+    pub fn new(config: RouterConfig) -> Arc<Self> {
+        let (fleet, metrics) = (Fleet::new(), Arc::new(Metrics::default()));
+        let router = Arc::new(Self {
+            views: Views::new(Arc::clone(&fleet), Arc::clone(&metrics)),
+            policies: ArcSwap::from_pointee(config.policies),
+            epochs: ArcSwap::from_pointee(config.epochs),
+            metrics,
+            draining: CancellationToken::new(),
+            fleet,
+        });
+        router.follow_identities(config.keep_epochs);
+        router
+    }
+
+    /// Takes over a new set of clusters, at start and whenever the configuration changes.
+    pub fn set_clusters(&self, clusters: Vec<ClusterSetup>) {
+        self.fleet.set(clusters);
+    }
+
+    /// Takes over new policies. Lists and watches that are open go on under the old ones.
+    pub fn set_policies(&self, policies: Policies) {
+        self.policies.store(Arc::new(policies));
+    }
+
+    /// Waits until each cluster has been asked once what it serves, or the time is up.
+    pub async fn asked_once(&self, within: Duration) {
+        self.fleet.asked_once(within).await;
+    }
+
+    /// Pairs of clusters that have one kube-system uid: one member under two names.
+    pub fn same_cluster_twice(&self) -> Option<(ClusterName, ClusterName)> {
+        let clusters = self.fleet.clusters();
+        let known: Vec<_> =
+            clusters.values().filter_map(|cluster| Some((cluster.name().clone(), cluster.uid()?))).collect();
+        known.iter().enumerate().find_map(|(at, (name, uid))| {
+            let twin = known[at + 1..].iter().find(|(_, other)| other == uid)?;
+            Some((name.clone(), twin.0.clone()))
+        })
+    }
+
+    /// Each cluster and what is wrong with it, by name.
+    pub fn cluster_problems(&self) -> Vec<(ClusterName, Option<String>)> {
+        self.fleet.clusters().values().map(|cluster| (cluster.name().clone(), cluster.problem())).collect()
+    }
+
+    /// The metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Ends watches with a last bookmark, and makes `/readyz` fail. Other requests are still answered.
+    pub fn drain(&self) {
+        self.draining.cancel();
+    }
+
+    /// Answers one request. Never fails: an error is a Status. Dropping the future cancels what it started.
+    pub async fn handle(self: &Arc<Self>, request: Request<Body>, user: &User) -> Response<Body> {
+        let started = Instant::now();
+        let path = request.uri().path().to_owned();
+        let query = request.uri().query().map(str::to_owned);
+        let parsed = RequestInfo::parse(request.method().as_str(), &path, query.as_deref());
+        let head_only = request.method() == http::Method::HEAD;
+        let (labels, answer) = match parsed {
+            Ok(info) => (request_labels(&info), self.answer(request, &info, query.as_deref(), user).await),
+            Err(status) => (RequestLabels::unparsed(), Err(status)),
+        };
+        let mut response = answer.unwrap_or_else(|status| response::status(&status));
+        if head_only {
+            *response.body_mut() = body::empty();
+        }
+        self.metrics.observe(RequestLabels { code: response.status().as_u16(), ..labels }, started.elapsed());
+        response
+    }
+
+    async fn answer(
+        self: &Arc<Self>,
+        request: Request<Body>,
+        info: &RequestInfo,
+        query: Option<&str>,
+        user: &User,
+    ) -> Result<Response<Body>, Status> {
+        tracing::debug!(user = user.name, verb = %info.verb, path = info.path, "request");
+        let planned = match plan(info, &self.fleet.union()) {
+            Err(status) if status.code == 404 && info.resource().is_some() => {
+                self.fleet.refresh_unknown().await;
+                plan(info, &self.fleet.union())?
+            }
+            planned => planned?,
+        };
+        let planned = self.without_memory(planned, &request)?;
+        let resource = info.resource();
+        match (planned, resource) {
+            (Plan::Cluster(cluster), _) => self.forward_to_cluster(request, info, cluster, query).await,
+            (Plan::Discovery(path), _) => self.discover(&request, &path),
+            (Plan::Health, _) => {
+                Ok(health::answer(&info.path, query, self.fleet.clusters().values(), self.draining.is_cancelled()))
+            }
+            (Plan::Relay, _) => self.relay(request, info, query).await,
+            (_, None) => Err(Status::path_not_found()),
+            (Plan::Get(served), Some(resource)) => {
+                read::get::get(self, asked(&request, info, resource, query), &served).await
+            }
+            (Plan::List(served), Some(resource)) => {
+                read::list::list(self, asked(&request, info, resource, query), &served).await
+            }
+            (Plan::Watch(served), Some(resource)) => {
+                read::watch::watch(self, asked(&request, info, resource, query), &served).await
+            }
+            (Plan::ListLive(served), Some(resource)) => {
+                read::live::list(self, asked(&request, info, resource, query), &served).await
+            }
+            (Plan::Owner(served, kind), Some(resource)) => {
+                write::owner::to_owner(self, request, info, resource, query, &served, kind).await
+            }
+            (Plan::Create(served), Some(resource)) => {
+                write::create::create(self, request, info, resource, query, &served).await
+            }
+            (Plan::DeleteCollection(served), Some(resource)) => {
+                write::fan_out::delete_collection(self, request, info, resource, query, &served).await
+            }
+            (Plan::AccessReview(served), Some(_)) => {
+                write::fan_out::access_review(self, request, info, query, &served).await
+            }
+        }
+    }
+
+    /// A request in another user's name goes live to its one cluster, for the member to judge: memory holds what our own
+    /// rights can see. Resources that are not registered are asked for live, too.
+    fn without_memory<'a>(&self, plan: Plan<'a>, request: &Request<Body>) -> Result<Plan<'a>, Status> {
+        let impersonates = write::forward::impersonates(request.headers());
+        match plan {
+            Plan::Get(served) if impersonates || !self.is_registered(&served.resource) => {
+                Ok(Plan::Owner(served, plan::OwnerRequest::Object))
+            }
+            Plan::List(served) if !impersonates && !self.is_registered(&served.resource) => Ok(Plan::ListLive(served)),
+            Plan::Watch(served) if !impersonates && !self.is_registered(&served.resource) => {
+                Err(Status::watch_not_registered(
+                    &served.resource,
+                    "add it to --resources or to a ResourceRegistry, or watch one cluster under /clusters/<name>",
+                ))
+            }
+            Plan::List(served) | Plan::Watch(served) | Plan::ListLive(served) if impersonates => {
+                Err(Status::forbidden(
+                    Some(&served.resource),
+                    "",
+                    "reads of all clusters cannot be made in another user's name; ask one cluster under /clusters/<name>",
+                ))
+            }
+            plan => Ok(plan),
+        }
+    }
+
+    /// The epochs of compact versions.
+    pub(crate) fn epochs(&self) -> Arc<Epochs> {
+        self.epochs.load_full()
+    }
+
+    /// How a resource is treated.
+    pub(crate) fn policy(&self, resource: &tributary_apimachinery::GroupVersionResource) -> Policy {
+        self.policies.load().of(resource).clone()
+    }
+
+    /// Whether a resource is held in memory.
+    pub(crate) fn is_registered(&self, resource: &tributary_apimachinery::GroupVersionResource) -> bool {
+        self.policies.load().is_registered(resource)
+    }
+
+    /// The members.
+    pub(crate) fn fleet(&self) -> &Arc<Fleet> {
+        &self.fleet
+    }
+
+    /// The views.
+    pub(crate) fn views(&self) -> &Arc<Views> {
+        &self.views
+    }
+
+    /// Ends when watches are to end.
+    pub(crate) fn draining(&self) -> &CancellationToken {
+        &self.draining
+    }
+
+    /// The view for a read of one name: whichever holds the namespace, and how its clusters stand. Waits only for first
+    /// attempts.
+    pub(crate) async fn view(
+        &self,
+        served: &ServedResource,
+        namespace: Option<&str>,
+    ) -> (Arc<View>, Vec<(ClusterName, Standing)>) {
+        match self.view_of(served, namespace, Partial::Allow).await {
+            (view, Ok(standings)) => (view, standings),
+            (view, Err(_)) => {
+                let standings = view.standings();
+                (view, standings)
+            }
+        }
+    }
+
+    /// The view for a read. Where a member forbids the collection of all namespaces and one is asked for, the view of that
+    /// namespace takes its place.
+    ///
+    /// # Errors
+    /// (beside the view) 429 where clusters are unknown and a partial answer is denied.
+    pub(crate) async fn view_of(
+        &self,
+        served: &ServedResource,
+        namespace: Option<&str>,
+        partial: Partial,
+    ) -> (Arc<View>, Result<Vec<(ClusterName, Standing)>, Status>) {
+        let view = self.views.get_or_start(served, None).await;
+        let first = view.known(Partial::Allow).await;
+        let forbidden = |standings: &[(ClusterName, Standing)]| {
+            standings.iter().any(|(_, standing)| matches!(standing, Standing::Unknown { forbidden: true, .. }))
+        };
+        match (namespace, &first) {
+            (Some(namespace), Ok(standings)) if forbidden(standings) => {
+                let view = self.views.get_or_start(served, Some(namespace)).await;
+                let standings = view.known(partial).await;
+                (view, standings)
+            }
+            _ if partial == Partial::Allow => (view, first),
+            _ => {
+                let standings = view.known(partial).await;
+                (view, standings)
+            }
+        }
+    }
+
+    fn discover(&self, request: &Request<Body>, path: &DiscoveryPath<'_>) -> Result<Response<Body>, Status> {
+        let union = self.fleet.union();
+        let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        let clause = accept.split(',').map(str::trim).find(|clause| {
+            let wanted = ["g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"];
+            clause.starts_with("application/json")
+                && wanted.iter().all(|part| clause.split(';').any(|own| own.trim() == *part))
+        });
+        let aggregated = clause.and_then(|_| documents::aggregated(&union, path));
+        let (document, content_type) = match aggregated {
+            Some(document) => (document, model::AGGREGATED_ACCEPT),
+            None => {
+                let address = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+                let address =
+                    address.or(request.uri().authority().map(|authority| authority.as_str())).unwrap_or_default();
+                (documents::legacy(&union, path, address).ok_or_else(Status::path_not_found)?, "application/json")
+            }
+        };
+        Ok(discovery::documents::answer(request.headers(), document, content_type))
+    }
+
+    /// Keeps the epochs of compact versions at the identities of the clusters as they are now.
+    fn follow_identities(self: &Arc<Self>, keep: Option<Box<dyn Fn(&Epochs) + Send + Sync>>) {
+        let (weak, mut changes) = (Arc::downgrade(self), self.fleet.changes());
+        let reported = Mutex::new(None);
+        tokio::spawn(async move {
+            while changes.changed().await.is_ok() {
+                let Some(router) = weak.upgrade() else { break };
+                router.update_epochs(keep.as_deref());
+                let twins = router.same_cluster_twice();
+                let mut reported = reported.lock();
+                if let Some((first, second)) = &twins
+                    && *reported != twins
+                {
+                    tracing::error!(%first, %second, "two contexts lead to one cluster (one kube-system uid): its objects are shown twice; remove one");
+                }
+                *reported = twins;
+            }
+        });
+    }
+
+    fn update_epochs(&self, keep: Option<&(dyn Fn(&Epochs) + Send + Sync)>) {
+        let clusters = self.fleet.clusters();
+        let identities: Option<Vec<_>> =
+            clusters.values().map(|cluster| Some((cluster.name().clone(), cluster.uid()?.to_string()))).collect();
+        let Some(identities) = identities.filter(|identities| !identities.is_empty()) else { return };
+        let mut epochs = (*self.epochs()).clone();
+        if epochs.update(identities) {
+            if let Some(keep) = keep {
+                keep(&epochs);
+            }
+            self.epochs.store(Arc::new(epochs));
+        }
+    }
+}
+
+fn asked<'a>(
+    request: &'a Request<Body>,
+    info: &'a RequestInfo,
+    resource: &'a ResourceRequest,
+    query: Option<&'a str>,
+) -> Asked<'a> {
+    Asked { info, request: resource, query, headers: request.headers() }
+}
+
+impl RequestLabels {
+    /// The labels of a request whose path cannot be read.
+    fn unparsed() -> Self {
+        let empty = String::new;
+        Self {
+            verb: empty(),
+            group: empty(),
+            version: empty(),
+            resource: empty(),
+            subresource: empty(),
+            scope: empty(),
+            source: empty(),
+            code: StatusCode::BAD_REQUEST.as_u16(),
+        }
+    }
+}
+
+fn request_labels(info: &RequestInfo) -> RequestLabels {
+    let mut labels = RequestLabels::unparsed();
+    labels.verb = match info.verb {
+        Verb::Create => "POST".into(),
+        Verb::Update => "PUT".into(),
+        verb => verb.as_str().to_uppercase(),
+    };
+    labels.source = if info.cluster.is_some() { "member" } else { "merged" }.into();
+    if let Some(request) = info.resource() {
+        labels.group = request.resource.group.to_string();
+        labels.version = request.resource.version.to_string();
+        labels.resource = request.resource.resource.to_string();
+        labels.subresource = request.subresource.clone().unwrap_or_default();
+        labels.scope = match (&request.name, &request.namespace) {
+            (Some(_), _) => "resource",
+            (None, Some(_)) => "namespace",
+            (None, None) => "cluster",
+        }
+        .into();
+    }
+    labels
+}

@@ -1,0 +1,76 @@
+//! Bodies of requests and answers.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+
+use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, Full};
+use tower::ServiceExt;
+use tributary_proxy::Transport;
+
+/// Any error that a body may end with.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of every request and answer.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// The largest body of a request, and of a member's answer to a write, that is held whole to be rewritten, in bytes.
+///
+/// kube-apiserver takes 3 MiB (`MaxRequestBodyBytes` in apiserver's `config.go`); answers grow by defaults and managedFields.
+pub const WHOLE_BODY_BYTES_MAX: usize = 8 << 20;
+
+/// A body of these bytes.
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(infallible).boxed_unsync()
+}
+
+/// A body without bytes.
+pub fn empty() -> Body {
+    Empty::new().map_err(infallible).boxed_unsync()
+}
+
+/// A body that gives these chunks one after the other.
+pub fn chunks(chunks: VecDeque<Bytes>) -> Body {
+    let frames = chunks.into_iter().map(|chunk| Ok(http_body::Frame::data(chunk)));
+    http_body_util::StreamBody::new(futures::stream::iter(frames)).boxed_unsync()
+}
+
+/// A body is larger than [`WHOLE_BODY_BYTES_MAX`].
+#[derive(Debug, thiserror::Error)]
+#[error("the body is larger than {WHOLE_BODY_BYTES_MAX} bytes")]
+pub struct TooLarge;
+
+/// Reads a body whole.
+///
+/// # Errors
+/// The body's own, or [`TooLarge`].
+pub async fn whole(mut body: Body) -> Result<Bytes, BoxError> {
+    let mut whole = BytesMut::new();
+    let mut only = Bytes::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        if whole.len() + only.len() + data.len() > WHOLE_BODY_BYTES_MAX {
+            return Err(Box::new(TooLarge));
+        }
+        if whole.is_empty() && only.is_empty() {
+            // Most bodies are one frame: it is passed on as it is.
+            only = data;
+        } else {
+            whole.extend_from_slice(&std::mem::take(&mut only));
+            whole.extend_from_slice(&data);
+        }
+    }
+    Ok(if whole.is_empty() { only } else { whole.freeze() })
+}
+
+/// Sends a request to a member with our own rights. Boxed, so that callers' futures keep to lifetimes that tasks can have.
+pub fn send(transport: Transport, request: Request<Body>) -> BoxFuture<'static, Result<Response<Body>, BoxError>> {
+    Box::pin(transport.oneshot(request))
+}
+
+fn infallible(never: Infallible) -> BoxError {
+    match never {}
+}

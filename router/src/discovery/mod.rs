@@ -1,0 +1,15 @@
+//! Discovery: what the members serve, and the documents that clients are given of it.
+//!
+//! ```text
+//! member /api, /apis ── fetch ──▶ MemberDiscovery ┐
+//! member /api, /apis ── fetch ──▶ MemberDiscovery ┴─ union ──▶ Union ── documents ──▶ aggregated v2, legacy
+//! ```
+
+pub mod documents;
+pub mod fetch;
+pub mod model;
+pub mod union;
+
+pub use documents::{DiscoveryPath, Document};
+pub use fetch::{FetchError, Fetched, fetch};
+pub use union::{MemberDiscovery, ServedResource, Union};

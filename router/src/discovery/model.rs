@@ -1,0 +1,150 @@
+//! The aggregated discovery document (`apidiscovery.k8s.io/v2`), as far as it is used.
+//!
+//! Source: KEP-3352, kubernetes/api `apidiscovery/v2/types.go`.
+
+use serde::{Deserialize, Serialize};
+
+/// The `Accept` header that asks for aggregated discovery and nothing else.
+pub const AGGREGATED_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// `APIGroupDiscoveryList`: all groups that one endpoint serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupList {
+    /// Always `APIGroupDiscoveryList`.
+    pub kind: String,
+    /// Always `apidiscovery.k8s.io/v2`.
+    #[serde(rename = "apiVersion")]
+    pub api_version: String,
+    /// Empty; clients expect the member.
+    #[serde(default)]
+    pub metadata: ListMetadata,
+    /// The groups in order of preference.
+    #[serde(default)]
+    pub items: Vec<Group>,
+}
+
+/// The metadata of [`GroupList`], which has no members that matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListMetadata {}
+
+/// One API group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// Carries the group's name.
+    #[serde(default)]
+    pub metadata: GroupMetadata,
+    /// Its versions, the preferred one first.
+    #[serde(default)]
+    pub versions: Vec<Version>,
+}
+
+/// The metadata of a [`Group`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupMetadata {
+    /// The group's name; absent for the core group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// `null` in kube-apiserver's answers; kept so that the document looks the same.
+    #[serde(rename = "creationTimestamp", default)]
+    pub creation_timestamp: Option<String>,
+}
+
+/// One version of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// `v1`, say.
+    pub version: String,
+    /// Its resources.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<Resource>,
+    /// `Current`, or `Stale` where an aggregated server did not answer.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub freshness: String,
+}
+
+/// One resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resource {
+    /// The plural name.
+    pub resource: String,
+    /// The kind of its objects.
+    #[serde(rename = "responseKind", default, skip_serializing_if = "Option::is_none")]
+    pub response_kind: Option<Kind>,
+    /// `Namespaced` or `Cluster`.
+    #[serde(default)]
+    pub scope: String,
+    /// The singular name.
+    #[serde(rename = "singularResource", default)]
+    pub singular_resource: String,
+    /// What can be done with it.
+    #[serde(default)]
+    pub verbs: Vec<String>,
+    /// Abbreviations for people.
+    #[serde(rename = "shortNames", default, skip_serializing_if = "Vec::is_empty")]
+    pub short_names: Vec<String>,
+    /// Groups of resources such as `all`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub categories: Vec<String>,
+    /// What hangs below an object.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subresources: Vec<Subresource>,
+}
+
+impl Resource {
+    /// Whether objects live in namespaces.
+    pub fn namespaced(&self) -> bool {
+        self.scope == "Namespaced"
+    }
+
+    /// Whether it offers a verb.
+    pub fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|own| own == verb)
+    }
+
+    /// The kind of its objects; empty if the member names none.
+    pub fn kind(&self) -> &str {
+        self.response_kind.as_ref().map_or("", |kind| &kind.kind)
+    }
+}
+
+/// One subresource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subresource {
+    /// Its name: `status`.
+    pub subresource: String,
+    /// The kind of its answers.
+    #[serde(rename = "responseKind", default, skip_serializing_if = "Option::is_none")]
+    pub response_kind: Option<Kind>,
+    /// Kinds of bodies that it takes besides.
+    #[serde(rename = "acceptedTypes", default, skip_serializing_if = "Vec::is_empty")]
+    pub accepted_types: Vec<Kind>,
+    /// What can be done with it.
+    #[serde(default)]
+    pub verbs: Vec<String>,
+}
+
+/// A group, version and kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kind {
+    /// The group; empty for the core group and, in discovery, for "that of the enclosing version".
+    #[serde(default)]
+    pub group: String,
+    /// The version.
+    #[serde(default)]
+    pub version: String,
+    /// The kind.
+    #[serde(default)]
+    pub kind: String,
+}
+
+impl GroupList {
+    /// A document with these groups.
+    pub fn new(items: Vec<Group>) -> Self {
+        Self {
+            kind: "APIGroupDiscoveryList".into(),
+            api_version: "apidiscovery.k8s.io/v2".into(),
+            metadata: ListMetadata {},
+            items,
+        }
+    }
+}

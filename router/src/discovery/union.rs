@@ -1,0 +1,229 @@
+//! The union of the members' discovery documents: what the merged endpoint serves, and which cluster serves what.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tributary_apimachinery::{ClusterName, GroupVersionResource};
+
+use super::model::{Group, GroupList, Resource, Subresource, Version};
+
+/// What one member serves: its `/api` and `/apis` documents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberDiscovery {
+    /// The core group (`/api`).
+    pub core: GroupList,
+    /// All other groups (`/apis`).
+    pub named: GroupList,
+}
+
+/// What all members together serve. Immutable; made anew when a member's document changes.
+#[derive(Clone, Debug, Default)]
+pub struct Union {
+    /// The core group (`/api`).
+    pub core: GroupList,
+    /// All other groups (`/apis`).
+    pub named: GroupList,
+    resources: BTreeMap<GroupVersionResource, Arc<ServedResource>>,
+}
+
+/// One resource of the union.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedResource {
+    /// The resource's name.
+    pub resource: GroupVersionResource,
+    /// As discovery describes it; verbs and subresources are those that any member offers.
+    pub description: Resource,
+    /// The clusters that serve it, by name.
+    pub clusters: Vec<ClusterName>,
+    /// The clusters whose objects can be both listed and watched, so that a cacher can hold them.
+    pub cacheable: Vec<ClusterName>,
+}
+
+impl Union {
+    /// Joins the members' documents. The order of groups and versions is the first member's, by name; what only later
+    /// members have comes after.
+    pub fn new(members: &[(ClusterName, Arc<MemberDiscovery>)]) -> Self {
+        let core = join(members.iter().map(|(_, member)| &member.core));
+        let named = join(members.iter().map(|(_, member)| &member.named));
+        let mut union = Self { resources: BTreeMap::new(), core, named };
+        for group in union.core.items.iter().chain(&union.named.items) {
+            for version in &group.versions {
+                for description in &version.resources {
+                    let resource =
+                        GroupVersionResource::new(&group.metadata.name, &version.version, &description.resource);
+                    let served = served_by(members, &resource, description);
+                    union.resources.insert(resource, Arc::new(served));
+                }
+            }
+        }
+        union
+    }
+
+    /// The resource of this name, if any member serves it.
+    pub fn get(&self, resource: &GroupVersionResource) -> Option<&Arc<ServedResource>> {
+        self.resources.get(resource)
+    }
+
+    /// All resources by group, version and name.
+    pub fn resources(&self) -> impl Iterator<Item = &Arc<ServedResource>> {
+        self.resources.values()
+    }
+
+    /// The resource whose objects are of this kind.
+    pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<ServedResource>> {
+        let wanted = tributary_apimachinery::GroupVersion::parse(api_version);
+        self.resources.values().find(|served| {
+            served.description.kind() == kind
+                && served.resource.group == wanted.group
+                && served.resource.version == wanted.version
+        })
+    }
+}
+
+fn served_by(
+    members: &[(ClusterName, Arc<MemberDiscovery>)],
+    resource: &GroupVersionResource,
+    description: &Resource,
+) -> ServedResource {
+    let mut served = ServedResource {
+        resource: resource.clone(),
+        description: description.clone(),
+        clusters: Vec::new(),
+        cacheable: Vec::new(),
+    };
+    for (cluster, member) in members {
+        let Some(own) = member.find(resource) else { continue };
+        served.clusters.push(cluster.clone());
+        if own.has_verb("list") && own.has_verb("watch") {
+            served.cacheable.push(cluster.clone());
+        }
+    }
+    served
+}
+
+impl MemberDiscovery {
+    /// The member's own description of a resource.
+    pub fn find(&self, resource: &GroupVersionResource) -> Option<&Resource> {
+        let groups = if resource.group.is_empty() { &self.core } else { &self.named };
+        let group = groups.items.iter().find(|group| *group.metadata.name == *resource.group)?;
+        let version = group.versions.iter().find(|version| *version.version == *resource.version)?;
+        version.resources.iter().find(|own| *own.resource == *resource.resource)
+    }
+}
+
+fn join<'a>(documents: impl Iterator<Item = &'a GroupList>) -> GroupList {
+    let mut groups: Vec<Group> = Vec::new();
+    for group in documents.flat_map(|document| &document.items) {
+        match groups.iter_mut().find(|known| known.metadata.name == group.metadata.name) {
+            Some(known) => join_versions(&mut known.versions, &group.versions),
+            None => groups.push(group.clone()),
+        }
+    }
+    GroupList::new(groups)
+}
+
+fn join_versions(known: &mut Vec<Version>, more: &[Version]) {
+    for version in more {
+        match known.iter_mut().find(|own| own.version == version.version) {
+            Some(own) => join_resources(&mut own.resources, &version.resources),
+            None => known.push(version.clone()),
+        }
+    }
+}
+
+fn join_resources(known: &mut Vec<Resource>, more: &[Resource]) {
+    for resource in more {
+        match known.iter_mut().find(|own| own.resource == resource.resource) {
+            Some(own) => {
+                join_strings(&mut own.verbs, &resource.verbs);
+                join_subresources(&mut own.subresources, &resource.subresources);
+            }
+            None => known.push(resource.clone()),
+        }
+    }
+}
+
+fn join_subresources(known: &mut Vec<Subresource>, more: &[Subresource]) {
+    for subresource in more {
+        match known.iter_mut().find(|own| own.subresource == subresource.subresource) {
+            Some(own) => join_strings(&mut own.verbs, &subresource.verbs),
+            None => known.push(subresource.clone()),
+        }
+    }
+}
+
+fn join_strings(known: &mut Vec<String>, more: &[String]) {
+    for text in more {
+        if !known.contains(text) {
+            known.push(text.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{GroupMetadata, Kind};
+    use super::*;
+
+    fn resource(name: &str, kind: &str, verbs: &[&str]) -> Resource {
+        Resource {
+            resource: name.into(),
+            response_kind: Some(Kind { group: String::new(), version: "v1".into(), kind: kind.into() }),
+            scope: "Namespaced".into(),
+            singular_resource: String::new(),
+            verbs: verbs.iter().map(ToString::to_string).collect(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            subresources: Vec::new(),
+        }
+    }
+
+    fn group(name: &str, versions: &[(&str, Vec<Resource>)]) -> Group {
+        Group {
+            metadata: GroupMetadata { name: name.into(), creation_timestamp: None },
+            versions: versions
+                .iter()
+                .map(|(version, resources)| Version {
+                    version: (*version).into(),
+                    resources: resources.clone(),
+                    freshness: "Current".into(),
+                })
+                .collect(),
+        }
+    }
+
+    fn cluster(name: &str, core: Vec<Group>, named: Vec<Group>) -> (ClusterName, Arc<MemberDiscovery>) {
+        let member = MemberDiscovery { core: GroupList::new(core), named: GroupList::new(named) };
+        (ClusterName::new(name).unwrap(), Arc::new(member))
+    }
+
+    #[test]
+    fn groups_versions_resources_and_verbs_are_joined() {
+        let all = ["get", "list", "watch"];
+        let union = Union::new(&[
+            cluster(
+                "a",
+                vec![group("", &[("v1", vec![resource("pods", "Pod", &all)])])],
+                vec![group("x.io", &[("v1", vec![resource("foos", "Foo", &["list"])])])],
+            ),
+            cluster(
+                "b",
+                vec![group("", &[("v1", vec![resource("pods", "Pod", &["get"]), resource("bars", "Bar", &all)])])],
+                vec![
+                    group("y.io", &[("v1", vec![])]),
+                    group("x.io", &[("v2", vec![]), ("v1", vec![resource("foos", "Foo", &all)])]),
+                ],
+            ),
+        ]);
+        let names: Vec<_> = union.named.items.iter().map(|group| group.metadata.name.as_str()).collect();
+        assert_eq!(names, ["x.io", "y.io"]);
+        let pods = union.get(&GroupVersionResource::new("", "v1", "pods")).unwrap();
+        assert_eq!((pods.clusters.len(), pods.cacheable.len()), (2, 1));
+        let foos = union.get(&GroupVersionResource::new("x.io", "v1", "foos")).unwrap();
+        assert_eq!(foos.description.verbs, ["list", "get", "watch"]);
+        assert_eq!(foos.cacheable, [ClusterName::new("b").unwrap()]);
+        assert!(union.get(&GroupVersionResource::new("", "v1", "bars")).is_some());
+        assert!(union.by_kind("x.io/v1", "Foo").is_some());
+        assert!(union.by_kind("x.io/v2", "Foo").is_none());
+    }
+}

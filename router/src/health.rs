@@ -1,0 +1,61 @@
+//! `/healthz`, `/livez`, `/readyz`: text as kube-apiserver gives it, with a line for each cluster.
+//!
+//! Source: kubernetes/apiserver `pkg/server/healthz/healthz.go`. A cluster that is out of reach does not make this process
+//! unready: it still serves the others, and says on each answer what is missing.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use tributary_apimachinery::query::Query;
+
+use crate::body::{self, Body};
+use crate::topology::Cluster;
+
+/// The answer to a health check. `draining` makes `/readyz` fail, so that load balancers send new clients elsewhere.
+pub fn answer<'a>(
+    path: &str,
+    query: Option<&str>,
+    clusters: impl Iterator<Item = &'a Arc<Cluster>>,
+    draining: bool,
+) -> Response<Body> {
+    let mut segments = path.trim_matches('/').split('/');
+    let check = segments.next().unwrap_or_default();
+    let ready = !(check == "readyz" && draining);
+    let wanted = segments.collect::<Vec<_>>().join("/");
+    let query = Query::parse(query);
+    let mut lines = vec![("ping".to_owned(), None)];
+    if check == "readyz" {
+        lines.push(("shutdown".to_owned(), draining.then(|| "this process is shutting down".to_owned())));
+        lines.extend(clusters.map(|cluster| (format!("cluster/{}", cluster.name()), problem(cluster))));
+    }
+    if !wanted.is_empty() {
+        return match lines.iter().find(|(name, _)| *name == wanted) {
+            None => text(StatusCode::NOT_FOUND, format!("no health check {wanted}\n")),
+            Some((_, None)) => text(StatusCode::OK, "ok".into()),
+            Some((_, Some(problem))) => {
+                text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {problem}\n"))
+            }
+        };
+    }
+    let status = if ready { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
+    if ready && query.get("verbose").is_none() {
+        return text(status, "ok".into());
+    }
+    let mut out = String::new();
+    for (name, problem) in &lines {
+        match problem {
+            None => out.push_str(&format!("[+]{name} ok\n")),
+            Some(problem) => out.push_str(&format!("[-]{name} failed: {problem}\n")),
+        }
+    }
+    out.push_str(&format!("{check} check {}\n", if ready { "passed" } else { "failed" }));
+    text(status, out)
+}
+
+fn problem(cluster: &Cluster) -> Option<String> {
+    cluster.problem().or_else(|| cluster.discovery().is_none().then(|| "it has not been asked yet".to_owned()))
+}
+
+fn text(status: StatusCode, text: String) -> Response<Body> {
+    super::response::with_content_type(status, "text/plain; charset=utf-8", body::full(text))
+}

@@ -1,0 +1,143 @@
+//! Counters of what the router does, under kube-apiserver's names where it has one.
+//!
+//! Source of names: kubernetes/apiserver `pkg/endpoints/metrics/metrics.go`.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// The labels of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RequestLabels {
+    /// `GET`, `LIST`, `WATCH`, `POST`, …: kube-apiserver's upper-case verbs.
+    pub verb: String,
+    /// The API group.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The plural resource; empty for other paths.
+    pub resource: String,
+    /// The subresource; empty for none.
+    pub subresource: String,
+    /// `cluster`, `namespace`, `resource`, or empty.
+    pub scope: String,
+    /// Which answered: `cache` or a forwarded request's `member`.
+    pub source: String,
+    /// The HTTP status code.
+    pub code: u16,
+}
+
+/// The labels of a resource.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ResourceLabels {
+    /// The API group.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The plural resource.
+    pub resource: String,
+}
+
+/// The labels of a resource in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CacherLabels {
+    /// The member cluster.
+    pub cluster: String,
+    /// The resource as kubectl names it.
+    pub resource: String,
+}
+
+/// The router's metrics.
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<ResourceLabels, Histogram, fn() -> Histogram>,
+    /// Watches open now.
+    pub watches: Family<ResourceLabels, Gauge>,
+    /// Watch events written to clients.
+    pub watch_events: Family<ResourceLabels, Counter>,
+    /// Watches that were ended because their client read too slowly.
+    pub terminated_watchers: Family<ResourceLabels, Counter>,
+    /// Objects held for one resource of one cluster.
+    pub cached_objects: Family<CacherLabels, Gauge>,
+    /// Whether a cacher is synced (1), or still unknown or stale (0).
+    pub cacher_synced: Family<CacherLabels, Gauge>,
+}
+
+/// Buckets from a quarter of a millisecond, since an answer from memory takes less than one.
+const DURATION_BUCKETS_SECONDS: [f64; 14] =
+    [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let requests = Family::default();
+        let durations =
+            Family::new_with_constructor((|| Histogram::new(DURATION_BUCKETS_SECONDS)) as fn() -> Histogram);
+        let metrics = Self {
+            requests,
+            durations,
+            watches: Family::default(),
+            watch_events: Family::default(),
+            terminated_watchers: Family::default(),
+            cached_objects: Family::default(),
+            cacher_synced: Family::default(),
+            registry: Mutex::new(Registry::default()),
+        };
+        registry.register("apiserver_request", "Requests by verb, resource and code", metrics.requests.clone());
+        registry.register(
+            "apiserver_request_duration_seconds",
+            "Time to the head of the answer, watches left out",
+            metrics.durations.clone(),
+        );
+        registry.register("apiserver_longrunning_requests", "Watches open now", metrics.watches.clone());
+        registry.register("apiserver_watch_events", "Watch events written to clients", metrics.watch_events.clone());
+        registry.register(
+            "apiserver_terminated_watchers",
+            "Watches ended because their client read too slowly",
+            metrics.terminated_watchers.clone(),
+        );
+        registry.register(
+            "tributary_cached_objects",
+            "Objects held per cluster and resource",
+            metrics.cached_objects.clone(),
+        );
+        registry.register("tributary_cacher_synced", "1 where a cacher is synced", metrics.cacher_synced.clone());
+        *metrics.registry.lock() = registry;
+        metrics
+    }
+}
+
+impl Metrics {
+    /// Counts one request when the head of its answer is known.
+    pub fn observe(&self, labels: RequestLabels, took: Duration) {
+        if labels.verb != "WATCH" {
+            let resource = ResourceLabels {
+                group: labels.group.clone(),
+                version: labels.version.clone(),
+                resource: labels.resource.clone(),
+            };
+            self.durations.get_or_create(&resource).observe(took.as_secs_f64());
+        }
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Lets others register metrics of their own in the same exposition.
+    pub fn register(&self, register: impl FnOnce(&mut Registry)) {
+        register(&mut self.registry.lock());
+    }
+
+    /// The exposition in OpenMetrics text.
+    pub fn expose(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = text::encode(&mut out, &self.registry.lock());
+        out
+    }
+}

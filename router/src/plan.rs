@@ -1,0 +1,108 @@
+//! Who answers a request: a pure decision, so that a table can test it.
+
+use std::sync::Arc;
+
+use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest, Target, Verb};
+use tributary_apimachinery::{ClusterName, Status};
+
+use crate::discovery::{DiscoveryPath, ServedResource, Union};
+
+/// Who answers a request, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan<'a> {
+    /// One cluster's own view: forwarded untouched.
+    Cluster(&'a ClusterName),
+    /// A discovery document of the union.
+    Discovery(DiscoveryPath<'a>),
+    /// `/healthz`, `/livez`, `/readyz` and their checks.
+    Health,
+    /// A document that any member can give: `/version`, OpenAPI.
+    Relay,
+    /// An object from memory.
+    Get(Arc<ServedResource>),
+    /// A collection from memory.
+    List(Arc<ServedResource>),
+    /// A collection followed.
+    Watch(Arc<ServedResource>),
+    /// A collection that cannot be watched: asked of each member now.
+    ListLive(Arc<ServedResource>),
+    /// A request for one object: to the cluster that owns it.
+    Owner(Arc<ServedResource>, OwnerRequest),
+    /// A new object: to the cluster that the request or the configuration names.
+    Create(Arc<ServedResource>),
+    /// A collection to be deleted: to every cluster that serves it.
+    DeleteCollection(Arc<ServedResource>),
+    /// A question about the caller's own rights: asked of every cluster.
+    AccessReview(Arc<ServedResource>),
+}
+
+/// What happens to a request for one object on its way to the owner and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnerRequest {
+    /// An object goes and comes: versions and the annotation are translated both ways.
+    Object,
+    /// Bytes that are no object (`log`, `exec`, `proxy`, …): nothing is touched.
+    Opaque,
+}
+
+/// Subresources whose bytes are no objects.
+const OPAQUE_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+
+/// Decides who answers.
+///
+/// # Errors
+/// 404 for what no member serves (the caller refreshes discovery once before it answers so), 405 for a verb that the
+/// resource does not offer.
+pub fn plan<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Status> {
+    if let Some(cluster) = &info.cluster {
+        return Ok(Plan::Cluster(cluster));
+    }
+    match &info.target {
+        Target::NonResource => non_resource(info),
+        Target::Resource(request) => {
+            let served = union.get(&request.resource).ok_or_else(Status::path_not_found)?;
+            resource(info.verb, request, Arc::clone(served))
+        }
+    }
+}
+
+fn non_resource(info: &RequestInfo) -> Result<Plan<'_>, Status> {
+    let first = info.path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    match first {
+        "healthz" | "livez" | "readyz" => Ok(Plan::Health),
+        "version" | "openapi" => Ok(Plan::Relay),
+        _ => DiscoveryPath::parse(&info.path).map(Plan::Discovery).ok_or_else(Status::path_not_found),
+    }
+}
+
+fn resource<'a>(verb: Verb, request: &ResourceRequest, served: Arc<ServedResource>) -> Result<Plan<'a>, Status> {
+    if let Some(subresource) = request.subresource.as_deref() {
+        let opaque = OPAQUE_SUBRESOURCES.contains(&subresource);
+        return Ok(Plan::Owner(served, if opaque { OwnerRequest::Opaque } else { OwnerRequest::Object }));
+    }
+    let cached = !served.cacheable.is_empty();
+    match verb {
+        // Leader election compares what it read with what it writes: a copy that lags would cost a leader its lease.
+        Verb::Get if !cached || is_lease(request) => Ok(Plan::Owner(served, OwnerRequest::Object)),
+        Verb::Get => Ok(Plan::Get(served)),
+        Verb::List if cached => Ok(Plan::List(served)),
+        Verb::List => Ok(Plan::ListLive(served)),
+        Verb::Watch if cached => Ok(Plan::Watch(served)),
+        Verb::Watch => {
+            Err(Status::watch_not_registered(&served.resource, "its members cannot watch it either; list it instead"))
+        }
+        Verb::Create if is_access_review(request) => Ok(Plan::AccessReview(served)),
+        Verb::Create => Ok(Plan::Create(served)),
+        Verb::DeleteCollection => Ok(Plan::DeleteCollection(served)),
+        Verb::Update | Verb::Patch | Verb::Delete => Ok(Plan::Owner(served, OwnerRequest::Object)),
+        Verb::NonResource(_) => Err(Status::method_not_supported(&served.resource, verb.as_str())),
+    }
+}
+
+fn is_lease(request: &ResourceRequest) -> bool {
+    &*request.resource.group == "coordination.k8s.io" && &*request.resource.resource == "leases"
+}
+
+fn is_access_review(request: &ResourceRequest) -> bool {
+    &*request.resource.group == "authorization.k8s.io" && request.resource.resource.ends_with("accessreviews")
+}

@@ -1,0 +1,82 @@
+//! One object from memory.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use tributary_apimachinery::{ClusterName, GetOptions, Object, ObjectKey, Status};
+
+use super::version::{Wanted, refuse_get};
+use super::{Asked, warn};
+use crate::Router;
+use crate::body::Body;
+use crate::discovery::ServedResource;
+use crate::negotiate::Answer;
+use crate::response::{self, ObjectWriter, Place};
+use crate::view::{Partial, Standing, View};
+
+/// Answers a get.
+///
+/// # Errors
+/// 404; 503 while a cluster that may have the object is unknown; 409 where several have it; 504 for a version that does not
+/// come within 3 s; 400 and 406.
+pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
+    let options = GetOptions::parse(asked.query)?;
+    let form = asked.form(Answer::Object, options.pretty)?;
+    let include = asked.include_object()?;
+    let text = options.resource_version.as_deref();
+    let wanted = Wanted::parse(text, &router.epochs()).map_err(|error| refuse_get(text.unwrap_or_default(), &error))?;
+    let (view, standings) = router.view(served, asked.request.namespace.as_deref()).await;
+    match wanted {
+        Wanted::Newest => view.own_writes_seen().await?,
+        Wanted::Any => {}
+        Wanted::Version(version) => view.reached(version.iter().map(|(name, version)| (name.clone(), version))).await?,
+    }
+    let (cluster, object) = the_only(&view, &standings, asked)?;
+    let mark = view.mark(&cluster);
+    let mut version = String::new();
+    mark.item_version(object.resource_version(), &mut version);
+    let mut text = Vec::with_capacity(object.json().len() + 256);
+    ObjectWriter::new(&view.kind, form, include).write(&object, &version, &mark, Place::Alone, true, &mut text);
+    text.push(b'\n');
+    let mut answer = response::whole(StatusCode::OK, form, text);
+    let own: Vec<_> = standings.into_iter().filter(|(name, _)| *name == cluster).collect();
+    warn(&mut answer, &view, &own);
+    Ok(answer)
+}
+
+/// The object of the request's name, and its cluster.
+///
+/// # Errors
+/// 404, 503 or 409 as DESIGN.md §3.4 has it.
+pub fn the_only(
+    view: &View,
+    standings: &[(ClusterName, Standing)],
+    asked: Asked<'_>,
+) -> Result<(ClusterName, Arc<Object>), Status> {
+    let request = asked.request;
+    let name = request.name.as_deref().unwrap_or_default();
+    let key = ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), name);
+    let mut found = view.log().find(key.as_str());
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => Err(missing(view, standings, name)),
+        _ => {
+            let clusters: Vec<_> = found.into_iter().map(|(cluster, _)| cluster).collect();
+            Err(Status::ambiguous(&view.kind.resource, name, &clusters, &asked.info.path))
+        }
+    }
+}
+
+/// Why an object is not there: controllers read a 404 as deleted, so it is given only where every cluster is known.
+pub fn missing(view: &View, standings: &[(ClusterName, Standing)], name: &str) -> Status {
+    let unknown: Vec<_> =
+        standings.iter().filter(|(_, standing)| !standing.is_known()).map(|(cluster, _)| cluster.clone()).collect();
+    if unknown.is_empty() {
+        Status::not_found(&view.kind.resource, name)
+    } else {
+        Status::owner_unknown(&view.kind.resource, name, &unknown)
+    }
+}
+
+/// Named reads never wait for clusters that are out of reach: who has the object answers.
+pub const NAMED: Partial = Partial::Allow;

@@ -1,0 +1,154 @@
+//! A collection from memory.
+
+use std::sync::Arc;
+
+use http::{Response, header};
+use tributary_apimachinery::{Filter, ListOptions, ResourceVersionMatch, Status};
+use tributary_merge::{
+    CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, Position, SnapshotError,
+};
+
+use super::version::{Wanted, refuse_list};
+use super::{Asked, warn};
+use crate::Router;
+use crate::body::Body;
+use crate::discovery::ServedResource;
+use crate::negotiate::Answer;
+use crate::response::list::{ListMetadata, answer};
+use crate::response::{ObjectWriter, accepts_gzip};
+use crate::view::View;
+
+/// Which state a list shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// The newest, the client's own writes included.
+    Newest,
+    /// Whatever is held.
+    Any,
+    /// At least this version.
+    NotOlderThan(CompositeResourceVersion),
+    /// This version.
+    Exact(CompositeResourceVersion),
+    /// The state that a continue token names, or the present one for an inconsistent token.
+    Continue(ContinueToken),
+}
+
+/// Answers a list.
+///
+/// # Errors
+/// What the table of resourceVersion, resourceVersionMatch, limit and continue says (reference: kubernetes/apiserver
+/// `pkg/storage/interfaces.go`): 400, 410, 422, 504; 429 while clusters are unknown and a partial answer is denied.
+pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
+    let options = ListOptions::parse(asked.query)?;
+    let form = asked.form(Answer::List, options.pretty)?;
+    let include = asked.include_object()?;
+    let state = state(router, &options)?;
+    let namespace = asked.request.namespace.as_deref();
+    let (view, standings) = router.view_of(served, namespace, router.policy(&served.resource).partial).await;
+    let standings = standings?;
+    let filter = Filter::compile(
+        namespace,
+        asked.request.name.as_deref(),
+        &options.label_selector,
+        &options.field_selector,
+        view.decoder.fields(),
+        view.kind.namespaced,
+    )?;
+    // With `0` the limit says nothing: the whole list is at hand.
+    let limit = if state == State::Any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
+    let (snapshots, version) = snapshots(router, &view, &state).await?;
+    let page = match state {
+        State::Continue(token) => {
+            ListPage { start: Some(token.position), limit, remaining: token.version.and(token.remaining) }
+        }
+        _ => ListPage { start: None, limit, remaining: None },
+    };
+    let cursor = ListCursor::new(snapshots, filter, page);
+    let epochs = router.epochs();
+    let remaining = cursor.remaining_item_count();
+    let next = cursor.continue_position().map(|position: &Position| {
+        ContinueToken { position: position.clone(), remaining, version: Some(version.clone()) }.encode(&epochs)
+    });
+    let metadata = ListMetadata {
+        resource_version: version.encode(&epochs),
+        continue_token: next,
+        remaining_item_count: remaining,
+    };
+    let writer = ObjectWriter::new(&view.kind, form, include);
+    let gzip = accepts_gzip(asked.headers);
+    let mut response = answer(Arc::clone(&view), cursor, writer, metadata, gzip);
+    warn(&mut response, &view, &standings);
+    response.headers_mut().entry(header::VARY).or_insert(http::HeaderValue::from_static("Accept"));
+    Ok(response)
+}
+
+/// Reads from the options which state is asked for.
+fn state(router: &Router, options: &ListOptions) -> Result<State, Status> {
+    let epochs = router.epochs();
+    if let Some(token) = &options.continue_token {
+        return match ContinueToken::decode(token, &epochs) {
+            Ok(token) => Ok(State::Continue(token)),
+            Err(ContinueError::Foreign { position, .. }) => {
+                Err(Status::continue_expired(Some(ContinueToken::inconsistent(position).encode(&epochs))))
+            }
+            Err(error) => Err(Status::invalid_continue_token(error)),
+        };
+    }
+    let text = options.resource_version.as_deref();
+    let wanted = Wanted::parse(text, &epochs).map_err(|error| refuse_list(text.unwrap_or_default(), &error))?;
+    Ok(match (wanted, options.resource_version_match) {
+        (Wanted::Newest, _) => State::Newest,
+        (Wanted::Any, _) => State::Any,
+        (Wanted::Version(version), Some(ResourceVersionMatch::Exact)) => State::Exact(version),
+        (Wanted::Version(version), Some(ResourceVersionMatch::NotOlderThan)) => State::NotOlderThan(version),
+        // Before there was a match, a limit pinned the version (`LegacyExact`).
+        (Wanted::Version(version), None) if options.limit > 0 => State::Exact(version),
+        (Wanted::Version(version), None) => State::NotOlderThan(version),
+    })
+}
+
+/// The snapshots of a state, and the vector that they make.
+async fn snapshots(
+    router: &Router,
+    view: &Arc<View>,
+    state: &State,
+) -> Result<(Heads, CompositeResourceVersion), Status> {
+    match state {
+        State::Any => {}
+        State::Newest => view.own_writes_seen().await?,
+        State::NotOlderThan(version) | State::Exact(version) => {
+            view.reached(version.iter().map(|(cluster, version)| (cluster.clone(), version))).await?;
+        }
+        State::Continue(_) => {}
+    }
+    let log = view.log();
+    let snapshots = match state {
+        State::Exact(version) => log
+            .snapshot_at(version)
+            .map_err(|error| match error {
+                SnapshotError::Expired(_) => Status::list_expired(),
+                SnapshotError::TooNew { requested, current, .. } => {
+                    Status::too_large_resource_version(requested, current)
+                }
+            })?
+            .into(),
+        State::Continue(token) => match &token.version {
+            None => log.head().clone(),
+            Some(version) => log
+                .snapshot_at(version)
+                .map_err(|_| {
+                    let fresh = ContinueToken::inconsistent(token.position.clone());
+                    Status::continue_expired(Some(fresh.encode(&router.epochs())))
+                })?
+                .into(),
+        },
+        _ => log.head().clone(),
+    };
+    drop(log);
+    let version = match state {
+        State::Exact(version) => version.clone(),
+        State::Continue(ContinueToken { version: Some(version), .. }) => version.clone(),
+        _ => CompositeResourceVersion::of(&snapshots),
+    };
+    Ok((snapshots, version))
+}

@@ -1,0 +1,333 @@
+//! A collection followed: the stream of a watch.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::stream;
+use http::{Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use rand::Rng;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
+use tributary_apimachinery::{Filter, Status, WatchOptions};
+use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
+
+use super::version::Wanted;
+use super::{Asked, warn};
+use crate::Router;
+use crate::body::{Body, BoxError};
+use crate::discovery::ServedResource;
+use crate::negotiate::Answer;
+use crate::response::watch::{EventWriter, error};
+use crate::response::{self, FRAME_BYTES, ObjectWriter};
+use crate::view::{View, Watching};
+
+/// How often a quiet watch is sent a bookmark (kube-apiserver's `bookmarkFrequency` in `cacher.go`).
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long before its deadline a watch is sent a last bookmark (`time_budget.go`: about 2 s).
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+
+/// The bounds of the time after which a watch ends that names none, in seconds (`minRequestTimeout` and twice that).
+const TIMEOUT_SECONDS: std::ops::Range<u64> = 1800..3600;
+
+/// How many events one turn takes from the log. 32 of 7 KB are a quarter of a megabyte for a watcher that is behind, and the
+/// log is held for some microseconds.
+const EVENTS_PER_TURN: usize = 32;
+
+/// Answers a watch. What is wrong with its version is told in the stream, because clients treat an HTTP 410 as no answer and
+/// come back with the same version for ever.
+///
+/// # Errors
+/// 400, 406 and 422 for what cannot be asked; 429 while clusters are unknown.
+pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
+    let options = WatchOptions::parse(asked.query)?;
+    let form = asked.form(Answer::Watch, options.pretty)?;
+    let include = asked.include_object()?;
+    let namespace = asked.request.namespace.as_deref();
+    let (view, standings) = router.view_of(served, namespace, router.policy(&served.resource).partial).await;
+    let standings = standings?;
+    let filter = Filter::compile(
+        namespace,
+        asked.request.name.as_deref(),
+        &options.label_selector,
+        &options.field_selector,
+        view.decoder.fields(),
+        view.kind.namespaced,
+    )?;
+    let watcher = match start(router, &view, &options, filter).await {
+        Ok(watcher) => watcher,
+        Err(Refusal::Before(status)) => return Err(status),
+        Err(Refusal::InStream(status)) => return Ok(response::json(StatusCode::OK, error(&status))),
+    };
+    let writer = EventWriter::new(Arc::clone(&view), ObjectWriter::new(&view.kind, form, include), router.epochs());
+    let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(rand::rng().random_range(TIMEOUT_SECONDS)));
+    let stream =
+        WatchStream::new(&view, watcher, writer, options.allow_watch_bookmarks, timeout, router.draining().clone());
+    let frames = stream::unfold(stream, |mut stream| async move {
+        Some((Ok::<_, BoxError>(Frame::data(stream.next().await?)), stream))
+    });
+    let mut response =
+        response::with_content_type(StatusCode::OK, "application/json", StreamBody::new(frames).boxed_unsync());
+    warn(&mut response, &view, &standings);
+    Ok(response)
+}
+
+/// Why a watch does not start.
+enum Refusal {
+    /// As the answer itself.
+    Before(Status),
+    /// As an event, after 200.
+    InStream(Status),
+}
+
+async fn start(
+    router: &Router,
+    view: &Arc<View>,
+    options: &WatchOptions,
+    filter: Filter,
+) -> Result<Watcher<Filter>, Refusal> {
+    let text = options.resource_version.as_deref();
+    let wanted = Wanted::parse(text, &router.epochs()).map_err(|error| {
+        Refusal::InStream(Status::expired(format!("the resourceVersion cannot be resumed here: {error}")))
+    })?;
+    match &wanted {
+        Wanted::Any => {}
+        Wanted::Newest => view.own_writes_seen().await.map_err(Refusal::InStream)?,
+        Wanted::Version(version) if options.sends_initial_events() => {
+            let reached = view.reached(version.iter().map(|(cluster, version)| (cluster.clone(), version))).await;
+            reached.map_err(
+                |status| if status.code == 429 { Refusal::Before(status) } else { Refusal::InStream(status) },
+            )?;
+        }
+        Wanted::Version(version) => resumable(view, version).await?,
+    }
+    let log = view.log();
+    match wanted {
+        _ if options.sends_initial_events() => Ok(Watcher::initial(&log, filter, options.sends_initial_events_end())),
+        Wanted::Newest | Wanted::Any => Ok(Watcher::now(&log, filter)),
+        Wanted::Version(version) => Watcher::resume(&log, &version, filter)
+            .map_err(|too_old| Refusal::InStream(Status::expired(too_old.to_string()))),
+    }
+}
+
+/// Checks the components of a version that is to be resumed: a cluster that is configured but unknown (after our restart, say)
+/// is waited for by the client; a component above ours is either on its way, or of revisions that no longer exist.
+async fn resumable(view: &Arc<View>, version: &CompositeResourceVersion) -> Result<(), Refusal> {
+    for (cluster, component) in version.iter() {
+        let own = view.version_of(cluster);
+        let Some(cacher) = view.cacher(cluster) else { continue };
+        if own.is_none() && cacher.snapshot().is_none() {
+            return Err(Refusal::Before(view.missing(cluster)));
+        }
+        if own.is_some_and(|own| own >= component) {
+            continue;
+        }
+        // If the member cannot be asked, its events cannot come either: then there is nothing to decide yet.
+        if let Ok(latest) = cacher.latest().await
+            && latest < component
+        {
+            return Err(Refusal::InStream(Status::expired(format!(
+                "cluster {cluster}: too large resource version: {component}, current: {latest}; its revisions went back"
+            ))));
+        }
+    }
+    Ok(())
+}
+
+/// The stream of one watch.
+struct WatchStream {
+    watching: Watching,
+    watcher: Watcher<Filter>,
+    writer: EventWriter,
+    events: Vec<WatchEvent>,
+    ready: VecDeque<Bytes>,
+    head: tokio::sync::watch::Receiver<u64>,
+    bookmarks: bool,
+    /// The vector of the last bookmark, so that none is repeated.
+    bookmarked: Option<CompositeResourceVersion>,
+    next_bookmark: Instant,
+    deadline: Instant,
+    timer: Pin<Box<Sleep>>,
+    draining: CancellationToken,
+    ended: bool,
+}
+
+/// Why a stream woke up.
+enum Wake {
+    Head,
+    Timer,
+    End,
+}
+
+impl WatchStream {
+    fn new(
+        view: &Arc<View>,
+        watcher: Watcher<Filter>,
+        writer: EventWriter,
+        bookmarks: bool,
+        timeout: Duration,
+        draining: CancellationToken,
+    ) -> Self {
+        let deadline = Instant::now() + timeout;
+        let next_bookmark =
+            (Instant::now() + BOOKMARK_INTERVAL).min(deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(deadline));
+        Self {
+            watching: view.watching(),
+            watcher,
+            writer,
+            events: Vec::new(),
+            ready: VecDeque::new(),
+            head: view.head(),
+            bookmarks,
+            bookmarked: None,
+            next_bookmark,
+            deadline,
+            timer: Box::pin(tokio::time::sleep_until(if bookmarks { next_bookmark } else { deadline })),
+            draining,
+            ended: false,
+        }
+    }
+
+    /// The next frame; `None` at the end of the stream. A slow reader is simply not asked for more; once the log has forgotten
+    /// what comes next the stream ends.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(frame) = self.ready.pop_front() {
+                return Some(frame);
+            }
+            if self.ended {
+                return None;
+            }
+            self.head.borrow_and_update();
+            match self.turn() {
+                Progress::More => continue,
+                Progress::CaughtUp if !self.ready.is_empty() => continue,
+                Progress::CaughtUp => {}
+                Progress::Lagged => {
+                    let view = self.watching.view();
+                    view.metrics().terminated_watchers.get_or_create(&view.labels()).inc();
+                    self.ended = true;
+                    continue;
+                }
+                Progress::Expired(too_old) => {
+                    self.ready.push_back(error(&Status::expired(too_old.to_string())));
+                    self.ended = true;
+                    continue;
+                }
+            }
+            match self.wake().await {
+                Wake::Head => {}
+                Wake::Timer => self.timer_fired(),
+                Wake::End => self.end(),
+            }
+        }
+    }
+
+    /// Takes what is new from the log and encodes it.
+    fn turn(&mut self) -> Progress {
+        let Self { watching, watcher, writer, events, .. } = self;
+        events.clear();
+        let (progress, prepared) = {
+            let log = watching.view().log();
+            let progress = watcher.next(&log, EVENTS_PER_TURN, events);
+            let prepared: Vec<_> = events
+                .iter()
+                .map(|event| match event {
+                    WatchEvent::Object(event) => Some(writer.prepare(&log, event)),
+                    WatchEvent::InitialEventsEnd(_) => None,
+                })
+                .collect();
+            (progress, prepared)
+        };
+        let mut frames = Vec::with_capacity(events.len());
+        for (event, prepared) in events.iter().zip(prepared) {
+            match (event, prepared) {
+                (WatchEvent::Object(event), Some(prepared)) => frames.push(writer.frame(event, prepared)),
+                (WatchEvent::InitialEventsEnd(EventVersion::Vector(version)), _) => {
+                    self.bookmarked = Some((**version).clone());
+                    frames.push(writer.bookmark(version, true));
+                }
+                _ => {}
+            }
+        }
+        if !frames.is_empty() {
+            let view = self.watching.view();
+            view.metrics().watch_events.get_or_create(&view.labels()).inc_by(frames.len() as u64);
+        }
+        coalesce(frames, &mut self.ready);
+        progress
+    }
+
+    async fn wake(&mut self) -> Wake {
+        tokio::select! {
+            changed = self.head.changed() => if changed.is_ok() { Wake::Head } else { Wake::End },
+            () = &mut self.timer => Wake::Timer,
+            () = self.draining.cancelled() => Wake::End,
+        }
+    }
+
+    fn timer_fired(&mut self) {
+        let now = Instant::now();
+        if now >= self.deadline {
+            self.ended = true;
+            return;
+        }
+        self.bookmark();
+        let before_end = self.deadline - BOOKMARK_BEFORE_END.min(self.deadline - now);
+        self.next_bookmark = now + BOOKMARK_INTERVAL;
+        let next = if before_end > now { self.next_bookmark.min(before_end) } else { self.deadline };
+        self.timer.as_mut().reset(next);
+    }
+
+    /// Ends the stream with what lets the client go on elsewhere.
+    fn end(&mut self) {
+        self.bookmark();
+        self.ended = true;
+    }
+
+    fn bookmark(&mut self) {
+        if !self.bookmarks {
+            return;
+        }
+        let version = {
+            let log = self.watching.view().log();
+            self.watcher.bookmark(&log).and_then(|version| vector(&log, &version))
+        };
+        if let Some(version) = version.filter(|version| self.bookmarked.as_ref() != Some(version)) {
+            self.ready.push_back(self.writer.bookmark(&version, false));
+            self.bookmarked = Some(version);
+        }
+    }
+}
+
+/// The vector of a version. Bookmarks and ends of initial events are never of the item form.
+fn vector(log: &Log, version: &EventVersion) -> Option<CompositeResourceVersion> {
+    match version {
+        EventVersion::Item(_) => None,
+        EventVersion::Log(version) => log.vector(*version),
+        EventVersion::Vector(version) => Some((**version).clone()),
+    }
+}
+
+/// Joins small frames into ones of about 64 KiB; a single one is passed on as it is, shared by all who watch.
+fn coalesce(mut frames: Vec<Bytes>, ready: &mut VecDeque<Bytes>) {
+    if frames.len() == 1 {
+        ready.extend(frames.pop());
+        return;
+    }
+    let mut joined = BytesMut::new();
+    for frame in frames {
+        if joined.len() + frame.len() > FRAME_BYTES && !joined.is_empty() {
+            ready.push_back(joined.split().freeze());
+        }
+        joined.extend_from_slice(&frame);
+    }
+    if !joined.is_empty() {
+        ready.push_back(joined.freeze());
+    }
+}

@@ -1,0 +1,149 @@
+//! Writes one object in the form that a client asked for, by splicing its text.
+
+use jiff::Timestamp;
+use tributary_apimachinery::{GroupVersionResource, Object, Rendering};
+use tributary_printers::{Printer, Row, column};
+
+use crate::negotiate::{Form, Shape};
+use crate::topology::ClusterMark;
+
+/// What a Table's rows carry besides cells (`includeObject`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IncludeObject {
+    /// Nothing.
+    None,
+    /// The metadata: the default.
+    #[default]
+    Metadata,
+    /// The whole object.
+    Object,
+}
+
+impl IncludeObject {
+    /// Reads the query parameter.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "" | "Metadata" => Some(Self::Metadata),
+            "None" => Some(Self::None),
+            "Object" => Some(Self::Object),
+            _ => None,
+        }
+    }
+}
+
+/// Whether an object stands alone or among the items of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The answer to a get or a write, or within a watch event.
+    Alone,
+    /// An item of a list.
+    Item,
+}
+
+/// What is known of a resource's kind: enough to write lists of it.
+#[derive(Clone, Debug)]
+pub struct ResourceKind {
+    /// The resource.
+    pub resource: GroupVersionResource,
+    /// The kind of its objects.
+    pub kind: Box<str>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Prints its Tables.
+    pub printer: Printer,
+}
+
+/// Writes objects of one resource in one form. Made per request; holds the buffers that objects of one answer share.
+pub struct ObjectWriter {
+    form: Form,
+    include: IncludeObject,
+    printer: Printer,
+    row: Row,
+    /// The time at which time-dependent cells are right.
+    pub now: Timestamp,
+}
+
+const PARTIAL_HEAD: &[u8] = br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#;
+
+impl ObjectWriter {
+    /// A writer for one answer.
+    pub fn new(kind: &ResourceKind, form: Form, include: IncludeObject) -> Self {
+        Self { form, include, printer: kind.printer.clone(), row: Row::new(), now: Timestamp::now() }
+    }
+
+    /// The form that it writes.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Appends one object. In a Table it is a row in a list, and a Table of one row alone; `columns` says whether that
+    /// Table defines its columns (a watch does so in its first event only).
+    pub fn write(
+        &mut self,
+        object: &Object,
+        version: &str,
+        mark: &ClusterMark,
+        place: Place,
+        columns: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let list_item = place == Place::Item;
+        let rendering = Rendering { resource_version: Some(version), annotation: Some(&mark.annotation), list_item };
+        let cluster = mark.name.as_str();
+        match self.form.shape {
+            Shape::Object => gather(&object.pieces(&rendering), out),
+            Shape::PartialMetadata => partial(object, &rendering, out),
+            Shape::Table if place == Place::Item => self.row(object, &rendering, cluster, out),
+            Shape::Table => {
+                self.table_head(columns, &format!("\"resourceVersion\":\"{version}\""), out);
+                self.row(object, &rendering, cluster, out);
+                out.extend_from_slice(b"]}");
+            }
+        }
+    }
+
+    /// Appends the beginning of a Table up to its first row. `metadata` is the text between the metadata's braces.
+    pub fn table_head(&self, columns: bool, metadata: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(br#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"#);
+        out.extend_from_slice(metadata.as_bytes());
+        out.extend_from_slice(br#"},"columnDefinitions":"#);
+        if columns {
+            column::write_columns(self.printer.columns(), true, out);
+        } else {
+            out.extend_from_slice(b"null");
+        }
+        out.extend_from_slice(br#","rows":["#);
+    }
+
+    fn row(&mut self, object: &Object, rendering: &Rendering<'_>, cluster: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(br#"{"cells":"#);
+        if self.printer.print(object.json(), self.now, &mut self.row).is_err() {
+            // The member's object is not of the form that its kind promises: its name is still shown.
+            let _ = Printer::default_columns().print(object.json(), self.now, &mut self.row);
+        }
+        self.row.write_cells(Some(cluster), out);
+        if let Some(conditions) = self.row.conditions() {
+            out.extend_from_slice(br#","conditions":"#);
+            out.extend_from_slice(conditions.as_bytes());
+        }
+        out.extend_from_slice(br#","object":"#);
+        match self.include {
+            IncludeObject::None => out.extend_from_slice(b"null"),
+            IncludeObject::Metadata => partial(object, rendering, out),
+            IncludeObject::Object => gather(&object.pieces(&Rendering { list_item: false, ..*rendering }), out),
+        }
+        out.push(b'}');
+    }
+}
+
+fn partial(object: &Object, rendering: &Rendering<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(PARTIAL_HEAD);
+    gather(&object.metadata_pieces(rendering), out);
+    out.push(b'}');
+}
+
+fn gather(pieces: &[&[u8]], out: &mut Vec<u8>) {
+    for piece in pieces {
+        out.extend_from_slice(piece);
+    }
+}

@@ -1,0 +1,124 @@
+//! The frames of a watch: one JSON object and a newline each.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tributary_apimachinery::{ClusterName, Status};
+use tributary_merge::{CompositeResourceVersion, Epochs, EventVersion, Log, ObjectEvent};
+
+use super::{ObjectWriter, Place};
+use crate::negotiate::Shape;
+use crate::topology::ClusterMark;
+use crate::view::View;
+
+/// Writes the frames of one watch.
+pub struct EventWriter {
+    view: Arc<View>,
+    writer: ObjectWriter,
+    epochs: Arc<Epochs>,
+    marks: HashMap<ClusterName, Arc<ClusterMark>>,
+    /// Whether the next Table still has to define its columns.
+    columns: bool,
+}
+
+/// What an event's frame is made from, resolved while the log was at hand.
+pub enum Prepared {
+    /// Somebody has encoded it already.
+    Encoded(Bytes),
+    /// The text of the version that it carries.
+    Version(String),
+}
+
+impl EventWriter {
+    /// A writer for one watch.
+    pub fn new(view: Arc<View>, writer: ObjectWriter, epochs: Arc<Epochs>) -> Self {
+        Self { view, writer, epochs, marks: HashMap::new(), columns: true }
+    }
+
+    /// Finds an event's encoding, or the text of its version. Call with the log that gave the event: versions of places in it
+    /// are resolved here.
+    ///
+    /// A place that the log has just given cannot have been forgotten yet.
+    pub fn prepare(&mut self, log: &Log, event: &ObjectEvent) -> Prepared {
+        if let Some(found) = self.shared(event).and_then(|key| self.view.encodings.get(&key)) {
+            return Prepared::Encoded(found);
+        }
+        Prepared::Version(match &event.version {
+            EventVersion::Item(version) => {
+                let mut text = String::new();
+                self.mark(&event.cluster).item_version(*version, &mut text);
+                text
+            }
+            EventVersion::Log(version) => log.vector(*version).unwrap_or_default().encode(&self.epochs),
+            EventVersion::Vector(version) => version.encode(&self.epochs),
+        })
+    }
+
+    /// The frame of an event. An encoding that others can use is kept for them.
+    pub fn frame(&mut self, event: &ObjectEvent, prepared: Prepared) -> Bytes {
+        let version = match prepared {
+            Prepared::Encoded(frame) => return frame,
+            Prepared::Version(version) => version,
+        };
+        let mut out = Vec::with_capacity(event.object.json().len() + version.len() + 160);
+        out.extend_from_slice(b"{\"type\":\"");
+        out.extend_from_slice(event.change_type.as_str().as_bytes());
+        out.extend_from_slice(b"\",\"object\":");
+        let mark = self.mark(&event.cluster);
+        let columns = std::mem::replace(&mut self.columns, false);
+        self.writer.now = jiff::Timestamp::now();
+        self.writer.write(&event.object, &version, &mark, Place::Alone, columns, &mut out);
+        out.extend_from_slice(b"}\n");
+        let frame = Bytes::from(out);
+        if let Some(key) = self.shared(event) {
+            self.view.encodings.keep(key, frame.clone());
+        }
+        frame
+    }
+
+    /// The frame of a bookmark; `end` marks the end of the initial events.
+    pub fn bookmark(&self, version: &CompositeResourceVersion, end: bool) -> Bytes {
+        let annotations = if end { ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}" } else { "" };
+        let metadata = format!(
+            "\"metadata\":{{\"resourceVersion\":\"{}\",\"creationTimestamp\":null{annotations}}}",
+            version.encode(&self.epochs)
+        );
+        let kind = &self.view.kind;
+        let api_version = kind.resource.group_version();
+        let object = match self.writer.form().shape {
+            Shape::Object => format!("{{\"kind\":\"{}\",\"apiVersion\":\"{api_version}\",{metadata}}}", kind.kind),
+            Shape::PartialMetadata => {
+                format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",{metadata}}}")
+            }
+            Shape::Table => format!(
+                "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{{\"resourceVersion\":\"{}\"}},\"columnDefinitions\":null,\"rows\":[{{\"cells\":[],\"object\":{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",{metadata}}}}}]}}",
+                version.encode(&self.epochs)
+            ),
+        };
+        Bytes::from(format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n"))
+    }
+
+    fn shared(&self, event: &ObjectEvent) -> Option<crate::view::EncodingKey> {
+        // A Table's first event differs from watcher to watcher, and its ages from second to second.
+        let shape = self.writer.form().shape;
+        event.shared.filter(|_| shape != Shape::Table).map(|key| (key, shape))
+    }
+
+    fn mark(&mut self, cluster: &ClusterName) -> Arc<ClusterMark> {
+        if let Some(mark) = self.marks.get(cluster) {
+            return Arc::clone(mark);
+        }
+        let mark = self.view.mark(cluster);
+        self.marks.insert(cluster.clone(), Arc::clone(&mark));
+        mark
+    }
+}
+
+/// The frame of an error that ends the stream.
+pub fn error(status: &Status) -> Bytes {
+    let mut out = b"{\"type\":\"ERROR\",\"object\":".to_vec();
+    out.extend(status.to_json());
+    out.extend_from_slice(b"}\n");
+    out.into()
+}

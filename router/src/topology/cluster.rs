@@ -1,0 +1,216 @@
+//! One member cluster and the task that keeps its discovery fresh.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use futures::future::BoxFuture;
+use http::{Request, StatusCode};
+use parking_lot::Mutex;
+use rand::Rng;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+use tributary_apimachinery::ClusterName;
+use tributary_proxy::{ClusterClient, Transport};
+
+use super::mark::ClusterMark;
+use crate::body;
+use crate::discovery::{Fetched, MemberDiscovery, fetch};
+
+/// A cluster as the configuration names it.
+#[derive(Clone, Debug)]
+pub struct ClusterSetup {
+    /// Its name.
+    pub name: ClusterName,
+    /// Sends requests to it, or says why none can be sent (a missing file, say).
+    pub client: Result<ClusterClient, String>,
+    /// Changes whenever the configuration of this cluster changes; an equal one keeps connections and caches.
+    pub fingerprint: String,
+    /// The index of `itemResourceVersions: Integer`, if one is set.
+    pub index: Option<u16>,
+}
+
+/// How often a member is asked what it serves, in seconds. An unchanged answer is a 304 of a few hundred bytes; a new CRD
+/// is served after this time at the latest, at once if it was created through this endpoint.
+const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long a member may take over its discovery document, in seconds.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// One member cluster.
+pub struct Cluster {
+    /// What the configuration says.
+    pub setup: ClusterSetup,
+    /// What marks its objects as its own.
+    pub mark: Arc<ClusterMark>,
+    fetched: ArcSwapOption<Fetched>,
+    uid: ArcSwapOption<String>,
+    problem: Mutex<Option<String>>,
+    refresh: Notify,
+    attempts: watch::Sender<u64>,
+    cancelled: CancellationToken,
+}
+
+impl Cluster {
+    /// A cluster about which nothing is known yet.
+    pub(super) fn new(setup: ClusterSetup) -> Arc<Self> {
+        Arc::new(Self {
+            mark: Arc::new(ClusterMark::new(&setup.name)),
+            fetched: ArcSwapOption::empty(),
+            uid: ArcSwapOption::empty(),
+            problem: Mutex::new(setup.client.as_ref().err().cloned()),
+            refresh: Notify::new(),
+            attempts: watch::Sender::new(0),
+            cancelled: CancellationToken::new(),
+            setup,
+        })
+    }
+
+    /// The cluster's name.
+    pub fn name(&self) -> &ClusterName {
+        &self.setup.name
+    }
+
+    /// Sends requests with the proxy's own rights, or says why that cannot be done.
+    pub fn transport(&self) -> Result<Transport, String> {
+        self.setup.client.as_ref().map(ClusterClient::transport).map_err(Clone::clone)
+    }
+
+    /// What the cluster serves, as last seen; `None` until it first answered.
+    pub fn discovery(&self) -> Option<Arc<MemberDiscovery>> {
+        self.fetched.load().as_ref().map(|fetched| fetched.discovery.clone())
+    }
+
+    /// The uid of its kube-system namespace, which tells one incarnation from another; `None` until it is known.
+    pub fn uid(&self) -> Option<Arc<String>> {
+        self.uid.load_full()
+    }
+
+    /// What is wrong with it, as last seen.
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().clone()
+    }
+
+    /// Asks for a fresh discovery soon.
+    pub fn refresh(&self) {
+        self.refresh.notify_one();
+    }
+
+    /// Waits until the cluster has been asked once more, whatever came of it.
+    pub async fn asked(&self) {
+        let mut attempts = self.attempts.subscribe();
+        // The sender lives as long as this cluster.
+        let _ = attempts.changed().await;
+    }
+
+    /// Waits until the cluster has been asked at least once.
+    pub async fn asked_once(&self) {
+        let mut attempts = self.attempts.subscribe();
+        let _ = attempts.wait_for(|attempts| *attempts > 0).await;
+    }
+
+    /// Ends its task.
+    pub(super) fn cancel(&self) {
+        self.cancelled.cancel();
+    }
+
+    /// Starts the task that keeps discovery fresh; `changed` is called after each change.
+    pub(super) fn start(self: &Arc<Self>, changed: impl Fn() + Send + Sync + 'static) {
+        let cluster = Arc::clone(self);
+        let span = tracing::info_span!("discovery", cluster = %self.name());
+        let cancelled = self.cancelled.clone();
+        let task: BoxFuture<'static, ()> = Box::pin(async move { cluster.keep_fresh(changed).await });
+        tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await }.instrument(span));
+    }
+
+    async fn keep_fresh(self: Arc<Self>, changed: impl Fn() + Send + Sync + 'static) {
+        loop {
+            if Arc::clone(&self).ask().await {
+                changed();
+            }
+            self.attempts.send_modify(|attempts| *attempts += 1);
+            // Jitter parts the members' and the replicas' questions.
+            let pause = DISCOVERY_INTERVAL.mul_f64(rand::rng().random_range(0.8..1.2));
+            let _ = tokio::time::timeout(pause, self.refresh.notified()).await;
+        }
+    }
+
+    /// Asks the member once; says whether something changed.
+    async fn ask(self: Arc<Self>) -> bool {
+        let Ok(transport) = self.transport() else { return false };
+        let before = self.fetched.load_full();
+        let asked = tokio::time::timeout(DISCOVERY_TIMEOUT, async {
+            match fetch(transport.clone(), before.clone()).await {
+                Ok(fetched) => Ok((fetched, kube_system_uid(transport).await)),
+                Err(error) => Err(explain(&error)),
+            }
+        });
+        let answer = asked
+            .await
+            .unwrap_or_else(|_| Err(format!("no answer to discovery within {} s", DISCOVERY_TIMEOUT.as_secs())));
+        match answer {
+            Ok((fetched, uid)) => {
+                self.set_problem(None);
+                let uid_changed = uid.is_some() && self.uid.load().as_deref() != uid.as_ref();
+                let known = before.as_ref().is_some_and(|before| before.discovery == fetched.discovery);
+                if uid_changed {
+                    self.uid.store(uid.map(Arc::new));
+                }
+                self.fetched.store(Some(Arc::new(fetched)));
+                !known || uid_changed
+            }
+            Err(problem) => {
+                self.set_problem(Some(problem));
+                false
+            }
+        }
+    }
+
+    /// Remembers what is wrong; logs it when it begins, changes or ends, not each time.
+    fn set_problem(&self, problem: Option<String>) {
+        let mut known = self.problem.lock();
+        if *known == problem {
+            return;
+        }
+        match (&*known, &problem) {
+            (_, Some(problem)) => tracing::warn!(reason = %problem, "the cluster cannot be asked what it serves"),
+            (Some(_), None) => tracing::info!("the cluster answers again"),
+            (None, None) => {}
+        }
+        *known = problem;
+    }
+}
+
+/// The uid of the kube-system namespace, if the member lets us read it.
+async fn kube_system_uid(transport: Transport) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Namespace {
+        metadata: Metadata,
+    }
+    #[derive(serde::Deserialize)]
+    struct Metadata {
+        uid: String,
+    }
+    let request = Request::get("/api/v1/namespaces/kube-system").body(body::empty()).ok()?;
+    let answer = body::send(transport, request).await.ok()?;
+    if answer.status() != StatusCode::OK {
+        return None;
+    }
+    let text = body::whole(answer.into_body()).await.ok()?;
+    serde_json::from_slice::<Namespace>(&text).ok().map(|namespace| namespace.metadata.uid)
+}
+
+/// An error with its causes in one line.
+pub(crate) fn explain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let own = error.to_string();
+        if !text.contains(&own) {
+            text = format!("{text}: {own}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,143 @@
+//! All member clusters.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures::future::join_all;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tributary_apimachinery::ClusterName;
+
+use super::cluster::{Cluster, ClusterSetup};
+use crate::discovery::Union;
+
+/// How often an unknown path may make all members be asked anew, in seconds.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long a request for an unknown path waits for the members' answers, in seconds.
+const REFRESH_WAIT: Duration = Duration::from_secs(3);
+
+/// All member clusters, by name. Readers take an `Arc` and never wait.
+pub struct Fleet {
+    clusters: ArcSwap<BTreeMap<ClusterName, Arc<Cluster>>>,
+    union: ArcSwap<Union>,
+    generation: watch::Sender<u64>,
+    refreshed: Mutex<Option<Instant>>,
+    /// Serializes changes of the set and of the union.
+    changing: Mutex<()>,
+}
+
+impl Fleet {
+    /// A fleet without clusters.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            clusters: ArcSwap::default(),
+            union: ArcSwap::default(),
+            generation: watch::Sender::new(0),
+            refreshed: Mutex::new(None),
+            changing: Mutex::new(()),
+        })
+    }
+
+    /// The clusters by name.
+    pub fn clusters(&self) -> Arc<BTreeMap<ClusterName, Arc<Cluster>>> {
+        self.clusters.load_full()
+    }
+
+    /// One cluster.
+    pub fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
+        self.clusters.load().get(name).cloned()
+    }
+
+    /// What all members together serve.
+    pub fn union(&self) -> Arc<Union> {
+        self.union.load_full()
+    }
+
+    /// Tells when clusters came or went, or a member's discovery or identity changed.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// Takes over a new set of clusters. One with the same name and fingerprint is kept as it is.
+    pub fn set(self: &Arc<Self>, setups: Vec<ClusterSetup>) {
+        let changing = self.changing.lock();
+        let before = self.clusters.load_full();
+        let mut after = BTreeMap::new();
+        let mut started = Vec::new();
+        for setup in setups {
+            let kept = before.get(&setup.name).filter(|cluster| cluster.setup.fingerprint == setup.fingerprint);
+            let cluster = kept.cloned().unwrap_or_else(|| {
+                let cluster = Cluster::new(setup);
+                started.push(Arc::clone(&cluster));
+                cluster
+            });
+            after.insert(cluster.name().clone(), cluster);
+        }
+        for (name, cluster) in before.iter() {
+            if !after.get(name).is_some_and(|kept| Arc::ptr_eq(kept, cluster)) {
+                cluster.cancel();
+            }
+        }
+        self.clusters.store(Arc::new(after));
+        drop(changing);
+        for cluster in started {
+            let fleet = Arc::downgrade(self);
+            cluster.start(move || {
+                if let Some(fleet) = fleet.upgrade() {
+                    fleet.changed();
+                }
+            });
+        }
+        self.changed();
+    }
+
+    /// Joins the members' documents anew and tells everybody.
+    fn changed(&self) {
+        let changing = self.changing.lock();
+        let members: Vec<_> = self
+            .clusters
+            .load()
+            .values()
+            .filter_map(|cluster| Some((cluster.name().clone(), cluster.discovery()?)))
+            .collect();
+        self.union.store(Arc::new(Union::new(&members)));
+        drop(changing);
+        self.generation.send_modify(|generation| *generation += 1);
+    }
+
+    /// Asks all members anew because somebody named something unknown. Rate-limited; waits for the answers.
+    pub async fn refresh_unknown(&self) {
+        {
+            let mut refreshed = self.refreshed.lock();
+            if refreshed.is_some_and(|at| at.elapsed() < REFRESH_INTERVAL) {
+                return;
+            }
+            *refreshed = Some(Instant::now());
+        }
+        let clusters = self.clusters();
+        let asked = clusters.values().map(|cluster| {
+            let asked = cluster.asked();
+            cluster.refresh();
+            asked
+        });
+        // Whoever does not answer in time is asked about another time.
+        let _ = tokio::time::timeout(REFRESH_WAIT, join_all(asked)).await;
+    }
+
+    /// Asks all members anew without waiting: something that changes what they serve was written through this endpoint.
+    pub fn refresh(&self) {
+        for cluster in self.clusters.load().values() {
+            cluster.refresh();
+        }
+    }
+
+    /// Waits until each cluster has been asked once, or the time is up.
+    pub async fn asked_once(&self, within: Duration) {
+        let clusters = self.clusters();
+        let _ = tokio::time::timeout(within, join_all(clusters.values().map(|cluster| cluster.asked_once()))).await;
+    }
+}

@@ -1,0 +1,60 @@
+//! Feeds the merged log from one cacher.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use tributary_apimachinery::ClusterName;
+use tributary_cacher::{Observer, Update};
+
+use super::View;
+
+/// What one cacher tells its view. Ended before the cluster leaves the log, so that a late call cannot bring it back.
+pub(super) struct Feed {
+    view: Weak<View>,
+    cluster: ClusterName,
+    live: AtomicBool,
+}
+
+impl Feed {
+    pub(super) fn new(view: &Arc<View>, cluster: ClusterName) -> Arc<Self> {
+        Arc::new(Self { view: Arc::downgrade(view), cluster, live: AtomicBool::new(true) })
+    }
+
+    /// Lets no further update through. Call with the log locked for writing.
+    pub(super) fn end(&self) {
+        self.live.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Observer for Feed {
+    fn update(&self, update: Update) {
+        let Some(view) = self.view.upgrade() else { return };
+        let now = view.started.elapsed();
+        let mut log = view.log.write();
+        if !self.live.load(Ordering::Relaxed) {
+            return;
+        }
+        let objects = update.snapshot().len();
+        match update {
+            // A new cacher for a cluster that is known already: continuity is lost, and maybe the incarnation changed.
+            Update::Synced { snapshot } if log.snapshot(&self.cluster).is_some() => {
+                log.reset(&self.cluster, snapshot, now)
+            }
+            Update::Synced { snapshot } => log.join(&self.cluster, snapshot, now),
+            Update::Changes { changes, snapshot } => log.append(&self.cluster, changes, snapshot, now),
+            Update::Relisted { after, .. } => log.relist(&self.cluster, after, now),
+            Update::Reset { after, .. } => {
+                view.fences.forget(&self.cluster);
+                log.reset(&self.cluster, after, now);
+            }
+            Update::Progress { snapshot } => log.progress(&self.cluster, snapshot.resource_version(), now),
+        }
+        let head = log.position();
+        drop(log);
+        view.head.send_replace(head);
+        view.metrics
+            .cached_objects
+            .get_or_create(&view.cacher_labels(&self.cluster))
+            .set(i64::try_from(objects).unwrap_or(i64::MAX));
+    }
+}

@@ -1,0 +1,159 @@
+//! The cachers of a view, and how they follow the fleet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tributary_apimachinery::ClusterName;
+use tributary_cacher::{Cacher, Config, Reason, State, Tuning};
+
+use super::{Feed, Standing, View};
+use crate::metrics::CacherLabels;
+use crate::topology::Cluster;
+
+/// The clusters of a view, by name.
+#[derive(Default)]
+pub(super) struct Members {
+    by_name: BTreeMap<ClusterName, Member>,
+}
+
+/// One cluster of a view.
+enum Member {
+    /// Whether it serves the resource is not known: it has not told what it serves.
+    Undiscovered { reason: Option<String> },
+    /// Its objects are held.
+    Cached(CachedMember),
+}
+
+struct CachedMember {
+    /// Which cluster it was started for: a cluster whose configuration changes is another one.
+    cluster: Arc<Cluster>,
+    uid: Option<Arc<String>>,
+    cacher: Arc<Cacher>,
+    feed: Arc<Feed>,
+}
+
+impl View {
+    /// Makes the cachers fit the fleet as it is now: starts the missing ones, ends those of clusters that left or no longer
+    /// serve the resource.
+    pub fn follow_fleet(self: &Arc<Self>) {
+        let clusters = self.fleet.clusters();
+        let mut members = self.members.lock();
+        let gone: Vec<_> = members.by_name.keys().filter(|name| !clusters.contains_key(*name)).cloned().collect();
+        for name in gone {
+            self.leave(&mut members, &name);
+        }
+        for (name, cluster) in clusters.iter() {
+            self.follow(&mut members, name, cluster);
+        }
+        drop(members);
+        self.standing.send_modify(|changes| *changes += 1);
+    }
+
+    fn follow(self: &Arc<Self>, members: &mut Members, name: &ClusterName, cluster: &Arc<Cluster>) {
+        let Some(discovery) = cluster.discovery() else {
+            // It may have been known before its configuration changed: then what is held is served on.
+            if !matches!(members.by_name.get(name), Some(Member::Cached(_))) {
+                members.by_name.insert(name.clone(), Member::Undiscovered { reason: cluster.problem() });
+            }
+            return;
+        };
+        let serves =
+            discovery.find(&self.kind.resource).is_some_and(|own| own.has_verb("list") && own.has_verb("watch"));
+        if !serves {
+            self.leave(members, name);
+            return;
+        }
+        if let Some(Member::Cached(member)) = members.by_name.get_mut(name)
+            && Arc::ptr_eq(&member.cluster, cluster)
+        {
+            let uid = cluster.uid();
+            if member.uid.is_some() && uid.is_some() && member.uid != uid {
+                tracing::warn!(cluster = %name, resource = %self.kind.resource, "the kube-system uid changed: another incarnation");
+                member.cacher.reset();
+            }
+            member.uid = uid.or(member.uid.take());
+            return;
+        }
+        if let Some(started) = self.start_cacher(cluster) {
+            if let Some(Member::Cached(before)) = members.by_name.insert(name.clone(), Member::Cached(started)) {
+                let log = self.log.write();
+                before.feed.end();
+                drop(log);
+            }
+        }
+    }
+
+    fn start_cacher(self: &Arc<Self>, cluster: &Arc<Cluster>) -> Option<CachedMember> {
+        let transport = cluster.transport().ok()?;
+        let feed = Feed::new(self, cluster.name().clone());
+        let config = Config {
+            cluster: cluster.name().clone(),
+            resource: self.kind.resource.clone(),
+            namespace: self.namespace.clone(),
+            decoder: self.decoder.clone(),
+            tuning: Tuning::default(),
+        };
+        let cacher = Arc::new(Cacher::start(config, transport, feed.clone()));
+        self.forward_states(cluster, &cacher);
+        Some(CachedMember { cluster: Arc::clone(cluster), uid: cluster.uid(), cacher, feed })
+    }
+
+    /// Tells waiting readers of each change of a cacher's state, until it is dropped.
+    fn forward_states(self: &Arc<Self>, cluster: &Arc<Cluster>, cacher: &Cacher) {
+        let (view, cluster) = (Arc::downgrade(self), Arc::clone(cluster));
+        let mut states = cacher.states();
+        tokio::spawn(async move {
+            while states.changed().await.is_ok() {
+                let Some(view) = view.upgrade() else { break };
+                let state = states.borrow_and_update().clone();
+                if matches!(state.reason(), Some(Reason::NotFound)) {
+                    // The resource may be gone from this cluster: discovery knows.
+                    cluster.refresh();
+                }
+                let synced = i64::from(matches!(state, State::Synced));
+                view.metrics.cacher_synced.get_or_create(&view.cacher_labels(cluster.name())).set(synced);
+                view.standing.send_modify(|changes| *changes += 1);
+            }
+        });
+    }
+
+    /// Ends a cluster's cacher; its objects are deleted from the log.
+    fn leave(&self, members: &mut Members, name: &ClusterName) {
+        let Some(member) = members.by_name.remove(name) else { return };
+        self.fences.forget(name);
+        if let Member::Cached(member) = member {
+            let mut log = self.log.write();
+            member.feed.end();
+            if log.snapshot(name).is_some() {
+                log.leave(name, self.started.elapsed());
+            }
+            let head = log.position();
+            drop(log);
+            self.head.send_replace(head);
+            self.metrics.cached_objects.remove(&self.cacher_labels(name));
+            self.metrics.cacher_synced.remove(&self.cacher_labels(name));
+        }
+    }
+
+    /// How each cluster stands, by name. Clusters that do not serve the resource are not among them.
+    pub fn standings(&self) -> Vec<(ClusterName, Standing)> {
+        let members = self.members.lock();
+        let standing = |member: &Member| match member {
+            Member::Undiscovered { reason } => Standing::Unknown { reason: reason.clone(), forbidden: false },
+            Member::Cached(member) => Standing::of(&member.cacher.state()),
+        };
+        members.by_name.iter().map(|(name, member)| (name.clone(), standing(member))).collect()
+    }
+
+    /// The cacher of one cluster.
+    pub fn cacher(&self, name: &ClusterName) -> Option<Arc<Cacher>> {
+        match self.members.lock().by_name.get(name) {
+            Some(Member::Cached(member)) => Some(Arc::clone(&member.cacher)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn cacher_labels(&self, cluster: &ClusterName) -> CacherLabels {
+        CacherLabels { cluster: cluster.to_string(), resource: self.kind.resource.to_string() }
+    }
+}

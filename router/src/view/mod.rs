@@ -1,0 +1,172 @@
+//! One resource over all clusters, held in memory: a cacher per cluster, the merged log that they feed, and what readers
+//! wait for.
+//!
+//! ```text
+//! cacher c1 ─┐ Observer::update                      ┌─ list, get: a clone of the head's snapshots
+//! cacher c2 ─┼───────────▶ RwLock<merge::Log> ───────┤
+//! cacher c3 ─┘  (append, then wake)                  └─ watch: a cursor in the log
+//! ```
+//!
+//! A cacher's task appends to the log itself: there is no queue between them, so nothing can pile up there, and what the
+//! cacher publishes is in the log already. Readers hold the log's lock for microseconds and never across an await.
+
+mod encodings;
+mod feed;
+mod fences;
+mod members;
+pub mod standing;
+mod wait;
+
+pub use encodings::{Encodings, Key as EncodingKey};
+pub use fences::{Fence, Fences};
+pub use standing::{Partial, Standing};
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tributary_apimachinery::{ClusterName, ObjectDecoder, ResourceVersion, Snapshot};
+use tributary_merge::Log;
+
+use crate::metrics::Metrics;
+use crate::response::ResourceKind;
+use crate::topology::{ClusterMark, Fleet};
+use feed::Feed;
+use members::Members;
+
+/// One resource over all clusters, or one namespace of it.
+pub struct View {
+    /// What the resource is.
+    pub kind: ResourceKind,
+    /// The one namespace that is held, or `None` for all.
+    pub namespace: Option<String>,
+    /// Makes its objects; knows its selectable fields.
+    pub decoder: ObjectDecoder,
+    /// Encoded events that watchers share.
+    pub encodings: Encodings,
+    /// What reads wait for after writes.
+    pub fences: Fences,
+    fleet: Arc<Fleet>,
+    metrics: Arc<Metrics>,
+    log: RwLock<Log>,
+    head: watch::Sender<u64>,
+    standing: watch::Sender<u64>,
+    members: Mutex<Members>,
+    started: Instant,
+    used: Mutex<Instant>,
+    watchers: AtomicUsize,
+}
+
+impl View {
+    /// Starts to hold a resource: a cacher for each cluster that serves it. Must be called within a tokio runtime.
+    pub fn start(
+        kind: ResourceKind,
+        namespace: Option<String>,
+        decoder: ObjectDecoder,
+        fleet: Arc<Fleet>,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
+        let view = Arc::new(Self {
+            kind,
+            namespace,
+            decoder,
+            encodings: Encodings::default(),
+            fences: Fences::default(),
+            fleet,
+            metrics,
+            log: RwLock::new(Log::new(tributary_merge::LogConfig::default())),
+            head: watch::Sender::new(0),
+            standing: watch::Sender::new(0),
+            members: Mutex::new(Members::default()),
+            started: Instant::now(),
+            used: Mutex::new(Instant::now()),
+            watchers: AtomicUsize::new(0),
+        });
+        tracing::info!(resource = %view.kind.resource, namespace = view.namespace.as_deref(), "caching starts");
+        view.follow_fleet();
+        view
+    }
+
+    /// The merged log. Hold it briefly, and never across an await.
+    pub fn log(&self) -> RwLockReadGuard<'_, Log> {
+        self.log.read()
+    }
+
+    /// A cluster's version in the log; `None` until it is known.
+    pub fn version_of(&self, cluster: &ClusterName) -> Option<ResourceVersion> {
+        self.log.read().snapshot(cluster).map(Snapshot::resource_version)
+    }
+
+    /// Tells when the log has grown; the value is its head.
+    pub fn head(&self) -> watch::Receiver<u64> {
+        self.head.subscribe()
+    }
+
+    /// What marks a cluster's objects, prepared for splicing. A cluster that just left still has some to be deleted.
+    pub fn mark(&self, cluster: &ClusterName) -> Arc<ClusterMark> {
+        self.fleet
+            .cluster(cluster)
+            .map_or_else(|| Arc::new(ClusterMark::new(cluster)), |cluster| Arc::clone(&cluster.mark))
+    }
+
+    /// Notes that somebody reads, so that the view is kept.
+    pub fn touch(&self) {
+        *self.used.lock() = Instant::now();
+    }
+
+    /// How long nobody has read or watched.
+    pub fn idle(&self) -> Duration {
+        if self.watchers.load(Ordering::Relaxed) > 0 { Duration::ZERO } else { self.used.lock().elapsed() }
+    }
+
+    /// Counts a watcher until the guard is dropped.
+    pub fn watching(self: &Arc<Self>) -> Watching {
+        self.watchers.fetch_add(1, Ordering::Relaxed);
+        self.metrics.watches.get_or_create(&self.labels()).inc();
+        Watching { view: Arc::clone(self) }
+    }
+
+    /// The metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The labels of this resource's metrics.
+    pub fn labels(&self) -> crate::metrics::ResourceLabels {
+        let resource = &self.kind.resource;
+        crate::metrics::ResourceLabels {
+            group: resource.group.to_string(),
+            version: resource.version.to_string(),
+            resource: resource.resource.to_string(),
+        }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        tracing::info!(resource = %self.kind.resource, namespace = self.namespace.as_deref(), "caching ends");
+    }
+}
+
+/// A watcher that is counted.
+pub struct Watching {
+    view: Arc<View>,
+}
+
+impl Watching {
+    /// The view that is watched.
+    pub fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.view.watchers.fetch_sub(1, Ordering::Relaxed);
+        self.view.metrics.watches.get_or_create(&self.view.labels()).dec();
+        self.view.touch();
+    }
+}

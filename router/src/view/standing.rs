@@ -1,0 +1,134 @@
+//! How each cluster stands with respect to one resource: known and fresh, known and stale, or unknown.
+
+use std::time::Duration;
+
+use tributary_apimachinery::{ClusterName, GroupVersionResource, Status};
+use tributary_cacher::{Reason, State};
+
+/// How one cluster stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its objects are held and follow the member.
+    Fresh,
+    /// Its objects are held, but changes have not arrived for so long.
+    Stale {
+        /// Since when.
+        age: Duration,
+        /// Why.
+        reason: String,
+    },
+    /// Nothing is known of its objects yet. `reason` is `None` while the first attempt is under way.
+    Unknown {
+        /// Why not, once an attempt has failed.
+        reason: Option<String>,
+        /// Whether the member forbids to read the whole collection.
+        forbidden: bool,
+    },
+}
+
+impl Standing {
+    /// Reads a cacher's state.
+    pub fn of(state: &State) -> Self {
+        match state {
+            State::Synced => Self::Fresh,
+            State::Stale { since, reason } => Self::Stale { age: since.elapsed(), reason: reason.to_string() },
+            State::Syncing { reason, .. } => Self::Unknown {
+                reason: reason.as_ref().map(ToString::to_string),
+                forbidden: matches!(reason, Some(Reason::Forbidden)),
+            },
+        }
+    }
+
+    /// Whether its objects are held.
+    pub fn is_known(&self) -> bool {
+        !matches!(self, Self::Unknown { .. })
+    }
+
+    /// Whether waiting a moment may help without anything being repaired first.
+    pub fn is_under_way(&self) -> bool {
+        matches!(self, Self::Unknown { reason: None, .. })
+    }
+}
+
+/// What happens to a list or watch when a cluster is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Partial {
+    /// It is refused with 429 until all are known.
+    #[default]
+    Deny,
+    /// It is answered without the cluster, and a `Warning` says so.
+    Allow,
+}
+
+/// How many clusters are named in warnings before they are only counted.
+const WARNINGS_MAX: usize = 10;
+
+/// One `Warning: 299` text for each cluster that is missing or stale.
+pub fn warnings(resource: &GroupVersionResource, standings: &[(ClusterName, Standing)]) -> Vec<String> {
+    let mut texts: Vec<String> = standings
+        .iter()
+        .filter_map(|(cluster, standing)| match standing {
+            Standing::Fresh => None,
+            Standing::Stale { age, reason } => Some(format!(
+                "cluster {cluster}: {resource} may be stale, last updated {} s ago: {reason}",
+                age.as_secs()
+            )),
+            Standing::Unknown { reason, .. } => Some(format!(
+                "cluster {cluster}: {resource} are missing: {}",
+                reason.as_deref().unwrap_or("not synced yet")
+            )),
+        })
+        .collect();
+    if texts.len() > WARNINGS_MAX {
+        let more = texts.len() - WARNINGS_MAX;
+        texts.truncate(WARNINGS_MAX);
+        texts.push(format!("{more} more clusters: {resource} are missing or stale"));
+    }
+    texts
+}
+
+/// Writes a text as the value of a `Warning` header: `299 - "text"`, quotes escaped, control characters left out.
+pub fn warning_header(text: &str) -> Option<http::HeaderValue> {
+    let clean: String = text.chars().filter(|c| !c.is_control()).collect();
+    http::HeaderValue::from_str(&format!("299 - \"{}\"", clean.replace('\\', "\\\\").replace('"', "\\\""))).ok()
+}
+
+/// The refusal while clusters are unknown; `None` if all are known.
+pub fn refusal(resource: &GroupVersionResource, standings: &[(ClusterName, Standing)]) -> Option<Status> {
+    let unknown: Vec<_> = standings.iter().filter(|(_, standing)| !standing.is_known()).collect();
+    if unknown.is_empty() {
+        return None;
+    }
+    let names: Vec<_> = unknown.iter().map(|(cluster, _)| cluster.clone()).collect();
+    let mut status = Status::clusters_unknown(resource, &names, 5);
+    for (cluster, standing) in unknown.iter().take(WARNINGS_MAX) {
+        if let Standing::Unknown { reason: Some(reason), .. } = standing {
+            status.message.push_str(&format!("; {cluster}: {reason}"));
+        }
+    }
+    Some(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_clusters_are_named_up_to_ten() {
+        let pods = GroupVersionResource::new("", "v1", "pods");
+        let unknown = Standing::Unknown { reason: Some("unreachable: \"x\"\n".into()), forbidden: false };
+        let mut standings = vec![(ClusterName::new("good").unwrap(), Standing::Fresh)];
+        assert!(warnings(&pods, &standings).is_empty() && refusal(&pods, &standings).is_none());
+        for i in 0..12 {
+            standings.push((ClusterName::new(&format!("c{i}")).unwrap(), unknown.clone()));
+        }
+        let texts = warnings(&pods, &standings);
+        assert_eq!((texts.len(), texts[10].starts_with("2 more")), (11, true));
+        assert_eq!(
+            warning_header(&texts[0]).unwrap(),
+            "299 - \"cluster c0: pods are missing: unreachable: \\\"x\\\"\""
+        );
+        let status = refusal(&pods, &standings).unwrap();
+        assert!(status.code == 429 && status.message.contains("c0"));
+    }
+}

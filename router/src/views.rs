@@ -1,0 +1,199 @@
+//! All resources that are held in memory: started on first use, shared, ended when unused.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, StatusCode};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tributary_apimachinery::{GroupVersionResource, ObjectDecoder, SelectableField, selectable_fields};
+use tributary_printers::{ColumnDefinition, Printer};
+
+use crate::body;
+use crate::discovery::ServedResource;
+use crate::metrics::Metrics;
+use crate::response::ResourceKind;
+use crate::topology::Fleet;
+use crate::view::View;
+
+/// How long a view is kept that nobody reads or watches. 30 minutes: a person at a terminal comes back to the same
+/// resources, and a list of them anew costs a member more than an idle watch does in a day.
+const UNUSED_AFTER: Duration = Duration::from_secs(30 * 60);
+
+/// How often unused views are looked for.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+
+type Key = (GroupVersionResource, Option<String>);
+
+/// The views by resource, and by namespace where a member forbids more.
+pub struct Views {
+    fleet: Arc<Fleet>,
+    metrics: Arc<Metrics>,
+    by_key: Mutex<HashMap<Key, Arc<View>>>,
+    /// Serializes starts, so that one resource is not started twice; not held by readers of views that exist.
+    starting: tokio::sync::Mutex<()>,
+}
+
+impl Views {
+    /// No views; they follow the fleet from now on. Must be called within a tokio runtime.
+    pub fn new(fleet: Arc<Fleet>, metrics: Arc<Metrics>) -> Arc<Self> {
+        let views =
+            Arc::new(Self { fleet, metrics, by_key: Mutex::default(), starting: tokio::sync::Mutex::default() });
+        let weak = Arc::downgrade(&views);
+        let mut changes = views.fleet.changes();
+        tokio::spawn(async move {
+            let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
+            loop {
+                tokio::select! {
+                    changed = changes.changed() => if changed.is_err() { break },
+                    _ = sweep.tick() => {}
+                }
+                let Some(views) = weak.upgrade() else { break };
+                views.sweep();
+                for view in views.all() {
+                    view.follow_fleet();
+                }
+            }
+        });
+        views
+    }
+
+    /// All views.
+    pub fn all(&self) -> Vec<Arc<View>> {
+        self.by_key.lock().values().cloned().collect()
+    }
+
+    /// The view of a resource, if it is held.
+    pub fn get(&self, resource: &GroupVersionResource, namespace: Option<&str>) -> Option<Arc<View>> {
+        self.by_key.lock().get(&(resource.clone(), namespace.map(str::to_owned))).cloned()
+    }
+
+    /// The view of a resource, started if it is not held yet.
+    pub async fn get_or_start(&self, served: &ServedResource, namespace: Option<&str>) -> Arc<View> {
+        let found = self.get(&served.resource, namespace);
+        if let Some(view) = found {
+            view.touch();
+            return view;
+        }
+        let _starting = self.starting.lock().await;
+        if let Some(view) = self.get(&served.resource, namespace) {
+            return view;
+        }
+        let description = self.describe(served).await;
+        let kind = ResourceKind {
+            resource: served.resource.clone(),
+            kind: served.description.kind().into(),
+            namespaced: served.description.namespaced(),
+            printer: description.printer,
+        };
+        let api_version = served.resource.group_version().to_string();
+        let decoder = ObjectDecoder::new(&api_version, &kind.kind, description.fields);
+        let view = View::start(
+            kind,
+            namespace.map(str::to_owned),
+            decoder,
+            Arc::clone(&self.fleet),
+            Arc::clone(&self.metrics),
+        );
+        self.by_key.lock().insert((served.resource.clone(), namespace.map(str::to_owned)), Arc::clone(&view));
+        view
+    }
+
+    fn sweep(&self) {
+        // Dropped outside of the lock: the end of a view ends its cachers.
+        let unused: Vec<_> = {
+            let mut by_key = self.by_key.lock();
+            let keys: Vec<_> =
+                by_key.iter().filter(|(_, view)| view.idle() > UNUSED_AFTER).map(|(key, _)| key.clone()).collect();
+            keys.iter().filter_map(|key| by_key.remove(key)).collect()
+        };
+        drop(unused);
+    }
+
+    /// Columns and selectable fields: built in, or from the CRD of a cluster that has one.
+    async fn describe(&self, served: &ServedResource) -> Description {
+        if let Some(printer) = Printer::for_resource(&served.resource) {
+            return Description { printer, fields: selectable_fields(&served.resource) };
+        }
+        match self.custom(served).await {
+            Some(description) => description,
+            None => Description { printer: Printer::default_columns(), fields: selectable_fields(&served.resource) },
+        }
+    }
+
+    async fn custom(&self, served: &ServedResource) -> Option<Description> {
+        if !served.resource.group.contains('.') {
+            return None;
+        }
+        let path = format!(
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.{}",
+            served.resource.resource, served.resource.group
+        );
+        for name in &served.clusters {
+            let Some(transport) = self.fleet.cluster(name).and_then(|cluster| cluster.transport().ok()) else {
+                continue;
+            };
+            let Ok(request) = Request::get(&path).body(body::empty()) else { continue };
+            let answer = tokio::time::timeout(DEFINITION_WITHIN, body::send(transport, request)).await;
+            let Ok(Ok(answer)) = answer else { continue };
+            if answer.status() != StatusCode::OK {
+                continue;
+            }
+            let Ok(text) = body::whole(answer.into_body()).await else { continue };
+            let Ok(definition) = serde_json::from_slice::<Definition>(&text) else { continue };
+            let version =
+                definition.spec.versions.into_iter().find(|version| *version.name == *served.resource.version)?;
+            return Some(version.describe());
+        }
+        None
+    }
+}
+
+/// How long a member may take to give a CRD before another is asked.
+const DEFINITION_WITHIN: Duration = Duration::from_secs(5);
+
+struct Description {
+    printer: Printer,
+    fields: Arc<[SelectableField]>,
+}
+
+/// The part of a CustomResourceDefinition that reading needs (apiextensions `types.go`).
+#[derive(Deserialize)]
+struct Definition {
+    spec: DefinitionSpec,
+}
+
+#[derive(Deserialize)]
+struct DefinitionSpec {
+    #[serde(default)]
+    versions: Vec<DefinitionVersion>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DefinitionVersion {
+    name: String,
+    #[serde(default)]
+    additional_printer_columns: Vec<ColumnDefinition>,
+    #[serde(default)]
+    selectable_fields: Vec<DefinitionField>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DefinitionField {
+    json_path: String,
+}
+
+impl DefinitionVersion {
+    fn describe(self) -> Description {
+        let printer = Printer::custom(&self.additional_printer_columns).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the CRD's printer columns cannot be read; names and ages are printed");
+            Printer::default_columns()
+        });
+        let fields =
+            self.selectable_fields.iter().map(|field| SelectableField::dotted(field.json_path.trim_start_matches('.')));
+        Description { printer, fields: fields.collect() }
+    }
+}

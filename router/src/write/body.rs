@@ -1,0 +1,89 @@
+//! The body of a request that goes to a member: read whole, and rewritten in the form that it came in.
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, header, request};
+use tributary_apimachinery::rewrite::{self, Facts, Format, Shape};
+use tributary_apimachinery::{ResourceRequest, Status, Verb};
+
+use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
+
+/// A request with its body read.
+pub struct Held {
+    /// Method, headers and extensions.
+    pub head: request::Parts,
+    /// The body as it came.
+    pub body: Bytes,
+    /// What the body says.
+    pub facts: Facts,
+    format: Format,
+    shape: Shape,
+}
+
+impl Held {
+    /// Reads the body of a request.
+    ///
+    /// # Errors
+    /// 415 for a media type that is not understood, 413 for a body above 8 MiB, 400 for one that is not of its type.
+    pub async fn read(request: Request<Body>, verb: Verb, resource: &ResourceRequest) -> Result<Self, Status> {
+        let (head, incoming) = request.into_parts();
+        let shape = Shape::of(verb, resource);
+        if matches!(head.method, Method::GET | Method::HEAD) {
+            return Ok(Self { head, body: Bytes::new(), facts: Facts::default(), format: Format::Json, shape });
+        }
+        let content_type =
+            head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let format = Format::from_content_type(content_type);
+        let body = body::whole(incoming).await.map_err(|error| {
+            if error.is::<body::TooLarge>() {
+                Status::request_entity_too_large(WHOLE_BODY_BYTES_MAX)
+            } else {
+                Status::bad_request(format!("the request's body cannot be read: {error}"))
+            }
+        })?;
+        let format = match format {
+            Some(format) => format,
+            None if body.is_empty() => Format::Json,
+            None => return Err(Status::unsupported_media_type(&Format::MEDIA_TYPES)),
+        };
+        let facts = rewrite::read(format, shape, &body)?;
+        Ok(Self { head, body, facts, format, shape })
+    }
+
+    /// Whether it is a server-side apply, which makes the object if there is none.
+    pub fn is_apply(&self) -> bool {
+        self.format == Format::ApplyYaml
+    }
+
+    /// Whether it only tries what would happen.
+    pub fn is_dry_run(&self) -> bool {
+        let query = tributary_apimachinery::Query::parse(self.head.uri.query());
+        !self.facts.dry_run.is_empty() || query.get("dryRun").is_some_and(|value| !value.is_empty())
+    }
+
+    /// The request for a member: versions translated by `version`, the annotation taken out, an answer in JSON asked for.
+    ///
+    /// # Errors
+    /// What `version` answers, and 400 for a body that is not of its form.
+    pub fn for_member(
+        &self,
+        has_annotations: bool,
+        accept: &'static str,
+        version: &mut dyn FnMut(&str) -> Result<String, Status>,
+    ) -> Result<Request<Body>, Status> {
+        let rewritten = rewrite::rewrite(self.format, self.shape, &self.body, has_annotations, version)?;
+        let mut request =
+            Request::new(if rewritten.body.is_empty() { body::empty() } else { body::full(rewritten.body) });
+        *request.method_mut() = self.head.method.clone();
+        *request.headers_mut() = self.head.headers.clone();
+        request.extensions_mut().clone_from(&self.head.extensions);
+        let headers = request.headers_mut();
+        // The answer is rewritten here: it has to come in JSON, and not compressed.
+        headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+        headers.remove(header::ACCEPT_ENCODING);
+        headers.remove(header::CONTENT_LENGTH);
+        if let Some(content_type) = rewritten.content_type {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        }
+        Ok(request)
+    }
+}

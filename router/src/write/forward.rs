@@ -1,0 +1,58 @@
+//! Sending a request on to one cluster.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use tributary_apimachinery::{Reason, Status};
+use tributary_proxy::{ForwardError, Identity};
+
+use crate::body::Body;
+use crate::topology::Cluster;
+
+/// Sends a request to one cluster, and its answer back, both streamed. `path` and `query` take the place of the request's own.
+///
+/// # Errors
+/// The Status that tells why there is no answer.
+pub async fn forward(
+    cluster: &Arc<Cluster>,
+    mut request: Request<Body>,
+    path: &str,
+    query: Option<&str>,
+) -> Result<Response<Body>, Status> {
+    let client = cluster.setup.client.as_ref().map_err(|reason| Status::cluster_unavailable(cluster.name(), reason))?;
+    let target = match query {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    *request.uri_mut() = Uri::try_from(target).map_err(|_| Status::bad_request("the path cannot be forwarded"))?;
+    let identity = identity(request.headers());
+    client.forward(request, identity).await.map_err(|error| status(&error))
+}
+
+/// In whose name a member sees a request of personal mode: the kubeconfig's user, or whom that user asks to be.
+pub fn identity(headers: &HeaderMap) -> Identity {
+    let given: HeaderMap = headers
+        .iter()
+        .filter(|(name, _)| name.as_str().starts_with("impersonate-"))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    if given.is_empty() { Identity::Member } else { Identity::AsGiven(given) }
+}
+
+/// Whether the client asks to be somebody else.
+pub fn impersonates(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
+}
+
+/// The Status of a request that got no answer from its cluster.
+pub fn status(error: &ForwardError) -> Status {
+    let code = error.status_code();
+    let reason = match code {
+        StatusCode::BAD_REQUEST => Reason::BadRequest,
+        StatusCode::SERVICE_UNAVAILABLE => Reason::ServiceUnavailable,
+        StatusCode::GATEWAY_TIMEOUT => Reason::Timeout,
+        _ => Reason::InternalError,
+    };
+    let status = Status::new(code.as_u16(), reason, error.to_string());
+    if code == StatusCode::SERVICE_UNAVAILABLE { status.with_retry_after(1) } else { status }
+}

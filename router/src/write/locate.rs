@@ -1,0 +1,157 @@
+//! Finding the cluster that owns an object.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use http::{HeaderMap, Request, StatusCode, header};
+use tributary_apimachinery::{ClusterName, Object, ObjectDecoder, ObjectKey, ResourceRequest, Status};
+
+use super::forward::{forward, impersonates};
+use crate::Router;
+use crate::body;
+use crate::discovery::ServedResource;
+use crate::topology::Cluster;
+
+/// Where an object of this name is.
+pub struct Located {
+    /// The clusters that have one, with the object as last seen.
+    pub found: Vec<(Arc<Cluster>, Arc<Object>)>,
+    /// The clusters of which it is not known.
+    pub unknown: Vec<ClusterName>,
+}
+
+impl Located {
+    /// The owner. `named` is the cluster that the body's annotation names: it chooses among several, and must be the owner.
+    ///
+    /// # Errors
+    /// 409 where several have the name and none is chosen, or another is named than has it.
+    pub fn owner(
+        &self,
+        request: &ResourceRequest,
+        named: Option<&str>,
+        path: &str,
+    ) -> Result<Option<(Arc<Cluster>, Arc<Object>)>, Status> {
+        let name = request.name.as_deref().unwrap_or_default();
+        if let Some(named) = named {
+            let chosen = self.found.iter().find(|(cluster, _)| cluster.name().as_str() == named);
+            return match (chosen, self.found.first()) {
+                (Some((cluster, object)), _) => Ok(Some((Arc::clone(cluster), Arc::clone(object)))),
+                (None, Some((owner, _))) => Err(Status::wrong_cluster(&request.resource, name, named, owner.name())),
+                (None, None) => Ok(None),
+            };
+        }
+        match &self.found[..] {
+            [] => Ok(None),
+            [(cluster, object)] => Ok(Some((Arc::clone(cluster), Arc::clone(object)))),
+            several => {
+                let clusters: Vec<_> = several.iter().map(|(cluster, _)| cluster.name().clone()).collect();
+                Err(Status::ambiguous(&request.resource, name, &clusters, path))
+            }
+        }
+    }
+
+    /// Why there is no owner: 404, or 503 while a cluster is unknown.
+    pub fn missing(&self, request: &ResourceRequest) -> Status {
+        let name = request.name.as_deref().unwrap_or_default();
+        if self.unknown.is_empty() {
+            Status::not_found(&request.resource, name)
+        } else {
+            Status::owner_unknown(&request.resource, name, &self.unknown)
+        }
+    }
+}
+
+/// Finds the clusters that have the object: in memory, or by asking each where it is not held.
+///
+/// # Errors
+/// 504 where this process's own writes are not seen within 3 s.
+pub async fn locate(
+    router: &Router,
+    request: &ResourceRequest,
+    served: &ServedResource,
+    headers: &HeaderMap,
+) -> Result<Located, Status> {
+    let held = !served.cacheable.is_empty() && router.is_registered(&served.resource);
+    if held { in_memory(router, request, served).await } else { live(router, request, served, headers).await }
+}
+
+async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedResource) -> Result<Located, Status> {
+    let (view, standings) = router.view(served, request.namespace.as_deref()).await;
+    view.own_writes_seen().await?;
+    let key =
+        ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), request.name.as_deref().unwrap_or_default());
+    let found = view.log().find(key.as_str());
+    let found = found.into_iter().filter_map(|(name, object)| Some((router.fleet().cluster(&name)?, object))).collect();
+    let unknown = standings.into_iter().filter(|(_, standing)| !standing.is_known()).map(|(name, _)| name).collect();
+    Ok(Located { found, unknown })
+}
+
+/// Asks each cluster for the object, in the client's name.
+async fn live(
+    router: &Router,
+    request: &ResourceRequest,
+    served: &ServedResource,
+    headers: &HeaderMap,
+) -> Result<Located, Status> {
+    let mut path = request.resource.path(request.namespace.as_deref());
+    path.push('/');
+    path.push_str(
+        &percent_encoding::utf8_percent_encode(request.name.as_deref().unwrap_or_default(), PATH_SEGMENT).to_string(),
+    );
+    let clusters = served.clusters.iter().filter_map(|name| router.fleet().cluster(name));
+    let asked = clusters.map(|cluster| {
+        let (path, mut question) = (path.clone(), Request::new(body::empty()));
+        question.headers_mut().insert(header::ACCEPT, http::HeaderValue::from_static("application/json"));
+        if impersonates(headers) {
+            question.headers_mut().extend(
+                headers
+                    .iter()
+                    .filter(|(name, _)| name.as_str().starts_with("impersonate-"))
+                    .map(|(name, value)| (name.clone(), value.clone())),
+            );
+        }
+        async move {
+            let answer = forward(&cluster, question, &path, None).await;
+            (object_of(answer).await, cluster)
+        }
+    });
+    let mut located = Located { found: Vec::new(), unknown: Vec::new() };
+    for (answer, cluster) in join_all(asked).await {
+        match answer {
+            Ok(Some(object)) => located.found.push((cluster, Arc::new(object))),
+            Ok(None) => {}
+            Err(()) => located.unknown.push(cluster.name().clone()),
+        }
+    }
+    let undiscovered = router.fleet().clusters();
+    located.unknown.extend(
+        undiscovered.values().filter(|cluster| cluster.discovery().is_none()).map(|cluster| cluster.name().clone()),
+    );
+    Ok(located)
+}
+
+/// What must be escaped in a segment of a path (RFC 3986 `pchar`), for names that RBAC objects may have.
+const PATH_SEGMENT: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'/')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}');
+
+/// The object, `None` if the cluster has none (or forbids to see it), or `Err` if it did not say.
+async fn object_of(answer: Result<http::Response<body::Body>, Status>) -> Result<Option<Object>, ()> {
+    let answer = answer.map_err(drop)?;
+    match answer.status() {
+        StatusCode::OK => {}
+        StatusCode::NOT_FOUND | StatusCode::FORBIDDEN => return Ok(None),
+        _ => return Err(()),
+    }
+    let text = body::whole(answer.into_body()).await.map_err(drop)?;
+    ObjectDecoder::new("", "", Arc::default()).decode(&text).map(Some).map_err(drop)
+}
