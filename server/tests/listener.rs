@@ -1,5 +1,7 @@
 //! The listener before a stand-in handler: authentication, protocols, panics, upgrades and the drain.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The binary, run as a user runs it: exit codes, messages, files and signals.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

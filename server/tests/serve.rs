@@ -1,0 +1,200 @@
+//! `tributary serve` and `demo` as a user runs them, over simulated members: files, reloads and signals.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tributary_simulator::{Config, Member, Simulator, kubeconfig};
+
+/// Longer than any step takes on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn member(name: &str) -> Member {
+    Simulator::start(Config { name: name.to_owned(), pods: 10, ..Config::default() }).await.unwrap()
+}
+
+struct Program {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Program {
+    fn start(arguments: &[&str], directory: &Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tributary"))
+            .args(arguments)
+            .env("HOME", directory)
+            .env("TMPDIR", directory)
+            .env_remove("XDG_DATA_HOME")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// The first line, which must be the `ready:` line.
+    async fn ready(&mut self) -> String {
+        match tokio::time::timeout(PATIENCE, self.lines.next_line()).await.unwrap().unwrap() {
+            Some(line) => line,
+            None => panic!("it ended: {}", self.errors().await),
+        }
+    }
+
+    async fn errors(&mut self) -> String {
+        let mut text = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut text).await.unwrap();
+        text
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().unwrap().to_string();
+        assert!(std::process::Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    async fn end(&mut self) -> ExitStatus {
+        tokio::time::timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap()
+    }
+}
+
+fn contexts(path: &Path) -> Vec<String> {
+    let config = Kubeconfig::read_from(path).unwrap();
+    config.contexts.into_iter().map(|context| context.name).collect()
+}
+
+async fn wait_for_contexts(path: &Path, expected: &[&str]) {
+    let wait = async {
+        while contexts(path) != expected {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait)
+        .await
+        .unwrap_or_else(|_| panic!("{:?} never became {expected:?}", contexts(path)));
+}
+
+async fn get(kubeconfig: &Path, context: &str, path: &str) -> Result<String, kube::Error> {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
+    let read = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(read, &options).await.unwrap();
+    let request = http::Request::get(path).body(Vec::new()).unwrap();
+    kube::Client::try_from(config).unwrap().request_text(request).await
+}
+
+#[tokio::test]
+async fn it_serves_reloads_and_drains() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two) = (member("one").await, member("two").await);
+    let source = directory.path().join("members.kubeconfig");
+    let written = directory.path().join("all.kubeconfig");
+    std::fs::write(&source, kubeconfig([&one])).unwrap();
+    let (source_text, written_text) = (source.to_str().unwrap(), written.to_str().unwrap());
+    let arguments =
+        ["serve", "--kubeconfig", source_text, "--listen", "127.0.0.1:0", "--write-kubeconfig", written_text];
+    let mut program = Program::start(&arguments, directory.path());
+    let ready = program.ready().await;
+    assert!(ready.starts_with("ready: https://127.0.0.1:"), "{ready}");
+    assert!(ready.ends_with(&format!("kubeconfig={written_text} clusters=one")), "{ready}");
+
+    let data = directory.path().join(".local/share/tributary");
+    let mode = |path: PathBuf| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(data.clone()), 0o700);
+    for file in std::fs::read_dir(&data).unwrap() {
+        let path = file.unwrap().path();
+        assert_eq!(mode(path.clone()), 0o600, "{}", path.display());
+    }
+    assert_eq!(mode(written.clone()), 0o600);
+    assert_eq!(get(&written, "all", "/readyz").await.unwrap(), "ok");
+    assert_eq!(contexts(&written), ["all", "one"]);
+
+    std::fs::write(&source, kubeconfig([&one, &two])).unwrap();
+    wait_for_contexts(&written, &["all", "one", "two"]).await;
+    std::fs::write(&source, "{ broken").unwrap();
+    program.signal("HUP");
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert_eq!(get(&written, "all", "/readyz").await.unwrap(), "ok", "the old configuration stays");
+    assert_eq!(contexts(&written), ["all", "one", "two"]);
+    std::fs::write(&source, kubeconfig([&two])).unwrap();
+    wait_for_contexts(&written, &["all", "two"]).await;
+
+    program.signal("TERM");
+    assert_eq!(program.end().await.code(), Some(0));
+    let log = program.errors().await;
+    assert!(log.contains("the new configuration is refused") && log.contains("does not parse"), "{log}");
+    for secret in [one.token(), two.token(), &std::fs::read_to_string(data.join("token")).unwrap()] {
+        assert!(!log.contains(secret), "no token in the log: {log}");
+    }
+}
+
+#[tokio::test]
+async fn a_written_kubeconfig_survives_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = member("one").await;
+    let source = directory.path().join("members.kubeconfig");
+    let written = directory.path().join("all.kubeconfig");
+    std::fs::write(&source, kubeconfig([&one])).unwrap();
+    let (source, path) = (source.to_str().unwrap(), written.to_str().unwrap());
+    let mut address = "127.0.0.1:0".to_owned();
+    for _ in 0..2 {
+        let mut program = Program::start(
+            &["serve", "--kubeconfig", source, "--listen", &address, "--write-kubeconfig", path],
+            directory.path(),
+        );
+        let ready = program.ready().await;
+        address = ready.split_whitespace().nth(1).unwrap().trim_start_matches("https://").to_owned();
+        let first = std::fs::read(&written).unwrap();
+        assert_eq!(get(&written, "all", "/livez").await.unwrap(), "ok");
+        program.signal("INT");
+        assert_eq!(program.end().await.code(), Some(0));
+        assert_eq!(std::fs::read(&written).unwrap(), first);
+    }
+}
+
+#[tokio::test]
+async fn two_contexts_of_one_cluster_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = member("one").await;
+    let source = directory.path().join("members.kubeconfig");
+    let text = kubeconfig([&one]);
+    let twice = text.replace("contexts:\n", "contexts:\n- name: twin\n  context:\n    cluster: one\n    user: one\n");
+    assert_ne!(text, twice);
+    std::fs::write(&source, twice).unwrap();
+    let arguments = ["serve", "--kubeconfig", source.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    let mut program = Program::start(&arguments, directory.path());
+    assert_eq!(program.end().await.code(), Some(2));
+    let message = program.errors().await;
+    for part in ["context \"one\"", "context \"twin\"", "same uid"] {
+        assert!(message.contains(part), "{part} in {message}");
+    }
+}
+
+#[tokio::test]
+async fn the_demo_cleans_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut program = Program::start(&["demo", "--clusters", "2", "--pods", "20", "--churn", "5"], directory.path());
+    let ready = program.ready().await;
+    assert!(ready.ends_with("clusters=member1,member2"), "{ready}");
+    let mut printed = String::new();
+    while !printed.contains("Ctrl-C") {
+        let line = tokio::time::timeout(PATIENCE, program.lines.next_line()).await.unwrap().unwrap().unwrap();
+        printed.push_str(&line);
+        printed.push('\n');
+    }
+    let kubeconfig = printed.split_whitespace().skip_while(|word| *word != "--kubeconfig").nth(1).unwrap();
+    assert_eq!(contexts(Path::new(kubeconfig)), ["all", "member1", "member2"]);
+    assert_eq!(get(Path::new(kubeconfig), "all", "/readyz").await.unwrap(), "ok");
+    let token = std::fs::read_to_string(Path::new(kubeconfig).parent().unwrap().join("data/token")).unwrap();
+    assert!(!printed.contains(&token), "the token is in files alone");
+    program.signal("INT");
+    assert_eq!(program.end().await.code(), Some(0));
+    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
