@@ -93,8 +93,9 @@ impl Cacher {
 
     /// Waits until every change up to `version` is contained, and gives a snapshot that contains them.
     ///
-    /// Returns at once if so already. Where the member's collection is idle, its version does not advance by itself: then
-    /// the member is asked for progress (see the reflector's docs). Cancelling is safe.
+    /// Returns at once if so already. Where the member's collection does not change, neither does its version: then the
+    /// member is asked for progress after a moment, once for all waiters, which takes about 1.2 s on a kube-apiserver 1.36.
+    /// Cancelling is safe.
     ///
     /// # Errors
     /// [`TooNew`] if `within` passes first: the version does not exist yet, or the member is out of reach.

@@ -7,7 +7,7 @@
 //!                        reflector ◀──inputs, actions──▶ machine (pure)
 //! ```
 //!
-//! [`Cacher::start`] spawns one task, the reflector. It lists and watches the collection, keeps the [`Store`](store) and
+//! [`Cacher::start`] spawns one task, the reflector. It lists and watches the collection, keeps the store and
 //! tells an [`Observer`] every change in the member's order. Dropping the [`Cacher`] ends the task and cancels its request.
 //!
 //! Invariants: one cluster and one resource (or one namespace of it) each; no other cluster, no merging and no history. One

@@ -46,7 +46,8 @@ const REASON_LENGTH_MAX: usize = 300;
 /// Fails only for a continue token that does not fit into a URI.
 pub(crate) fn build(config: &Config, target: &Target, version: ResourceVersion) -> Result<Request<Body>, http::Error> {
     let tuning = &config.tuning;
-    let watch_timeout = || rand::random_range(tuning.watch_timeout.0..=tuning.watch_timeout.1).as_secs();
+    let (shortest, longest) = tuning.watch_timeout;
+    let watch_timeout = || rand::random_range(shortest..=longest.max(shortest)).as_secs();
     let query = match target {
         Target::WatchList => format!(
             "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds={}",

@@ -107,8 +107,10 @@ impl Model<'_> {
         }
     }
 
-    /// Lets `count` more events happen and sends all above `from`.
+    /// Lets `count` more events happen and sends all above `from`; at times, as no kube-apiserver should, the last of
+    /// those before as well.
     fn watch(&mut self, feed: &Feed, from: u64, count: usize) {
+        let from = from.saturating_sub(self.chunk as u64 % 3);
         self.now = (self.now + count).min(self.history.len());
         let events: String = (FIRST..)
             .zip(&self.history[..self.now])
@@ -130,10 +132,7 @@ impl Model<'_> {
             Answer::Serve { events, end } => (events, end),
         };
         if !streaming && from.is_none() {
-            let limit = if asked.uri.ends_with("limit=1") { 1 } else { usize::MAX };
-            let pods: Vec<_> = self.pods().into_iter().take(limit).collect();
-            let feed = asked.stream();
-            return self.send(&feed, &list(&pods, self.version(), None));
+            return self.page(asked);
         }
         let feed = asked.stream();
         if streaming {
@@ -168,9 +167,17 @@ impl Model<'_> {
             self.watch(&feed, self.version(), end);
             self.feeds.push(feed);
         } else {
-            let feed = asked.stream();
-            self.send(&feed, &list(&self.pods(), self.version(), None));
+            self.page(asked);
         }
+    }
+
+    /// Lists in two pages, whatever the limit.
+    fn page(&self, asked: Asked) {
+        let mut pods = self.pods();
+        let rest = pods.split_off(pods.len() / 2);
+        let (pods, more) = if asked.uri.contains("continue=rest") { (rest, None) } else { (pods, Some("rest")) };
+        let feed = asked.stream();
+        self.send(&feed, &list(&pods, self.version(), more));
     }
 }
 
@@ -198,7 +205,7 @@ impl Checker {
         }
         assert!(self.synced, "something came before the first state");
         let snapshot = update.snapshot();
-        let count = usize::try_from(snapshot.resource_version().0 + 1 - FIRST).unwrap();
+        let count = usize::try_from(snapshot.resource_version().0 + 1 - FIRST).expect("a version of the history");
         if matches!(update, Update::Changes { .. } | Update::Progress { .. }) {
             assert_eq!(count, self.seen, "the version covers exactly what was told");
         }
@@ -222,7 +229,8 @@ impl Checker {
 }
 
 fn run(history: &[Happened], at_start: usize, chunk: usize, answers: Vec<Answer>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
     let snapshot: Snapshot = runtime.block_on(async {
         let (cacher, mut member, mut updates) = start();
         let mut model = Model { history, now: at_start.min(history.len()), chunk, feeds: Vec::new() };
@@ -241,7 +249,7 @@ fn run(history: &[Happened], at_start: usize, chunk: usize, answers: Vec<Answer>
         cacher
             .wait_for(tributary_apimachinery::ResourceVersion(model.version()), std::time::Duration::ZERO)
             .await
-            .unwrap()
+            .expect("all has arrived")
     });
     assert_eq!(contents(&snapshot), state_after(history, history.len()));
 }

@@ -191,26 +191,28 @@ async fn a_page_of_something_else_is_no_list() {
 }
 
 /// Looks at the cacher from within the call.
-struct Reader(std::sync::Mutex<(Option<Arc<Cacher>>, Vec<(u64, Option<u64>)>)>);
+struct Reader {
+    cacher: std::sync::OnceLock<std::sync::Weak<Cacher>>,
+    seen: std::sync::mpsc::Sender<(u64, Option<u64>)>,
+}
 
 impl Observer for Reader {
     fn update(&self, update: Update) {
-        let mut guard = self.0.lock().unwrap();
-        let seen = guard.0.as_ref().and_then(|cacher| cacher.snapshot()).map(|s| s.resource_version().0);
-        guard.1.push((update.snapshot().resource_version().0, seen));
+        let cacher = self.cacher.get().and_then(std::sync::Weak::upgrade);
+        let seen = cacher.and_then(|cacher| cacher.snapshot()).map(|s| s.resource_version().0);
+        let _ = self.seen.send((update.snapshot().resource_version().0, seen));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_observer_is_told_before_readers_see() {
     let (transport, mut member) = transport();
-    let reader = Arc::new(Reader(Default::default()));
+    let (sender, seen) = std::sync::mpsc::channel();
+    let reader = Arc::new(Reader { cacher: Default::default(), seen: sender });
     let cacher = Arc::new(Cacher::start(config(Default::default()), transport, reader.clone()));
-    reader.0.lock().unwrap().0 = Some(cacher.clone());
+    let _ = reader.cacher.set(Arc::downgrade(&cacher));
     let feed = member.sync(&[pod("a", 3)], 5).await;
     feed.send(event("MODIFIED", &pod("a", 6)));
     cacher.wait_for(ResourceVersion(6), Duration::from_secs(3)).await.unwrap();
-    let mut guard = reader.0.lock().unwrap();
-    assert_eq!(guard.1, [(5, None), (6, Some(5))]);
-    guard.0 = None;
+    assert_eq!(seen.try_iter().collect::<Vec<_>>(), [(5, None), (6, Some(5))]);
 }
