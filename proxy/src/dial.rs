@@ -31,6 +31,9 @@ const TCP_KEEP_ALIVE_RETRIES: u32 = 3;
 /// Response headers of an HTTP/1.1 member; hyper's own limit is 100, which a list with many Warnings can pass.
 const MAX_HTTP1_HEADERS: usize = 512;
 
+/// How often a new connection is asked for the member's SETTINGS; hyper does not tell when they come.
+const SETTINGS_TICK: Duration = Duration::from_millis(1);
+
 /// A byte stream, with or without TLS.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
@@ -44,7 +47,7 @@ pub(crate) type Http2Connection = http2::Connection<TokioIo<BoxIo>, Body, TokioE
 
 /// A connection on which HTTP has begun. Its second half has to be polled for anything to happen.
 pub(crate) enum Dialed {
-    Http1(http1::SendRequest<Body>, Http1Connection),
+    Http1(http1::SendRequest<Body>, Box<Http1Connection>),
     Http2(http2::SendRequest<Body>, Http2Connection),
 }
 
@@ -78,6 +81,8 @@ impl Dialer {
             .initial_stream_window_size(tuning.stream_window)
             .initial_connection_window_size(tuning.connection_window)
             .max_header_list_size(tuning.max_header_list_size)
+            // Zero stands for "not known yet"; see `settings`.
+            .initial_max_send_streams(0)
             .keep_alive_interval(tuning.keep_alive_interval)
             .keep_alive_timeout(tuning.keep_alive_timeout)
             .keep_alive_while_idle(true);
@@ -103,7 +108,10 @@ impl Dialer {
         let connect = TlsConnector::from(config).connect(tls.server_name(), raw);
         let stream = match timeout_at(deadline, connect).await {
             Err(_) => return Err(self.timed_out("TLS handshake")),
-            Ok(Err(error)) => return Err(self.tls_failed(tls, error)),
+            Ok(Err(error)) => {
+                let remedy = tls::remedy(&error);
+                return Err(self.tls_failed(tls, Arc::new(error), remedy));
+            }
             Ok(Ok(stream)) => stream,
         };
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -132,15 +140,20 @@ impl Dialer {
         match timeout_at(deadline, builder.handshake(TokioIo::new(stream))).await {
             Err(_) => Err(self.timed_out("HTTP handshake")),
             Ok(Err(error)) => Err(self.handshake_failed(error)),
-            Ok(Ok((sender, connection))) => Ok(Dialed::Http1(sender, connection)),
+            Ok(Ok((sender, connection))) => Ok(Dialed::Http1(sender, Box::new(connection))),
         }
     }
 
     async fn start_http2(&self, stream: BoxIo, deadline: Instant) -> Result<Dialed, ForwardError> {
-        match timeout_at(deadline, self.http2.handshake(TokioIo::new(stream))).await {
+        let start = async {
+            let (sender, mut connection) = self.http2.handshake(TokioIo::new(stream)).await?;
+            settings(&mut connection).await?;
+            Ok(Dialed::Http2(sender, connection))
+        };
+        match timeout_at(deadline, start).await {
             Err(_) => Err(self.timed_out("HTTP handshake")),
             Ok(Err(error)) => Err(self.handshake_failed(error)),
-            Ok(Ok((sender, connection))) => Ok(Dialed::Http2(sender, connection)),
+            Ok(Ok(dialed)) => Ok(dialed),
         }
     }
 
@@ -153,20 +166,39 @@ impl Dialer {
         }
     }
 
-    fn tls_failed(&self, tls: &TlsSource, error: std::io::Error) -> ForwardError {
+    fn tls_failed(&self, tls: &TlsSource, source: SharedError, remedy: &'static str) -> ForwardError {
         ForwardError::Tls {
             cluster: self.cluster.clone(),
             address: self.target.address.clone(),
             server_name: tls.server_name_text.clone(),
-            remedy: tls::remedy(&error),
-            source: Arc::new(error),
+            source,
+            remedy,
         }
     }
 
     fn handshake_failed(&self, error: hyper::Error) -> ForwardError {
+        let alert = tls::alert_remedy(&crate::error::chain(&error));
         let source: SharedError = Arc::new(OneLine(error.into()));
-        ForwardError::Handshake { cluster: self.cluster.clone(), address: self.target.address.clone(), source }
+        match (&self.tls, alert) {
+            (Some(tls), Some(remedy)) => self.tls_failed(tls, source, remedy),
+            _ => {
+                ForwardError::Handshake { cluster: self.cluster.clone(), address: self.target.address.clone(), source }
+            }
+        }
     }
+}
+
+/// Waits for the member's SETTINGS. Before them nobody knows how many streams it allows, and hyper silently queues what
+/// exceeds them: watches opened too early would wait for each other for ever.
+async fn settings(connection: &mut Http2Connection) -> Result<(), hyper::Error> {
+    let mut tick = tokio::time::interval(SETTINGS_TICK);
+    while connection.current_max_send_streams() == 0 {
+        tokio::select! {
+            ended = &mut *connection => return ended,
+            _ = tick.tick() => {}
+        }
+    }
+    Ok(())
 }
 
 /// Shows an error together with its causes: connectors keep the interesting part (`Connection refused`) in the last.

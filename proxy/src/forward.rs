@@ -169,9 +169,9 @@ impl Inner {
     ) -> Result<Response<Body>, Failed> {
         match connection {
             Connection::Http2(permit) => {
+                let request = self.in_http2_form(request);
                 let mut sender = permit.sender();
                 let response = self.head(sender.try_send_request(request), limit).await?;
-                permit.answered();
                 Ok(response.map(|incoming| MemberBody::boxed(incoming, Lease::Stream(permit), self.name.clone())))
             }
             Connection::Http1(mut checkout) => {
@@ -228,6 +228,15 @@ impl Inner {
         }
         *request.version_mut() = Version::HTTP_11;
         request.headers_mut().insert(HOST, self.host.clone());
+        request
+    }
+
+    /// Undoes [`Inner::in_http1_form`], for a request that came back from a connection of the other kind.
+    fn in_http2_form(&self, mut request: Request<Body>) -> Request<Body> {
+        if let (None, Some(path)) = (request.uri().authority(), request.uri().path_and_query().cloned()) {
+            *request.uri_mut() = self.target.absolute(path);
+            request.headers_mut().remove(HOST);
+        }
         request
     }
 

@@ -191,6 +191,9 @@ fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
 mod tests {
     use super::*;
 
+    /// Headers as a client writes them.
+    type Lines = &'static [(&'static str, &'static str)];
+
     fn map(lines: &[(&str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
@@ -208,7 +211,7 @@ mod tests {
 
     #[test]
     fn requests_lose_what_must_not_reach_a_member() {
-        let table: &[(&[(&str, &str)], &[&str])] = &[
+        let table: &[(Lines, &[&str])] = &[
             (
                 &[("Accept", "application/json"), ("User-Agent", "kubectl"), ("Accept-Encoding", "gzip")],
                 &["accept-encoding: gzip", "accept: application/json", "user-agent: kubectl"],
@@ -289,7 +292,7 @@ mod tests {
 
     #[test]
     fn only_two_protocols_are_upgrades() {
-        let table: &[(&[(&str, &str)], Result<Option<UpgradeProtocol>, ()>)] = &[
+        let table: &[(Lines, Result<Option<UpgradeProtocol>, ()>)] = &[
             (&[], Ok(None)),
             (&[("Upgrade", "websocket")], Ok(None)),
             (&[("Connection", "Upgrade")], Ok(None)),

@@ -13,9 +13,9 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwap;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
-use futures::task::AtomicWaker;
 use hyper::client::conn::http2::SendRequest;
 use parking_lot::Mutex;
+use tokio::time::Duration;
 use tributary_apimachinery::ClusterName;
 
 use crate::body::Body;
@@ -28,9 +28,9 @@ use crate::reachability::Observer;
 use crate::tls::Protocols;
 use crate::tuning::Tuning;
 
-/// Streams that a member is taken to allow until its SETTINGS say so. The least that RFC 9113 recommends, and what
-/// kube-apiserver gives.
-const ASSUMED_MAX_STREAMS: usize = 100;
+/// Streams on one connection where the member allows more, or any number. One lost packet delays them all, and Go's
+/// servers take it for an attack when too many are reset at once.
+const MAX_STREAMS: usize = 500;
 
 /// One request's place on a connection.
 pub(crate) enum Connection {
@@ -59,12 +59,8 @@ pub(crate) struct Slot {
 struct Load {
     streams: AtomicUsize,
     max_streams: AtomicUsize,
-    /// Whether a response came yet; until then `max_streams` is an assumption.
-    answered: AtomicBool,
     /// Set by requests, cleared by the reaper.
     used: AtomicBool,
-    /// Wakes the connection's task to read `max_streams` again.
-    waker: AtomicWaker,
 }
 
 /// A stream that a request may open on a connection. Counted until dropped.
@@ -76,13 +72,6 @@ impl StreamPermit {
     /// A handle to send the request with.
     pub(crate) fn sender(&self) -> SendRequest<Body> {
         self.slot.sender.clone()
-    }
-
-    /// A response head came: the member's SETTINGS must have come before it.
-    pub(crate) fn answered(&self) {
-        if !self.slot.load.answered.swap(true, Ordering::Relaxed) {
-            self.slot.load.waker.wake();
-        }
     }
 }
 
@@ -198,7 +187,8 @@ impl Pool {
         observer: Arc<Observer>,
         tuning: Tuning,
     ) -> Arc<Self> {
-        let idle_timeout = tuning.idle_timeout;
+        // An interval of zero is not allowed.
+        let idle_timeout = tuning.idle_timeout.max(Duration::from_millis(1));
         let pool = Arc::new(Self {
             cluster,
             dialer,
@@ -346,10 +336,8 @@ impl Pool {
                 let id = self.next_id.fetch_add(1, Ordering::Relaxed);
                 let load = Arc::new(Load {
                     streams: AtomicUsize::new(0),
-                    max_streams: AtomicUsize::new(ASSUMED_MAX_STREAMS),
-                    answered: AtomicBool::new(false),
+                    max_streams: AtomicUsize::new(connection.current_max_send_streams().min(MAX_STREAMS)),
                     used: AtomicBool::new(true),
-                    waker: AtomicWaker::new(),
                 });
                 self.lane(kind).push(Arc::new(Slot { id, version, sender, load: load.clone() }));
                 tokio::spawn(drive(Arc::downgrade(self), kind, id, load, connection));
@@ -362,9 +350,9 @@ impl Pool {
 /// Runs an HTTP/2 connection to its end, keeping count of the streams that the member allows.
 async fn drive(pool: Weak<Pool>, kind: LaneKind, id: u64, load: Arc<Load>, mut connection: Http2Connection) {
     let ended = futures::future::poll_fn(|cx| {
-        load.waker.register(cx.waker());
         let polled = connection.poll_unpin(cx);
-        load.max_streams.store(connection.current_max_send_streams(), Ordering::Relaxed);
+        // Every request wakes this task, so a limit that the member changes is known one request later.
+        load.max_streams.store(connection.current_max_send_streams().min(MAX_STREAMS), Ordering::Relaxed);
         polled
     })
     .await;

@@ -57,7 +57,7 @@ impl Target {
 
     /// The URL to dial.
     pub(crate) fn dial_uri(&self) -> Uri {
-        self.build(PathAndQuery::from_static("/"))
+        self.absolute(PathAndQuery::from_static("/"))
     }
 
     /// The absolute URI of a request for this member. Scheme and authority of the request's own URI are ignored, the
@@ -72,17 +72,18 @@ impl Target {
             return Err("it is not an absolute path");
         }
         if self.base_path.is_empty() {
-            return Ok(self.build(path_and_query.clone()));
+            return Ok(self.absolute(path_and_query.clone()));
         }
         if has_dot_segment(path_and_query.path()) {
             return Err("it has a dot segment, and the cluster's server URL has a path");
         }
         PathAndQuery::try_from(format!("{}{path_and_query}", self.base_path))
-            .map(|joined| self.build(joined))
+            .map(|joined| self.absolute(joined))
             .map_err(|_| "it is too long together with the cluster's server URL")
     }
 
-    fn build(&self, path_and_query: PathAndQuery) -> Uri {
+    /// The absolute URI of a path at the member, base path included.
+    pub(crate) fn absolute(&self, path_and_query: PathAndQuery) -> Uri {
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(self.scheme.clone());
         parts.authority = Some(self.authority.clone());

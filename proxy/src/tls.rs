@@ -163,9 +163,10 @@ fn system_roots() -> Option<Vec<Vec<u8>>> {
 
 /// What to do about a failed handshake.
 pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
-    use rustls::{AlertDescription, CertificateError, Error};
+    use rustls::{CertificateError, Error};
+    const NOT_TLS: &str = "check that the server URL's port speaks TLS";
     let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else {
-        return "check that the server URL's port speaks TLS";
+        return NOT_TLS;
     };
     match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
@@ -181,16 +182,47 @@ pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
             "the member's certificate is not valid yet, or the clock here is wrong"
         }
         Error::InvalidCertificate(_) => "the member's certificate cannot be trusted: check certificate-authority-data",
-        Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::BadCertificate) => {
-            "the member rejects the client certificate: check client-certificate-data"
-        }
-        Error::AlertReceived(AlertDescription::CertificateExpired) => {
-            "the member says that the client certificate has expired: renew it"
-        }
-        Error::AlertReceived(AlertDescription::CertificateRequired) => {
+        Error::AlertReceived(alert) => alert_remedy(&format!("{ALERT}{alert:?}")).unwrap_or(OTHER),
+        Error::InvalidMessage(_) => NOT_TLS,
+        _ => OTHER,
+    }
+}
+
+const ALERT: &str = "received fatal alert: ";
+const OTHER: &str = "check the server URL and what lies between";
+
+/// What to do about a TLS alert, by the text of an error. In TLS 1.3 a member judges the client certificate after the
+/// handshake, so that its alert comes as an error of HTTP, and the HTTP/2 library keeps nothing but its text.
+pub(crate) fn alert_remedy(text: &str) -> Option<&'static str> {
+    let (_, alert) = text.split_once(ALERT)?;
+    Some(match alert.split(|end: char| !end.is_ascii_alphanumeric()).next().unwrap_or_default() {
+        "CertificateRequired" => {
             "the member wants a client certificate: set client-certificate-data and client-key-data"
         }
-        Error::InvalidMessage(_) => "check that the server URL's port speaks TLS",
-        _ => "check the server URL and what lies between",
+        "CertificateExpired" => "the member says that the client certificate has expired: renew it",
+        "UnknownCA" | "BadCertificate" | "CertificateUnknown" | "DecryptError" => {
+            "the member rejects the client certificate: check client-certificate-data"
+        }
+        _ => OTHER,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alerts_are_known_by_their_text() {
+        let remedy = alert_remedy("connection error: received fatal alert: CertificateExpired").unwrap();
+        assert!(remedy.contains("expired"), "{remedy}");
+        assert_eq!(alert_remedy("received fatal alert: InternalError"), Some(OTHER));
+        assert_eq!(alert_remedy("connection reset"), None);
+        let error = rustls::Error::AlertReceived(rustls::AlertDescription::UnknownCA);
+        assert!(remedy_of(error).contains("rejects the client certificate"));
+        assert!(remedy_of(rustls::CertificateError::Expired.into()).contains("clock"));
+    }
+
+    fn remedy_of(error: rustls::Error) -> &'static str {
+        remedy(&std::io::Error::new(std::io::ErrorKind::InvalidData, error))
     }
 }

@@ -1,0 +1,302 @@
+//! The member's own credentials: static, from files, from plugins, and their renewal.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base64::Engine as _;
+use http::StatusCode;
+use kube::config::{ExecConfig, ExecInteractiveMode};
+use tributary_apimachinery::ClusterName;
+use tributary_proxy::{ClusterClient, ConnectError, ForwardError, Identity, Tuning};
+
+use crate::member::{self, Authority, Member, Options, get, text};
+
+/// A plugin: a shell script that counts its runs in the file `runs`.
+fn plugin(folder: &Path, script: &str) -> ExecConfig {
+    let path = folder.join("plugin.sh");
+    let counting = "n=$(($(cat \"$0.runs\" 2>/dev/null || echo 0) + 1)); echo $n > \"$0.runs\"";
+    std::fs::write(&path, format!("#!/bin/sh\n{counting}\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let config = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": path,
+        "args": ["get-token"],
+        "env": [{"name": "REGION", "value": "eu"}],
+        "installHint": "install it",
+        "interactiveMode": "IfAvailable",
+    });
+    serde_json::from_value(config).unwrap()
+}
+
+fn runs(config: &ExecConfig) -> u32 {
+    let path = PathBuf::from(format!("{}.runs", config.command.as_deref().unwrap()));
+    std::fs::read_to_string(path).map_or(0, |text| text.trim().parse().unwrap())
+}
+
+fn quick() -> Tuning {
+    Tuning {
+        credential_retry_interval: Duration::from_millis(100),
+        token_file_interval: Duration::from_millis(30),
+        ..Tuning::default()
+    }
+}
+
+/// A member that wants one token.
+async fn wants(token: &'static str) -> Member {
+    Member::start(Options::default(), move |seen, _| async move {
+        let expected = format!("Bearer {token}");
+        if seen.all("authorization") == [expected.as_str()] {
+            text(StatusCode::OK, "welcome".to_owned())
+        } else {
+            text(StatusCode::UNAUTHORIZED, "who are you".to_owned())
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn user_and_password() {
+    let member = Member::echo().await;
+    let mut config = member.config();
+    config.auth_info.username = Some("u".to_owned());
+    config.auth_info.password = Some("p".to_owned().into());
+    let client = member::connect(config, quick()).await;
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!(member.last().all("authorization"), ["Basic dTpw"]);
+}
+
+#[tokio::test]
+async fn a_token_file_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, "first\n").unwrap();
+    let member = Member::echo().await;
+    let mut config = member.config();
+    config.auth_info.token_file = Some(path.to_str().unwrap().to_owned());
+    let client = member::connect(config.clone(), quick()).await;
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!(member.last().all("authorization"), ["Bearer first"]);
+    std::fs::write(&path, "second").unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!(member.last().all("authorization"), ["Bearer second"]);
+    // A file that was removed after the start does not cost the token.
+    std::fs::remove_file(&path).unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!(member.last().all("authorization"), ["Bearer second"]);
+
+    let error = ClusterClient::connect(ClusterName::new("c1").unwrap(), config, quick()).await.unwrap_err();
+    assert!(matches!(&error, ConnectError::Credentials { .. }) && error.to_string().contains("token"), "{error}");
+}
+
+#[tokio::test]
+async fn a_rejected_token_is_read_again_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, "old").unwrap();
+    let member = wants("new").await;
+    let mut config = member.config();
+    config.auth_info.token_file = Some(path.to_str().unwrap().to_owned());
+    let tuning = Tuning { token_file_interval: Duration::from_secs(3600), ..quick() };
+    let client = member::connect(config, tuning).await;
+    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
+    assert_eq!(error.status_code(), StatusCode::BAD_GATEWAY);
+    std::fs::write(&path, "new").unwrap();
+    tokio::time::sleep(Duration::from_millis(120)).await;
+    let response = client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_static_token_that_is_rejected_is_an_error_of_ours() {
+    let member = wants("other").await;
+    let mut config = member.config();
+    config.auth_info.token = Some("mine".to_owned().into());
+    let client = member::connect(config, quick()).await;
+    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
+    assert!(!client.reachability().borrow().is_reachable());
+    // What a workload behind the member answers is the client's business.
+    let path = "/api/v1/namespaces/a/services/s/proxy/";
+    let response = client.forward(get(path), Identity::Member).await.unwrap();
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_plugin_runs_once_for_many_requests_and_again_after_401() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = r#"test "$1$REGION" = get-tokeneu || exit 9
+echo "$KUBERNETES_EXEC_INFO" | grep -q '"interactive":false' || exit 8
+sleep 0.1
+echo "{\"kind\":\"ExecCredential\",\"status\":{\"token\":\"token-$n\",\"expirationTimestamp\":\"2090-01-01T00:00:00Z\"}}""#;
+    let exec = plugin(folder.path(), script);
+    let member = wants("token-2").await;
+    let mut config = member.config();
+    config.auth_info.exec = Some(exec.clone());
+    let client = member::connect(config, quick()).await;
+    assert_eq!(runs(&exec), 0, "connecting runs no plugin");
+
+    // The first token is rejected; a read is sent again with the second.
+    let requests = (0..20).map(|_| client.forward(get("/api"), Identity::Member));
+    let mut rejected = 0;
+    for result in futures::future::join_all(requests).await {
+        match result {
+            Ok(response) => assert_eq!(response.status(), StatusCode::OK),
+            Err(error) => {
+                assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
+                rejected += 1;
+            }
+        }
+    }
+    // At first the second run is too soon after the first one.
+    assert!(rejected == 20 || rejected == 0, "{rejected}");
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!(runs(&exec), 2);
+}
+
+#[tokio::test]
+async fn expiring_tokens_are_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = r#"at=$(date -u -d '+1 second' +%Y-%m-%dT%H:%M:%SZ)
+echo "{\"status\":{\"token\":\"token-$n\",\"expirationTimestamp\":\"$at\"}}""#;
+    let exec = plugin(folder.path(), script);
+    let member = Member::echo().await;
+    let mut config = member.config();
+    config.auth_info.exec = Some(exec.clone());
+    let client = member::connect(config, quick()).await;
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!(member.last().all("authorization"), ["Bearer token-1"]);
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_ne!(member.last().all("authorization"), ["Bearer token-1"]);
+    assert!(runs(&exec) >= 2);
+}
+
+#[tokio::test]
+async fn failing_plugins_say_why_and_are_not_run_in_a_storm() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "echo 'not signed in: token=abcdef' >&2; echo secret-output; exit 3";
+    let exec = plugin(folder.path(), script);
+    let member = Member::echo().await;
+    let mut config = member.config();
+    config.auth_info.exec = Some(exec.clone());
+    let client = member::connect(config.clone(), Tuning::default()).await;
+    for _ in 0..5 {
+        let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, ForwardError::Credentials { .. }), "{text}");
+        assert!(text.contains("cluster c1") && text.contains("not signed in"), "{text}");
+        assert!(!text.contains("abcdef") && !text.contains("secret-output"), "{text}");
+        assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+    assert_eq!(runs(&exec), 1);
+    assert!(member.seen().is_empty());
+
+    let mut missing = exec.clone();
+    missing.command = Some("/nonexistent/plugin".to_owned());
+    config.auth_info.exec = Some(missing);
+    let client = member::connect(config.clone(), quick()).await;
+    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    assert!(error.to_string().contains("install it"), "{error}");
+
+    let mut interactive = exec;
+    interactive.interactive_mode = Some(ExecInteractiveMode::Always);
+    config.auth_info.exec = Some(interactive);
+    let error = ClusterClient::connect(ClusterName::new("c1").unwrap(), config, quick()).await.unwrap_err();
+    assert!(error.to_string().contains("interactiveMode"), "{error}");
+}
+
+#[tokio::test]
+async fn slow_plugins_are_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let exec = plugin(folder.path(), "exec sleep 60");
+    let member = Member::echo().await;
+    let mut config = member.config();
+    config.auth_info.exec = Some(exec);
+    let tuning = Tuning { exec_timeout: Duration::from_millis(200), ..quick() };
+    let client = member::connect(config, tuning).await;
+    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    assert!(error.to_string().contains("did not finish"), "{error}");
+}
+
+#[tokio::test]
+async fn client_certificates_from_the_configuration() {
+    let users = Authority::new();
+    let leaf = users.leaf("alice");
+    let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
+    let member = Member::start(options, |_, _| async { text(StatusCode::OK, String::new()) }).await;
+    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    let mut config = member.config();
+    config.auth_info.client_certificate_data = Some(encode(&leaf.pem));
+    config.auth_info.client_key_data = Some(encode(&leaf.key_pem).into());
+    let client = member::connect(config, quick()).await;
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!(member.last().certificate.as_deref(), Some(&*leaf.der));
+    assert!(!member.last().headers.contains_key("authorization"));
+
+    let client = member.client().await;
+    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    assert!(matches!(error, ForwardError::Tls { .. }), "{error}");
+    assert!(error.to_string().contains("client-certificate-data"), "{error}");
+}
+
+#[tokio::test]
+async fn client_certificates_from_a_plugin_are_renewed_with_their_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = Authority::new();
+    let leaves = [users.leaf("one"), users.leaf("two")];
+    for (number, leaf) in leaves.iter().enumerate() {
+        let credential = serde_json::json!({
+            "kind": "ExecCredential",
+            "status": {"clientCertificateData": leaf.pem, "clientKeyData": leaf.key_pem},
+        });
+        std::fs::write(folder.path().join((number + 1).to_string()), credential.to_string()).unwrap();
+    }
+    let exec = plugin(folder.path(), &format!("cat {}/$n", folder.path().display()));
+    let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
+    let expected = leaves[1].der.to_vec();
+    let member = Member::start(options, move |seen, _| {
+        let accepted = seen.uri.path() == "/any" || seen.certificate.as_ref() == Some(&expected);
+        async move { text(if accepted { StatusCode::OK } else { StatusCode::UNAUTHORIZED }, String::new()) }
+    })
+    .await;
+    let mut config = member.config();
+    config.auth_info.exec = Some(exec.clone());
+    let client = member::connect(config, Tuning { credential_retry_interval: Duration::ZERO, ..quick() }).await;
+    client.forward(get("/any"), Identity::Member).await.unwrap();
+    assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[0].der));
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[1].der));
+    assert_eq!((runs(&exec), member.connections()), (2, 2));
+}
+
+#[tokio::test]
+async fn client_certificate_files_are_read_again_after_401() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = Authority::new();
+    let leaves = [users.leaf("one"), users.leaf("two")];
+    let (chain, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+    let write = |number: usize| {
+        std::fs::write(&chain, &leaves[number].pem).unwrap();
+        std::fs::write(&key, &leaves[number].key_pem).unwrap();
+    };
+    write(0);
+    let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
+    let expected = leaves[1].der.to_vec();
+    let member = Member::start(options, move |seen, _| {
+        let accepted = seen.certificate.as_ref() == Some(&expected);
+        async move { text(if accepted { StatusCode::OK } else { StatusCode::UNAUTHORIZED }, String::new()) }
+    })
+    .await;
+    let mut config = member.config();
+    config.auth_info.client_certificate = Some(chain.to_str().unwrap().to_owned());
+    config.auth_info.client_key = Some(key.to_str().unwrap().to_owned());
+    let client = member::connect(config, Tuning { credential_retry_interval: Duration::ZERO, ..quick() }).await;
+    client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    write(1);
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+}

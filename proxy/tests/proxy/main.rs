@@ -1,0 +1,9 @@
+//! A client against fake members over real TLS, HTTP/2 and HTTP/1.1 on loopback.
+
+mod credentials;
+mod identity;
+mod member;
+mod network;
+mod pool;
+mod streaming;
+mod upgrades;

@@ -1,0 +1,323 @@
+//! Fake members on loopback: real TLS and HTTP, scripted answers, and every request kept for inspection.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::broadcast;
+use tributary_apimachinery::ClusterName;
+use tributary_proxy::{Body, ClusterClient, Tuning};
+
+/// A certificate authority of a test.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pub(crate) der: CertificateDer<'static>,
+}
+
+/// A certificate with its key.
+pub(crate) struct Leaf {
+    pub(crate) der: CertificateDer<'static>,
+    pub(crate) pem: String,
+    pub(crate) key_pem: String,
+    key_der: Vec<u8>,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "test authority");
+        let key = KeyPair::generate().unwrap();
+        let der = params.self_signed(&key).unwrap().der().clone();
+        Self { issuer: Issuer::new(params, key), der }
+    }
+
+    pub(crate) fn leaf(&self, name: &str) -> Leaf {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Leaf {
+            der: certificate.der().clone(),
+            pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+            key_der: key.serialize_der(),
+        }
+    }
+}
+
+/// A request as a member saw it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) version: http::Version,
+    pub(crate) headers: HeaderMap,
+    /// The client certificate of the connection.
+    pub(crate) certificate: Option<Vec<u8>>,
+}
+
+impl Seen {
+    pub(crate) fn all(&self, name: &str) -> Vec<&str> {
+        self.headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect()
+    }
+}
+
+type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+type Handler = dyn Fn(Seen, Incoming) -> Answer + Send + Sync;
+
+/// How a member listens.
+pub(crate) struct Options {
+    pub(crate) alpn: Vec<&'static str>,
+    pub(crate) max_streams: Option<u32>,
+    pub(crate) client_authority: Option<CertificateDer<'static>>,
+    pub(crate) plain: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { alpn: vec!["h2", "http/1.1"], max_streams: Some(100), client_authority: None, plain: false }
+    }
+}
+
+/// A fake member. Its tasks end with the test's runtime.
+pub(crate) struct Member {
+    pub(crate) address: SocketAddr,
+    pub(crate) authority: Authority,
+    plain: bool,
+    shared: Arc<Shared>,
+    goaway: broadcast::Sender<()>,
+}
+
+#[derive(Default)]
+struct Shared {
+    seen: Mutex<Vec<Seen>>,
+    connections: AtomicUsize,
+    open: AtomicUsize,
+}
+
+impl Member {
+    pub(crate) async fn start<F, A>(options: Options, handler: F) -> Self
+    where
+        F: Fn(Seen, Incoming) -> A + Send + Sync + 'static,
+        A: Future<Output = Response<Body>> + Send + 'static,
+    {
+        let authority = Authority::new();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(server_config(&authority, &options));
+        let shared = Arc::new(Shared::default());
+        let (goaway, _) = broadcast::channel(1);
+        let handler: Arc<Handler> = Arc::new(move |seen, body| Box::pin(handler(seen, body)));
+        let plain = options.plain;
+        let accept = Accept { acceptor, shared: shared.clone(), goaway: goaway.clone(), handler, options };
+        tokio::spawn(accept.run(listener));
+        Self { address, authority, plain, shared, goaway }
+    }
+
+    /// A member that answers everything with 200 and the path.
+    pub(crate) async fn echo() -> Self {
+        Self::start(Options::default(), |seen, _| async move { text(StatusCode::OK, seen.uri.path().to_owned()) }).await
+    }
+
+    pub(crate) fn config(&self) -> kube::Config {
+        let scheme = if self.plain { "http" } else { "https" };
+        let mut config = kube::Config::new(format!("{scheme}://{}", self.address).parse().unwrap());
+        config.root_cert = Some(vec![self.authority.der.to_vec()]);
+        config
+    }
+
+    pub(crate) async fn client(&self) -> ClusterClient {
+        connect(self.config(), Tuning::default()).await
+    }
+
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.shared.seen.lock().unwrap().clone()
+    }
+
+    pub(crate) fn last(&self) -> Seen {
+        self.seen().pop().unwrap()
+    }
+
+    /// Connections accepted so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// Connections open now.
+    pub(crate) fn open(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+
+    /// Sends GOAWAY on every connection.
+    pub(crate) fn goaway(&self) {
+        let _ = self.goaway.send(());
+    }
+}
+
+struct Accept {
+    acceptor: tokio_rustls::TlsAcceptor,
+    shared: Arc<Shared>,
+    goaway: broadcast::Sender<()>,
+    handler: Arc<Handler>,
+    options: Options,
+}
+
+impl Accept {
+    async fn run(self, listener: TcpListener) {
+        while let Ok((tcp, _)) = listener.accept().await {
+            tcp.set_nodelay(true).unwrap();
+            self.shared.connections.fetch_add(1, Ordering::SeqCst);
+            let (shared, handler) = (self.shared.clone(), self.handler.clone());
+            let (acceptor, goaway) = (self.acceptor.clone(), self.goaway.subscribe());
+            let (plain, max_streams) = (self.options.plain, self.options.max_streams);
+            tokio::spawn(async move {
+                shared.open.fetch_add(1, Ordering::SeqCst);
+                if plain {
+                    serve_http1(tcp, service(None, shared.clone(), handler)).await;
+                } else if let Ok(tls) = acceptor.accept(tcp).await {
+                    let session = tls.get_ref().1;
+                    let certificate = session.peer_certificates().map(|chain| chain[0].to_vec());
+                    let is_http2 = session.alpn_protocol() == Some(b"h2");
+                    let service = service(certificate, shared.clone(), handler);
+                    if is_http2 {
+                        serve_http2(tls, max_streams, goaway, service).await;
+                    } else {
+                        serve_http1(tls, service).await;
+                    }
+                }
+                shared.open.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+    }
+}
+
+type Served = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+fn service(
+    certificate: Option<Vec<u8>>,
+    shared: Arc<Shared>,
+    handler: Arc<Handler>,
+) -> impl Fn(Request<Incoming>) -> Served + Clone {
+    move |request| {
+        let (head, body) = request.into_parts();
+        let seen = Seen {
+            method: head.method,
+            uri: head.uri,
+            version: head.version,
+            headers: head.headers,
+            certificate: certificate.clone(),
+        };
+        shared.seen.lock().unwrap().push(seen.clone());
+        let answer = handler(seen, body);
+        Box::pin(async move { Ok(answer.await) })
+    }
+}
+
+async fn serve_http2<S>(
+    tls: tokio_rustls::server::TlsStream<TcpStream>,
+    max_streams: Option<u32>,
+    mut goaway: broadcast::Receiver<()>,
+    service: S,
+) where
+    S: Fn(Request<Incoming>) -> Served + Clone,
+{
+    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(max_streams)
+        .max_header_list_size(1 << 20)
+        .serve_connection(TokioIo::new(tls), service_fn(service));
+    let mut connection = std::pin::pin!(connection);
+    loop {
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            Ok(()) = goaway.recv() => connection.as_mut().graceful_shutdown(),
+        }
+    }
+}
+
+async fn serve_http1<S>(io: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static, service: S)
+where
+    S: Fn(Request<Incoming>) -> Served,
+{
+    let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(io), service_fn(service));
+    let _ = connection.await;
+}
+
+pub(crate) fn server_config(authority: &Authority, options: &Options) -> Arc<rustls::ServerConfig> {
+    let leaf = authority.leaf("127.0.0.1");
+    let builder = rustls::ServerConfig::builder();
+    let builder = match &options.client_authority {
+        Some(der) => {
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(der.clone()).unwrap();
+            builder.with_client_cert_verifier(WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap())
+        }
+        None => builder.with_no_client_auth(),
+    };
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(leaf.key_der));
+    let mut config = builder.with_single_cert(vec![leaf.der], key).unwrap();
+    config.alpn_protocols = options.alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+    Arc::new(config)
+}
+
+pub(crate) async fn connect(config: kube::Config, tuning: Tuning) -> ClusterClient {
+    ClusterClient::connect(ClusterName::new("c1").unwrap(), config, tuning).await.unwrap()
+}
+
+pub(crate) fn text(status: StatusCode, text: String) -> Response<Body> {
+    let mut response = Response::new(full(text));
+    *response.status_mut() = status;
+    response
+}
+
+pub(crate) fn full(content: impl Into<Bytes>) -> Body {
+    Full::new(content.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+pub(crate) fn empty() -> Body {
+    full(Bytes::new())
+}
+
+pub(crate) fn get(path: &str) -> Request<Body> {
+    Request::get(path).body(empty()).unwrap()
+}
+
+pub(crate) async fn read(response: Response<Body>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+/// A body fed by a channel, and one item per chunk.
+pub(crate) fn channel() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, Body) {
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
+    let stream = futures::stream::unfold(receiver, |mut receiver| async move {
+        let bytes = receiver.recv().await?;
+        Some((Ok::<_, tributary_proxy::BoxError>(http_body::Frame::data(bytes)), receiver))
+    });
+    (sender, BodyExt::boxed_unsync(http_body_util::StreamBody::new(stream)))
+}
+
+/// Waits until a condition holds; fails after 5 s.
+pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..500 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("not within 5 s: {what}");
+}

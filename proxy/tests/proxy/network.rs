@@ -1,0 +1,280 @@
+//! Dialing: TLS faults, proxies, members that are gone or silent, and what reachability says.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::StatusCode;
+use http_body_util::BodyExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tower::ServiceExt;
+use tributary_apimachinery::ClusterName;
+use tributary_proxy::{ClusterClient, ConnectError, ForwardError, Identity, ReachabilityState, Tuning};
+
+use crate::member::{self, Authority, Member, Options, channel, eventually, get, text};
+
+#[tokio::test]
+async fn a_wrong_authority_is_a_tls_error_that_says_so() {
+    let member = Member::echo().await;
+    let mut config = member.config();
+    config.root_cert = Some(vec![Authority::new().der.to_vec()]);
+    let client = member::connect(config.clone(), Tuning::default()).await;
+    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, ForwardError::Tls { .. }), "{text}");
+    assert!(text.contains("cluster c1") && text.contains("certificate-authority-data"), "{text}");
+    assert_eq!(error.status_code(), StatusCode::BAD_GATEWAY);
+
+    // Without an authority the system's roots count, never nothing at all.
+    config.root_cert = None;
+    let client = member::connect(config.clone(), Tuning::default()).await;
+    assert!(matches!(client.forward(get("/api"), Identity::Member).await.unwrap_err(), ForwardError::Tls { .. }));
+
+    config.accept_invalid_certs = true;
+    let client = member::connect(config, Tuning::default()).await;
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_certificate_is_checked_against_the_server_name() {
+    let member = Member::echo().await;
+    let mut config = member.config();
+    config.tls_server_name = Some("other.example".to_owned());
+    let client = member::connect(config.clone(), Tuning::default()).await;
+    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    assert!(error.to_string().contains("tls-server-name"), "{error}");
+    // The other way round: the address is not in the certificate, the server name is.
+    config.cluster_url = format!("https://localhost:{}", member.address.port()).parse().unwrap();
+    config.tls_server_name = Some("127.0.0.1".to_owned());
+    let client = member::connect(config, Tuning::default()).await;
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+}
+
+#[tokio::test]
+async fn configurations_that_cannot_work_are_refused() {
+    let connect = |url: &str, proxy: Option<&str>| {
+        let mut config = kube::Config::new(url.parse().unwrap());
+        config.proxy_url = proxy.map(|proxy| proxy.parse().unwrap());
+        async move { ClusterClient::connect(ClusterName::new("c1").unwrap(), config, Tuning::default()).await }
+    };
+    let error = connect("ftp://host", None).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Server { .. }), "{error}");
+    let error = connect("https://user:secret@host", None).await.unwrap_err();
+    assert!(!error.to_string().contains("secret"), "{error}");
+    let error = connect("https://host", Some("gopher://user:secret@proxy")).await.unwrap_err();
+    assert!(matches!(error, ConnectError::ProxyUrl { .. }) && !error.to_string().contains("secret"), "{error}");
+    let mut config = kube::Config::new("https://host".parse().unwrap());
+    config.root_cert = Some(vec![b"garbage".to_vec()]);
+    let error = ClusterClient::connect(ClusterName::new("c1").unwrap(), config, Tuning::default()).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Tls { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn an_absent_member_is_noticed_and_its_return_too() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let client =
+        member::connect(kube::Config::new(format!("http://{address}").parse().unwrap()), Tuning::default()).await;
+    let mut reachability = client.reachability();
+    assert!(matches!(reachability.borrow().state, ReachabilityState::Unknown));
+    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    assert!(matches!(error, ForwardError::Dial { .. }), "{error}");
+    assert!(error.to_string().contains("refused"), "{error}");
+    assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
+    reachability.changed().await.unwrap();
+    assert!(matches!(&reachability.borrow_and_update().state, ReachabilityState::Unreachable { reason }
+        if reason.contains(&address.to_string())));
+    assert_eq!(client.since_last_answer(), None);
+
+    let listener = TcpListener::bind(address).await.unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut tcp, _) = listener.accept().await.unwrap();
+            let mut head = [0; 4096];
+            let _ = tcp.read(&mut head).await.unwrap();
+            tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+        }
+    });
+    let health = client.health().await.unwrap();
+    assert!(health.ready && health.detail == "ok");
+    reachability.changed().await.unwrap();
+    assert!(reachability.borrow_and_update().is_reachable());
+    assert!(client.since_last_answer().unwrap() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn health_tells_what_readyz_says() {
+    let member = Member::start(Options::default(), |seen, _| async move {
+        assert_eq!(seen.uri.path(), "/readyz");
+        text(StatusCode::INTERNAL_SERVER_ERROR, "[-]etcd failed".to_owned())
+    })
+    .await;
+    let health = member.client().await.health().await.unwrap();
+    assert_eq!((health.ready, health.status), (false, StatusCode::INTERNAL_SERVER_ERROR));
+    assert_eq!(health.detail, "[-]etcd failed");
+}
+
+#[tokio::test]
+async fn a_silent_dial_ends() {
+    // Accepts, and never says a word.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
+    let tuning = Tuning { connect_timeout: Duration::from_millis(200), ..Tuning::default() };
+    let client = member::connect(config, tuning).await;
+    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    assert!(matches!(error, ForwardError::DialTimeout { step: "TLS handshake", .. }), "{error}");
+}
+
+#[tokio::test]
+async fn the_transport_fills_in_the_rest() {
+    let member = Member::echo().await;
+    let response = member.client().await.transport().oneshot(get("/apis?x=1")).await.unwrap();
+    assert_eq!(member::read(response).await, "/apis");
+    assert_eq!(member.last().uri.authority().unwrap().as_str(), member.address.to_string());
+}
+
+/// A TCP relay that can go silent without closing anything, as a firewall that forgot the flow does.
+async fn relay(to: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let frozen = Arc::new(AtomicBool::new(false));
+    let flag = frozen.clone();
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let (near_read, near_write) = near.into_split();
+            let (far_read, far_write) = TcpStream::connect(to).await.unwrap().into_split();
+            tokio::spawn(copy(near_read, far_write, flag.clone()));
+            tokio::spawn(copy(far_read, near_write, flag.clone()));
+        }
+    });
+    (address, frozen)
+}
+
+async fn copy(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    frozen: Arc<AtomicBool>,
+) {
+    let mut buffer = vec![0; 65536];
+    loop {
+        let count = from.read(&mut buffer).await.unwrap_or(0);
+        while frozen.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        if count == 0 || to.write_all(&buffer[..count]).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_half_open_connection_is_noticed() {
+    let member = Member::start(Options::default(), |_, _| async {
+        let (sender, body) = channel();
+        tokio::spawn(async move { sender.closed().await });
+        http::Response::new(body)
+    })
+    .await;
+    let (address, frozen) = relay(member.address).await;
+    let mut config = member.config();
+    config.cluster_url = format!("https://{address}").parse().unwrap();
+    let tuning = Tuning {
+        keep_alive_interval: Duration::from_millis(100),
+        keep_alive_timeout: Duration::from_millis(200),
+        connect_timeout: Duration::from_secs(1),
+        ..Tuning::default()
+    };
+    let client = member::connect(config, tuning).await;
+    let response = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
+    assert!(client.reachability().borrow().is_reachable());
+    // Idle, but alive: pings are answered.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(client.pool_statistics().long_connections, 1);
+
+    frozen.store(true, Ordering::SeqCst);
+    let frame = tokio::time::timeout(Duration::from_secs(5), response.into_body().frame()).await.expect("not noticed");
+    let error = frame.unwrap().unwrap_err();
+    assert!(error.to_string().contains("cluster c1"), "{error}");
+    eventually("the member counts as unreachable", || !client.reachability().borrow().is_reachable()).await;
+    assert_eq!(client.pool_statistics().long_connections, 0);
+
+    frozen.store(false, Ordering::SeqCst);
+    client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
+    assert!(client.reachability().borrow().is_reachable());
+}
+
+/// An HTTP proxy that knows CONNECT only; the heads of its requests go to the channel.
+async fn connect_proxy() -> (SocketAddr, tokio::sync::mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(near.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap();
+            let to = head.split(' ').nth(1).unwrap().to_owned();
+            let _ = sender.send(head);
+            let mut far = TcpStream::connect(to).await.unwrap();
+            near.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
+        }
+    });
+    (address, receiver)
+}
+
+#[tokio::test]
+async fn proxies_tunnel_tls() {
+    let member = Member::echo().await;
+    let (proxy, mut heads) = connect_proxy().await;
+    let mut config = member.config();
+    config.proxy_url = Some(format!("http://user:p%40ss@{proxy}").parse().unwrap());
+    let client = member::connect(config, Tuning::default()).await;
+    let response = client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!(member::read(response).await, "/api");
+    let head = heads.recv().await.unwrap();
+    assert!(head.starts_with(&format!("CONNECT {}", member.address)), "{head}");
+    assert!(head.to_lowercase().contains("proxy-authorization: basic dxnlcjpwqhnz"), "{head}");
+    assert!(!member.last().headers.contains_key("proxy-authorization"));
+}
+
+/// A SOCKS5 proxy that wants a user and password and knows CONNECT to an IPv4 address only.
+async fn socks_proxy() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let mut methods = vec![0; 2];
+            near.read_exact(&mut methods).await.unwrap();
+            near.read_exact(&mut vec![0; usize::from(methods[1])]).await.unwrap();
+            near.write_all(&[5, 2]).await.unwrap();
+            let mut login = [0; 12];
+            near.read_exact(&mut login).await.unwrap();
+            assert_eq!(&login, b"\x01\x04user\x05p@ss!");
+            near.write_all(&[1, 0]).await.unwrap();
+            let mut connect = [0; 10];
+            near.read_exact(&mut connect).await.unwrap();
+            assert_eq!(&connect[..4], [5, 1, 0, 1]);
+            let ip = std::net::Ipv4Addr::new(connect[4], connect[5], connect[6], connect[7]);
+            let mut far = TcpStream::connect((ip, u16::from_be_bytes([connect[8], connect[9]]))).await.unwrap();
+            near.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn socks5_proxies_carry_tls() {
+    let member = Member::echo().await;
+    let mut config = member.config();
+    config.proxy_url = Some(format!("socks5://user:p%40ss!@{}", socks_proxy().await).parse().unwrap());
+    let client = member::connect(config, Tuning::default()).await;
+    let response = client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!(member::read(response).await, "/api");
+}

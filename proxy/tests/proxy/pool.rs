@@ -1,0 +1,208 @@
+//! Connections: how many, when the next one, what happens when one goes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode};
+use tokio::net::TcpListener;
+use tributary_proxy::{ForwardError, Identity, PoolStatistics, Sent, Tuning};
+
+use crate::member::{self, Authority, Member, Options, channel, empty, eventually, full, get, text};
+
+/// A member on which watches go on until dropped.
+async fn watchable(options: Options) -> Member {
+    Member::start(options, |seen, _| async move {
+        if seen.uri.query() == Some("watch=true") {
+            let (sender, body) = channel();
+            // Lives as long as the body's receiver.
+            tokio::spawn(async move { sender.closed().await });
+            Response::new(body)
+        } else {
+            text(StatusCode::OK, "short".to_owned())
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn watches_open_the_next_connection_before_streams_run_out() {
+    let member = watchable(Options { max_streams: Some(5), ..Options::default() }).await;
+    let client = member.client().await;
+    // At once: none may be queued behind another's end.
+    let watches = (0..12).map(|_| client.forward(get("/api/v1/pods?watch=true"), Identity::Member));
+    let watches = tokio::time::timeout(Duration::from_secs(5), futures::future::try_join_all(watches));
+    let watches = watches.await.expect("watches wait for each other").unwrap();
+    let statistics = client.pool_statistics();
+    assert_eq!(statistics.long_streams, 12);
+    assert!((3..=4).contains(&statistics.long_connections), "{statistics:?}");
+
+    // Short requests have their own connection and reuse it.
+    for _ in 0..10 {
+        let response = client.forward(get("/api/v1/pods"), Identity::Member).await.unwrap();
+        assert_eq!(member::read(response).await, "short");
+    }
+    assert_eq!(client.pool_statistics().short_connections, 1);
+
+    drop(watches);
+    assert_eq!(client.pool_statistics().long_streams, 0);
+    let before = member.connections();
+    let again = (0..8).map(|_| client.forward(get("/api/v1/pods?watch=true"), Identity::Member));
+    let again = futures::future::try_join_all(again).await.unwrap();
+    assert_eq!(member.connections(), before, "streams were not given back");
+    drop(again);
+}
+
+#[tokio::test]
+async fn concurrent_first_requests_share_one_dial() {
+    let member = watchable(Options::default()).await;
+    let client = member.client().await;
+    let requests = (0..50).map(|_| client.forward(get("/api"), Identity::Member));
+    futures::future::try_join_all(requests).await.unwrap();
+    assert_eq!(member.connections(), 1);
+}
+
+#[tokio::test]
+async fn connections_are_limited() {
+    let member = watchable(Options { max_streams: Some(2), ..Options::default() }).await;
+    let client = member::connect(member.config(), Tuning { max_connections: 2, ..Tuning::default() }).await;
+    let mut watches = Vec::new();
+    for _ in 0..4 {
+        watches.push(client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap());
+    }
+    let error = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap_err();
+    assert_eq!((error.status_code(), error.sent()), (StatusCode::SERVICE_UNAVAILABLE, Sent::No), "{error}");
+    watches.pop();
+    client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed() {
+    let member = watchable(Options::default()).await;
+    let tuning = Tuning { idle_timeout: Duration::from_millis(50), ..Tuning::default() };
+    let client = member::connect(member.config(), tuning).await;
+    let watch = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!(member.open(), 2);
+    eventually("the short lane's connection is closed", || member.open() == 1).await;
+    assert_eq!(client.pool_statistics().long_connections, 1);
+    drop(watch);
+    eventually("the long lane's connection is closed", || member.open() == 0).await;
+    assert_eq!(client.pool_statistics(), PoolStatistics::default());
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+}
+
+#[tokio::test]
+async fn goaway_moves_requests_to_another_connection() {
+    let member = watchable(Options::default()).await;
+    let client = member.client().await;
+    let watch = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
+    for round in 0..20 {
+        // Right after the GOAWAY, so that requests meet it in every stage.
+        member.goaway();
+        let request = Request::post("/api/v1/pods").body(full(format!("round {round}"))).unwrap();
+        let (get, post) =
+            tokio::join!(client.forward(get("/api"), Identity::Member), client.forward(request, Identity::Member));
+        assert_eq!(get.unwrap().status(), StatusCode::OK);
+        if let Err(error) = post {
+            assert!(matches!(error, ForwardError::Send { .. }), "{error}");
+        }
+    }
+    assert!(member.connections() > 5, "{}", member.connections());
+    // A body is never sent twice.
+    let posts = member.seen().iter().filter(|seen| seen.method == Method::POST).count();
+    assert!(posts <= 20, "{posts}");
+    drop(watch);
+}
+
+/// A member that breaks the first connections after reading a request, and answers on later ones.
+async fn breaking(broken: usize) -> (kube::Config, Arc<AtomicUsize>) {
+    let authority = Authority::new();
+    let acceptor = tokio_rustls::TlsAcceptor::from(member::server_config(&authority, &Options::default()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = requests.clone();
+    tokio::spawn(async move {
+        let mut connections = 0;
+        while let Ok((tcp, _)) = listener.accept().await {
+            connections += 1;
+            let is_broken = connections <= broken;
+            let (acceptor, requests) = (acceptor.clone(), counted.clone());
+            tokio::spawn(async move {
+                let mut h2 = h2::server::handshake(acceptor.accept(tcp).await.unwrap()).await.unwrap();
+                while let Some(Ok((request, mut respond))) = h2.accept().await {
+                    requests.fetch_add(1, Ordering::SeqCst);
+                    match request.uri().path() {
+                        "/refused" if is_broken => {
+                            respond.send_reset(h2::Reason::REFUSED_STREAM);
+                        }
+                        _ if is_broken => return,
+                        _ => {
+                            respond.send_response(Response::new(()), true).unwrap();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
+    config.root_cert = Some(vec![authority.der.to_vec()]);
+    (config, requests)
+}
+
+#[tokio::test]
+async fn reads_are_tried_again_after_a_broken_connection() {
+    let (config, requests) = breaking(2).await;
+    let client = member::connect(config, Tuning::default()).await;
+    let response = client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(requests.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn writes_are_not_tried_again_once_sent() {
+    let (config, requests) = breaking(1).await;
+    let client = member::connect(config, Tuning::default()).await;
+    let request = Request::delete("/api/v1/namespaces/a/pods/p").body(empty()).unwrap();
+    let error = client.forward(request, Identity::Member).await.unwrap_err();
+    assert_eq!(error.sent(), Sent::Maybe, "{error}");
+    assert!(error.to_string().contains("cluster c1"), "{error}");
+    assert_eq!(requests.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn what_a_member_refused_is_sent_again_without_a_body_only() {
+    let (config, requests) = breaking(usize::MAX).await;
+    let client = member::connect(config, Tuning::default()).await;
+    let request = Request::delete("/refused").body(empty()).unwrap();
+    let error = client.forward(request, Identity::Member).await.unwrap_err();
+    assert_eq!((error.sent(), requests.load(Ordering::SeqCst)), (Sent::No, 3), "{error}");
+    let request = Request::post("/refused").body(full("x")).unwrap();
+    let error = client.forward(request, Identity::Member).await.unwrap_err();
+    assert_eq!((error.sent(), requests.load(Ordering::SeqCst)), (Sent::No, 4), "{error}");
+}
+
+#[tokio::test]
+async fn http1_members_get_one_request_per_connection_and_reuse() {
+    for options in
+        [Options { alpn: vec!["http/1.1"], ..Options::default() }, Options { plain: true, ..Options::default() }]
+    {
+        let member = watchable(options).await;
+        let client = member.client().await;
+        for _ in 0..5 {
+            let response = client.forward(get("/api"), Identity::Member).await.unwrap();
+            assert_eq!(member::read(response).await, "short");
+            eventually("the connection is idle", || client.pool_statistics().idle_http1_connections == 1).await;
+        }
+        assert_eq!(member.connections(), 1);
+        assert_eq!(member.last().all("host"), [member.address.to_string()]);
+        let watches = (0..3).map(|_| client.forward(get("/api/v1/pods?watch=true"), Identity::Member));
+        let watches = futures::future::try_join_all(watches).await.unwrap();
+        assert_eq!(member.connections(), 3);
+        drop(watches);
+        eventually("unfinished responses close their connections", || member.open() == 0).await;
+        let response = client.forward(get("/api"), Identity::Member).await.unwrap();
+        assert_eq!(member::read(response).await, "short");
+    }
+}

@@ -1,0 +1,188 @@
+//! Bodies stream both ways, and cancelling reaches the member.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use tokio::sync::Notify;
+use tributary_proxy::{ForwardError, Identity, Tuning};
+
+use crate::member::{self, Member, Options, channel, get, text};
+
+const SOON: Duration = Duration::from_secs(5);
+
+/// Tells when it is dropped.
+struct Guard(Arc<Notify>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+#[tokio::test]
+async fn bodies_stream_in_both_directions() {
+    for alpn in ["h2", "http/1.1"] {
+        // The member sends back each piece as it comes.
+        let member = Member::start(Options { alpn: vec![alpn], ..Options::default() }, |_, body| async move {
+            Response::new(body.map_err(Into::into).boxed_unsync())
+        })
+        .await;
+        let client = member.client().await;
+        let (sender, body) = channel();
+        // Before the first answer there must be a first piece: an HTTP/1.1 member answers after the head.
+        sender.send(Bytes::from_static(b"one")).unwrap();
+        let request = Request::post("/api/v1/x").body(body).unwrap();
+        let response = tokio::time::timeout(SOON, client.forward(request, Identity::Member)).await.unwrap().unwrap();
+        let mut body = response.into_body();
+        for piece in ["one", "two", "three"] {
+            if piece != "one" {
+                sender.send(Bytes::from_static(piece.as_bytes())).unwrap();
+            }
+            let frame = tokio::time::timeout(SOON, body.frame()).await.expect("a piece was held back");
+            assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), piece);
+        }
+        drop(sender);
+        // HTTP/2 may end with an empty frame.
+        let rest = tokio::time::timeout(SOON, body.collect()).await.unwrap().unwrap();
+        assert!(rest.to_bytes().is_empty(), "{alpn}");
+    }
+}
+
+#[tokio::test]
+async fn dropping_a_response_cancels_it_at_the_member() {
+    let dropped = Arc::new(Notify::new());
+    let notify = dropped.clone();
+    let member = Member::start(Options::default(), move |_, _| {
+        let guard = Guard(notify.clone());
+        async move {
+            let (sender, body) = channel();
+            sender.send(Bytes::from_static(b"event")).unwrap();
+            tokio::spawn(async move {
+                sender.closed().await;
+                drop(guard);
+            });
+            Response::new(body)
+        }
+    })
+    .await;
+    let client = member.client().await;
+    let response = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
+    let mut body = response.into_body();
+    body.frame().await.unwrap().unwrap();
+    assert_eq!(client.pool_statistics().long_streams, 1);
+    drop(body);
+    tokio::time::timeout(SOON, dropped.notified()).await.expect("the member still streams");
+    assert_eq!(client.pool_statistics().long_streams, 0);
+    assert_eq!(client.pool_statistics().long_connections, 1);
+}
+
+#[tokio::test]
+async fn dropping_a_request_cancels_it_at_the_member() {
+    let (started, dropped) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (start, drop_notify) = (started.clone(), dropped.clone());
+    let member = Member::start(Options::default(), move |_, _| {
+        let guard = Guard(drop_notify.clone());
+        start.notify_one();
+        async move {
+            let _guard = guard;
+            std::future::pending().await
+        }
+    })
+    .await;
+    let client = member.client().await;
+    let request = tokio::spawn(async move { client.forward(get("/api"), Identity::Member).await.map(drop) });
+    started.notified().await;
+    request.abort();
+    tokio::time::timeout(SOON, dropped.notified()).await.expect("the member still works");
+}
+
+#[tokio::test]
+async fn only_short_requests_have_a_time_limit() {
+    let member = Member::start(Options::default(), |_, _| async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        text(StatusCode::OK, "late".to_owned())
+    })
+    .await;
+    let tuning = Tuning { head_timeout: Duration::from_millis(50), ..Tuning::default() };
+    let client = member::connect(member.config(), tuning).await;
+    let error = client.forward(get("/api/v1/pods"), Identity::Member).await.unwrap_err();
+    assert!(matches!(error, ForwardError::HeadTimeout { .. }), "{error}");
+    assert_eq!(error.status_code(), StatusCode::GATEWAY_TIMEOUT);
+    let response = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
+    assert_eq!(member::read(response).await, "late");
+}
+
+#[tokio::test]
+async fn encodings_pass_untouched() {
+    let member = Member::start(Options::default(), |seen, _| async move {
+        let mut response = text(StatusCode::OK, "\u{1}not really gzip".to_owned());
+        let encoding = seen.headers["accept-encoding"].clone();
+        response.headers_mut().insert("content-encoding", encoding);
+        response
+    })
+    .await;
+    let client = member.client().await;
+    let request = Request::get("/api").header("accept-encoding", "gzip").body(member::empty()).unwrap();
+    let response = client.forward(request, Identity::Member).await.unwrap();
+    assert_eq!(response.headers()["content-encoding"], "gzip");
+    assert_eq!(member::read(response).await, "\u{1}not really gzip");
+}
+
+/// What forwarding adds to a bare HTTP/2 connection; run with `--ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures"]
+async fn latency() {
+    let member = Member::echo().await;
+    let mut config = member.config();
+    config.auth_info.token = Some("t".to_owned().into());
+    let client = member::connect(config, Tuning::default()).await;
+    let mut bare = bare_connection(&member).await;
+    let (mut forwarded, mut direct) = (Vec::new(), Vec::new());
+    for _ in 0..5000 {
+        // In turns, so that both meet the same noise.
+        let request = listing("/api/v1/namespaces/a/pods/p");
+        let start = tokio::time::Instant::now();
+        let response = client.forward(request, Identity::Member).await.unwrap();
+        response.into_body().collect().await.unwrap();
+        forwarded.push(start.elapsed());
+        let request = listing(&format!("https://{}/api/v1/namespaces/a/pods/p", member.address));
+        let start = tokio::time::Instant::now();
+        bare.send_request(request).await.unwrap().into_body().collect().await.unwrap();
+        direct.push(start.elapsed());
+    }
+    for (what, mut times) in [("forward", forwarded), ("bare HTTP/2", direct)] {
+        times.sort();
+        println!("{what}: p50 {:?} p90 {:?} p99 {:?}", times[2500], times[4500], times[4950]);
+    }
+}
+
+fn listing(uri: &str) -> Request<tributary_proxy::Body> {
+    let mut request = Request::get(uri);
+    for (name, value) in [
+        ("user-agent", "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000"),
+        ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
+        ("accept-encoding", "gzip"),
+        ("authorization", "Bearer client"),
+        ("kubectl-command", "kubectl get"),
+    ] {
+        request = request.header(name, value);
+    }
+    request.body(member::empty()).unwrap()
+}
+
+async fn bare_connection(member: &Member) -> hyper::client::conn::http2::SendRequest<tributary_proxy::Body> {
+    let mut tls = kube::client::ConfigExt::rustls_client_config(&member.config()).unwrap();
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    let tcp = tokio::net::TcpStream::connect(member.address).await.unwrap();
+    tcp.set_nodelay(true).unwrap();
+    let name = rustls::pki_types::ServerName::from(member.address.ip());
+    let tls = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, tcp).await.unwrap();
+    let io = hyper_util::rt::TokioIo::new(tls);
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (sender, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}

@@ -1,0 +1,225 @@
+//! Upgrades, through a front server as Tributary's own: bytes both ways after a 101, and none after anything else.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tributary_proxy::{Body, BoxError, ClusterClient, Identity, Tuning};
+
+use crate::member::{self, Authority, Member, Options, eventually, get, text};
+
+const WEBSOCKET: &str = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: a2V5\r\n";
+
+/// A member of raw bytes: answers each connection's head with `answer`, then echoes in capitals after a 101, and keeps
+/// whatever comes after the head.
+struct RawMember {
+    config: kube::Config,
+    heads: Arc<Mutex<Vec<String>>>,
+    after: Arc<Mutex<Vec<u8>>>,
+}
+
+impl RawMember {
+    async fn start(answer: &'static str) -> Self {
+        let authority = Authority::new();
+        // A member that would rather speak HTTP/2: an upgrade must not be offered that.
+        let acceptor = tokio_rustls::TlsAcceptor::from(member::server_config(&authority, &Options::default()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
+        config.root_cert = Some(vec![authority.der.to_vec()]);
+        config.auth_info.token = Some("member-token".to_owned().into());
+        let (heads, after) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+        let (all_heads, all_after) = (heads.clone(), after.clone());
+        tokio::spawn(async move {
+            while let Ok((tcp, _)) = listener.accept().await {
+                let mut tls = acceptor.accept(tcp).await.unwrap();
+                assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+                let (heads, after) = (all_heads.clone(), all_after.clone());
+                tokio::spawn(async move {
+                    let head = read_head(&mut tls).await;
+                    heads.lock().unwrap().push(head);
+                    tls.write_all(answer.as_bytes()).await.unwrap();
+                    tls.flush().await.unwrap();
+                    let mut buffer = [0; 4096];
+                    while let Ok(count @ 1..) = tls.read(&mut buffer).await {
+                        after.lock().unwrap().extend_from_slice(&buffer[..count]);
+                        if answer.starts_with("HTTP/1.1 101") {
+                            tls.write_all(&buffer[..count].to_ascii_uppercase()).await.unwrap();
+                            tls.flush().await.unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        Self { config, heads, after }
+    }
+}
+
+async fn read_head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.expect("the connection ended before a head"));
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// A server that forwards everything to one member.
+async fn front(client: ClusterClient) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let client = client.clone();
+            let service = service_fn(move |request: Request<Incoming>| {
+                let client = client.clone();
+                async move {
+                    let request = request.map(|body| body.map_err(BoxError::from).boxed_unsync());
+                    let response = client.forward(request, Identity::Member).await;
+                    Ok::<Response<Body>, BoxError>(
+                        response.unwrap_or_else(|error| text(error.status_code(), error.to_string())),
+                    )
+                }
+            });
+            let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(tcp), service);
+            tokio::spawn(connection.with_upgrades());
+        }
+    });
+    address
+}
+
+async fn ask(address: SocketAddr, headers: &str) -> (TcpStream, String) {
+    let mut tcp = TcpStream::connect(address).await.unwrap();
+    let path = "/api/v1/namespaces/a/pods/p/exec?command=sh";
+    tcp.write_all(format!("GET {path} HTTP/1.1\r\nhost: front\r\n{headers}\r\n").as_bytes()).await.unwrap();
+    let head = tokio::time::timeout(Duration::from_secs(5), read_head(&mut tcp)).await.expect("no answer");
+    (tcp, head)
+}
+
+#[tokio::test]
+async fn bytes_flow_both_ways_after_101() {
+    let tuning = Tuning::default();
+    for (protocol, answer) in [
+        (
+            "websocket",
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Accept: x\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\nSet-Cookie: a=b\r\n\r\nhello",
+        ),
+        ("SPDY/3.1", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\nhello"),
+    ] {
+        let member = RawMember::start(answer).await;
+        let client = member::connect(member.config.clone(), tuning.clone()).await;
+        let address = front(client).await;
+        let headers = format!(
+            "connection: keep-alive, Upgrade\r\nupgrade: {protocol}\r\nauthorization: Bearer client\r\n\
+             impersonate-user: root\r\nsec-websocket-protocol: v5.channel.k8s.io, \
+             base64url.bearer.authorization.k8s.io.Y2xpZW50\r\n"
+        );
+        let (mut tcp, head) = ask(address, &headers).await;
+        assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+        let lower = head.to_lowercase();
+        assert!(
+            lower.contains("connection: upgrade") && lower.contains(&format!("upgrade: {}", protocol.to_lowercase())),
+            "{head}"
+        );
+        assert!(!lower.contains("set-cookie"), "{head}");
+        // What the member sent right behind its 101 is there.
+        let mut hello = [0; 5];
+        tcp.read_exact(&mut hello).await.unwrap();
+        assert_eq!(&hello, b"hello");
+        for round in 0..3 {
+            let sent = format!("round {round} ").repeat(5000);
+            let (mut read, mut write) = tcp.split();
+            let mut received = vec![0; sent.len()];
+            let (written, received_all) =
+                tokio::join!(write.write_all(sent.as_bytes()), read.read_exact(&mut received));
+            written.unwrap();
+            received_all.unwrap();
+            assert!(received == sent.to_ascii_uppercase().as_bytes(), "bytes changed on the way");
+        }
+        assert_eq!(tuning.tunnels.len(), 1);
+        drop(tcp);
+        eventually("the tunnel ends with its client", || tuning.tunnels.is_empty()).await;
+
+        let seen = member.heads.lock().unwrap().pop().unwrap().to_lowercase();
+        assert!(seen.starts_with("get /api/v1/namespaces/a/pods/p/exec?command=sh http/1.1"), "{seen}");
+        assert!(seen.contains("authorization: bearer member-token"), "{seen}");
+        assert!(!seen.contains("client") && !seen.contains("impersonate") && !seen.contains("y2xpzw50"), "{seen}");
+        assert!(seen.contains("sec-websocket-protocol: v5.channel.k8s.io\r\n"), "{seen}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_spliced_unless_the_member_switches() {
+    for (answer, expected) in [
+        ("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno", "HTTP/1.1 403"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", "HTTP/1.1 200"),
+        ("HTTP/1.1 200 OK\r\nconnection: Upgrade\r\nupgrade: websocket\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 200"),
+        ("HTTP/1.1 302 Found\r\nlocation: https://evil.example/\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 502"),
+        ("HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n", "HTTP/1.1 502"),
+        ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "HTTP/1.1 502"),
+        ("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 502"),
+    ] {
+        let member = RawMember::start(answer).await;
+        let tuning = Tuning::default();
+        let address = front(member::connect(member.config.clone(), tuning.clone()).await).await;
+        let (mut tcp, head) = ask(address, WEBSOCKET).await;
+        assert!(head.starts_with(expected), "{answer}: {head}");
+        assert!(!head.to_lowercase().contains("upgrade:"), "{head}");
+        assert!(!head.contains("evil"), "{head}");
+        // CVE-2018-1002105: a second request on the client's connection must meet our own server, not the member.
+        let smuggled = "GET /api/v1/secrets HTTP/1.1\r\nhost: front\r\nimpersonate-user: root\r\n\r\n";
+        let _ = tcp.write_all(smuggled.as_bytes()).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(member.after.lock().unwrap().is_empty(), "{answer}");
+        assert_eq!(tuning.tunnels.len(), 0);
+        for head in member.heads.lock().unwrap().iter() {
+            assert!(!head.to_lowercase().contains("impersonate"), "{head}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn other_protocols_are_refused_before_the_member() {
+    let member = RawMember::start("HTTP/1.1 200 OK\r\n\r\n").await;
+    let address = front(member::connect(member.config.clone(), Tuning::default()).await).await;
+    for headers in [
+        "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n",
+        "connection: Upgrade\r\nupgrade: junk\r\n",
+        "connection: Upgrade\r\nupgrade: websocket, h2c\r\n",
+        "connection: Upgrade\r\nupgrade: websocket\r\ncontent-length: 4\r\n",
+    ] {
+        let (_tcp, head) = ask(address, headers).await;
+        assert!(head.starts_with("HTTP/1.1 400"), "{headers}: {head}");
+    }
+    assert!(member.heads.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn tunnels_end_on_shutdown() {
+    let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let member = RawMember::start(answer).await;
+    let tuning = Tuning::default();
+    let address = front(member::connect(member.config.clone(), tuning.clone()).await).await;
+    let (mut tcp, _) = ask(address, WEBSOCKET).await;
+    assert_eq!(tuning.tunnels.len(), 1);
+    tuning.tunnels.close();
+    tuning.tunnels_shutdown.cancel();
+    tokio::time::timeout(Duration::from_secs(5), tuning.tunnels.wait()).await.expect("a tunnel goes on");
+    assert!(matches!(tcp.read(&mut [0; 1]).await, Ok(0) | Err(_)));
+}
+
+#[tokio::test]
+async fn an_upgrade_header_alone_is_an_ordinary_request() {
+    let member = Member::echo().await;
+    let client = member.client().await;
+    let mut request = get("/api");
+    request.headers_mut().insert("upgrade", "h2c".parse().unwrap());
+    assert_eq!(client.forward(request, Identity::Member).await.unwrap().status(), StatusCode::OK);
+    assert!(!member.last().headers.contains_key("upgrade"));
+}
