@@ -183,8 +183,19 @@ pub(super) fn rewrite(
 ) -> Result<Option<Vec<u8>>, Status> {
     validate(text)?;
     let mut edits = Edits::default();
-    edit_value(shape, text, 0, &[], version, &mut edits)?;
+    edit_value(shape, text, 0, &[], EmptyMap::Goes, version, &mut edits)?;
     Ok(edits.apply(text))
+}
+
+/// What becomes of an annotations map in which nothing is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EmptyMap {
+    /// It goes where our annotation was all that it had: nobody else made it.
+    Goes,
+    /// It stays, because the member's object has one.
+    Stays,
+    /// It goes, even if it came empty, because the member's object has none.
+    AlwaysGoes,
 }
 
 /// Notes what is to be changed in the value at `start`, which stands at `prefix` in the object.
@@ -193,6 +204,7 @@ pub(super) fn edit_value(
     text: &[u8],
     start: usize,
     prefix: &[String],
+    empty_map: EmptyMap,
     version: &mut dyn FnMut(&str) -> Result<String, Status>,
     edits: &mut Edits,
 ) -> Result<(), Status> {
@@ -207,14 +219,14 @@ pub(super) fn edit_value(
         }
     }
     if shape != Shape::DeleteOptions {
-        remove_annotation(text, start, prefix, edits);
+        remove_annotation(text, start, prefix, empty_map, edits);
     }
     Ok(())
 }
 
 /// Takes the cluster annotation out of the value at `start`, which stands at `prefix`; with the map, where it is a member
 /// of the value and nothing else is in it.
-fn remove_annotation(text: &[u8], start: usize, prefix: &[String], edits: &mut Edits) {
+fn remove_annotation(text: &[u8], start: usize, prefix: &[String], empty_map: EmptyMap, edits: &mut Edits) {
     if let Some([]) = below(prefix, &["metadata", "annotations"]) {
         let here = json::skip_space(text, start);
         for range in annotation_cuts(text, &(here..json::skip_value(text, here))).0 {
@@ -229,8 +241,12 @@ fn remove_annotation(text: &[u8], start: usize, prefix: &[String], edits: &mut E
             let mut gone = false;
             if key_is(member.key, "annotations") {
                 let (inner, empties) = annotation_cuts(text, &member.value);
-                gone = empties;
-                if !empties {
+                gone = match empty_map {
+                    EmptyMap::Goes => empties && !inner.is_empty(),
+                    EmptyMap::Stays => false,
+                    EmptyMap::AlwaysGoes => empties,
+                };
+                if !gone {
                     inner.into_iter().for_each(|range| edits.replace(range, []));
                 }
             }
@@ -240,10 +256,10 @@ fn remove_annotation(text: &[u8], start: usize, prefix: &[String], edits: &mut E
     }
 }
 
-/// What to cut from an annotations map, and whether that leaves it empty.
+/// What to cut from an annotations map, and whether it is empty then. What is no map is not empty.
 fn annotation_cuts(text: &[u8], map: &Range<usize>) -> (Vec<Range<usize>>, bool) {
     let parts: Vec<_> =
         members_of(text, map).into_iter().map(|(range, key)| (range, key_is(&key, CLUSTER_ANNOTATION))).collect();
-    let empties = !parts.is_empty() && parts.iter().all(|(_, gone)| *gone);
+    let empties = text.get(map.start) == Some(&b'{') && parts.iter().all(|(_, gone)| *gone);
     (cuts(&parts), empties)
 }

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::json_body::{Edits, cuts, edit_value, elements, quote, read_value, string_at, validate, values_at};
+use super::json_body::{
+    Edits, EmptyMap, cuts, edit_value, elements, key_is, quote, read_value, string_at, validate, values_at,
+};
 use super::{Facts, Shape, translate};
 use crate::object::CLUSTER_ANNOTATION;
 use crate::{Status, json};
@@ -121,8 +123,8 @@ pub(super) fn rewrite(
             // What is not there cannot be replaced; adding does the same.
             edits.replace(operation.op_at.clone(), r#""add""#);
         }
+        edit_operation(shape, text, operation, has_map, version, &mut edits)?;
         has_map = map_after(text, operation, has_map);
-        edit_operation(shape, text, operation, version, &mut edits)?;
     }
     for cut in cuts(&parts) {
         edits.replace(cut, []);
@@ -135,7 +137,7 @@ fn owned_annotations() -> [String; 2] {
 }
 
 /// Whether the operation is on an annotations map that the member's object does not have, and says nothing without the
-/// cluster annotation: a removal of the map, or a test that it is what only that annotation made.
+/// cluster annotation: a removal of the map, or a test that it is what only that annotation made, or empty.
 fn meets_no_map(text: &[u8], operation: &Operation, has_map: bool) -> bool {
     if has_map || !operation.is_at(&ANNOTATIONS) {
         return false;
@@ -143,8 +145,8 @@ fn meets_no_map(text: &[u8], operation: &Operation, has_map: bool) -> bool {
     match operation.op.as_str() {
         "remove" => true,
         "test" => operation.value.as_ref().is_some_and(|value| {
-            let mut members = json::members(text, value.start).peekable();
-            members.peek().is_some() && members.all(|member| super::json_body::key_is(member.key, CLUSTER_ANNOTATION))
+            text.get(value.start) == Some(&b'{')
+                && json::members(text, value.start).all(|member| key_is(member.key, CLUSTER_ANNOTATION))
         }),
         _ => false,
     }
@@ -152,6 +154,9 @@ fn meets_no_map(text: &[u8], operation: &Operation, has_map: bool) -> bool {
 
 /// Whether there is a map after the operation.
 fn map_after(text: &[u8], operation: &Operation, before: bool) -> bool {
+    if operation.op == "move" && operation.from.as_deref().is_some_and(|from| from == ANNOTATIONS) {
+        return false;
+    }
     if operation.is_at(&ANNOTATIONS) {
         return match operation.op.as_str() {
             "remove" => false,
@@ -163,8 +168,11 @@ fn map_after(text: &[u8], operation: &Operation, before: bool) -> bool {
     if outer && operation.writes() {
         let rest = &ANNOTATIONS[operation.path.len()..];
         return operation.value.as_ref().is_none_or(|value| {
+            // A map of nothing but our annotation goes; every other one, an empty one too, stays.
             values_at(text, value.start, rest).iter().any(|map| {
-                json::members(text, map.start).any(|member| !super::json_body::key_is(member.key, CLUSTER_ANNOTATION))
+                let mut members = json::members(text, map.start).peekable();
+                let is_map = text.get(map.start) == Some(&b'{');
+                is_map && (members.peek().is_none() || members.any(|member| !key_is(member.key, CLUSTER_ANNOTATION)))
             })
         });
     }
@@ -175,6 +183,7 @@ fn edit_operation(
     shape: Shape,
     text: &[u8],
     operation: &Operation,
+    has_map: bool,
     version: &mut dyn FnMut(&str) -> Result<String, Status>,
     edits: &mut Edits,
 ) -> Result<(), Status> {
@@ -190,5 +199,11 @@ fn edit_operation(
         }
         return Ok(());
     }
-    edit_value(shape, text, value.start, &operation.path, version, edits)
+    // A test compares with the member's object as it is at this point of the patch.
+    let empty_map = match (operation.op.as_str(), has_map) {
+        ("test", true) => EmptyMap::Stays,
+        ("test", false) => EmptyMap::AlwaysGoes,
+        _ => EmptyMap::Goes,
+    };
+    edit_value(shape, text, value.start, &operation.path, empty_map, version, edits)
 }

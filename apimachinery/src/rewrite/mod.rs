@@ -120,4 +120,6 @@ fn translate(version: &mut dyn FnMut(&str) -> Result<String, Status>, text: &str
 }
 
 #[cfg(test)]
+mod equivalence;
+#[cfg(test)]
 mod tests;

@@ -606,9 +606,9 @@ mod properties {
             } else {
                 ("/metadata", value["metadata"].clone(), expected(value.clone())["metadata"].clone())
             };
-            let given = json!([{ "op": "test", "path": path, "value": inner }]).to_string();
+            let given = json!([{ "op": "replace", "path": path, "value": inner }]).to_string();
             let rewritten = apply(Format::JsonPatch, Shape::Object, given.as_bytes(), true).unwrap();
-            prop_assert_eq!(serde_json::from_slice::<Value>(&rewritten.body).unwrap(), json!([{ "op": "test", "path": path, "value": outer }]));
+            prop_assert_eq!(serde_json::from_slice::<Value>(&rewritten.body).unwrap(), json!([{ "op": "replace", "path": path, "value": outer }]));
         }
 
         #[test]
