@@ -1,4 +1,4 @@
-//! Makes clients of cluster descriptions, and finds two names for one cluster.
+//! Makes clients of cluster descriptions, and keeps those whose description stays the same.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +16,10 @@ pub struct Clusters {
 
 struct Known {
     origin: String,
+    /// The description's own fingerprint; the setup's also tells why there is no client.
+    fingerprint: String,
+    /// The cluster that this one turned out to be, if it is refused for that.
+    twin: Option<ClusterName>,
     setup: ClusterSetup,
 }
 
@@ -26,15 +30,13 @@ impl Clusters {
     }
 
     /// Takes over new descriptions. A cluster whose fingerprint is known keeps its client, with its connections; one whose
-    /// client cannot be made is there with the reason, so that it is named in answers rather than forgotten.
+    /// client cannot be made is there with the reason, so that it is named in answers rather than forgotten, and is tried
+    /// anew each time.
     pub async fn update(&mut self, specs: Vec<ClusterSpec>) {
+        let names: Vec<ClusterName> = specs.iter().map(|spec| spec.name.clone()).collect();
         let mut known = BTreeMap::new();
         for spec in specs {
-            let same = self.known.remove(&spec.name).filter(|known| {
-                known.setup.fingerprint == spec.fingerprint
-                    && known.setup.client.is_ok()
-                    && known.setup.index == spec.index
-            });
+            let same = self.known.remove(&spec.name).filter(|known| known.holds_for(&spec, &names));
             let entry = match same {
                 Some(same) => Known { origin: spec.origin, ..same },
                 None => self.connect(spec).await,
@@ -52,11 +54,12 @@ impl Clusters {
             tracing::error!(cluster = %name, origin, reason, "the cluster cannot be used");
         }
         // The reason is a part: a client that can be made later is another one, though its description is the same.
-        let fingerprint = match &client {
-            Ok(_) => fingerprint,
+        let setup_fingerprint = match &client {
+            Ok(_) => fingerprint.clone(),
             Err(reason) => format!("{fingerprint} {reason}"),
         };
-        Known { origin, setup: ClusterSetup { name, client, fingerprint, index } }
+        let setup = ClusterSetup { name, client, fingerprint: setup_fingerprint, index };
+        Known { origin, fingerprint, twin: None, setup }
     }
 
     /// What the router is told.
@@ -79,36 +82,29 @@ impl Clusters {
         self.known.get(name).map_or("", |known| &known.origin)
     }
 
-    /// Puts a reason in the place of a cluster's client.
-    pub fn refuse(&mut self, name: &ClusterName, reason: String) {
+    /// Whether a client could not be made, so that another try may help.
+    pub fn any_failed(&self) -> bool {
+        self.known.values().any(|known| known.setup.client.is_err() && known.twin.is_none())
+    }
+
+    /// Refuses a cluster that turned out to be `twin`, for as long as both are described as they are.
+    pub fn refuse(&mut self, name: &ClusterName, twin: &ClusterName, reason: String) {
         if let Some(known) = self.known.get_mut(name) {
-            known.setup.fingerprint = format!("{} {reason}", known.setup.fingerprint);
+            known.setup.fingerprint = format!("{} {reason}", known.fingerprint);
             known.setup.client = Err(reason);
+            known.twin = Some(twin.clone());
         }
     }
 }
 
-/// Two names for one cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SameCluster {
-    /// The name that comes first.
-    pub first: ClusterName,
-    /// The other.
-    pub second: ClusterName,
-}
-
-/// Finds the clusters that share a kube-system uid with one before them. Pure. A cluster whose uid is not known yet is
-/// compared when it is.
-pub fn same_clusters<'a>(uids: impl IntoIterator<Item = (&'a ClusterName, &'a str)>) -> Vec<SameCluster> {
-    let mut first_with: BTreeMap<&str, &ClusterName> = BTreeMap::new();
-    let mut same = Vec::new();
-    for (name, uid) in uids {
-        match first_with.get(uid) {
-            Some(first) => same.push(SameCluster { first: (*first).clone(), second: name.clone() }),
-            None => drop(first_with.insert(uid, name)),
-        }
+impl Known {
+    fn holds_for(&self, spec: &ClusterSpec, names: &[ClusterName]) -> bool {
+        let usable = match &self.twin {
+            None => self.setup.client.is_ok(),
+            Some(twin) => names.contains(twin),
+        };
+        usable && self.fingerprint == spec.fingerprint && self.setup.index == spec.index
     }
-    same
 }
 
 /// An error with its causes in one line, without repeating what a message already quotes.
@@ -129,13 +125,44 @@ pub(crate) fn explain(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn one_uid_under_two_names_is_found() {
-        let names = ["a", "b", "c", "d"].map(|name| ClusterName::new(name).unwrap());
-        let uids = names.iter().zip(["1", "2", "1", "1"]);
-        let same = same_clusters(uids);
-        let pairs: Vec<_> = same.iter().map(|same| (same.first.as_str(), same.second.as_str())).collect();
-        assert_eq!(pairs, [("a", "c"), ("a", "d")]);
-        assert!(same_clusters(names.iter().zip(["1", "2", "3", "4"])).is_empty());
+    fn spec(name: &str, fingerprint: &str) -> ClusterSpec {
+        ClusterSpec {
+            name: ClusterName::new(name).unwrap(),
+            origin: format!("context {name:?}"),
+            config: kube::Config::new("https://127.0.0.1:1".parse().unwrap()),
+            fingerprint: fingerprint.to_owned(),
+            index: None,
+        }
+    }
+
+    fn fingerprints(clusters: &Clusters) -> Vec<String> {
+        clusters.setups().into_iter().map(|setup| setup.fingerprint).collect()
+    }
+
+    #[tokio::test]
+    async fn a_refused_twin_comes_back_when_the_other_goes() {
+        let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
+        let mut clusters = Clusters::new(Tuning::default());
+        clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
+        assert_eq!(fingerprints(&clusters), ["1", "2"]);
+        clusters.refuse(&b, &a, "same".to_owned());
+        assert_eq!(fingerprints(&clusters), ["1", "2 same"]);
+        assert!(!clusters.any_failed(), "another try would not help");
+        clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
+        assert_eq!(fingerprints(&clusters), ["1", "2 same"], "an unchanged configuration changes nothing");
+        clusters.update(vec![spec("b", "2")]).await;
+        assert_eq!(fingerprints(&clusters), ["2"]);
+        assert!(clusters.setups()[0].client.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_cluster_without_a_client_is_named() {
+        let mut broken = spec("a", "1");
+        broken.config = kube::Config::new("ftp://127.0.0.1".parse().unwrap());
+        let mut clusters = Clusters::new(Tuning::default());
+        clusters.update(vec![broken]).await;
+        assert!(clusters.any_failed());
+        assert_eq!(clusters.names().len(), 1);
+        assert!(clusters.setups()[0].client.is_err());
     }
 }

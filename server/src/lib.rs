@@ -17,6 +17,7 @@ pub mod config_source;
 pub mod contexts;
 pub mod credentials;
 pub mod data_directory;
+pub mod descriptors;
 pub mod exit;
 pub mod front;
 pub mod handler;

@@ -123,8 +123,9 @@ struct Server<H> {
 impl<H: Handler> Server<H> {
     async fn accept(&self, listener: &TcpListener) {
         let mut pause = ACCEPT_PAUSE;
+        let mut saturated = false;
         loop {
-            let slot = self.slot().await;
+            let slot = self.slot(&mut saturated).await;
             match listener.accept().await {
                 Ok((stream, client)) => {
                     pause = ACCEPT_PAUSE;
@@ -140,10 +141,13 @@ impl<H: Handler> Server<H> {
         }
     }
 
-    async fn slot(&self) -> OwnedSemaphorePermit {
-        if self.slots.available_permits() == 0 {
+    /// Waits for room for one more connection; says once for each time that there is none.
+    async fn slot(&self, saturated: &mut bool) -> OwnedSemaphorePermit {
+        let free = self.slots.available_permits();
+        if free == 0 && !*saturated {
             tracing::warn!(connections = CONNECTIONS_MAX, "the limit of connections is reached; new ones wait");
         }
+        *saturated = free == 0 || (*saturated && free < CONNECTIONS_MAX / 10);
         loop {
             // The semaphore is never closed.
             if let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await {

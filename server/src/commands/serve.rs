@@ -21,6 +21,7 @@ use crate::config_source::watch::FileWatch;
 use crate::config_source::{Configuration, Sources};
 use crate::credentials::{BearerToken, Certificates, certificates};
 use crate::data_directory::{DataDirectory, DataDirectoryError};
+use crate::descriptors;
 use crate::exit::Failure;
 use crate::front::Front;
 use crate::kubeconfig::write::{ClientKubeconfig, check_replaceable};
@@ -37,6 +38,9 @@ pub(super) const EPOCHS_FILE: &str = "epochs.json";
 const FIRST_ANSWERS: Duration = Duration::from_secs(5);
 /// How often two names for one cluster are looked for, for members that were out of reach at the start.
 const SAME_CLUSTER_INTERVAL: Duration = Duration::from_secs(5);
+/// How often a configuration that was refused, or a cluster without a client, is tried anew: a file that it names may have
+/// come back where nothing watches.
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// How often the serving certificate's end is looked at; it is renewed 30 days before.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -63,6 +67,7 @@ pub(super) fn default_data_directory() -> Result<PathBuf, DataDirectoryError> {
 /// # Errors
 /// [`Failure`] of the start; what comes later is logged and served around.
 pub async fn serve(arguments: ServeArguments, on_ready: impl FnOnce(&Ready<'_>)) -> Result<(), Failure> {
+    descriptors::raise_limit();
     let signals = Signals::take().map_err(Failure::runtime)?;
     let sources = Sources::new(&arguments).map_err(Failure::usage)?;
     let configuration = sources.read().await.map_err(Failure::usage)?;
@@ -84,6 +89,7 @@ pub async fn serve(arguments: ServeArguments, on_ready: impl FnOnce(&Ready<'_>))
         identity,
         arguments,
         url,
+        refused: None,
     };
     running.start(configuration).await?;
 
@@ -149,6 +155,8 @@ struct Running {
     watch: FileWatch,
     identity: Identity,
     url: String,
+    /// Why the configuration that was read last is not the one that is served.
+    refused: Option<String>,
 }
 
 impl Running {
@@ -186,14 +194,19 @@ impl Running {
         let mut same_cluster = tokio::time::interval(SAME_CLUSTER_INTERVAL);
         same_cluster.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut certificate = tokio::time::interval(CERTIFICATE_INTERVAL);
-        // The first tick is at once, and the start has just done both.
+        // The first tick is at once, and the start has just done it.
         certificate.reset();
+        let mut retry = tokio::time::interval(RETRY_INTERVAL);
+        retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = self.watch.changed() => self.reload("the files have changed").await,
                 () = reload.notified() => self.reload("SIGHUP").await,
                 _ = same_cluster.tick() => self.refuse_same_clusters(),
                 _ = certificate.tick() => self.renew_certificate(),
+                _ = retry.tick() => if self.refused.is_some() || self.clusters.any_failed() {
+                    self.reload("another try").await;
+                },
             }
         }
     }
@@ -206,23 +219,30 @@ impl Running {
             Err(error) => Err(error),
         };
         match applied {
-            Err(error) => {
-                tracing::error!(
-                    why,
-                    error = format!("{error:#}"),
-                    "the new configuration is refused; the old one stays"
-                );
-            }
+            Err(error) => self.refuse(why, format!("{error:#}")),
             Ok(()) => {
-                let after = self.clusters.names();
-                let (added, removed) = (difference(&after, &before), difference(&before, &after));
-                tracing::info!(why, added, removed, clusters = after.len(), "configuration reloaded");
-                if before != after
-                    && let Err(error) = self.write_kubeconfig()
-                {
-                    tracing::error!(error = format!("{error:#}"), "the kubeconfig for clients was not written");
-                }
+                self.refused = None;
+                self.report_change(why, &before);
             }
+        }
+    }
+
+    /// Logs why a configuration is refused, once for each reason.
+    fn refuse(&mut self, why: &str, reason: String) {
+        if self.refused.as_ref() != Some(&reason) {
+            tracing::error!(why, reason, "the new configuration is refused; the old one stays");
+        }
+        self.refused = Some(reason);
+    }
+
+    fn report_change(&self, why: &str, before: &[ClusterName]) {
+        let after = self.clusters.names();
+        let (added, removed) = (difference(&after, before), difference(before, &after));
+        tracing::info!(why, added, removed, clusters = after.len(), "configuration reloaded");
+        if before != after
+            && let Err(error) = self.write_kubeconfig()
+        {
+            tracing::error!(error = format!("{error:#}"), "the kubeconfig for clients was not written");
         }
     }
 
@@ -231,7 +251,7 @@ impl Running {
         while let Some((first, second)) = self.router.same_cluster_twice() {
             let reason = self.same_cluster(&first, &second).to_string();
             tracing::error!(cluster = %second, reason, "the cluster is refused");
-            self.clusters.refuse(&second, reason);
+            self.clusters.refuse(&second, &first, reason);
             self.router.set_clusters(self.clusters.setups());
         }
     }

@@ -21,7 +21,7 @@ pub enum KubeconfigSourceError {
         source: ContextsError,
     },
     /// What chosen contexts say cannot be used; all faults at once, one per line.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    #[error("{}\n(or leave these contexts out: --contexts names the ones to serve)", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Problems(Vec<ContextProblem>),
 }
 

@@ -46,9 +46,16 @@ impl FileWatch {
         Self { watcher, directories: BTreeSet::new(), events, files: Vec::new(), seen: BTreeMap::new() }
     }
 
-    /// Watches these files, and directories whole, from now on; what they hold now counts as seen.
+    /// Watches these files, and directories whole, from now on. What new ones hold now counts as seen; what known ones
+    /// held at the last notice still does, so that a change while they were read is not lost.
     pub fn set(&mut self, files: Vec<PathBuf>) {
+        let before = std::mem::take(&mut self.seen);
         self.seen = contents(&files);
+        for (file, digest) in &mut self.seen {
+            if let Some(known) = before.get(file) {
+                *digest = *known;
+            }
+        }
         self.set_directories(files.iter().flat_map(|file| directories_of(file)).collect());
         self.files = files;
     }
@@ -58,8 +65,11 @@ impl FileWatch {
     /// Cancel: safe; a change that was not waited for is found by the next call.
     pub async fn changed(&mut self) {
         loop {
-            // An error is the slow check's turn; `None` cannot be, for the watcher holds the sender.
-            let _ = tokio::time::timeout(SLOW_CHECK_INTERVAL, self.events.recv()).await;
+            // An error is the slow check's turn.
+            if let Ok(None) = tokio::time::timeout(SLOW_CHECK_INTERVAL, self.events.recv()).await {
+                // Without a watcher nobody sends.
+                tokio::time::sleep(SLOW_CHECK_INTERVAL).await;
+            }
             tokio::time::sleep(DEBOUNCE).await;
             let _ = self.events.try_recv();
             let now = contents(&self.files);
