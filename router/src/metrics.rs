@@ -11,6 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use tributary_apimachinery::GroupVersionResource;
 
 /// The labels of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -58,12 +59,9 @@ pub struct Metrics {
     registry: Mutex<Registry>,
     requests: Family<RequestLabels, Counter>,
     durations: Family<ResourceLabels, Histogram, fn() -> Histogram>,
-    /// Watches open now.
-    pub watches: Family<ResourceLabels, Gauge>,
-    /// Watch events written to clients.
-    pub watch_events: Family<ResourceLabels, Counter>,
-    /// Watches that were ended because their client read too slowly.
-    pub terminated_watchers: Family<ResourceLabels, Counter>,
+    watches: Family<ResourceLabels, Gauge>,
+    watch_events: Family<ResourceLabels, Counter>,
+    terminated_watchers: Family<ResourceLabels, Counter>,
     /// Objects held for one resource of one cluster.
     pub cached_objects: Family<CacherLabels, Gauge>,
     /// Whether a cacher is synced (1), or still unknown or stale (0).
@@ -114,7 +112,33 @@ impl Default for Metrics {
     }
 }
 
+/// The counters of one resource's watches.
+pub struct WatchCounters {
+    /// Watches open now.
+    pub watches: Gauge,
+    /// Watch events written to clients.
+    pub events: Counter,
+    /// Watches that were ended because their client read too slowly.
+    pub terminated: Counter,
+}
+
+impl ResourceLabels {
+    /// The labels of a resource.
+    pub fn of(resource: &GroupVersionResource) -> Self {
+        Self { group: resource.group.to_string(), version: resource.version.to_string(), resource: resource.resource.to_string() }
+    }
+}
+
 impl Metrics {
+    /// The counters of one resource's watches, to be kept with it.
+    pub fn watch_counters(&self, labels: &ResourceLabels) -> WatchCounters {
+        WatchCounters {
+            watches: self.watches.get_or_create_owned(labels),
+            events: self.watch_events.get_or_create_owned(labels),
+            terminated: self.terminated_watchers.get_or_create_owned(labels),
+        }
+    }
+
     /// Counts one request when the head of its answer is known.
     pub fn observe(&self, labels: RequestLabels, took: Duration) {
         if labels.verb != "WATCH" {

@@ -106,3 +106,80 @@ fn is_lease(request: &ResourceRequest) -> bool {
 fn is_access_review(request: &ResourceRequest) -> bool {
     &*request.resource.group == "authorization.k8s.io" && request.resource.resource.ends_with("accessreviews")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discovery::MemberDiscovery;
+
+    /// A member that serves some resources; `verbs` of each.
+    fn union() -> Union {
+        let resource = |name: &str, kind: &str, verbs: &[&str]| {
+            serde_json::json!({"resource": name, "responseKind": {"group": "", "version": "v1", "kind": kind}, "scope": "Namespaced",
+                "singularResource": "", "verbs": verbs, "subresources": [{"subresource": "status", "verbs": ["get"]}]})
+        };
+        let document = |group: &str, resources: Vec<serde_json::Value>| {
+            serde_json::from_value(serde_json::json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2",
+                "items": [{"metadata": {"name": group}, "versions": [{"version": "v1", "resources": resources}]}]}))
+            .unwrap()
+        };
+        let all = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+        let mut named: crate::discovery::model::GroupList = document("coordination.k8s.io", vec![resource("leases", "Lease", &all)]);
+        named.items.extend(document("metrics.k8s.io", vec![resource("pods", "PodMetrics", &["get", "list"])]).items);
+        named.items.extend(document("authorization.k8s.io", vec![resource("selfsubjectaccessreviews", "SelfSubjectAccessReview", &["create"])]).items);
+        let member = MemberDiscovery { core: document("", vec![resource("pods", "Pod", &all)]), named };
+        Union::new(&[(ClusterName::new("a").unwrap(), Arc::new(member))])
+    }
+
+    fn planned(method: &str, target: &str) -> String {
+        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        let info = match RequestInfo::parse(method, path, query) {
+            Ok(info) => info,
+            Err(status) => return status.code.to_string(),
+        };
+        match plan(&info, &union()) {
+            Ok(Plan::Owner(_, kind)) => format!("Owner {kind:?}"),
+            Ok(plan) => format!("{plan:?}").split(['(', ' ']).next().unwrap_or_default().to_owned(),
+            Err(status) => status.code.to_string(),
+        }
+    }
+
+    #[test]
+    fn who_answers() {
+        let cases = [
+            ("GET", "/api/v1/pods", "List"),
+            ("GET", "/api/v1/pods?watch=1", "Watch"),
+            ("GET", "/api/v1/watch/pods", "Watch"),
+            ("GET", "/api/v1/namespaces/n/pods/p", "Get"),
+            ("HEAD", "/api/v1/namespaces/n/pods/p", "Get"),
+            ("GET", "/api/v1/namespaces/n/pods/p/status", "Owner Object"),
+            ("GET", "/api/v1/namespaces/n/pods/p/log?follow=true", "Owner Opaque"),
+            ("POST", "/api/v1/namespaces/n/pods/p/exec?command=sh", "Owner Opaque"),
+            ("GET", "/api/v1/namespaces/n/pods/p/proxy/x/y", "Owner Opaque"),
+            ("POST", "/api/v1/namespaces/n/pods/p/eviction", "Owner Object"),
+            ("POST", "/api/v1/namespaces/n/pods", "Create"),
+            ("PUT", "/api/v1/namespaces/n/pods/p", "Owner Object"),
+            ("PATCH", "/api/v1/namespaces/n/pods/p", "Owner Object"),
+            ("DELETE", "/api/v1/namespaces/n/pods/p", "Owner Object"),
+            ("DELETE", "/api/v1/namespaces/n/pods", "DeleteCollection"),
+            ("GET", "/apis/coordination.k8s.io/v1/namespaces/n/leases/l", "Owner Object"),
+            ("GET", "/apis/coordination.k8s.io/v1/namespaces/n/leases", "List"),
+            ("GET", "/apis/metrics.k8s.io/v1/pods", "ListLive"),
+            ("GET", "/apis/metrics.k8s.io/v1/pods?watch=true", "405"),
+            ("GET", "/apis/metrics.k8s.io/v1/namespaces/n/pods/p", "Owner Object"),
+            ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "AccessReview"),
+            ("GET", "/apis/nobody.io/v1/things", "404"),
+            ("GET", "/clusters/a/api/v1/pods", "Cluster"),
+            ("GET", "/api", "Discovery"),
+            ("GET", "/apis/apps/v1", "Discovery"),
+            ("GET", "/version", "Relay"),
+            ("GET", "/openapi/v3/api/v1", "Relay"),
+            ("GET", "/readyz", "Health"),
+            ("GET", "/logs/kubelet.log", "404"),
+            ("GET", "/api/v1/namespaces/n/pods/../secrets", "404"),
+        ];
+        for (method, target, expected) in cases {
+            assert_eq!(planned(method, target), expected, "{method} {target}");
+        }
+    }
+}

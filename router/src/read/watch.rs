@@ -209,8 +209,7 @@ impl WatchStream {
                 Progress::CaughtUp if !self.ready.is_empty() => continue,
                 Progress::CaughtUp => {}
                 Progress::Lagged => {
-                    let view = self.watching.view();
-                    view.metrics().terminated_watchers.get_or_create(&view.labels()).inc();
+                    self.watching.view().counters.terminated.inc();
                     self.ended = true;
                     continue;
                 }
@@ -256,8 +255,7 @@ impl WatchStream {
             }
         }
         if !frames.is_empty() {
-            let view = self.watching.view();
-            view.metrics().watch_events.get_or_create(&view.labels()).inc_by(frames.len() as u64);
+            self.watching.view().counters.events.inc_by(frames.len() as u64);
         }
         coalesce(frames, &mut self.ready);
         progress

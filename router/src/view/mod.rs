@@ -31,7 +31,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ObjectDecoder, ResourceVersion, Snapshot};
 use tributary_merge::Log;
 
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, ResourceLabels, WatchCounters};
 use crate::response::ResourceKind;
 use crate::topology::{ClusterMark, Fleet};
 use feed::Feed;
@@ -51,6 +51,8 @@ pub struct View {
     pub fences: Fences,
     fleet: Arc<Fleet>,
     metrics: Arc<Metrics>,
+    /// This resource's own counters, looked up once: a watch counts each turn.
+    pub counters: WatchCounters,
     log: RwLock<Log>,
     head: watch::Sender<u64>,
     standing: watch::Sender<u64>,
@@ -69,6 +71,7 @@ impl View {
         fleet: Arc<Fleet>,
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
+        let labels = ResourceLabels::of(&kind.resource);
         let view = Arc::new(Self {
             kind,
             namespace,
@@ -76,6 +79,7 @@ impl View {
             encodings: Encodings::default(),
             fences: Fences::default(),
             fleet,
+            counters: metrics.watch_counters(&labels),
             metrics,
             log: RwLock::new(Log::new(tributary_merge::LogConfig::default())),
             head: watch::Sender::new(0),
@@ -125,23 +129,8 @@ impl View {
     /// Counts a watcher until the guard is dropped.
     pub fn watching(self: &Arc<Self>) -> Watching {
         self.watchers.fetch_add(1, Ordering::Relaxed);
-        self.metrics.watches.get_or_create(&self.labels()).inc();
+        self.counters.watches.inc();
         Watching { view: Arc::clone(self) }
-    }
-
-    /// The metrics.
-    pub fn metrics(&self) -> &Metrics {
-        &self.metrics
-    }
-
-    /// The labels of this resource's metrics.
-    pub fn labels(&self) -> crate::metrics::ResourceLabels {
-        let resource = &self.kind.resource;
-        crate::metrics::ResourceLabels {
-            group: resource.group.to_string(),
-            version: resource.version.to_string(),
-            resource: resource.resource.to_string(),
-        }
     }
 }
 
@@ -166,7 +155,7 @@ impl Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         self.view.watchers.fetch_sub(1, Ordering::Relaxed);
-        self.view.metrics.watches.get_or_create(&self.view.labels()).dec();
+        self.view.counters.watches.dec();
         self.view.touch();
     }
 }
