@@ -118,10 +118,15 @@ fn column(definition: &ColumnDefinition) -> Column {
 fn cell(r#type: &str, value: &Value, now: Timestamp, row: &mut Row) {
     match (r#type, value) {
         ("string", Value::String(text)) => row.text(text),
-        // PrintResults turns every other value into text: JSON for maps and lists, Go's format for the rest.
-        ("string", Value::Null) => row.text("<nil>"),
-        ("string", Value::Number(number)) => row.text(&go_number(number)),
-        ("string", other) => row.format(format_args!("{other}")),
+        // The words of Go's text/template, which prints what is no string.
+        ("string", Value::Null) => row.text("<no value>"),
+        ("string", Value::Number(number)) => row.text(&go_number(number, 1e-4, 2)),
+        ("string", Value::Bool(value)) => row.format(format_args!("{value}")),
+        ("string", Value::Array(_) | Value::Object(_)) => {
+            let mut text = String::new();
+            go_json(value, &mut text);
+            row.text(&text);
+        }
         ("integer", Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
             (Some(integer), _) => row.number(integer),
             #[allow(clippy::cast_possible_truncation)] // Cut towards zero, as Go's conversion does.
@@ -138,21 +143,54 @@ fn cell(r#type: &str, value: &Value, now: Timestamp, row: &mut Row) {
     }
 }
 
-/// A number as Go's `fmt.Print` writes it: integers plainly, floats in the shortest form, with an exponent from 1e21 on.
-fn go_number(number: &serde_json::Number) -> String {
-    match number.as_f64() {
-        Some(float) if number.is_f64() && float != 0.0 && !(1e-4..1e21).contains(&float.abs()) => {
-            let text = format!("{float:e}");
-            match text.split_once('e') {
-                Some((mantissa, exponent)) => {
-                    let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
-                    format!("{mantissa}e{sign}{digits:0>2}")
-                }
-                None => text,
+/// A number as Go writes it: integers plainly, floats in the shortest form, with an exponent of at least
+/// `exponent_digits` digits below `least` and from 1e21 on. (`fmt.Print` and `json.Marshal` differ in the two.)
+fn go_number(number: &serde_json::Number, least: f64, exponent_digits: usize) -> String {
+    let Some(float) = number.as_f64().filter(|_| number.is_f64()) else {
+        return number.to_string();
+    };
+    if float == 0.0 || (least..1e21).contains(&float.abs()) {
+        return float.to_string();
+    }
+    let text = format!("{float:e}");
+    let Some((mantissa, exponent)) = text.split_once('e') else {
+        return text;
+    };
+    let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
+    format!("{mantissa}e{sign}{digits:0>exponent_digits$}")
+}
+
+/// Appends a value as Go's `json.Marshal` writes it: keys in order, and `<`, `>` and `&` escaped.
+fn go_json(value: &Value, out: &mut String) {
+    match value {
+        Value::Number(number) => out.push_str(&go_number(number, 1e-6, 1)),
+        Value::String(text) => go_json_string(text, out),
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                out.push(if index == 0 { '[' } else { ',' });
+                go_json(item, out);
             }
+            out.push_str(if items.is_empty() { "[]" } else { "]" });
         }
-        Some(float) if number.is_f64() => float.to_string(),
-        _ => number.to_string(),
+        Value::Object(map) => {
+            for (index, (key, item)) in map.iter().enumerate() {
+                out.push(if index == 0 { '{' } else { ',' });
+                go_json_string(key, out);
+                out.push(':');
+                go_json(item, out);
+            }
+            out.push_str(if map.is_empty() { "{}" } else { "}" });
+        }
+        Value::Null | Value::Bool(_) => out.push_str(&value.to_string()),
+    }
+}
+
+fn go_json_string(text: &str, out: &mut String) {
+    for character in Value::from(text).to_string().chars() {
+        match character {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", u32::from(character))),
+            _ => out.push(character),
+        }
     }
 }
 
@@ -183,7 +221,7 @@ mod tests {
     fn values_are_shown_by_type() {
         let object = serde_json::json!({
             "metadata": {"name": "a", "creationTimestamp": "2026-01-01T23:50:00Z"},
-            "spec": {"s": "text", "i": 3, "f": 2.5, "big": 1e21, "b": true, "l": ["x", 1], "m": {"k": "v"}, "n": null},
+            "spec": {"s": "text", "i": 3, "f": 2.5, "big": 1e21, "b": true, "l": ["x", 1], "m": {"h": "<", "f": [1, 2.0, 1e-7], "e": {}}, "n": null},
             "status": {"conditions": [{"type": "A", "status": "False"}, {"type": "Ready", "status": "True"}]},
         });
         let columns: Vec<_> = [
@@ -194,6 +232,7 @@ mod tests {
             ("string", ".spec.b"),
             ("string", ".spec.l"),
             ("string", ".spec.m"),
+            ("string", ".spec.n"),
             ("string", ".spec.absent"),
             ("integer", ".spec.i"),
             ("integer", ".spec.f"),
@@ -220,7 +259,8 @@ mod tests {
                 "1e+21",
                 "true",
                 "[\"x\",1]",
-                "{\"k\":\"v\"}",
+                "{\"e\":{},\"f\":[1,2,1e-7],\"h\":\"\\u003c\"}",
+                "<no value>",
                 null,
                 3,
                 2,

@@ -509,7 +509,7 @@ mod tests {
             (".a[", JsonPathError::Unterminated("array")),
             (".a[x]", JsonPathError::Index("x".to_owned())),
             (".a[?(@.b", JsonPathError::Unterminated("filter")),
-            (".a\"b", JsonPathError::Unterminated("quoted string")),
+            ("\"b", JsonPathError::Unterminated("quoted string")),
             (".a}", JsonPathError::Character('}')),
         ] {
             assert_eq!(JsonPath::parse(path), Err(error), "{path}");

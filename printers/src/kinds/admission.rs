@@ -5,6 +5,7 @@ use std::fmt::Write;
 use jiff::Timestamp;
 use serde::de::IgnoredAny;
 
+use super::decode;
 use super::metadata::Metadata;
 use crate::Row;
 use crate::selector::LabelSelector;
@@ -50,7 +51,7 @@ parts! {
 }
 
 pub(super) fn webhook_configuration(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let configuration: WebhookConfiguration<'_> = serde_json::from_slice(object)?;
+    let configuration: WebhookConfiguration<'_> = decode(object)?;
     row.text(&configuration.metadata.name);
     row.number(i64::try_from(configuration.webhooks.len()).unwrap_or(i64::MAX));
     row.format(format_args!("{}", configuration.metadata.creation_timestamp.since(now)));
@@ -59,7 +60,7 @@ pub(super) fn webhook_configuration(object: &[u8], now: Timestamp, row: &mut Row
 
 /// A ValidatingAdmissionPolicy or a MutatingAdmissionPolicy: each has one of the two lists.
 pub(super) fn policy(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let policy: Policy<'_> = serde_json::from_slice(object)?;
+    let policy: Policy<'_> = decode(object)?;
     let rules = policy.spec.validations.len() + policy.spec.mutations.len();
     row.text(&policy.metadata.name);
     row.number(i64::try_from(rules).unwrap_or(i64::MAX));
@@ -73,7 +74,7 @@ pub(super) fn policy(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(),
 
 /// A ValidatingAdmissionPolicyBinding or a MutatingAdmissionPolicyBinding.
 pub(super) fn policy_binding(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let binding: PolicyBinding<'_> = serde_json::from_slice(object)?;
+    let binding: PolicyBinding<'_> = decode(object)?;
     row.text(&binding.metadata.name);
     row.text(&binding.spec.policy_name);
     match &binding.spec.param_ref {

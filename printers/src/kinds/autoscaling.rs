@@ -7,6 +7,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 
+use super::decode;
 use super::metadata::{FullMetadata, KindAndName};
 use crate::Row;
 use crate::value::{Joined, List, Text, TextOrNumber, parts};
@@ -113,7 +114,7 @@ impl fmt::Display for OrNil<'_> {
 }
 
 pub(super) fn print(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let autoscaler: HorizontalPodAutoscaler<'_> = serde_json::from_slice(object)?;
+    let autoscaler: HorizontalPodAutoscaler<'_> = decode(object)?;
     let (spec, status) = (&autoscaler.spec, &autoscaler.status);
     row.text(&autoscaler.metadata.name);
     row.format(format_args!("{}/{}", spec.scale_target_ref.kind, spec.scale_target_ref.name));

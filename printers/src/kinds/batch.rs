@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::de::IgnoredAny;
 
+use super::decode;
 use super::metadata::{Condition, Metadata, PodTemplateSpec};
 use crate::Row;
 use crate::duration::HumanDuration;
@@ -57,7 +58,7 @@ parts! {
 }
 
 pub(super) fn job(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let job: Job<'_> = serde_json::from_slice(object)?;
+    let job: Job<'_> = decode(object)?;
     let (spec, status) = (&job.spec, &job.status);
     row.text(&job.metadata.name);
     row.text(job_status(&job));
@@ -99,7 +100,7 @@ fn job_status(job: &Job<'_>) -> &'static str {
 }
 
 pub(super) fn cron_job(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let job: CronJob<'_> = serde_json::from_slice(object)?;
+    let job: CronJob<'_> = decode(object)?;
     row.text(&job.metadata.name);
     row.text(&job.spec.schedule);
     row.text(job.spec.time_zone.as_deref().unwrap_or("<none>"));

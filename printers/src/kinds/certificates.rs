@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::decode;
 use super::metadata::{Condition, Metadata};
 use crate::Row;
 use crate::duration::HumanDuration;
@@ -55,7 +56,7 @@ parts! {
 }
 
 pub(super) fn signing_request(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let request: CertificateSigningRequest<'_> = serde_json::from_slice(object)?;
+    let request: CertificateSigningRequest<'_> = decode(object)?;
     row.text(&request.metadata.name);
     row.format(format_args!("{}", request.metadata.creation_timestamp.since(now)));
     row.text_or(&request.spec.signer_name, "<none>");
@@ -77,14 +78,14 @@ pub(super) fn signing_request(object: &[u8], now: Timestamp, row: &mut Row) -> R
 }
 
 pub(super) fn cluster_trust_bundle(object: &[u8], _now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let bundle: ClusterTrustBundle<'_> = serde_json::from_slice(object)?;
+    let bundle: ClusterTrustBundle<'_> = decode(object)?;
     row.text(&bundle.metadata.name);
     row.text_or(&bundle.spec.signer_name, "<none>");
     Ok(())
 }
 
 pub(super) fn pod_certificate_request(object: &[u8], _now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let request: PodCertificateRequest<'_> = serde_json::from_slice(object)?;
+    let request: PodCertificateRequest<'_> = decode(object)?;
     let state = request.status.conditions.iter().rfind(|c| matches!(&*c.r#type, "Issued" | "Denied" | "Failed"));
     row.text(&request.metadata.name);
     row.text(&request.spec.pod_name);

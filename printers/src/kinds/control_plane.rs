@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::decode;
 use super::metadata::{Condition, Metadata};
 use crate::Row;
 use crate::value::{List, Text, first_and_more, parts};
@@ -141,7 +142,7 @@ parts! {
 }
 
 pub(super) fn flow_schema(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let schema: FlowSchema<'_> = serde_json::from_slice(object)?;
+    let schema: FlowSchema<'_> = decode(object)?;
     let dangling = schema.status.conditions.iter().find(|condition| &*condition.r#type == "Dangling");
     row.text(&schema.metadata.name);
     row.text(&schema.spec.priority_level_configuration.name);
@@ -153,7 +154,7 @@ pub(super) fn flow_schema(object: &[u8], now: Timestamp, row: &mut Row) -> Resul
 }
 
 pub(super) fn priority_level(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let level: PriorityLevelConfiguration<'_> = serde_json::from_slice(object)?;
+    let level: PriorityLevelConfiguration<'_> = decode(object)?;
     let limited = level.spec.limited.as_ref();
     let queuing = limited.and_then(|limited| limited.limit_response.queuing.as_ref());
     let shares = limited.map(|limited| limited.nominal_concurrency_shares.unwrap_or_default());
@@ -176,7 +177,7 @@ pub(super) fn priority_level(object: &[u8], now: Timestamp, row: &mut Row) -> Re
 }
 
 pub(super) fn lease(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let lease: Lease<'_> = serde_json::from_slice(object)?;
+    let lease: Lease<'_> = decode(object)?;
     row.text(&lease.metadata.name);
     row.text(&lease.spec.holder_identity);
     row.format(format_args!("{}", lease.metadata.creation_timestamp.since(now)));
@@ -184,7 +185,7 @@ pub(super) fn lease(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), 
 }
 
 pub(super) fn lease_candidate(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let candidate: LeaseCandidate<'_> = serde_json::from_slice(object)?;
+    let candidate: LeaseCandidate<'_> = decode(object)?;
     row.text(&candidate.metadata.name);
     row.text(&candidate.spec.lease_name);
     row.text(&candidate.spec.binary_version);
@@ -194,7 +195,7 @@ pub(super) fn lease_candidate(object: &[u8], now: Timestamp, row: &mut Row) -> R
 }
 
 pub(super) fn priority_class(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let class: PriorityClass<'_> = serde_json::from_slice(object)?;
+    let class: PriorityClass<'_> = decode(object)?;
     row.text(&class.metadata.name);
     row.number(class.value);
     row.boolean(class.global_default);
@@ -204,7 +205,7 @@ pub(super) fn priority_class(object: &[u8], now: Timestamp, row: &mut Row) -> Re
 }
 
 pub(super) fn runtime_class(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let class: RuntimeClass<'_> = serde_json::from_slice(object)?;
+    let class: RuntimeClass<'_> = decode(object)?;
     row.text(&class.metadata.name);
     row.text(&class.handler);
     row.format(format_args!("{}", class.metadata.creation_timestamp.since(now)));
@@ -213,7 +214,7 @@ pub(super) fn runtime_class(object: &[u8], now: Timestamp, row: &mut Row) -> Res
 
 /// After `k8s.io/kube-aggregator/pkg/registry/apiservice/etcd/etcd.go`.
 pub(super) fn api_service(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let service: ApiService<'_> = serde_json::from_slice(object)?;
+    let service: ApiService<'_> = decode(object)?;
     row.text(&service.metadata.name);
     match &service.spec.service {
         Some(reference) => row.format(format_args!("{}/{}", reference.namespace, reference.name)),
@@ -229,7 +230,7 @@ pub(super) fn api_service(object: &[u8], now: Timestamp, row: &mut Row) -> Resul
 }
 
 pub(super) fn storage_version(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let version: StorageVersion<'_> = serde_json::from_slice(object)?;
+    let version: StorageVersion<'_> = decode(object)?;
     let servers: Vec<String> = version
         .status
         .storage_versions
@@ -248,7 +249,7 @@ pub(super) fn storage_version_migration(
     _now: Timestamp,
     row: &mut Row,
 ) -> Result<(), serde_json::Error> {
-    let migration: StorageVersionMigration<'_> = serde_json::from_slice(object)?;
+    let migration: StorageVersionMigration<'_> = decode(object)?;
     let GroupResource { group, resource } = &migration.spec.resource;
     row.text(&migration.metadata.name);
     row.format(format_args!("{resource}{}{group}", if group.is_empty() { "" } else { "." }));

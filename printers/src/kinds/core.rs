@@ -7,6 +7,7 @@ use std::fmt::Write;
 use jiff::Timestamp;
 use serde::de::IgnoredAny;
 
+use super::decode;
 use super::metadata::{Condition, FullMetadata, Metadata, MetadataOnly};
 use crate::Row;
 use crate::value::{Joined, List, Map, Quantity, Text, TextOrNumber, parts};
@@ -88,7 +89,7 @@ parts! {
 }
 
 pub(super) fn node(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let node: Node<'_> = serde_json::from_slice(object)?;
+    let node: Node<'_> = decode(object)?;
     let info = &node.status.node_info;
     row.text(&node.metadata.name);
     row.format(format_args!("{}", Joined(",", node_status(&node))));
@@ -141,7 +142,7 @@ fn roles(node: &Node<'_>) -> String {
 }
 
 pub(super) fn namespace(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let namespace: Namespace<'_> = serde_json::from_slice(object)?;
+    let namespace: Namespace<'_> = decode(object)?;
     row.text(&namespace.metadata.name);
     row.text(&namespace.status.phase);
     row.format(format_args!("{}", namespace.metadata.creation_timestamp.since(now)));
@@ -149,7 +150,7 @@ pub(super) fn namespace(object: &[u8], now: Timestamp, row: &mut Row) -> Result<
 }
 
 pub(super) fn config_map(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let map: ConfigMap<'_> = serde_json::from_slice(object)?;
+    let map: ConfigMap<'_> = decode(object)?;
     row.text(&map.metadata.name);
     row.number(i64::try_from(map.data.len() + map.binary_data.len()).unwrap_or(i64::MAX));
     row.format(format_args!("{}", map.metadata.creation_timestamp.since(now)));
@@ -157,7 +158,7 @@ pub(super) fn config_map(object: &[u8], now: Timestamp, row: &mut Row) -> Result
 }
 
 pub(super) fn secret(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let secret: Secret<'_> = serde_json::from_slice(object)?;
+    let secret: Secret<'_> = decode(object)?;
     row.text(&secret.metadata.name);
     row.text(&secret.r#type);
     row.number(i64::try_from(secret.data.len()).unwrap_or(i64::MAX));
@@ -166,7 +167,7 @@ pub(super) fn secret(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(),
 }
 
 pub(super) fn component_status(object: &[u8], _now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let status: ComponentStatus<'_> = serde_json::from_slice(object)?;
+    let status: ComponentStatus<'_> = decode(object)?;
     row.text(&status.metadata.name);
     match status.conditions.iter().find(|condition| &*condition.r#type == "Healthy") {
         Some(condition) => {
@@ -184,7 +185,7 @@ pub(super) fn component_status(object: &[u8], _now: Timestamp, row: &mut Row) ->
 }
 
 pub(super) fn resource_quota(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let quota: ResourceQuota<'_> = serde_json::from_slice(object)?;
+    let quota: ResourceQuota<'_> = decode(object)?;
     let (mut requests, mut limits) = (String::new(), String::new());
     for (resource, hard) in quota.status.hard.iter() {
         let cell = if resource.starts_with("limits.") { &mut limits } else { &mut requests };
@@ -202,7 +203,7 @@ pub(super) fn resource_quota(object: &[u8], now: Timestamp, row: &mut Row) -> Re
 
 /// Kinds that show nothing but their age.
 pub(super) fn name_and_age(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let object: MetadataOnly<'_> = serde_json::from_slice(object)?;
+    let object: MetadataOnly<'_> = decode(object)?;
     row.text(&object.metadata.name);
     row.format(format_args!("{}", object.metadata.creation_timestamp.since(now)));
     Ok(())
@@ -210,7 +211,7 @@ pub(super) fn name_and_age(object: &[u8], now: Timestamp, row: &mut Row) -> Resu
 
 /// Kinds without a printer, after `k8s.io/apiserver/pkg/registry/rest/table.go`.
 pub(super) fn name_and_created_at(object: &[u8], _now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let object: MetadataOnly<'_> = serde_json::from_slice(object)?;
+    let object: MetadataOnly<'_> = decode(object)?;
     let created = match object.metadata.creation_timestamp.0 {
         Some(time) => Cow::Owned(format!("{time:.0}")),
         None => Cow::Borrowed("0001-01-01T00:00:00Z"),

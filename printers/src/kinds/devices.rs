@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::de::IgnoredAny;
 
+use super::decode;
 use super::metadata::{Condition, Metadata};
 use crate::Row;
 use crate::time::Time;
@@ -105,7 +106,7 @@ parts! {
 }
 
 pub(super) fn resource_claim(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let claim: ResourceClaim<'_> = serde_json::from_slice(object)?;
+    let claim: ResourceClaim<'_> = decode(object)?;
     let deleted = claim.metadata.deletion_timestamp.is_some();
     let state = match (&claim.status.allocation, claim.status.reserved_for.is_empty()) {
         (None, _) => (!deleted).then_some("pending"),
@@ -123,7 +124,7 @@ pub(super) fn resource_claim(object: &[u8], now: Timestamp, row: &mut Row) -> Re
 }
 
 pub(super) fn resource_slice(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let slice: ResourceSlice<'_> = serde_json::from_slice(object)?;
+    let slice: ResourceSlice<'_> = decode(object)?;
     row.text(&slice.metadata.name);
     row.text(&slice.spec.node_name);
     row.text(&slice.spec.driver);
@@ -133,7 +134,7 @@ pub(super) fn resource_slice(object: &[u8], now: Timestamp, row: &mut Row) -> Re
 }
 
 pub(super) fn device_taint_rule(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let rule: DeviceTaintRule<'_> = serde_json::from_slice(object)?;
+    let rule: DeviceTaintRule<'_> = decode(object)?;
     let taint = &rule.spec.taint;
     row.text(&rule.metadata.name);
     row.text(&taint.key);
@@ -148,7 +149,7 @@ pub(super) fn device_taint_rule(object: &[u8], now: Timestamp, row: &mut Row) ->
 }
 
 pub(super) fn pool_status_request(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let request: ResourcePoolStatusRequest<'_> = serde_json::from_slice(object)?;
+    let request: ResourcePoolStatusRequest<'_> = decode(object)?;
     row.text(&request.metadata.name);
     row.text(&request.spec.driver);
     let answered = request.status.is_some();
@@ -192,7 +193,7 @@ fn pool_sums(status: &ResourcePoolStatusRequestStatus<'_>, unknown: bool, row: &
 }
 
 pub(super) fn pod_group(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let group: PodGroup<'_> = serde_json::from_slice(object)?;
+    let group: PodGroup<'_> = decode(object)?;
     // The last condition of a type counts, as in a map that is filled in order.
     let condition = |r#type: &str| group.status.conditions.iter().rfind(|c| &*c.r#type == r#type);
     let status = match (condition("DisruptionTarget"), condition("PodGroupScheduled")) {

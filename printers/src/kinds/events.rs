@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::decode;
 use super::metadata::Metadata;
 use crate::Row;
 use crate::time::Time;
@@ -51,7 +52,7 @@ parts! {
 }
 
 pub(super) fn print(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let event: Event<'_> = serde_json::from_slice(object)?;
+    let event: Event<'_> = decode(object)?;
     let first = if event.first_timestamp.0.is_some() { event.first_timestamp } else { event.event_time };
     let last = match &event.series {
         Some(series) => series.last_observed_time,

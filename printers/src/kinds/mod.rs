@@ -8,6 +8,8 @@ mod admission;
 mod autoscaling;
 mod batch;
 mod certificates;
+// One line a column: a table to be looked up, not read.
+#[rustfmt::skip]
 mod columns;
 mod control_plane;
 mod core;
@@ -22,6 +24,7 @@ mod storage;
 mod workloads;
 
 use jiff::Timestamp;
+use serde::Deserialize;
 
 use crate::{Column, Row};
 
@@ -46,6 +49,15 @@ pub(crate) static DEFAULT: Kind = kind("", "", columns::DEFAULT, core::name_and_
 /// The kind of a resource, whatever its version.
 pub(crate) fn find(group: &str, resource: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.resource == resource && kind.group == group)
+}
+
+/// Decodes an object. One check of the whole text for UTF-8 is cheaper than one for each string in it.
+fn decode<'a, T: Deserialize<'a>>(object: &'a [u8]) -> Result<T, serde_json::Error> {
+    match std::str::from_utf8(object) {
+        Ok(text) => serde_json::from_str(text),
+        // Not UTF-8: this one says where.
+        Err(_) => serde_json::from_slice(object),
+    }
 }
 
 const fn kind(group: &'static str, resource: &'static str, columns: &'static [Column], print: Print) -> Kind {

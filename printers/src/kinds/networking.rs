@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::de::IgnoredAny;
 
+use super::decode;
 use super::metadata::{FullMetadata, Metadata};
 use super::services::LoadBalancerStatus;
 use crate::Row;
@@ -85,7 +86,7 @@ parts! {
 }
 
 pub(super) fn ingress(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let ingress: Ingress<'_> = serde_json::from_slice(object)?;
+    let ingress: Ingress<'_> = decode(object)?;
     row.text(&ingress.metadata.name);
     row.text(ingress.spec.ingress_class_name.as_deref().unwrap_or("<none>"));
     row.text(&hosts(&ingress.spec.rules));
@@ -113,7 +114,7 @@ fn hosts(rules: &[IngressRule<'_>]) -> String {
 }
 
 pub(super) fn ingress_class(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let class: IngressClass<'_> = serde_json::from_slice(object)?;
+    let class: IngressClass<'_> = decode(object)?;
     let default = class.metadata.annotations.get("ingressclass.kubernetes.io/is-default-class");
     let suffix = if default.is_some_and(|value| &**value == "true") { " (default)" } else { "" };
     row.format(format_args!("{}{suffix}", class.metadata.name));
@@ -130,7 +131,7 @@ pub(super) fn ingress_class(object: &[u8], now: Timestamp, row: &mut Row) -> Res
 }
 
 pub(super) fn network_policy(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let policy: NetworkPolicy<'_> = serde_json::from_slice(object)?;
+    let policy: NetworkPolicy<'_> = decode(object)?;
     row.text(&policy.metadata.name);
     row.text(&format_label_selector(Some(&policy.spec.pod_selector)));
     row.format(format_args!("{}", policy.metadata.creation_timestamp.since(now)));
@@ -138,7 +139,7 @@ pub(super) fn network_policy(object: &[u8], now: Timestamp, row: &mut Row) -> Re
 }
 
 pub(super) fn service_cidr(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let cidr: ServiceCidr<'_> = serde_json::from_slice(object)?;
+    let cidr: ServiceCidr<'_> = decode(object)?;
     row.text(&cidr.metadata.name);
     row.format(format_args!("{}", Joined(",", cidr.spec.cidrs.iter())));
     row.format(format_args!("{}", cidr.metadata.creation_timestamp.since(now)));
@@ -147,7 +148,7 @@ pub(super) fn service_cidr(object: &[u8], now: Timestamp, row: &mut Row) -> Resu
 
 /// Three cells for two columns: kube-apiserver gives the age and no column for it.
 pub(super) fn ip_address(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let address: IpAddress<'_> = serde_json::from_slice(object)?;
+    let address: IpAddress<'_> = decode(object)?;
     row.text(&address.metadata.name);
     match &address.spec.parent_ref {
         None => row.text("<none>"),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 
+use super::decode;
 use super::metadata::{Condition, Metadata};
 use crate::Row;
 use crate::time::Time;
@@ -132,7 +133,7 @@ struct Summary<'a> {
 }
 
 pub(super) fn print(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let pod: Pod<'_> = serde_json::from_slice(object)?;
+    let pod: Pod<'_> = decode(object)?;
     match &*pod.status.phase {
         "Succeeded" => row.set_conditions(SUCCEEDED),
         "Failed" => row.set_conditions(FAILED),

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::decode;
 use super::metadata::{KindAndName, Metadata};
 use crate::Row;
 use crate::value::{Joined, List, Text, parts};
@@ -21,7 +22,7 @@ parts! {
 }
 
 pub(super) fn binding(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let binding: Binding<'_> = serde_json::from_slice(object)?;
+    let binding: Binding<'_> = decode(object)?;
     row.text(&binding.metadata.name);
     row.format(format_args!("{}/{}", binding.role_ref.kind, binding.role_ref.name));
     row.format(format_args!("{}", binding.metadata.creation_timestamp.since(now)));

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use jiff::Timestamp;
 
+use super::decode;
 use super::metadata::Metadata;
 use crate::Row;
 use crate::selector::format_labels;
@@ -98,7 +99,7 @@ impl LoadBalancerStatus<'_> {
 }
 
 pub(super) fn service(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let service: Service<'_> = serde_json::from_slice(object)?;
+    let service: Service<'_> = decode(object)?;
     let spec = &service.spec;
     row.text(&service.metadata.name);
     row.text(&spec.r#type);
@@ -146,7 +147,7 @@ fn ports(ports: &[ServicePort<'_>]) -> String {
 }
 
 pub(super) fn endpoints(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let endpoints: Endpoints<'_> = serde_json::from_slice(object)?;
+    let endpoints: Endpoints<'_> = decode(object)?;
     row.text(&endpoints.metadata.name);
     if endpoints.subsets.is_empty() {
         row.text("<none>");
@@ -178,7 +179,7 @@ fn host_port(host: &str, port: i64) -> String {
 }
 
 pub(super) fn endpoint_slice(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let slice: EndpointSlice<'_> = serde_json::from_slice(object)?;
+    let slice: EndpointSlice<'_> = decode(object)?;
     let ports: Vec<String> = slice
         .ports
         .iter()

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::de::IgnoredAny;
 
+use super::decode;
 use super::metadata::{FullMetadata, Metadata};
 use crate::Row;
 use crate::value::{Joined, Labels, List, Map, Quantity, Text, TextOrNumber, parts};
@@ -120,7 +121,7 @@ parts! {
 }
 
 pub(super) fn persistent_volume(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let volume: PersistentVolume<'_> = serde_json::from_slice(object)?;
+    let volume: PersistentVolume<'_> = decode(object)?;
     let (metadata, spec) = (&volume.metadata, &volume.spec);
     row.text(&metadata.name);
     row.format(format_args!("{}", Quantity(spec.capacity.get("storage"))));
@@ -140,7 +141,7 @@ pub(super) fn persistent_volume(object: &[u8], now: Timestamp, row: &mut Row) ->
 }
 
 pub(super) fn persistent_volume_claim(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let claim: PersistentVolumeClaim<'_> = serde_json::from_slice(object)?;
+    let claim: PersistentVolumeClaim<'_> = decode(object)?;
     let (metadata, spec, status) = (&claim.metadata, &claim.spec, &claim.status);
     row.text(&metadata.name);
     row.text(phase(metadata, &status.phase));
@@ -176,7 +177,7 @@ fn access_modes(modes: &[Text<'_>]) -> String {
 }
 
 pub(super) fn storage_class(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let class: StorageClass<'_> = serde_json::from_slice(object)?;
+    let class: StorageClass<'_> = decode(object)?;
     let default = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"]
         .iter()
         .any(|key| class.metadata.annotations.get(key).is_some_and(|value| &**value == "true"));
@@ -190,7 +191,7 @@ pub(super) fn storage_class(object: &[u8], now: Timestamp, row: &mut Row) -> Res
 }
 
 pub(super) fn volume_attributes_class(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let class: VolumeAttributesClass<'_> = serde_json::from_slice(object)?;
+    let class: VolumeAttributesClass<'_> = decode(object)?;
     row.text(&class.metadata.name);
     row.text(&class.driver_name);
     row.format(format_args!("{}", class.metadata.creation_timestamp.since(now)));
@@ -198,7 +199,7 @@ pub(super) fn volume_attributes_class(object: &[u8], now: Timestamp, row: &mut R
 }
 
 pub(super) fn volume_attachment(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let attachment: VolumeAttachment<'_> = serde_json::from_slice(object)?;
+    let attachment: VolumeAttachment<'_> = decode(object)?;
     row.text(&attachment.metadata.name);
     row.text(&attachment.spec.attacher);
     row.text(&attachment.spec.source.persistent_volume_name);
@@ -209,7 +210,7 @@ pub(super) fn volume_attachment(object: &[u8], now: Timestamp, row: &mut Row) ->
 }
 
 pub(super) fn csi_driver(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let driver: CsiDriver<'_> = serde_json::from_slice(object)?;
+    let driver: CsiDriver<'_> = decode(object)?;
     let spec = &driver.spec;
     row.text(&driver.metadata.name);
     row.boolean(spec.attach_required.unwrap_or(true));
@@ -226,7 +227,7 @@ pub(super) fn csi_driver(object: &[u8], now: Timestamp, row: &mut Row) -> Result
 }
 
 pub(super) fn csi_node(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let node: CsiNode<'_> = serde_json::from_slice(object)?;
+    let node: CsiNode<'_> = decode(object)?;
     row.text(&node.metadata.name);
     row.number(i64::try_from(node.spec.drivers.len()).unwrap_or(i64::MAX));
     row.format(format_args!("{}", node.metadata.creation_timestamp.since(now)));

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::decode;
 use super::metadata::{Metadata, PodTemplateSpec};
 use crate::Row;
 use crate::selector::{LabelSelector, format_label_selector, format_labels, selector_text};
@@ -96,7 +97,7 @@ parts! {
 }
 
 pub(super) fn pod_template(object: &[u8], _now: Timestamp, row: &mut Row) -> Printed {
-    let template: PodTemplate<'_> = serde_json::from_slice(object)?;
+    let template: PodTemplate<'_> = decode(object)?;
     row.text(&template.metadata.name);
     row.text(&template.template.names());
     row.text(&template.template.images());
@@ -105,7 +106,7 @@ pub(super) fn pod_template(object: &[u8], _now: Timestamp, row: &mut Row) -> Pri
 }
 
 pub(super) fn replication_controller(object: &[u8], now: Timestamp, row: &mut Row) -> Printed {
-    let controller: ReplicationController<'_> = serde_json::from_slice(object)?;
+    let controller: ReplicationController<'_> = decode(object)?;
     row.text(&controller.metadata.name);
     row.number(controller.spec.replicas);
     row.number(controller.status.replicas);
@@ -119,7 +120,7 @@ pub(super) fn replication_controller(object: &[u8], now: Timestamp, row: &mut Ro
 }
 
 pub(super) fn replica_set(object: &[u8], now: Timestamp, row: &mut Row) -> Printed {
-    let set: Workload<'_> = serde_json::from_slice(object)?;
+    let set: Workload<'_> = decode(object)?;
     row.text(&set.metadata.name);
     row.number(set.spec.replicas);
     row.number(set.status.replicas);
@@ -130,7 +131,7 @@ pub(super) fn replica_set(object: &[u8], now: Timestamp, row: &mut Row) -> Print
 }
 
 pub(super) fn deployment(object: &[u8], now: Timestamp, row: &mut Row) -> Printed {
-    let deployment: Workload<'_> = serde_json::from_slice(object)?;
+    let deployment: Workload<'_> = decode(object)?;
     row.text(&deployment.metadata.name);
     row.format(format_args!("{}/{}", deployment.status.ready_replicas, deployment.spec.replicas));
     row.number(deployment.status.updated_replicas);
@@ -144,7 +145,7 @@ pub(super) fn deployment(object: &[u8], now: Timestamp, row: &mut Row) -> Printe
 }
 
 pub(super) fn stateful_set(object: &[u8], now: Timestamp, row: &mut Row) -> Printed {
-    let set: Workload<'_> = serde_json::from_slice(object)?;
+    let set: Workload<'_> = decode(object)?;
     row.text(&set.metadata.name);
     row.format(format_args!("{}/{}", set.status.ready_replicas, set.spec.replicas));
     row.format(format_args!("{}", set.metadata.creation_timestamp.since(now)));
@@ -154,7 +155,7 @@ pub(super) fn stateful_set(object: &[u8], now: Timestamp, row: &mut Row) -> Prin
 }
 
 pub(super) fn daemon_set(object: &[u8], now: Timestamp, row: &mut Row) -> Printed {
-    let set: Workload<'_> = serde_json::from_slice(object)?;
+    let set: Workload<'_> = decode(object)?;
     let status = &set.status;
     row.text(&set.metadata.name);
     for number in [
@@ -179,7 +180,7 @@ fn containers_and_selector(spec: &WorkloadSpec<'_>, row: &mut Row) {
 }
 
 pub(super) fn controller_revision(object: &[u8], now: Timestamp, row: &mut Row) -> Printed {
-    let revision: ControllerRevision<'_> = serde_json::from_slice(object)?;
+    let revision: ControllerRevision<'_> = decode(object)?;
     let metadata = &revision.metadata;
     row.text(&metadata.name);
     match metadata.owner_references.iter().find(|owner| owner.controller == Some(true)) {
@@ -199,7 +200,7 @@ pub(super) fn controller_revision(object: &[u8], now: Timestamp, row: &mut Row) 
 }
 
 pub(super) fn pod_disruption_budget(object: &[u8], now: Timestamp, row: &mut Row) -> Printed {
-    let budget: PodDisruptionBudget<'_> = serde_json::from_slice(object)?;
+    let budget: PodDisruptionBudget<'_> = decode(object)?;
     row.text(&budget.metadata.name);
     for limit in [&budget.spec.min_available, &budget.spec.max_unavailable] {
         match limit {
@@ -213,7 +214,7 @@ pub(super) fn pod_disruption_budget(object: &[u8], now: Timestamp, row: &mut Row
 }
 
 pub(super) fn scale(object: &[u8], now: Timestamp, row: &mut Row) -> Printed {
-    let scale: Scale<'_> = serde_json::from_slice(object)?;
+    let scale: Scale<'_> = decode(object)?;
     row.text(&scale.metadata.name);
     row.number(scale.spec.replicas);
     row.number(scale.status.replicas);
