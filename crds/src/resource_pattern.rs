@@ -72,6 +72,7 @@ impl FromStr for ResourcePattern {
             _ => return Err(InvalidResourcePattern(text.to_owned())),
         };
         let valid = is_label(resource)
+            && !text.ends_with('.')
             && version.is_none_or(is_version)
             && (group.is_empty() || group.split('.').all(is_label));
         if !valid {

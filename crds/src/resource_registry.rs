@@ -1,5 +1,8 @@
 //! `ResourceRegistry`: which resources of which clusters are served from memory, and how.
 
+// Every printer column has a `type_` and a `json_path` of its own.
+#![allow(clippy::duplicated_attributes)]
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::JsonSchema;

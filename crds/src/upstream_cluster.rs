@@ -1,5 +1,8 @@
 //! `UpstreamCluster`: how a member cluster is reached.
 
+// Every printer column has a `type_` and a `json_path` of its own.
+#![allow(clippy::duplicated_attributes)]
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

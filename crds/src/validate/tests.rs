@@ -169,10 +169,10 @@ fn integer_versions_are_recommended_above_four_kibibytes() {
         ..UpstreamClusterSpec::default()
     };
     configuration.clusters =
-        (0..120).map(|index| UpstreamCluster::new(&format!("cluster-{index:03}"), spec.clone())).collect();
+        (0..110).map(|index| UpstreamCluster::new(&format!("cluster-{index:03}"), spec.clone())).collect();
     assert_eq!(configuration.validate(), []);
     configuration.clusters =
-        (0..130).map(|index| UpstreamCluster::new(&format!("cluster-{index:03}"), spec.clone())).collect();
+        (0..120).map(|index| UpstreamCluster::new(&format!("cluster-{index:03}"), spec.clone())).collect();
     let found = configuration.validate();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].severity, Severity::Warning);

@@ -31,7 +31,7 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
     }
     if let Some(proxy) = &spec.proxy_url {
         let known = ["http://", "https://", "socks5://"].iter().find_map(|scheme| proxy.strip_prefix(scheme));
-        if !known.is_some_and(|rest| !host(rest).is_empty()) {
+        if known.is_none_or(|rest| host(rest).is_empty()) {
             // The address is not shown: it may hold a password.
             problems.error(
                 "spec.proxyURL",
