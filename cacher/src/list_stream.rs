@@ -179,7 +179,8 @@ impl ListParser {
                 self.partial.extend_from_slice(part);
             } else {
                 // One byte tells that the value has begun; its text is not needed.
-                self.partial = vec![0];
+                self.partial.clear();
+                self.partial.push(0);
             }
             return Ok(chunk.len());
         }
@@ -189,6 +190,8 @@ impl ListParser {
             let mut whole = std::mem::take(&mut self.partial);
             whole.extend_from_slice(part);
             self.complete(&whole, item);
+            // Its capacity serves the next item that straddles chunks.
+            self.partial = whole;
         }
         Ok(at + part.len())
     }

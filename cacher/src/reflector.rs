@@ -129,6 +129,11 @@ impl Reflector {
             let refusal = self.attend(request::refusal(response, tuning.answer_timeout)).await?;
             return Ok(self.refused(refusal, target == Target::WatchList));
         }
+        if let Some(encoding) = request::foreign_encoding(response.headers()) {
+            return Ok(
+                self.failed(Reason::Other(format!("the answer is encoded as {encoding}, which was not asked for")))
+            );
+        }
         self.begin_reading(&target, response);
         Ok(Input::Opened)
     }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, RETRY_AFTER};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Empty};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -163,6 +163,13 @@ async fn read_refusal(mut body: Body, text: &mut Vec<u8>) {
 /// Retry-After in seconds; the form with a date is never used by Kubernetes.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// The encoding of a body that cannot be read as it is: a proxy on the way may compress what was asked for plain.
+pub(crate) fn foreign_encoding(headers: &HeaderMap) -> Option<String> {
+    let encoding = headers.get(CONTENT_ENCODING)?;
+    (!encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
+        .then(|| String::from_utf8_lossy(encoding.as_bytes()).into())
 }
 
 /// Why a member did not tell its latest version.

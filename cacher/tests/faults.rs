@@ -135,6 +135,16 @@ async fn delays_grow_with_jitter_and_start_over_after_success() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_compressed_answer_is_named_and_not_misread() {
+    let (cacher, mut member, _updates) = start();
+    member.asked().await.respond(http::Response::builder().header("Content-Encoding", "gzip"), "\u{1f}");
+    state(&cacher, |state| matches!(state.reason(), Some(Reason::Other(text)) if text.contains("gzip"))).await;
+    assert_eq!(cacher.stats().decode_errors, 0);
+    member.asked().await.respond(http::Response::builder().header("Content-Encoding", "identity"), &end_bookmark(5));
+    assert!(cacher.wait_for(ResourceVersion(5), Duration::from_secs(1)).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn retry_after_is_obeyed() {
     let (cacher, mut member, _updates) = start();
     let asked = member.asked().await;

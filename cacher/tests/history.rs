@@ -108,8 +108,8 @@ impl Model<'_> {
     }
 
     /// Lets `count` more events happen and sends all above `from`; at times, as no kube-apiserver should, the last of
-    /// those before as well.
-    fn watch(&mut self, feed: &Feed, from: u64, count: usize) {
+    /// those before as well. The tail comes in one text with them.
+    fn watch(&mut self, feed: &Feed, from: u64, count: usize, tail: &str) {
         let from = from.saturating_sub(self.chunk as u64 % 3);
         self.now = (self.now + count).min(self.history.len());
         let events: String = (FIRST..)
@@ -117,7 +117,7 @@ impl Model<'_> {
             .filter(|(version, _)| *version > from)
             .map(|(version, happened)| event(happened.event_type, &pod(&happened.name, version)))
             .collect();
-        self.send(feed, &events);
+        self.send(feed, &(events + tail));
     }
 
     fn answer(&mut self, asked: Asked, answer: Answer) {
@@ -139,15 +139,14 @@ impl Model<'_> {
             let initial: String = self.pods().iter().map(|object| event("ADDED", object)).collect();
             self.send(&feed, &(initial + &end_bookmark(self.version())));
         }
-        self.watch(&feed, from.unwrap_or(self.version()), events);
-        match end {
-            End::Eof => drop(feed),
-            End::Cut => feed.cut(),
-            End::CutInFrame => {
-                self.send(&feed, r#"{"type":"ADDED","object":{"metadata":{"na"#);
-                feed.cut();
-            }
-            End::Expired => feed.send(expired()),
+        let tail = match end {
+            End::Eof | End::Cut => String::new(),
+            End::CutInFrame => r#"{"type":"ADDED","object":{"metadata":{"na"#.to_owned(),
+            End::Expired => expired(),
+        };
+        self.watch(&feed, from.unwrap_or(self.version()), events, &tail);
+        if matches!(end, End::Cut | End::CutInFrame) {
+            feed.cut();
         }
     }
 
@@ -157,14 +156,14 @@ impl Model<'_> {
         if asked.uri.contains("watch=1") && !asked.uri.contains("sendInitialEvents") {
             let from = asked.uri.split(['?', '&']).find_map(|part| part.strip_prefix("resourceVersion=")?.parse().ok());
             let feed = asked.stream();
-            self.watch(&feed, from.unwrap_or_default(), end);
+            self.watch(&feed, from.unwrap_or_default(), end, "");
             self.send(&feed, &bookmark(self.version()));
             self.feeds.push(feed);
         } else if asked.uri.contains("watch=1") {
             let feed = asked.stream();
             let initial: String = self.pods().iter().map(|object| event("ADDED", object)).collect();
             self.send(&feed, &(initial + &end_bookmark(self.version())));
-            self.watch(&feed, self.version(), end);
+            self.watch(&feed, self.version(), end, "");
             self.feeds.push(feed);
         } else {
             self.page(asked);
