@@ -181,6 +181,12 @@ pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
         Error::InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
             "the member's certificate is not valid yet, or the clock here is wrong"
         }
+        // webpki's own error, which rustls hands on without a type that we can see.
+        Error::InvalidCertificate(CertificateError::Other(other))
+            if other.to_string().contains("CaUsedAsEndEntity") =>
+        {
+            "the member shows a certificate authority's own certificate: give it one that the authority has signed"
+        }
         Error::InvalidCertificate(_) => "the member's certificate cannot be trusted: check certificate-authority-data",
         Error::AlertReceived(alert) => alert_remedy(&format!("{ALERT}{alert:?}")).unwrap_or(OTHER),
         Error::InvalidMessage(_) => NOT_TLS,

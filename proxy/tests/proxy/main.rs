@@ -1,4 +1,5 @@
 //! A client against fake members over real TLS, HTTP/2 and HTTP/1.1 on loopback.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test and its helpers fail")]
 
 mod credentials;
 mod identity;

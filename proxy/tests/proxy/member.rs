@@ -275,6 +275,13 @@ pub(crate) fn server_config(authority: &Authority, options: &Options) -> Arc<rus
     Arc::new(config)
 }
 
+/// A server that shows its authority's own certificate.
+pub(crate) fn self_signed(authority: &Authority) -> Arc<rustls::ServerConfig> {
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(authority.issuer.key().serialize_der()));
+    let builder = rustls::ServerConfig::builder().with_no_client_auth();
+    Arc::new(builder.with_single_cert(vec![authority.der.clone()], key).unwrap())
+}
+
 pub(crate) async fn connect(config: kube::Config, tuning: Tuning) -> ClusterClient {
     ClusterClient::connect(ClusterName::new("c1").unwrap(), config, tuning).await.unwrap()
 }

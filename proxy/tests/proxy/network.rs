@@ -53,6 +53,19 @@ async fn the_certificate_is_checked_against_the_server_name() {
 }
 
 #[tokio::test]
+async fn an_authoritys_own_certificate_is_refused_with_the_reason() {
+    let authority = Authority::new();
+    let acceptor = tokio_rustls::TlsAcceptor::from(member::self_signed(&authority));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
+    config.root_cert = Some(vec![authority.der.to_vec()]);
+    tokio::spawn(async move { acceptor.accept(listener.accept().await.unwrap().0).await.map(drop) });
+    let client = member::connect(config, Tuning::default()).await;
+    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    assert!(error.to_string().contains("the authority has signed"), "{error}");
+}
+
+#[tokio::test]
 async fn configurations_that_cannot_work_are_refused() {
     let connect = |url: &str, proxy: Option<&str>| {
         let mut config = kube::Config::new(url.parse().unwrap());
