@@ -1,2 +1,206 @@
-//! The load program.
-fn main() {}
+//! The load program: the same requests against a bare kube-apiserver and against Tributary in front of it, in one run,
+//! with one client, and the ratios.
+//!
+//! Without `--member` it starts a member (etcd and kube-apiserver), fills it, starts `tributary serve` from its own target
+//! folder (`TRIBUTARY_BIN` names another), measures, prints, and leaves nothing behind.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use tokio::time::{Instant, sleep};
+use tributary_e2e::{Member, Tools, Tributary};
+
+use crate::client::Target;
+use crate::reads::Side;
+use crate::report::{Memory, Read, Results, Watch};
+use crate::usage::Processes;
+
+mod client;
+mod figures;
+mod load;
+mod reads;
+mod report;
+mod statistics;
+mod usage;
+mod watches;
+
+/// The allocator of the server, so that the client costs as little.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// How long Tributary is left alone before its idle memory is read.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// Compares Tributary with the kube-apiserver behind it.
+#[derive(Debug, Parser)]
+#[command(name = "tributary-bench")]
+struct Arguments {
+    /// Pods in the member that is started.
+    #[arg(long, default_value_t = 10_000)]
+    pods: usize,
+    /// Seconds for each read scenario and side.
+    #[arg(long, default_value_t = 6.0)]
+    seconds: f64,
+    /// Seconds of writes for each watch scenario and side.
+    #[arg(long, default_value_t = 15.0)]
+    watch_seconds: f64,
+    /// Only scenarios whose name contains one of these texts (comma-separated).
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Where the results are written as JSON.
+    #[arg(long, default_value = "bench/results/latest.json")]
+    json: PathBuf,
+    /// Exit with an error when a figure is missed.
+    #[arg(long)]
+    strict: bool,
+    /// A kubeconfig whose current context is a member that is running.
+    #[arg(long, requires = "tributary")]
+    member: Option<PathBuf>,
+    /// The kubeconfig that a running Tributary wrote.
+    #[arg(long, requires = "member")]
+    tributary: Option<PathBuf>,
+    /// The process of the running kube-apiserver, for its CPU and memory.
+    #[arg(long)]
+    member_pid: Option<u32>,
+    /// The process of the running Tributary.
+    #[arg(long)]
+    tributary_pid: Option<u32>,
+    /// Fills the running member with `--pods` pods first.
+    #[arg(long, requires = "member")]
+    fill: bool,
+}
+
+/// Both sides, and what was started for them, which ends when this is dropped.
+struct Stage {
+    member: Side,
+    tributary: Side,
+    // Tributary before its member, so that its log does not end in connection errors.
+    _started: Option<(Tributary, Member)>,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tributary_e2e::install_crypto_provider();
+    match run(Arguments::parse()).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(2),
+        Err(error) => {
+            eprintln!("tributary-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs everything; false if a figure was missed and that is an error.
+async fn run(arguments: Arguments) -> anyhow::Result<bool> {
+    if arguments.pods < load::PODS_PER_NAMESPACE {
+        bail!("--pods {}: at least {} are needed, one namespace of them", arguments.pods, load::PODS_PER_NAMESPACE);
+    }
+    let stage = set_up(&arguments).await?;
+    let wanted =
+        |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| name.contains(only.as_str()));
+    let mut results = Results { pods: arguments.pods, ..Results::default() };
+    let mut memory = first_round(&stage, &mut results).await?;
+
+    let seconds = Duration::from_secs_f64(arguments.seconds);
+    for scenario in reads::scenarios().into_iter().filter(|scenario| wanted(scenario.name)) {
+        eprintln!("measuring {} …", scenario.name);
+        let [member, tributary] = <[_; 2]>::try_from(scenario.run(&[&stage.member, &stage.tributary], seconds).await?)
+            .map_err(|_| anyhow::anyhow!("two sides were measured"))?;
+        results.reads.push(Read { name: scenario.name.to_owned(), member, tributary });
+    }
+    measure_watches(&stage, &arguments, &wanted, &mut results).await?;
+
+    memory.tributary_end = stage.tributary.processes.resident();
+    memory.member_end = stage.member.processes.resident();
+    results.memory = Some(memory);
+    results.figures = figures::judge(&results);
+    println!("{}", results.markdown());
+    results.save(&arguments.json)?;
+    eprintln!("written to {}", arguments.json.display());
+    Ok(!arguments.strict || results.figures.iter().all(|figure| figure.reached))
+}
+
+/// Starts what is not running, and fills the member.
+async fn set_up(arguments: &Arguments) -> anyhow::Result<Stage> {
+    if let (Some(member), Some(tributary)) = (&arguments.member, &arguments.tributary) {
+        let side = |target, pid| Side { target, processes: Processes { server: pid, storage: None } };
+        let stage = Stage {
+            member: side(Target::from_kubeconfig("member", member, None).await?, arguments.member_pid),
+            tributary: side(Target::from_kubeconfig("tributary", tributary, None).await?, arguments.tributary_pid),
+            _started: None,
+        };
+        if arguments.fill {
+            load::fill(&stage.member.target, arguments.pods).await?;
+        }
+        return Ok(stage);
+    }
+    // Before the minutes of loading: a missing binary should be told at once.
+    tributary_e2e::tributary::binary()?;
+    let tools = Tools::locate().await.context("build the servers")?;
+    eprintln!("starting a member …");
+    let member = Member::builder("member1").start(&tools).await.context("start a member")?;
+    let target = Target::from_kubeconfig("member", &member.kubeconfig(), None).await?;
+    eprintln!("filling it with {} pods …", arguments.pods);
+    let start = Instant::now();
+    load::fill(&target, arguments.pods).await?;
+    eprintln!("filled in {:.0} s", start.elapsed().as_secs_f64());
+    let tributary = Tributary::builder(&member.kubeconfig(), ["member1"]).start().await.context("start tributary")?;
+    Ok(Stage {
+        member: Side {
+            target,
+            processes: Processes { server: member.apiserver_pid().await, storage: member.etcd_pid().await },
+        },
+        tributary: Side {
+            target: Target::from_kubeconfig("tributary", tributary.kubeconfig(), None).await?,
+            processes: Processes { server: Some(tributary.pid()), storage: None },
+        },
+        _started: Some((tributary, member)),
+    })
+}
+
+/// The first list, which fills the cache, and one round of reads; then memory at rest.
+async fn first_round(stage: &Stage, results: &mut Results) -> anyhow::Result<Memory> {
+    let tributary_start = stage.tributary.processes.resident();
+    let of_member = stage.member.target.connect().await?.discard("/api/v1/pods", "application/json").await?;
+    let connection = stage.tributary.target.connect().await?;
+    let first = connection.discard("/api/v1/pods", "application/json").await?;
+    results.first_list_ms = first.elapsed.as_secs_f64() * 1000.0;
+    let namespace = load::namespace(0);
+    for path in [
+        "/api/v1/pods?resourceVersion=0".to_owned(),
+        format!("/api/v1/namespaces/{namespace}/pods"),
+        format!("/api/v1/namespaces/{namespace}/pods/{}", load::pod_name(1)),
+    ] {
+        connection.discard(&path, "application/json").await?;
+    }
+    sleep(IDLE).await;
+    let tributary_idle = stage.tributary.processes.resident();
+    Ok(Memory { json_bytes: of_member.bytes, tributary_start, tributary_idle, ..Memory::default() })
+}
+
+async fn measure_watches(
+    stage: &Stage,
+    arguments: &Arguments,
+    wanted: &impl Fn(&str) -> bool,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let scenarios: Vec<_> = watches::SCENARIOS.into_iter().filter(|scenario| wanted(scenario.name)).collect();
+    if scenarios.is_empty() {
+        return Ok(());
+    }
+    let time = Duration::from_secs_f64(arguments.watch_seconds);
+    let write_cost = watches::write_cost(&stage.member, time, arguments.pods).await?;
+    for scenario in scenarios {
+        eprintln!("measuring {} …", scenario.name);
+        let writer = &stage.member.target;
+        let member = scenario.run(&stage.member, writer, time, arguments.pods, write_cost).await?;
+        // Tributary sees no writes: they go to the member.
+        let tributary = scenario.run(&stage.tributary, writer, time, arguments.pods, None).await?;
+        results.watches.push(Watch { name: scenario.name.to_owned(), member, tributary });
+    }
+    Ok(())
+}

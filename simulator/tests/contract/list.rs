@@ -177,7 +177,7 @@ async fn selectors_select_and_tell_no_remaining_count() {
     let one = &selected.names()[0];
     let by_name =
         fixture.get(&format!("/api/v1/pods?fieldSelector=metadata.name%3D{}", one.split_once('/').unwrap().1)).await;
-    assert_eq!(by_name.names(), [one.clone()]);
+    assert_eq!(by_name.names(), std::slice::from_ref(one));
 }
 
 #[tokio::test]

@@ -1,0 +1,195 @@
+//! The client of all measurements: HTTP/2 over TLS, one connection at a time, bodies read and thrown away.
+//!
+//! It is the same for both sides, and does as little as it can: a client that parses is itself the bottleneck.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kube::client::ConfigExt;
+use rustls_pki_types::ServerName;
+use secrecy::ExposeSecret;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+
+/// Bytes that a server may send ahead on one stream, and on one connection: large enough that no list waits for a window.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 64 << 20;
+
+/// One side of the comparison: a server, and how to speak to it.
+#[derive(Clone)]
+pub(crate) struct Target {
+    name: &'static str,
+    authority: String,
+    prefix: String,
+    tls: TlsConnector,
+    headers: HeaderMap,
+}
+
+/// An answer that was read to its end and thrown away.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// Bytes of the body.
+    pub(crate) bytes: u64,
+    /// From sending to the first byte of the body.
+    pub(crate) first_byte: Duration,
+    /// From sending to the last byte of the body.
+    pub(crate) elapsed: Duration,
+}
+
+impl Target {
+    /// The server of a kubeconfig's context (the current one for `None`).
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read.
+    pub(crate) async fn from_kubeconfig(
+        name: &'static str,
+        path: &Path,
+        context: Option<&str>,
+    ) -> anyhow::Result<Self> {
+        let config = tributary_e2e::kubeconfig::config(path, context).await?;
+        let mut tls = config.rustls_client_config().context("make the TLS configuration")?;
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let mut headers = HeaderMap::new();
+        headers.insert(header::USER_AGENT, HeaderValue::from_static("tributary-bench"));
+        if let Some(token) = &config.auth_info.token {
+            let value = format!("Bearer {}", token.expose_secret());
+            headers.insert(header::AUTHORIZATION, HeaderValue::from_str(&value).context("read the token")?);
+        }
+        let authority = config.cluster_url.authority().context("the server's URL has no host")?;
+        Ok(Self {
+            name,
+            authority: authority.to_string(),
+            prefix: config.cluster_url.path().trim_end_matches('/').to_owned(),
+            tls: TlsConnector::from(Arc::new(tls)),
+            headers,
+        })
+    }
+
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// When the server does not answer or speaks no HTTP/2.
+    pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
+        let stream =
+            TcpStream::connect(&self.authority).await.with_context(|| format!("connect to {}", self.authority))?;
+        stream.set_nodelay(true).context("set TCP_NODELAY")?;
+        let host = self.authority.rsplit_once(':').map_or(self.authority.as_str(), |(host, _)| host).to_owned();
+        let name = ServerName::try_from(host).context("read the server's name")?;
+        let stream = self.tls.connect(name, stream).await.context("TLS")?;
+        if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+            bail!("{} does not speak HTTP/2", self.name);
+        }
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_frame_size(1 << 20)
+            .max_header_list_size(1 << 20)
+            .handshake(TokioIo::new(stream))
+            .await
+            .context("HTTP/2")?;
+        tokio::spawn(connection);
+        Ok(Connection { target: self.clone(), sender })
+    }
+}
+
+/// One HTTP/2 connection. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    target: Target,
+    sender: SendRequest<Full<Bytes>>,
+}
+
+impl Connection {
+    /// Sends a request. `accept` is the whole header.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> anyhow::Result<Response<Incoming>> {
+        let uri = format!("https://{}{}{path}", self.target.authority, self.target.prefix);
+        let mut request =
+            Request::builder().method(method).uri(uri).body(Full::new(body)).context("make the request")?;
+        let headers = request.headers_mut();
+        headers.extend(self.target.headers.clone());
+        headers.insert(header::ACCEPT, HeaderValue::from_str(accept).context("read the Accept header")?);
+        if !content_type.is_empty() {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_str(content_type).context("read the content type")?);
+        }
+        let mut sender = self.sender.clone();
+        sender.ready().await.context("the connection is lost")?;
+        sender.send_request(request).await.with_context(|| format!("{} {path}", self.target.name))
+    }
+
+    /// Reads a path to the last byte and throws it away.
+    ///
+    /// # Errors
+    /// When the answer is not 200 or breaks off.
+    pub(crate) async fn discard(&self, path: &str, accept: &str) -> anyhow::Result<Answer> {
+        let start = Instant::now();
+        let mut response = self.send(Method::GET, path, accept, "", Bytes::new()).await?;
+        if response.status() != 200 {
+            return Err(self.refused(path, response).await);
+        }
+        let (mut bytes, mut first_byte) = (0, None);
+        while let Some(frame) = response.body_mut().frame().await {
+            let frame = frame.context("read the body")?;
+            first_byte.get_or_insert_with(|| start.elapsed());
+            bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        let elapsed = start.elapsed();
+        Ok(Answer { bytes, first_byte: first_byte.unwrap_or(elapsed), elapsed })
+    }
+
+    /// Reads a path whole.
+    ///
+    /// # Errors
+    /// When the answer is no success or breaks off.
+    pub(crate) async fn read(&self, path: &str) -> anyhow::Result<Bytes> {
+        let response = self.send(Method::GET, path, "application/json", "", Bytes::new()).await?;
+        if response.status() != 200 {
+            return Err(self.refused(path, response).await);
+        }
+        Ok(response.into_body().collect().await.context("read the body")?.to_bytes())
+    }
+
+    /// Sends a body and reads the answer, which has to be a success.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(crate) async fn write(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> anyhow::Result<Bytes> {
+        let response = self.send(method, path, "application/json", content_type, body).await?;
+        if !response.status().is_success() {
+            return Err(self.refused(path, response).await);
+        }
+        Ok(response.into_body().collect().await.context("read the answer")?.to_bytes())
+    }
+
+    async fn refused(&self, path: &str, response: Response<Incoming>) -> anyhow::Error {
+        let status = response.status();
+        let body = response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let text = String::from_utf8_lossy(&body[..body.len().min(500)]).into_owned();
+        anyhow::anyhow!("{} answered {status} to {path}: {text}", self.target.name)
+    }
+}

@@ -1,0 +1,109 @@
+//! The figures to reach, and whether they are.
+
+use serde::Serialize;
+
+use crate::report::Results;
+
+/// One figure: what was measured, what is allowed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Figure {
+    /// What it is about.
+    pub(crate) name: String,
+    /// What was measured.
+    pub(crate) measured: f64,
+    /// The most that is allowed.
+    pub(crate) limit: f64,
+    /// The unit of both: `×` of the member, `ms`, `MB`, or a count.
+    pub(crate) unit: &'static str,
+    /// Whether it is reached.
+    pub(crate) reached: bool,
+}
+
+/// Bytes in the megabyte of the figures.
+const MB: f64 = 1e6;
+/// What Tributary may occupy beside the objects, in bytes.
+const MEMORY_BASE: f64 = 30.0 * MB;
+/// "As fast as": two measurements of the same thing on a shared machine differ by as much.
+const AS_FAST_AS: f64 = 1.15;
+
+/// Judges the results. What was not measured is not judged.
+pub(crate) fn judge(results: &Results) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    let mut judge = |name: &str, measured: Option<f64>, limit: f64, unit| {
+        if let Some(measured) = measured.filter(|measured| measured.is_finite()) {
+            figures.push(Figure { name: name.to_owned(), measured, limit, unit, reached: measured <= limit });
+        }
+    };
+    let p50 = |name: &str| results.read(name).map(|(member, tributary)| tributary.latency.p50 / member.latency.p50);
+    let cpu = |name: &str| results.read(name).and_then(|(member, tributary)| Some(tributary.cpu_ms? / member.cpu_ms?));
+    judge("list of all: time", p50("list-all"), 0.15, "×");
+    judge("list of all: CPU", cpu("list-all"), 0.1, "×");
+    judge("namespace of 100: p50", p50("namespace-100"), 0.25, "×");
+    judge("get: p50", p50("get"), 0.5, "×");
+    judge("get: CPU", cpu("get"), 0.3, "×");
+    for (unset, zero) in
+        [("list-all-unset", "list-all"), ("namespace-100-unset", "namespace-100"), ("get-unset", "get")]
+    {
+        let ratio = results
+            .read(unset)
+            .zip(results.read(zero))
+            .map(|((_, unset), (_, zero))| unset.latency.p50 / zero.latency.p50);
+        judge(&format!("{unset} against resourceVersion=0: p50"), ratio, AS_FAST_AS, "×");
+    }
+    let added = results.read("forwarded-get").map(|(member, tributary)| tributary.latency.p50 - member.latency.p50);
+    judge("forwarded GET: added p50", added, 0.5, "ms");
+
+    let one = results.watch("watch-1").map(|(member, tributary)| tributary.from_send.p50 - member.from_send.p50);
+    judge("one watcher: p50 after the member's own", one, 1.0, "ms");
+    if let Some((member, tributary)) = results.watch("watch-500") {
+        judge("500 watchers: p50", Some(tributary.from_send.p50 / member.from_send.p50), 0.5, "×");
+        judge("500 watchers: p99", Some(tributary.from_send.p99 / member.from_send.p99), 1.0, "×");
+        judge(
+            "500 watchers: CPU per event",
+            tributary.cpu_ms.zip(member.cpu_ms).map(|(ours, theirs)| ours / theirs),
+            0.2,
+            "×",
+        );
+        judge("500 watchers: streams cut", Some(tributary.cut as f64), 0.0, "");
+        judge("500 watchers: events lost", Some(tributary.lost as f64), 0.0, "");
+    }
+    if let Some(memory) = &results.memory
+        && let Some(resident) = memory.tributary_idle
+    {
+        let limit = 1.5 * memory.json_bytes as f64 + MEMORY_BASE;
+        judge("memory, idle after one round of reads", Some(resident as f64 / MB), limit / MB, "MB");
+    }
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reads::Measured;
+    use crate::report::Read;
+    use crate::statistics::Percentiles;
+
+    #[test]
+    fn figures_follow_from_the_ratios() {
+        let measured =
+            |p50| Measured { latency: Percentiles { p50, p99: p50 }, cpu_ms: Some(p50), ..Measured::default() };
+        let read = |name: &str, member, tributary| Read {
+            name: name.to_owned(),
+            member: measured(member),
+            tributary: measured(tributary),
+        };
+        let results = Results {
+            reads: vec![read("list-all", 1000.0, 120.0), read("get", 1.0, 0.6), read("get-unset", 2.0, 0.61)],
+            ..Results::default()
+        };
+        let reached: Vec<_> = judge(&results).into_iter().map(|figure| (figure.name, figure.reached)).collect();
+        let expected = [
+            ("list of all: time", true),
+            ("list of all: CPU", false),
+            ("get: p50", false),
+            ("get: CPU", false),
+            ("get-unset against resourceVersion=0: p50", true),
+        ];
+        assert_eq!(reached, expected.map(|(name, reached)| (name.to_owned(), reached)));
+    }
+}

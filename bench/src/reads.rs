@@ -1,0 +1,213 @@
+//! Reads, the same on both sides, one side after the other in rounds.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::client::{Answer, Connection, Target};
+use crate::load;
+use crate::statistics::Percentiles;
+use crate::usage::Processes;
+
+/// Rounds in which the sides take turns, so that a slow minute of the machine hits both.
+const ROUNDS: u32 = 3;
+/// Requests of one side that are made in any case, however long they take.
+const REQUESTS_MIN: usize = 6;
+
+const JSON: &str = "application/json";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
+
+/// What is read.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    /// The key of the figures.
+    pub(crate) name: &'static str,
+    path: String,
+    accept: &'static str,
+    /// Workers, each with a connection of its own.
+    workers: usize,
+    /// Whether `continue` is followed to the last page; the time is that of all pages.
+    paged: bool,
+}
+
+/// One side of the comparison.
+pub(crate) struct Side {
+    /// The server.
+    pub(crate) target: Target,
+    /// Its processes.
+    pub(crate) processes: Processes,
+}
+
+/// What one side did in a scenario.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Measured {
+    /// Requests measured.
+    pub(crate) requests: usize,
+    /// Bytes of one answer (the last).
+    pub(crate) bytes: u64,
+    /// To the last byte.
+    pub(crate) latency: Percentiles,
+    /// To the first byte.
+    pub(crate) first_byte: Percentiles,
+    /// Requests per second.
+    pub(crate) per_second: f64,
+    /// Milliseconds of the server's CPU per request, where its process is known.
+    pub(crate) cpu_ms: Option<f64>,
+    /// Milliseconds of its storage's CPU per request.
+    pub(crate) storage_cpu_ms: Option<f64>,
+}
+
+/// All reads of the comparison.
+pub(crate) fn scenarios() -> Vec<Scenario> {
+    let namespace = load::namespace(0);
+    let pods = "/api/v1/pods".to_owned();
+    let in_namespace = format!("/api/v1/namespaces/{namespace}/pods");
+    let pod = format!("{in_namespace}/{}", load::pod_name(7));
+    let scenario = |name, path: String, accept, workers| Scenario { name, path, accept, workers, paged: false };
+    vec![
+        scenario("list-all", format!("{pods}?resourceVersion=0"), JSON, 1),
+        scenario("list-all-unset", pods.clone(), JSON, 1),
+        Scenario { paged: true, ..scenario("list-pages-500", format!("{pods}?limit=500"), JSON, 1) },
+        scenario("namespace-100", format!("{in_namespace}?resourceVersion=0"), JSON, 1),
+        scenario("namespace-100-unset", in_namespace.clone(), JSON, 1),
+        scenario("get", format!("{pod}?resourceVersion=0"), JSON, 1),
+        scenario("get-unset", pod.clone(), JSON, 1),
+        scenario("selector-1-percent", format!("{pods}?resourceVersion=0&labelSelector=slice%3Ds07"), JSON, 1),
+        scenario("table-all", format!("{pods}?resourceVersion=0"), TABLE, 1),
+        scenario("table-namespace-100", format!("{in_namespace}?resourceVersion=0"), TABLE, 1),
+        scenario("metadata-all", format!("{pods}?resourceVersion=0"), METADATA, 1),
+        scenario("forwarded-get", format!("{pod}/status"), JSON, 1),
+        scenario("get-c16", format!("{pod}?resourceVersion=0"), JSON, 16),
+        scenario("namespace-100-c16", format!("{in_namespace}?resourceVersion=0"), JSON, 16),
+        scenario("forwarded-get-c16", format!("{pod}/status"), JSON, 16),
+    ]
+}
+
+impl Scenario {
+    /// Measures the sides in turns, each for `time` in all.
+    ///
+    /// # Errors
+    /// When a side answers anything but 200.
+    pub(crate) async fn run(&self, sides: &[&Side], time: Duration) -> anyhow::Result<Vec<Measured>> {
+        let mut tallies: Vec<Tally> = sides.iter().map(|_| Tally::default()).collect();
+        let mut connections = Vec::new();
+        for side in sides {
+            let mut of_side = Vec::new();
+            for _ in 0..self.workers {
+                let connection = side.target.connect().await?;
+                // The first answer warms connection and caches, and is not counted.
+                self.once(&connection).await?;
+                of_side.push(connection);
+            }
+            connections.push(of_side);
+        }
+        for _ in 0..ROUNDS {
+            for ((side, connections), tally) in sides.iter().zip(&connections).zip(&mut tallies) {
+                self.round(side, connections, time / ROUNDS, tally).await?;
+            }
+        }
+        Ok(tallies.into_iter().map(Tally::measured).collect())
+    }
+
+    /// One side's part of a round.
+    async fn round(
+        &self,
+        side: &Side,
+        connections: &[Connection],
+        time: Duration,
+        tally: &mut Tally,
+    ) -> anyhow::Result<()> {
+        let cpu = side.processes.cpu();
+        let start = Instant::now();
+        let least = REQUESTS_MIN.div_ceil(ROUNDS as usize * connections.len());
+        let workers = connections.iter().map(|connection| async move {
+            let mut answers = Vec::new();
+            while answers.len() < least || start.elapsed() < time {
+                answers.push(self.once(connection).await?);
+            }
+            anyhow::Ok(answers)
+        });
+        for answers in futures::future::try_join_all(workers).await? {
+            tally.answers.extend(answers);
+        }
+        tally.elapsed += start.elapsed();
+        let cpu = side.processes.cpu_since(cpu);
+        tally.cpu = add(tally.cpu, cpu.server);
+        tally.storage_cpu = add(tally.storage_cpu, cpu.storage);
+        Ok(())
+    }
+
+    /// One request, or all pages.
+    async fn once(&self, connection: &Connection) -> anyhow::Result<Answer> {
+        if !self.paged {
+            return connection.discard(&self.path, self.accept).await;
+        }
+        let start = Instant::now();
+        let (mut bytes, mut first_byte) = (0, None);
+        let mut path = self.path.clone();
+        loop {
+            let page = connection.read(&path).await?;
+            first_byte.get_or_insert_with(|| start.elapsed());
+            bytes += page.len() as u64;
+            let Some(token) = continue_token(&page) else { break };
+            path = format!("{}&continue={token}", self.path);
+        }
+        let elapsed = start.elapsed();
+        Ok(Answer { bytes, first_byte: first_byte.unwrap_or(elapsed), elapsed })
+    }
+}
+
+/// The continue token of a page, which stands in the list's metadata before the items. Tokens are base64url.
+fn continue_token(page: &[u8]) -> Option<&str> {
+    const MEMBER: &[u8] = b"\"continue\":\"";
+    let head = &page[..memchr::memmem::find(page, b"\"items\":").unwrap_or(page.len())];
+    let start = memchr::memmem::find(head, MEMBER)? + MEMBER.len();
+    let end = start + memchr::memchr(b'"', &head[start..])?;
+    std::str::from_utf8(&head[start..end]).ok().filter(|token| !token.is_empty())
+}
+
+#[derive(Default)]
+struct Tally {
+    answers: Vec<Answer>,
+    elapsed: Duration,
+    cpu: Option<Duration>,
+    storage_cpu: Option<Duration>,
+}
+
+fn add(sum: Option<Duration>, more: Option<Duration>) -> Option<Duration> {
+    more.map(|more| sum.unwrap_or_default() + more)
+}
+
+impl Tally {
+    fn measured(self) -> Measured {
+        let count = self.answers.len();
+        let each = |cpu: Option<Duration>| cpu.map(|cpu| cpu.as_secs_f64() * 1000.0 / count as f64);
+        let latencies: Vec<_> = self.answers.iter().map(|answer| answer.elapsed).collect();
+        let first_bytes: Vec<_> = self.answers.iter().map(|answer| answer.first_byte).collect();
+        Measured {
+            requests: count,
+            bytes: self.answers.last().map_or(0, |answer| answer.bytes),
+            latency: Percentiles::of(&latencies),
+            first_byte: Percentiles::of(&first_bytes),
+            per_second: count as f64 / self.elapsed.as_secs_f64(),
+            cpu_ms: each(self.cpu),
+            storage_cpu_ms: each(self.storage_cpu),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn continue_tokens_are_those_of_the_list() {
+        let page =
+            br#"{"kind":"PodList","metadata":{"resourceVersion":"5","continue":"abc"},"items":[{"continue":"x"}]}"#;
+        assert_eq!(continue_token(page), Some("abc"));
+        assert_eq!(continue_token(br#"{"metadata":{"resourceVersion":"5"},"items":[{"continue":"x"}]}"#), None);
+        assert_eq!(continue_token(br#"{"metadata":{"continue":""},"items":[]}"#), None);
+    }
+}

@@ -1,0 +1,184 @@
+//! What was measured, as a table for people and as JSON for comparison.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::figures::Figure;
+use crate::{reads, watches};
+
+/// One read on both sides.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Read {
+    /// The scenario.
+    pub(crate) name: String,
+    /// The member itself.
+    pub(crate) member: reads::Measured,
+    /// Tributary in front of it.
+    pub(crate) tributary: reads::Measured,
+}
+
+/// One watch scenario on both sides.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Watch {
+    /// The scenario.
+    pub(crate) name: String,
+    /// The member itself.
+    pub(crate) member: watches::Measured,
+    /// Tributary in front of it.
+    pub(crate) tributary: watches::Measured,
+}
+
+/// Memory of both sides, in bytes.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Memory {
+    /// The JSON of all pods, as the member lists it.
+    pub(crate) json_bytes: u64,
+    /// Tributary before the first request.
+    pub(crate) tributary_start: Option<u64>,
+    /// Tributary, idle, after sync and one round of reads.
+    pub(crate) tributary_idle: Option<u64>,
+    /// Tributary at the end.
+    pub(crate) tributary_end: Option<u64>,
+    /// kube-apiserver at the end.
+    pub(crate) member_end: Option<u64>,
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Results {
+    /// Pods in the member.
+    pub(crate) pods: usize,
+    /// From the first list to its last byte, the cache still empty, in milliseconds.
+    pub(crate) first_list_ms: f64,
+    /// Reads.
+    pub(crate) reads: Vec<Read>,
+    /// Watches.
+    pub(crate) watches: Vec<Watch>,
+    /// Memory.
+    pub(crate) memory: Option<Memory>,
+    /// The figures to reach.
+    pub(crate) figures: Vec<Figure>,
+}
+
+impl Results {
+    /// Both sides of a read.
+    pub(crate) fn read(&self, name: &str) -> Option<(&reads::Measured, &reads::Measured)> {
+        self.reads.iter().find(|read| read.name == name).map(|read| (&read.member, &read.tributary))
+    }
+
+    /// Both sides of a watch.
+    pub(crate) fn watch(&self, name: &str) -> Option<(&watches::Measured, &watches::Measured)> {
+        self.watches.iter().find(|watch| watch.name == name).map(|watch| (&watch.member, &watch.tributary))
+    }
+
+    /// The tables, in Markdown.
+    pub(crate) fn markdown(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write_markdown(&mut out);
+        out
+    }
+
+    fn write_markdown(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(
+            out,
+            "{} pods in one member; first list through Tributary, cache empty: {:.0} ms\n",
+            self.pods, self.first_list_ms
+        )?;
+        writeln!(
+            out,
+            "| read | member p50 / p99 ms | Tributary p50 / p99 ms | × | member CPU ms | Tributary CPU ms | × | per s, both | first byte ms, both | MB |"
+        )?;
+        writeln!(out, "|---|---|---|---|---|---|---|---|---|---|")?;
+        for Read { name, member: m, tributary: t } in &self.reads {
+            writeln!(
+                out,
+                "| {name} | {} | {} | {:.2} | {} | {} | {} | {:.1} / {:.1} | {:.1} / {:.1} | {:.2} |",
+                pair(m.latency),
+                pair(t.latency),
+                t.latency.p50 / m.latency.p50,
+                number(m.cpu_ms),
+                number(t.cpu_ms),
+                ratio(t.cpu_ms, m.cpu_ms),
+                m.per_second,
+                t.per_second,
+                m.first_byte.p50,
+                t.first_byte.p50,
+                t.bytes as f64 / 1e6,
+            )?;
+        }
+        writeln!(
+            out,
+            "\n| watch | side | delivered | lost | cut | from send p50 / p99 ms | from response p50 / p99 ms | CPU ms per event | with the writes |"
+        )?;
+        writeln!(out, "|---|---|---|---|---|---|---|---|---|")?;
+        for watch in &self.watches {
+            for (side, m) in [("member", &watch.member), ("Tributary", &watch.tributary)] {
+                writeln!(
+                    out,
+                    "| {} | {side} | {} | {} | {} | {} | {} | {} | {} |",
+                    watch.name,
+                    m.delivered,
+                    m.lost,
+                    m.cut,
+                    pair(m.from_send),
+                    pair(m.from_response),
+                    number(m.cpu_ms),
+                    number(m.cpu_with_writes_ms),
+                )?;
+            }
+        }
+        if let Some(memory) = &self.memory {
+            let mb =
+                |bytes: Option<u64>| bytes.map_or("–".to_owned(), |bytes| format!("{:.0} MB", bytes as f64 / 1e6));
+            writeln!(
+                out,
+                "\nMemory: JSON {}; Tributary at start {}, idle after one round of reads {}, at the end {}; kube-apiserver at the end {}\n",
+                mb(Some(memory.json_bytes)),
+                mb(memory.tributary_start),
+                mb(memory.tributary_idle),
+                mb(memory.tributary_end),
+                mb(memory.member_end),
+            )?;
+        }
+        writeln!(out, "| figure | measured | allowed | |")?;
+        writeln!(out, "|---|---|---|---|")?;
+        for figure in &self.figures {
+            let verdict = if figure.reached { "reached" } else { "**missed**" };
+            writeln!(
+                out,
+                "| {} | {:.3} {} | {:.2} {} | {verdict} |",
+                figure.name, figure.measured, figure.unit, figure.limit, figure.unit
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Writes everything as JSON.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn save(&self, path: &Path) -> anyhow::Result<()> {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+        }
+        let text = serde_json::to_string_pretty(self).context("encode the results")?;
+        std::fs::write(path, text + "\n").with_context(|| format!("write {}", path.display()))
+    }
+}
+
+fn pair(times: crate::statistics::Percentiles) -> String {
+    let digits = if times.p99.abs() < 100.0 { 2 } else { 0 };
+    format!("{:.digits$} / {:.digits$}", times.p50, times.p99)
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map_or("–".to_owned(), |value| if value < 10.0 { format!("{value:.3}") } else { format!("{value:.0}") })
+}
+
+fn ratio(ours: Option<f64>, theirs: Option<f64>) -> String {
+    ours.zip(theirs).map_or("–".to_owned(), |(ours, theirs)| format!("{:.2}", ours / theirs))
+}

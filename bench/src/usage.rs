@@ -1,0 +1,78 @@
+//! What a server process uses, from `/proc`.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Context;
+
+/// Clock ticks per second in `/proc/<pid>/stat` (USER_HZ: 100 on every Linux that runs here).
+const TICKS_PER_SECOND: u64 = 100;
+
+/// The processes of one side.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Processes {
+    /// The server that answers.
+    pub(crate) server: Option<u32>,
+    /// Its storage, where it has one of its own.
+    pub(crate) storage: Option<u32>,
+}
+
+/// CPU time that was used.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cpu {
+    /// By the server.
+    pub(crate) server: Option<Duration>,
+    /// By its storage.
+    pub(crate) storage: Option<Duration>,
+}
+
+impl Processes {
+    /// CPU time so far.
+    pub(crate) fn cpu(&self) -> Cpu {
+        Cpu { server: self.server.and_then(|pid| cpu(pid).ok()), storage: self.storage.and_then(|pid| cpu(pid).ok()) }
+    }
+
+    /// CPU time since an earlier look.
+    pub(crate) fn cpu_since(&self, before: Cpu) -> Cpu {
+        let now = self.cpu();
+        let since = |now: Option<Duration>, before: Option<Duration>| Some(now?.saturating_sub(before?));
+        Cpu { server: since(now.server, before.server), storage: since(now.storage, before.storage) }
+    }
+
+    /// Resident memory of the server, in bytes.
+    pub(crate) fn resident(&self) -> Option<u64> {
+        self.server.and_then(|pid| resident(pid).ok())
+    }
+}
+
+fn cpu(pid: u32) -> anyhow::Result<Duration> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).context("read the process's state")?;
+    // The program's name, in brackets, may hold blanks; utime and stime are the 12th and 13th field after it.
+    let fields: Vec<&str> = text.rsplit_once(") ").context("a state line")?.1.split_whitespace().collect();
+    let ticks: u64 = [11, 12].iter().filter_map(|at| fields.get(*at)?.parse::<u64>().ok()).sum();
+    Ok(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
+}
+
+fn resident(pid: u32) -> anyhow::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).context("read the process's status")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().context("read VmRSS")?;
+    Ok(kibibytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_uses_memory_and_time() {
+        let own = Processes { server: Some(std::process::id()), storage: None };
+        assert!(own.resident().is_some_and(|bytes| bytes > 100_000));
+        let before = own.cpu();
+        let mut sum = 0_u64;
+        while own.cpu_since(before).server < Some(Duration::from_millis(20)) {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert_eq!(own.cpu().storage, None);
+    }
+}

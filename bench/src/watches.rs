@@ -1,0 +1,332 @@
+//! Watches: how long after a write each watcher has its event, and what it costs.
+//!
+//! Writes go to the member. Each write puts a number into an annotation of some pod; watchers search for that number in the
+//! bytes that arrive and parse nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use bytes::Bytes;
+use http::Method;
+use http_body_util::BodyExt;
+use memchr::memmem;
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, sleep};
+
+use crate::client::{Connection, Target};
+use crate::load;
+use crate::reads::Side;
+use crate::statistics::Percentiles;
+
+/// What precedes the number, and how many digits follow.
+const MARKER: &[u8] = b"\"tributary-bench\":\"";
+const DIGITS: usize = 10;
+/// How long events may still arrive after the last write.
+const GRACE: Duration = Duration::from_secs(5);
+/// Writes before the measured ones, which warm the path.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// How many watch, and how much is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scenario {
+    /// The key of the figures.
+    pub(crate) name: &'static str,
+    /// Watchers of all pods.
+    pub(crate) watchers: usize,
+    /// Connections that they share.
+    pub(crate) connections: usize,
+    /// Writes per second.
+    pub(crate) writes_per_second: u32,
+}
+
+/// All watch scenarios.
+pub(crate) const SCENARIOS: [Scenario; 3] = [
+    Scenario { name: "watch-1", watchers: 1, connections: 1, writes_per_second: 50 },
+    Scenario { name: "watch-100", watchers: 100, connections: 2, writes_per_second: 50 },
+    Scenario { name: "watch-500", watchers: 500, connections: 5, writes_per_second: 20 },
+];
+
+/// What one side did in a scenario.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Measured {
+    /// Writes that were made.
+    pub(crate) writes: usize,
+    /// Events that reached a watcher.
+    pub(crate) delivered: usize,
+    /// Events that did not.
+    pub(crate) lost: usize,
+    /// Streams that ended before the end.
+    pub(crate) cut: usize,
+    /// From sending the write to the event.
+    pub(crate) from_send: Percentiles,
+    /// From the write's response to the event; negative where the event was first.
+    pub(crate) from_response: Percentiles,
+    /// Milliseconds of the server's CPU per delivered event, writes not counted.
+    pub(crate) cpu_ms: Option<f64>,
+    /// The same with what the writes cost (a member's part; Tributary does not see them).
+    pub(crate) cpu_with_writes_ms: Option<f64>,
+}
+
+/// The number of the next write. A number that was written before would change nothing, and no event would come.
+static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
+/// Runs that begin within this many seconds of each other use different numbers on a member that outlives them.
+const RUNS: u64 = 10_000;
+/// Numbers of one run.
+const NUMBERS_PER_RUN: u64 = 1_000_000;
+
+/// When each write was sent and answered, in nanoseconds since `start`; 0 for not yet.
+struct Clock {
+    start: Instant,
+    /// The number of the first write.
+    first: usize,
+    sent: Vec<AtomicU64>,
+    answered: Vec<AtomicU64>,
+}
+
+impl Clock {
+    fn new(writes: usize) -> Self {
+        let zeros = || (0..writes).map(|_| AtomicU64::new(0)).collect();
+        let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let run = usize::try_from(seconds % RUNS * NUMBERS_PER_RUN).unwrap_or(0);
+        NEXT_NUMBER.compare_exchange(0, run.max(1), Ordering::SeqCst, Ordering::SeqCst).ok();
+        let first = NEXT_NUMBER.fetch_add(writes, Ordering::SeqCst);
+        Self { start: Instant::now(), first, sent: zeros(), answered: zeros() }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// What one watcher saw.
+struct Seen {
+    /// Number of the write and when its event was there.
+    events: Vec<(usize, u64)>,
+    cut: bool,
+}
+
+/// What a write costs a member by itself.
+///
+/// # Errors
+/// When a write fails.
+pub(crate) async fn write_cost(member: &Side, time: Duration, pods: usize) -> anyhow::Result<Option<Duration>> {
+    let connection = member.target.connect().await?;
+    let writes = count(20, time);
+    let clock = Clock::new(writes);
+    let before = member.processes.cpu();
+    write(&connection, &clock, 20, 0..writes, pods).await?;
+    let used = member.processes.cpu_since(before).server;
+    Ok(used.map(|used| used / u32::try_from(writes).unwrap_or(u32::MAX)))
+}
+
+fn count(writes_per_second: u32, time: Duration) -> usize {
+    (f64::from(writes_per_second) * time.as_secs_f64()) as usize
+}
+
+impl Scenario {
+    /// Measures one side for `time`. `write_cost` is what a write costs the side's own server.
+    ///
+    /// # Errors
+    /// When a watch or a write cannot be started.
+    pub(crate) async fn run(
+        &self,
+        side: &Side,
+        writer: &Target,
+        time: Duration,
+        pods: usize,
+        write_cost: Option<Duration>,
+    ) -> anyhow::Result<Measured> {
+        let warm_up = count(self.writes_per_second, WARM_UP);
+        let total = warm_up + count(self.writes_per_second, time);
+        let clock = Arc::new(Clock::new(total));
+        let done = Arc::new(AtomicBool::new(false));
+        let mut watchers = self.open(side, &clock, &done).await?;
+
+        let writer = writer.connect().await?;
+        write(&writer, &clock, self.writes_per_second, 0..warm_up, pods).await?;
+        let before = side.processes.cpu();
+        write(&writer, &clock, self.writes_per_second, warm_up..total, pods).await?;
+        sleep(GRACE).await;
+        let cpu = side.processes.cpu_since(before).server;
+        done.store(true, Ordering::SeqCst);
+        // One more write wakes the watchers, which see that it is over.
+        let last = Clock::new(1);
+        write(&writer, &last, self.writes_per_second, 0..1, pods).await?;
+
+        let mut seen = Vec::new();
+        while let Some(watcher) = watchers.join_next().await {
+            seen.push(watcher.context("a watcher failed")?);
+        }
+        Ok(self.measured(&clock, warm_up, &seen, cpu, write_cost))
+    }
+
+    /// Opens the watches from now on and returns when all are open.
+    async fn open(&self, side: &Side, clock: &Arc<Clock>, done: &Arc<AtomicBool>) -> anyhow::Result<JoinSet<Seen>> {
+        let mut connections = Vec::new();
+        for _ in 0..self.connections {
+            connections.push(side.target.connect().await?);
+        }
+        let list: Value =
+            serde_json::from_slice(&connections[0].read("/api/v1/pods?limit=1").await?).context("read the list")?;
+        let version = list["metadata"]["resourceVersion"].as_str().context("the list has no version")?.to_owned();
+        let path =
+            format!("/api/v1/pods?watch=1&allowWatchBookmarks=true&timeoutSeconds=600&resourceVersion={version}");
+        let opened = Arc::new(Barrier::new(self.watchers + 1));
+        let mut watchers = JoinSet::new();
+        for number in 0..self.watchers {
+            let connection = connections[number % connections.len()].clone();
+            let (path, clock, done, opened) = (path.clone(), clock.clone(), done.clone(), opened.clone());
+            watchers.spawn(async move {
+                let response = connection.send(Method::GET, &path, "application/json", "", Bytes::new()).await;
+                opened.wait().await;
+                match response {
+                    Ok(response) if response.status() == 200 => follow(response.into_body(), &clock, &done).await,
+                    _ => Seen { events: Vec::new(), cut: true },
+                }
+            });
+        }
+        opened.wait().await;
+        Ok(watchers)
+    }
+
+    fn measured(
+        &self,
+        clock: &Clock,
+        warm_up: usize,
+        seen: &[Seen],
+        cpu: Option<Duration>,
+        write_cost: Option<Duration>,
+    ) -> Measured {
+        let writes = clock.sent.len() - warm_up;
+        let (mut from_send, mut from_response) = (Vec::new(), Vec::new());
+        for (number, at) in seen.iter().flat_map(|seen| &seen.events).filter(|(number, _)| *number >= warm_up) {
+            let after = |then: &AtomicU64| (*at as f64 - then.load(Ordering::SeqCst) as f64) / 1e9;
+            from_send.push(after(&clock.sent[*number]));
+            from_response.push(after(&clock.answered[*number]));
+        }
+        let delivered = from_send.len();
+        let of_writes = write_cost.unwrap_or_default() * u32::try_from(writes).unwrap_or(u32::MAX);
+        let each = |cpu: Duration| cpu.as_secs_f64() * 1000.0 / delivered.max(1) as f64;
+        Measured {
+            writes,
+            delivered,
+            lost: (writes * self.watchers).saturating_sub(delivered),
+            cut: seen.iter().filter(|seen| seen.cut).count(),
+            from_send: Percentiles::of_seconds(from_send),
+            from_response: Percentiles::of_seconds(from_response),
+            cpu_ms: cpu.map(|cpu| each(cpu.saturating_sub(of_writes))),
+            cpu_with_writes_ms: cpu.map(each),
+        }
+    }
+}
+
+/// Writes at an even pace. A write that is late is not skipped: the next ones follow at once.
+async fn write(
+    connection: &Connection,
+    clock: &Clock,
+    per_second: u32,
+    numbers: std::ops::Range<usize>,
+    pods: usize,
+) -> anyhow::Result<()> {
+    let mut ticks = interval(Duration::from_secs(1) / per_second);
+    for number in numbers {
+        ticks.tick().await;
+        let pod = number * 7919 % pods;
+        let path = format!(
+            "/api/v1/namespaces/{}/pods/{}",
+            load::namespace(pod / load::PODS_PER_NAMESPACE),
+            load::pod_name(pod)
+        );
+        let body = format!(
+            "{{\"metadata\":{{\"annotations\":{{\"tributary-bench\":\"{:0DIGITS$}\"}}}}}}",
+            clock.first + number
+        );
+        clock.sent[number].store(clock.now(), Ordering::SeqCst);
+        connection.write(Method::PATCH, &path, "application/merge-patch+json", Bytes::from(body)).await?;
+        clock.answered[number].store(clock.now(), Ordering::SeqCst);
+    }
+    Ok(())
+}
+
+/// Reads a watch until it is over and notes when each number arrived.
+async fn follow(mut body: hyper::body::Incoming, clock: &Clock, done: &AtomicBool) -> Seen {
+    let mut events = Vec::new();
+    let mut search = Search::default();
+    while !done.load(Ordering::SeqCst) {
+        match body.frame().await {
+            Some(Ok(frame)) => {
+                let now = clock.now();
+                if let Some(data) = frame.data_ref() {
+                    search.find(data, |number| {
+                        let number = number.checked_sub(clock.first);
+                        events.extend(number.filter(|number| *number < clock.sent.len()).map(|number| (number, now)));
+                    });
+                }
+            }
+            // The writer's last write arrives after `done` is set; an end before that is a cut.
+            Some(Err(_)) | None => return Seen { events, cut: !done.load(Ordering::SeqCst) },
+        }
+    }
+    Seen { events, cut: false }
+}
+
+/// Finds the numbers in a stream of pieces, also where a piece ends within one.
+#[derive(Default)]
+struct Search {
+    rest: Vec<u8>,
+}
+
+impl Search {
+    fn find(&mut self, piece: &[u8], mut found: impl FnMut(usize)) {
+        const WHOLE: usize = MARKER.len() + DIGITS;
+        if !self.rest.is_empty() {
+            // Only what a number that began in the rest can reach.
+            let from_rest = self.rest.len();
+            self.rest.extend_from_slice(&piece[..piece.len().min(WHOLE - 1)]);
+            let joined = std::mem::take(&mut self.rest);
+            each(&joined, |at, number| {
+                if at < from_rest {
+                    found(number);
+                }
+            });
+            if piece.len() < WHOLE - 1 {
+                self.rest = joined[joined.len() - joined.len().min(WHOLE - 1)..].to_vec();
+                return;
+            }
+        }
+        each(piece, |_, number| found(number));
+        self.rest = piece[piece.len() - piece.len().min(WHOLE - 1)..].to_vec();
+    }
+}
+
+fn each(text: &[u8], mut found: impl FnMut(usize, usize)) {
+    for at in memmem::find_iter(text, MARKER) {
+        let digits = text.get(at + MARKER.len()..at + MARKER.len() + DIGITS);
+        if let Some(number) = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok()) {
+            found(at, number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_once_wherever_pieces_end() {
+        let text = br#"..."tributary-bench":"0000000001"...................................."tributary-bench":"0000000002""tributary-bench":"0000000003"."#;
+        for size in 1..text.len() {
+            let mut search = Search::default();
+            let mut numbers = Vec::new();
+            for piece in text.chunks(size) {
+                search.find(piece, |number| numbers.push(number));
+            }
+            assert_eq!(numbers, [1, 2, 3], "pieces of {size}");
+        }
+    }
+}
