@@ -20,10 +20,24 @@ const EXIT_CODES: &str = "Exit codes:\n  \
 #[command(propagate_version = true, max_term_width = 110)]
 pub struct Cli {
     /// How logs are written; they go to standard error
-    #[arg(long, global = true, value_enum, default_value = "text", env = "TRIBUTARY_LOG_FORMAT")]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "text",
+        env = "TRIBUTARY_LOG_FORMAT",
+        help_heading = "Logging"
+    )]
     pub log_format: LogFormat,
     /// The least important log line that is written
-    #[arg(long, global = true, value_enum, default_value = "info", env = "TRIBUTARY_LOG_LEVEL")]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "info",
+        env = "TRIBUTARY_LOG_LEVEL",
+        help_heading = "Logging"
+    )]
     pub log_level: LogLevel,
     /// What to do
     #[command(subcommand)]

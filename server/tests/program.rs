@@ -147,3 +147,26 @@ fn versions_are_decoded() {
     assert!(message.starts_with("error: \"nonsense!\" is not a composite resourceVersion"), "{message}");
     assert!(String::from_utf8(tributary(&["--version"], &[]).stdout).unwrap().starts_with("tributary "));
 }
+
+#[test]
+fn configurations_are_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("clusters.yaml");
+    let good = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: { name: eu }\nspec:\n  endpoints: \
+                [\"https://127.0.0.1:6443\"]\n  insecureSkipVerify: true\n  credentials: { token: hunter2 }\n";
+    std::fs::write(&path, good).unwrap();
+    let output = tributary(&["check", "--config", path.to_str().unwrap()], &[]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("1 cluster would be served") && text.contains("eu: https://127.0.0.1:6443"), "{text}");
+    std::fs::write(&path, good.replace("endpoints", "endpoint")).unwrap();
+    let output = tributary(&["check", "--config", path.to_str().unwrap()], &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let (text, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(text.starts_with("error: ") && text.contains("spec.endpoint"), "{text}");
+    assert!(errors.contains("1 error"), "{errors}");
+    assert!(!text.contains("hunter2") && !errors.contains("hunter2"));
+    let (code, message) = refused(&["serve", "--config", path.to_str().unwrap()], &[("HOME", directory.path())]);
+    assert_eq!(code, Some(2));
+    assert!(message.contains("spec.endpoint"), "{message}");
+}

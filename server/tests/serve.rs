@@ -158,6 +158,45 @@ async fn a_written_kubeconfig_survives_a_restart() {
     }
 }
 
+/// An UpstreamCluster in a file of its own, with the CA and the token in files beside it.
+fn write_upstream_cluster(directory: &Path, member: &Member) {
+    let name = member.name();
+    std::fs::write(directory.join(format!("{name}.ca")), member.ca_pem()).unwrap();
+    std::fs::write(directory.join(format!("{name}.token")), member.token()).unwrap();
+    let text = format!(
+        "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{ name: {name} }}\nspec:\n  endpoints: \
+         [\"{}\"]\n  caFile: {name}.ca\n  credentials: {{ tokenFile: {name}.token }}\n",
+        member.url()
+    );
+    std::fs::write(directory.join(format!("{name}.yaml")), text).unwrap();
+}
+
+#[tokio::test]
+async fn configuration_files_are_served_and_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two) = (member("one").await, member("two").await);
+    let config = directory.path().join("config");
+    let written = directory.path().join("all.kubeconfig");
+    std::fs::create_dir(&config).unwrap();
+    write_upstream_cluster(&config, &one);
+    let (config_text, written_text) = (config.to_str().unwrap(), written.to_str().unwrap());
+    let arguments = ["serve", "--config", config_text, "--listen", "127.0.0.1:0", "--write-kubeconfig", written_text];
+    let mut program = Program::start(&arguments, directory.path());
+    assert!(program.ready().await.ends_with("clusters=one"));
+    let namespaces = get(&written, "one", "/api/v1/namespaces?limit=1").await.unwrap();
+    assert!(namespaces.contains("NamespaceList"), "{namespaces}");
+    write_upstream_cluster(&config, &two);
+    wait_for_contexts(&written, &["all", "one", "two"]).await;
+    std::fs::write(config.join("bad.yaml"), "kind: Nonsense\n").unwrap();
+    std::fs::remove_file(config.join("one.yaml")).unwrap();
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    assert_eq!(contexts(&written), ["all", "one", "two"], "a broken whole changes nothing");
+    std::fs::remove_file(config.join("bad.yaml")).unwrap();
+    wait_for_contexts(&written, &["all", "two"]).await;
+    program.signal("TERM");
+    assert_eq!(program.end().await.code(), Some(0));
+}
+
 #[tokio::test]
 async fn two_contexts_of_one_cluster_are_refused() {
     let directory = tempfile::tempdir().unwrap();
