@@ -30,8 +30,9 @@ use std::time::Duration;
 use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion, Snapshot};
 
 use crate::CompositeResourceVersion;
+pub(crate) use entry::Entry;
+use entry::EntryKind;
 use entry::{Boundary, BoundaryKind, Others};
-pub(crate) use entry::{Entry, EntryKind};
 use history::{History, Mark};
 use names::Names;
 
@@ -228,12 +229,10 @@ impl Log {
         if self.snapshot(cluster).is_some() {
             return self.relist(cluster, snapshot, now);
         }
-        let left_at = self.histories.get(cluster).and_then(|history| history.boundaries.back()).and_then(|leave| {
-            match &self.entries.get(&leave.seq)?.kind {
-                EntryKind::Boundary(boundary) => boundary.component_before,
-                EntryKind::Change(_) => None,
-            }
-        });
+        let boundaries = self.histories.get(cluster).map(|history| &history.boundaries);
+        let left = boundaries.and_then(|boundaries| self.entry(boundaries.back()?.seq)?.boundary()?.component_before);
+        // If its revisions went back meanwhile, versions of before stand for something else now.
+        let left_at = left.filter(|left| *left <= snapshot.resource_version());
         self.push_boundary(cluster, BoundaryKind::Join { left_at }, Some(snapshot), now);
     }
 

@@ -119,6 +119,15 @@ impl<F: ObjectFilter> Watcher<F> {
         }
     }
 
+    /// The first cluster, if any, in which the client has seen more than this log: it comes from another replica that is
+    /// further, or the member's revisions went back unseen. The caller asks the member which of the two it is.
+    ///
+    /// Meanwhile the stream tells what is new in the other clusters up to the first DELETED, and waits there: the client may have an
+    /// object of that name, unknown here, which would have to be announced behind it.
+    pub fn ahead(&self) -> Option<(&ClusterName, ResourceVersion)> {
+        self.pending.ahead()
+    }
+
     /// Whether there is nothing to give out now.
     pub fn is_caught_up(&self, log: &Log) -> bool {
         matches!(self.phase, Phase::Live) && self.position == log.position()
@@ -128,45 +137,49 @@ impl<F: ObjectFilter> Watcher<F> {
         if self.lags(log) {
             return Progress::Lagged;
         }
-        self.pending.settle(log, self.position);
+        if let Err(too_old) = self.pending.settle(log, self.position) {
+            return Progress::Expired(too_old);
+        }
         for (seq, entry) in log.entries_from(self.position) {
             if self.position < seq {
                 (self.position, self.part) = (seq, 0);
             }
-            if self.pending.skips(seq, entry) {
-                turn.look();
-            } else {
-                if let Err(too_old) = self.pending.meet(entry) {
-                    return Progress::Expired(too_old);
-                }
-                if !self.next_parts(log, seq, entry, turn) {
-                    return Progress::More;
-                }
-            }
-            (self.position, self.part) = (seq + 1, 0);
             if turn.is_over() {
                 return Progress::More;
             }
+            turn.look();
+            if !self.pending.skips(&entry.cluster, seq) {
+                self.pending.meet(entry);
+                if let Some(progress) = self.next_parts(log, seq, entry, turn) {
+                    return progress;
+                }
+            }
+            (self.position, self.part) = (seq + 1, 0);
         }
         self.position = log.position();
-        self.pending.settle(log, self.position);
-        Progress::CaughtUp
+        match self.pending.settle(log, self.position) {
+            Ok(()) => Progress::CaughtUp,
+            Err(too_old) => Progress::Expired(too_old),
+        }
     }
 
-    /// Gives out the rest of an entry's changes, and says whether that is all of them.
-    fn next_parts(&mut self, log: &Log, seq: u64, entry: &Entry, turn: &mut Turn<'_>) -> bool {
+    /// Gives out the rest of an entry's changes, or says why not all of them.
+    fn next_parts(&mut self, log: &Log, seq: u64, entry: &Entry, turn: &mut Turn<'_>) -> Option<Progress> {
         let changes = entry.changes();
         while let Some(change) = changes.get(self.part) {
             if turn.is_over() {
-                return false;
+                return Some(Progress::More);
             }
             turn.look();
             if let Some((change_type, object)) = classify(&self.filter, &entry.cluster, change) {
+                if change_type == ChangeType::Deleted && self.pending.ahead().is_some() {
+                    return Some(Progress::CaughtUp);
+                }
                 self.emit(log, At { seq, entry, change }, change_type, object, turn);
             }
             self.part += 1;
         }
-        true
+        None
     }
 
     /// Gives out one change, and behind a DELETED the object that another cluster has under the same name: a client that keys by name
@@ -221,19 +234,19 @@ impl<F: ObjectFilter> Watcher<F> {
         })
     }
 
-    /// The first other cluster's object of the name, in its state at this place: for a cluster whose entries the client
-    /// has seen further than this place, in the state that the client has.
+    /// The first other cluster's object of the name, in its state at this place: for a cluster of which the client has seen more
+    /// than this place, in the state that the client has.
     fn other(&self, log: &Log, at: &At<'_>) -> Option<(usize, ClusterName, Arc<Object>)> {
         let key = at.change.object.key().as_str();
-        let ahead = |cluster: &ClusterName| self.pending.start(cluster).is_some_and(|start| start > at.seq);
-        let here = at.entry.others.of(key).filter(|(_, cluster, _)| !ahead(cluster));
-        let mut here = here.filter(|(_, cluster, object)| self.filter.matches(cluster, object));
-        let here = here.next().map(|(index, cluster, object)| (index, cluster.clone(), object.clone()));
+        let here = at.entry.others.of(key).filter(|(_, cluster, object)| {
+            !self.pending.skips(cluster, at.seq) && self.filter.matches(cluster, object)
+        });
+        let here = here.map(|(index, cluster, object)| (index, cluster.clone(), object.clone())).next();
         if self.pending.is_empty() || here.is_some() {
             return here;
         }
-        log.find(key).into_iter().filter(|(cluster, _)| ahead(cluster)).find_map(|(cluster, _)| {
-            let object = log.object_before(&cluster, key, self.pending.start(&cluster)?)?;
+        log.find(key).into_iter().find_map(|(cluster, _)| {
+            let object = log.object_before(&cluster, key, self.pending.start_after(&cluster, at.seq)?)?;
             self.filter.matches(&cluster, &object).then_some((0, cluster, object))
         })
     }
@@ -252,7 +265,8 @@ impl<F: ObjectFilter> Watcher<F> {
         match log.forgotten_from(self.position) {
             None => true,
             Some(clusters) => {
-                clusters.iter().any(|(cluster, before)| self.pending.start(cluster).is_none_or(|start| start < *before))
+                // A place before the newest that was forgotten, and not skipped.
+                clusters.iter().any(|(cluster, before)| !self.pending.skips(cluster, before.saturating_sub(1)))
             }
         }
     }

@@ -47,6 +47,13 @@ pub(crate) enum BoundaryKind {
     Reset,
 }
 
+/// The component of a cluster that is leaving, from its first DELETED to the last but one.
+///
+/// Its own version would claim that the client still has the state of that version, though half of the objects are deleted: if the
+/// stream is cut there and the cluster comes back, a replica would take it at its word and never add them again. Zero claims nothing
+/// and is too old everywhere.
+pub(crate) const LEAVING: ResourceVersion = ResourceVersion(0);
+
 /// Where a version lies with respect to a boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -67,21 +74,22 @@ impl Entry {
         }
     }
 
-    /// Whether a client at this component, further than the log was, has seen the entry.
-    ///
-    /// It has seen neither a reset, whose versions are others, nor the cluster's coming and going.
-    pub(crate) fn covered_by(&self, component: Option<ResourceVersion>) -> bool {
+    /// The boundary, if it is one.
+    pub(crate) fn boundary(&self) -> Option<&Boundary> {
         match &self.kind {
-            EntryKind::Change(change) => Some(change.resource_version()) <= component,
-            EntryKind::Boundary(boundary) => boundary.kind == BoundaryKind::Relist && boundary.component <= component,
+            EntryKind::Boundary(boundary) => Some(boundary),
+            EntryKind::Change(_) => None,
         }
     }
 
     /// The cluster's component after the change at `part`, unless that is the last one; `None` where it is still the
     /// component before the entry.
     pub(crate) fn component_after(&self, part: usize) -> Option<ResourceVersion> {
-        let EntryKind::Boundary(boundary) = &self.kind else { return None };
+        let boundary = self.boundary()?;
         let change = &boundary.changes[part];
+        if boundary.kind == BoundaryKind::Leave {
+            return Some(LEAVING);
+        }
         if change.change_type == ChangeType::Deleted {
             return None;
         }
@@ -102,11 +110,11 @@ impl Boundary {
     pub(crate) fn place(&self, version: ResourceVersion) -> Place {
         let before = self.component_before;
         match self.kind {
-            BoundaryKind::Join { left_at } if left_at.is_some_and(|left| version <= left) => Place::Before,
-            BoundaryKind::Relist | BoundaryKind::Leave if before.is_some_and(|before| version <= before) => {
+            BoundaryKind::Leave | BoundaryKind::Relist if before.is_some_and(|before| version <= before) => {
                 Place::Before
             }
             _ if self.component.is_some_and(|after| version >= after) => Place::Covered,
+            BoundaryKind::Join { left_at } if left_at.is_some_and(|left| version <= left) => Place::Before,
             _ => Place::Gap,
         }
     }

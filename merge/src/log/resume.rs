@@ -21,11 +21,6 @@ impl Log {
             let boundary = self.boundary(*seq).ok_or_else(too_old)?;
             match boundary.place(version) {
                 Place::Covered => return Ok(history.first_newer(seq + 1, end, version)),
-                // The leave that the join refers to has been forgotten.
-                Place::Before if index == 0 && boundary.component_before.is_none() => {
-                    let covered = boundary.component.is_some_and(|component| component <= version);
-                    return if covered { Ok(history.first_newer(seq + 1, end, version)) } else { Err(too_old()) };
-                }
                 Place::Before => end = *seq,
                 Place::Gap => return Err(too_old()),
             }
@@ -48,6 +43,13 @@ impl Log {
             }
         });
         begin.or_else(|| history.events.base.and_then(|base| base.component))
+    }
+
+    /// Whether a cluster's revisions went back at a position or later.
+    pub(crate) fn is_reset_since(&self, cluster: &ClusterName, position: u64) -> bool {
+        let Some(history) = self.histories.get(cluster) else { return false };
+        let newest_first = history.boundaries.iter().rev().take_while(|mark| mark.seq >= position);
+        newest_first.filter_map(|mark| self.boundary(mark.seq)).any(|boundary| boundary.kind == BoundaryKind::Reset)
     }
 
     /// The place after the change that gave an object this native version, if it is still in the log: where a watch that
@@ -135,10 +137,7 @@ impl Log {
     }
 
     fn boundary(&self, seq: u64) -> Option<&Boundary> {
-        match &self.entries.get(&seq)?.kind {
-            EntryKind::Boundary(boundary) => Some(boundary),
-            EntryKind::Change(_) => None,
-        }
+        self.entry(seq)?.boundary()
     }
 
     fn change(&self, seq: u64) -> Option<&Change> {

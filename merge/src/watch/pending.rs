@@ -1,22 +1,25 @@
-//! The clusters in which a resumed client is further than the log's reading position.
+//! The clusters in which a resumed client has seen more than the log's reading position.
 
 use std::collections::BTreeMap;
 
 use tributary_apimachinery::{ClusterName, ResourceVersion};
 
 use crate::CompositeResourceVersion;
-use crate::log::{Entry, EntryKind, Log, LogVersion, TooOld};
+use crate::log::{Entry, Log, LogVersion, TooOld};
 
 /// What a resumed client has of each cluster that the log has not passed yet.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     clusters: BTreeMap<ClusterName, Seen>,
+    /// The log's head when clusters were last looked up.
+    head: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// The cluster's entries before this place are covered.
-    start: u64,
+    /// The first place of the cluster that the client lacks; `None` while the client is ahead: it has seen more than the log's
+    /// head, at another replica.
+    start: Option<u64>,
     /// The client's component; `None` for a cluster that left before the client came.
     component: Option<ResourceVersion>,
 }
@@ -26,15 +29,15 @@ impl Pending {
     pub(crate) fn new(log: &Log, from: &CompositeResourceVersion) -> Result<(Self, u64), TooOld> {
         let mut clusters = BTreeMap::new();
         for (cluster, component) in from.iter() {
-            let start = log.resume_at(cluster, component)?;
+            let start = start(log, cluster, component)?;
             clusters.insert(cluster.clone(), Seen { start, component: Some(component) });
         }
         for cluster in log.clusters().filter(|cluster| from.get(cluster).is_none()) {
             let component = log.snapshot(cluster).map(|snapshot| snapshot.resource_version());
-            clusters.insert(cluster.clone(), Seen { start: log.position(), component });
+            clusters.insert(cluster.clone(), Seen { start: Some(log.position()), component });
         }
-        let position = clusters.values().map(|seen| seen.start).min().unwrap_or(log.position());
-        Ok((Self { clusters }, position))
+        let position = clusters.values().filter_map(|seen| seen.start).min().unwrap_or(log.position());
+        Ok((Self { clusters, head: log.position() }, position))
     }
 
     /// Whether the log has passed the client's version everywhere.
@@ -42,35 +45,45 @@ impl Pending {
         self.clusters.is_empty()
     }
 
-    /// The first place of a cluster that the client may lack; `None` once the log has passed it.
-    pub(crate) fn start(&self, cluster: &ClusterName) -> Option<u64> {
-        self.clusters.get(cluster).map(|seen| seen.start)
+    /// The first cluster, if any, in which the client is ahead of the log's head, and its component.
+    pub(crate) fn ahead(&self) -> Option<(&ClusterName, ResourceVersion)> {
+        let mut ahead = self.clusters.iter().filter(|(_, seen)| seen.start.is_none());
+        ahead.find_map(|(cluster, seen)| Some((cluster, seen.component?)))
     }
 
-    /// Drops the clusters that the log has passed at a position.
-    pub(crate) fn settle(&mut self, log: &Log, position: u64) {
-        self.clusters
-            .retain(|cluster, seen| position < seen.start || log.component_before(cluster, position) < seen.component);
+    /// Whether the client has seen what stands at a place of a cluster.
+    pub(crate) fn skips(&self, cluster: &ClusterName, seq: u64) -> bool {
+        self.clusters.get(cluster).is_some_and(|seen| seen.start.is_none_or(|start| seq < start))
     }
 
-    /// Whether the client has seen this entry.
-    pub(crate) fn skips(&self, seq: u64, entry: &Entry) -> bool {
-        let Some(seen) = self.clusters.get(&entry.cluster) else { return false };
-        seq < seen.start || entry.covered_by(seen.component)
+    /// The first place of a cluster that the client lacks, where that is past `seq` and known.
+    pub(crate) fn start_after(&self, cluster: &ClusterName, seq: u64) -> Option<u64> {
+        self.clusters.get(cluster)?.start.filter(|start| *start > seq)
     }
 
-    /// Takes note of an entry that the client has not seen.
-    ///
-    /// A boundary whose differences start below the client's component tells of a state that the client never had: it saw more of
-    /// the cluster elsewhere, perhaps an object that these differences would never delete.
-    pub(crate) fn meet(&mut self, entry: &Entry) -> Result<(), TooOld> {
-        let EntryKind::Boundary(boundary) = &entry.kind else { return Ok(()) };
-        let Some(seen) = self.clusters.remove(&entry.cluster) else { return Ok(()) };
-        match (seen.component, boundary.component_before) {
-            (Some(component), Some(before)) if before < component => {
-                Err(TooOld { cluster: entry.cluster.clone(), requested: component, oldest: boundary.component })
+    /// Looks up where the log has caught up with a client that was ahead, and drops the clusters that it has passed at a
+    /// position. A reset while the client is ahead leaves its version without a meaning.
+    pub(crate) fn settle(&mut self, log: &Log, position: u64) -> Result<(), TooOld> {
+        for (cluster, seen) in &mut self.clusters {
+            if let Seen { start: None, component: Some(requested) } = *seen {
+                if log.is_reset_since(cluster, self.head) {
+                    return Err(TooOld { cluster: cluster.clone(), requested, oldest: log.oldest(cluster) });
+                }
+                seen.start = start(log, cluster, requested)?;
             }
-            _ => Ok(()),
+        }
+        self.head = log.position();
+        self.clusters.retain(|cluster, seen| {
+            seen.start.is_none_or(|start| position < start) || log.component_before(cluster, position) < seen.component
+        });
+        Ok(())
+    }
+
+    /// Takes note of an entry that is told. At a boundary the log's component takes over: what a leave ends or a reset lowers
+    /// must not be joined any more.
+    pub(crate) fn meet(&mut self, entry: &Entry) {
+        if entry.boundary().is_some() {
+            self.clusters.remove(&entry.cluster);
         }
     }
 
@@ -79,7 +92,7 @@ impl Pending {
         let components = log.clusters().filter_map(|cluster| {
             let here = log.component_before(cluster, version.position);
             let component = match self.clusters.get(cluster) {
-                Some(seen) if version.position < seen.start => seen.component,
+                Some(seen) if seen.start.is_none_or(|start| version.position < start) => seen.component,
                 Some(seen) => here.max(seen.component),
                 None => here,
             };
@@ -93,4 +106,10 @@ impl Pending {
         }
         vector
     }
+}
+
+/// Where a cluster's reading starts after a component; `None` if that is newer than the log's head.
+fn start(log: &Log, cluster: &ClusterName, component: ResourceVersion) -> Result<Option<u64>, TooOld> {
+    let ahead = log.snapshot(cluster).is_some_and(|snapshot| snapshot.resource_version() < component);
+    if ahead { Ok(None) } else { log.resume_at(cluster, component).map(Some) }
 }

@@ -1,0 +1,281 @@
+//! Lists and watches against a model: members that change, replicas that follow them each in its own order, and clients that
+//! lose their streams at any event and go on at any replica. Whatever the interleaving, a client ends with what there is.
+
+mod client;
+mod world;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Client, Shared};
+use proptest::prelude::*;
+use tributary_apimachinery::{ClusterName, Snapshot};
+use tributary_merge::{CompositeResourceVersion, Heads, ListCursor, ListPage, LogConfig};
+use world::{CLUSTERS, REPLICAS, Selector, World, cluster};
+
+const CLIENTS: usize = 4;
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+enum Op {
+    Write {
+        cluster: usize,
+        key: usize,
+        red: bool,
+    },
+    Delete {
+        cluster: usize,
+        key: usize,
+    },
+    /// The member's revision moves for another resource.
+    Elsewhere {
+        cluster: usize,
+    },
+    Feed {
+        replica: usize,
+        cluster: usize,
+        count: usize,
+    },
+    Relist {
+        replica: usize,
+        cluster: usize,
+    },
+    Join {
+        cluster: usize,
+    },
+    Leave {
+        cluster: usize,
+    },
+    Restore {
+        cluster: usize,
+        age: usize,
+    },
+    Pass {
+        seconds: u64,
+    },
+    Open {
+        client: usize,
+        replica: usize,
+        bookmarks: bool,
+    },
+    List {
+        client: usize,
+        replica: usize,
+    },
+    Pump {
+        client: usize,
+        max: usize,
+    },
+    Cut {
+        client: usize,
+        replica: usize,
+        max: usize,
+        keep: usize,
+    },
+    Bookmark {
+        client: usize,
+    },
+    Remember {
+        replica: usize,
+    },
+}
+
+fn op(boundaries: bool) -> impl Strategy<Value = Op> {
+    let (c, r, w) = (0..CLUSTERS, 0..REPLICAS, 0..CLIENTS);
+    prop_oneof![
+        24 => (c.clone(), 0..5usize, any::<bool>()).prop_map(|(cluster, key, red)| Op::Write { cluster, key, red }),
+        12 => (c.clone(), 0..5usize).prop_map(|(cluster, key)| Op::Delete { cluster, key }),
+        3 => c.clone().prop_map(|cluster| Op::Elsewhere { cluster }),
+        24 => (r.clone(), c.clone(), 1..6usize).prop_map(|(replica, cluster, count)| Op::Feed { replica, cluster, count }),
+        3 => (r.clone(), c.clone()).prop_map(|(replica, cluster)| Op::Relist { replica, cluster }),
+        2 => c.clone().prop_map(|cluster| Op::Leave { cluster }),
+        4 => c.clone().prop_map(|cluster| Op::Join { cluster }),
+        1 => (c, 0..4usize).prop_map(|(cluster, age)| Op::Restore { cluster, age }),
+        4 => (1..40u64).prop_map(|seconds| Op::Pass { seconds }),
+        3 => (w.clone(), r.clone(), any::<bool>()).prop_map(|(client, replica, bookmarks)| Op::Open { client, replica, bookmarks }),
+        3 => (w.clone(), r.clone()).prop_map(|(client, replica)| Op::List { client, replica }),
+        20 => (w.clone(), 1..8usize).prop_map(|(client, max)| Op::Pump { client, max }),
+        12 => (w.clone(), r.clone(), 1..8usize, 0..8usize)
+            .prop_map(|(client, replica, max, keep)| Op::Cut { client, replica, max, keep }),
+        4 => w.prop_map(|client| Op::Bookmark { client }),
+        4 => r.prop_map(|replica| Op::Remember { replica }),
+    ]
+    .prop_map(move |op| match op {
+        Op::Relist { cluster, .. } | Op::Leave { cluster } | Op::Restore { cluster, .. } if !boundaries => {
+            Op::Elsewhere { cluster }
+        }
+        op => op,
+    })
+}
+
+/// The model and those who watch it.
+struct Run {
+    world: World,
+    clients: Vec<Client>,
+    shared: Vec<Shared>,
+    /// States that a list has shown, to be asked for again.
+    lists: Vec<(usize, CompositeResourceVersion, Heads)>,
+}
+
+impl Run {
+    fn new(config: &LogConfig) -> Self {
+        let world = World::new(config);
+        let selectors = [Selector::Everything, Selector::Red, Selector::Namespace, Selector::RedOfTwo];
+        let clients = selectors.into_iter().enumerate();
+        let clients = clients.map(|(at, selector)| Client::open(&world.replicas[at % 2].log, at % 2, selector, at < 2));
+        let clients = clients.collect();
+        Self { world, clients, shared: (0..REPLICAS).map(|_| Shared::default()).collect(), lists: Vec::new() }
+    }
+
+    fn step(&mut self, op: Op) {
+        let world = &mut self.world;
+        match op {
+            Op::Write { cluster, key, red } => world.members[cluster].write(KEYS[key], red),
+            Op::Delete { cluster, key } => world.members[cluster].delete(KEYS[key]),
+            Op::Elsewhere { cluster } => world.members[cluster].revision += 1,
+            Op::Feed { replica, cluster, count } => world.feed(replica, cluster, count),
+            Op::Relist { replica, cluster } => world.relist(replica, cluster),
+            Op::Join { cluster } => world.join(cluster),
+            Op::Leave { cluster } => world.leave(cluster),
+            Op::Restore { cluster, age } => self.restore(cluster, age),
+            Op::Pass { seconds } => world.pass(seconds),
+            Op::Open { client, replica, bookmarks } => {
+                let selector = self.clients[client].selector;
+                self.clients[client] = Client::open(&world.replicas[replica].log, replica, selector, bookmarks);
+            }
+            Op::List { client, replica } => self.clients[client].list(&world.replicas[replica].log, replica),
+            Op::Pump { client, max } => drop(self.pump(client, max, usize::MAX)),
+            Op::Cut { client, replica, max, keep } => {
+                self.pump(client, max, keep);
+                self.clients[client].reconnect(&self.world.replicas[replica].log, replica);
+            }
+            Op::Bookmark { client } => {
+                let client = &mut self.clients[client];
+                client.bookmark(&world.replicas[client.replica].log);
+            }
+            Op::Remember { replica } => {
+                let log = &world.replicas[replica].log;
+                self.lists.push((replica, log.resource_version(), log.head().clone()));
+            }
+        }
+        self.check_past();
+        self.check_names();
+    }
+
+    fn pump(&mut self, client: usize, max: usize, keep: usize) -> bool {
+        let client = &mut self.clients[client];
+        let replica = client.replica;
+        client.pump(&self.world.replicas[replica].log, max, keep, &mut self.shared[replica])
+    }
+
+    fn restore(&mut self, index: usize, age: usize) {
+        let Some(revision) = self.world.restore(index, age) else { return };
+        for client in &mut self.clients {
+            client.revisions_went_back();
+        }
+        let name = cluster(index);
+        self.lists.retain(|(_, vector, _)| vector.get(&name).is_none_or(|component| component.0 <= revision));
+    }
+
+    /// A past state is given exactly or not at all.
+    fn check_past(&self) {
+        for (replica, vector, heads) in &self.lists {
+            if let Ok(snapshots) = self.world.replicas[*replica].log.snapshot_at(vector) {
+                assert_eq!(contents(&snapshots), contents(heads));
+                assert_eq!(CompositeResourceVersion::of(&snapshots), *vector);
+            }
+        }
+    }
+
+    /// The index over all clusters finds what the snapshots have.
+    fn check_names(&self) {
+        for log in self.world.replicas.iter().map(|replica| &replica.log) {
+            for key in KEYS {
+                let expected: Vec<_> =
+                    log.head().iter().filter(|(_, s)| s.get(key).is_some()).map(|(c, _)| c.clone()).collect();
+                assert_eq!(log.find(key).into_iter().map(|(cluster, _)| cluster).collect::<Vec<_>>(), expected);
+            }
+            assert_eq!(log.objects(), log.head().iter().map(|(_, snapshot)| snapshot.len()).sum::<usize>());
+        }
+    }
+
+    fn finish(mut self) {
+        self.world.feed_all();
+        for client in &mut self.clients {
+            let replica = client.replica;
+            client.check_end(&self.world.replicas[replica].log, &mut self.shared[replica]);
+            assert!(client.is_caught_up(&self.world.replicas[replica].log));
+        }
+    }
+}
+
+const KEYS: [&str; 5] = ["n0/a", "n0/b", "n1/a", "n1/c", "n2/d"];
+
+fn contents(snapshots: &[(ClusterName, Snapshot)]) -> Vec<(ClusterName, String, u64)> {
+    let objects = snapshots.iter().flat_map(|(cluster, snapshot)| snapshot.iter().map(move |object| (cluster, object)));
+    objects.map(|(cluster, o)| (cluster.clone(), o.key().as_str().to_owned(), o.resource_version().0)).collect()
+}
+
+fn run(config: &LogConfig, ops: Vec<Op>) {
+    let mut run = Run::new(config);
+    for op in ops {
+        run.step(op);
+    }
+    run.finish();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn clients_end_with_what_there_is(ops in prop::collection::vec(op(true), 0..160)) {
+        run(&LogConfig::default(), ops);
+    }
+
+    #[test]
+    fn clients_end_with_what_there_is_when_little_is_kept(ops in prop::collection::vec(op(true), 0..160)) {
+        let config =
+            LogConfig { history_bytes_max: 4096, history_age_max: Duration::from_secs(60), history_entries_min: 3 };
+        run(&config, ops);
+    }
+
+    #[test]
+    fn clients_end_with_what_there_is_without_relists(ops in prop::collection::vec(op(false), 0..160)) {
+        run(&LogConfig::default(), ops);
+    }
+
+    #[test]
+    fn pages_and_chunks_are_the_list(
+        objects in prop::collection::btree_map((0..CLUSTERS, 0..20usize), any::<bool>(), 0..50),
+        limit in 1..9usize,
+        bytes_max in 1..2000usize,
+        selector in prop::sample::select(vec![Selector::Everything, Selector::Red, Selector::Namespace]),
+    ) {
+        let mut heads: Vec<(ClusterName, Snapshot)> = (0..CLUSTERS).map(|at| (cluster(at), Snapshot::default())).collect();
+        for (version, ((at, key), red)) in objects.iter().enumerate() {
+            heads[*at].1.insert(world::object(&format!("n{}/x{key}", key % 3), version as u64 + 1, 1, *red));
+        }
+        let heads: Heads = Arc::new(heads);
+        let expected: Vec<_> = {
+            let mut all = Vec::new();
+            let mut cursor = ListCursor::new(heads.clone(), selector, ListPage::default());
+            while cursor.next_chunk(bytes_max, |cluster, object| all.push((cluster.clone(), object.key().clone()))) {}
+            all
+        };
+        let wanted = contents(&heads).into_iter().count();
+        if selector == Selector::Everything {
+            prop_assert_eq!(expected.len(), wanted);
+        }
+        let (mut paged, mut start) = (Vec::new(), None);
+        loop {
+            let page = ListPage { start, limit, remaining: None };
+            let mut cursor = ListCursor::new(heads.clone(), selector, page);
+            let before = paged.len();
+            while cursor.next_chunk(bytes_max, |cluster, object| paged.push((cluster.clone(), object.key().clone()))) {}
+            let Some(position) = cursor.continue_position() else { break };
+            prop_assert_eq!(paged.len() - before, limit, "a page that is not the last is full");
+            start = Some(position.clone());
+        }
+        prop_assert_eq!(paged, expected);
+    }
+}

@@ -1,0 +1,226 @@
+//! Simulated members, and replicas whose logs are fed from them, each at its own pace.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ObjectDecoder, ResourceVersion, Snapshot};
+use tributary_merge::{Log, LogConfig, ObjectFilter};
+
+pub(crate) const CLUSTERS: usize = 3;
+pub(crate) const REPLICAS: usize = 2;
+
+/// What a client selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Selector {
+    Everything,
+    Red,
+    /// Everything in namespace `n0`.
+    Namespace,
+    /// Red objects of the first two clusters.
+    RedOfTwo,
+}
+
+impl ObjectFilter for Selector {
+    fn matches(&self, cluster: &ClusterName, object: &Object) -> bool {
+        let red = || object.label("color") == Some("red");
+        match self {
+            Self::Everything => true,
+            Self::Red => red(),
+            Self::Namespace => object.namespace() == "n0",
+            Self::RedOfTwo => red() && cluster.as_str() != "c2",
+        }
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        (*self == Self::Namespace).then_some("n0")
+    }
+}
+
+pub(crate) fn cluster(index: usize) -> ClusterName {
+    ClusterName::new(&format!("c{index}")).unwrap()
+}
+
+pub(crate) fn object(key: &str, version: u64, uid: u64, red: bool) -> Arc<Object> {
+    let (namespace, name) = key.split_once('/').unwrap();
+    let color = if red { "red" } else { "blue" };
+    let text = format!(
+        r#"{{"metadata":{{"namespace":"{namespace}","name":"{name}","uid":"{uid}","resourceVersion":"{version}","labels":{{"color":"{color}"}}}}}}"#
+    );
+    Arc::new(ObjectDecoder::new("v1", "Pod", [].into()).decode(text.as_bytes()).unwrap())
+}
+
+/// One member: its objects and every change since its start.
+#[derive(Default)]
+pub(crate) struct Member {
+    pub(crate) revision: u64,
+    objects: BTreeMap<String, Arc<Object>>,
+    history: Vec<Change>,
+    /// The state after each revision, for restores.
+    backups: Vec<(u64, BTreeMap<String, Arc<Object>>)>,
+    uid: u64,
+}
+
+impl Member {
+    pub(crate) fn write(&mut self, key: &str, red: bool) {
+        self.revision += 1;
+        let previous = self.objects.get(key).cloned();
+        let uid = previous.as_ref().map_or_else(|| self.next_uid(), |object| object.uid().parse().unwrap());
+        let object = object(key, self.revision, uid, red);
+        self.objects.insert(key.to_owned(), object.clone());
+        let change_type = if previous.is_some() { ChangeType::Modified } else { ChangeType::Added };
+        self.record(Change { change_type, object, previous });
+    }
+
+    pub(crate) fn delete(&mut self, key: &str) {
+        let Some(last) = self.objects.remove(key) else { return };
+        self.revision += 1;
+        let red = last.label("color") == Some("red");
+        let object = object(key, self.revision, last.uid().parse().unwrap(), red);
+        self.record(Change { change_type: ChangeType::Deleted, object, previous: Some(last) });
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let mut snapshot: Snapshot = self.objects.values().cloned().collect();
+        snapshot.set_resource_version(ResourceVersion(self.revision));
+        snapshot
+    }
+
+    /// Goes back to an earlier state, and says to which revision.
+    fn restore(&mut self, age: usize) -> Option<u64> {
+        let keep = self.backups.len().checked_sub(age + 1)?;
+        let (revision, objects) = self.backups[keep].clone();
+        self.backups.truncate(keep + 1);
+        self.history.retain(|change| change.resource_version().0 <= revision);
+        (self.revision, self.objects) = (revision, objects);
+        Some(revision)
+    }
+
+    fn record(&mut self, change: Change) {
+        self.history.push(change);
+        self.backups.push((self.revision, self.objects.clone()));
+    }
+
+    fn next_uid(&mut self) -> u64 {
+        self.uid += 1;
+        self.uid
+    }
+}
+
+/// One process: its log, and how far it has followed each member.
+pub(crate) struct Replica {
+    pub(crate) log: Log,
+    feeds: Vec<Feed>,
+}
+
+#[derive(Default)]
+struct Feed {
+    /// How many of the member's changes are done.
+    fed: usize,
+    snapshot: Snapshot,
+}
+
+pub(crate) struct World {
+    pub(crate) members: Vec<Member>,
+    pub(crate) joined: Vec<bool>,
+    pub(crate) replicas: Vec<Replica>,
+    pub(crate) now: Duration,
+}
+
+impl World {
+    pub(crate) fn new(config: &LogConfig) -> Self {
+        let replica =
+            || Replica { log: Log::new(config.clone()), feeds: (0..CLUSTERS).map(|_| Feed::default()).collect() };
+        let members = (0..CLUSTERS).map(|_| Member { revision: 10, ..Member::default() }).collect();
+        let replicas = (0..REPLICAS).map(|_| replica()).collect();
+        let mut world = Self { members, joined: vec![false; CLUSTERS], replicas, now: Duration::ZERO };
+        world.join(0);
+        world.join(1);
+        world
+    }
+
+    /// Gives a replica's log up to `count` of the changes that its cacher has not seen. With all of them comes the member's
+    /// revision.
+    pub(crate) fn feed(&mut self, replica: usize, index: usize, count: usize) {
+        if !self.joined[index] {
+            return;
+        }
+        let (member, replica) = (&self.members[index], &mut self.replicas[replica]);
+        let feed = &mut replica.feeds[index];
+        let end = member.history.len().min(feed.fed + count);
+        let changes = member.history[feed.fed..end].to_vec();
+        feed.fed = end;
+        for change in &changes {
+            match change.change_type {
+                ChangeType::Deleted => drop(feed.snapshot.remove(change.object.key().as_str())),
+                _ => drop(feed.snapshot.insert(change.object.clone())),
+            }
+            feed.snapshot.set_resource_version(change.resource_version());
+        }
+        if end == member.history.len() {
+            feed.snapshot.set_resource_version(ResourceVersion(member.revision));
+        }
+        replica.log.append(&cluster(index), changes, feed.snapshot.clone(), self.now);
+    }
+
+    pub(crate) fn feed_all(&mut self) {
+        for replica in 0..REPLICAS {
+            for index in 0..CLUSTERS {
+                self.feed(replica, index, usize::MAX >> 1);
+            }
+        }
+    }
+
+    /// A replica's cacher loses its watch and lists anew.
+    pub(crate) fn relist(&mut self, replica: usize, index: usize) {
+        if self.joined[index] {
+            let snapshot = self.catch_up(replica, index);
+            self.replicas[replica].log.relist(&cluster(index), snapshot, self.now);
+        }
+    }
+
+    pub(crate) fn join(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.joined[index], true) {
+            for replica in 0..REPLICAS {
+                let snapshot = self.catch_up(replica, index);
+                self.replicas[replica].log.join(&cluster(index), snapshot, self.now);
+            }
+        }
+    }
+
+    /// A cluster is removed from every replica. Its revision moves on meanwhile, as etcd's always does.
+    pub(crate) fn leave(&mut self, index: usize) {
+        if std::mem::replace(&mut self.joined[index], false) {
+            self.members[index].revision += 1;
+            for replica in &mut self.replicas {
+                replica.log.leave(&cluster(index), self.now);
+            }
+        }
+    }
+
+    /// A member is restored from a backup, and every replica notices. Gives the revision.
+    pub(crate) fn restore(&mut self, index: usize, age: usize) -> Option<u64> {
+        let revision = self.members[index].restore(age)?;
+        for replica in 0..REPLICAS {
+            if self.joined[index] {
+                let snapshot = self.catch_up(replica, index);
+                self.replicas[replica].log.reset(&cluster(index), snapshot, self.now);
+            }
+        }
+        Some(revision)
+    }
+
+    pub(crate) fn pass(&mut self, seconds: u64) {
+        self.now += Duration::from_secs(seconds);
+        for replica in &mut self.replicas {
+            replica.log.trim(self.now);
+        }
+    }
+
+    fn catch_up(&mut self, replica: usize, index: usize) -> Snapshot {
+        let snapshot = self.members[index].snapshot();
+        let fed = self.members[index].history.len();
+        self.replicas[replica].feeds[index] = Feed { fed, snapshot: snapshot.clone() };
+        snapshot
+    }
+}

@@ -1,0 +1,346 @@
+//! The contract of a merged watch, one rule at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ObjectDecoder, ResourceVersion, Snapshot};
+use tributary_merge::{
+    CompositeResourceVersion, EventVersion, Log, LogConfig, Progress, SnapshotError, TooOld, WatchEvent, Watcher,
+};
+
+const NOW: Duration = Duration::ZERO;
+
+fn name(text: &str) -> ClusterName {
+    ClusterName::new(text).unwrap()
+}
+
+/// An object from `key version color`.
+fn object(text: &str) -> Arc<Object> {
+    let parts: Vec<_> = text.split(' ').collect();
+    let (version, color) = (parts[1], parts.get(2).unwrap_or(&"blue"));
+    let json = format!(
+        r#"{{"metadata":{{"namespace":"n","name":"{}","uid":"u","resourceVersion":"{version}","labels":{{"color":"{color}"}}}}}}"#,
+        parts[0]
+    );
+    Arc::new(ObjectDecoder::new("v1", "Pod", [].into()).decode(json.as_bytes()).unwrap())
+}
+
+fn snapshot(version: u64, objects: &[&str]) -> Snapshot {
+    let mut snapshot: Snapshot = objects.iter().map(|text| object(text)).collect();
+    snapshot.set_resource_version(ResourceVersion(version));
+    snapshot
+}
+
+fn vector(text: &str) -> CompositeResourceVersion {
+    let components = text.split_whitespace().map(|part| part.split_once(':').unwrap());
+    components.map(|(cluster, version)| (name(cluster), ResourceVersion(version.parse().unwrap()))).collect()
+}
+
+/// A log with some clusters, each `name`, version, objects.
+fn log(clusters: &[(&str, u64, &[&str])]) -> Log {
+    let mut log = Log::new(LogConfig::default());
+    for (cluster, version, objects) in clusters {
+        log.join(&name(cluster), snapshot(*version, objects), NOW);
+    }
+    log
+}
+
+/// Puts or deletes (`-key version`) an object, as the member would report it.
+fn change(log: &mut Log, cluster: &str, text: &str) {
+    change_at(log, cluster, text, NOW);
+}
+
+fn change_at(log: &mut Log, cluster: &str, text: &str, now: Duration) {
+    let mut snapshot = log.snapshot(&name(cluster)).unwrap().clone();
+    let object = object(text.trim_start_matches('-'));
+    let (change_type, previous) = if text.starts_with('-') {
+        (ChangeType::Deleted, snapshot.remove(object.key().as_str()))
+    } else {
+        let previous = snapshot.insert(object.clone());
+        (if previous.is_some() { ChangeType::Modified } else { ChangeType::Added }, previous)
+    };
+    snapshot.set_resource_version(object.resource_version());
+    log.append(&name(cluster), vec![Change { change_type, object, previous }], snapshot, now);
+}
+
+fn everything(_: &ClusterName, _: &Object) -> bool {
+    true
+}
+
+fn red(_: &ClusterName, object: &Object) -> bool {
+    object.label("color") == Some("red")
+}
+
+type Filter = fn(&ClusterName, &Object) -> bool;
+
+/// What a watcher gives out until it has to wait, as `TYPE cluster/name@version vector`; `*` marks what is not shared.
+fn read(log: &Log, watcher: &mut Watcher<Filter>) -> Vec<String> {
+    let mut lines = Vec::new();
+    loop {
+        let mut events = Vec::new();
+        let progress = watcher.next(log, 1, &mut events);
+        lines.extend(events.iter().map(|event| line(log, event)));
+        match progress {
+            Progress::More => {}
+            Progress::CaughtUp => return lines,
+            other => {
+                lines.push(format!("{other:?}"));
+                return lines;
+            }
+        }
+    }
+}
+
+fn line(log: &Log, event: &WatchEvent) -> String {
+    match event {
+        WatchEvent::InitialEventsEnd(version) => format!("END {}", text(log, version)),
+        WatchEvent::Object(event) => {
+            let mark = if event.shared.is_some() { "" } else { "*" };
+            let (cluster, object) = (&event.cluster, &event.object);
+            let version = text(log, &event.version);
+            let (name, own) = (object.name(), object.resource_version());
+            format!("{}{mark} {cluster}/{name}@{own} {version}", event.change_type.as_str())
+        }
+    }
+}
+
+fn text(log: &Log, version: &EventVersion) -> String {
+    let vector = match version {
+        EventVersion::Item(item) => return format!("item {item}"),
+        EventVersion::Log(version) => log.vector(*version).unwrap(),
+        EventVersion::Vector(vector) => (**vector).clone(),
+    };
+    vector.iter().map(|(cluster, version)| format!("{cluster}:{version}")).collect::<Vec<_>>().join(" ")
+}
+
+fn resume(log: &Log, from: &str) -> Result<Watcher<Filter>, TooOld> {
+    Watcher::resume(log, &vector(from), everything as Filter)
+}
+
+fn too_old(log: &Log, from: &str) -> String {
+    resume(log, from).map(drop).unwrap_err().to_string()
+}
+
+#[test]
+fn initial_events_come_in_key_order_with_one_end_bookmark() {
+    let mut log = log(&[("b", 20, &["x 19", "a 20"]), ("a", 10, &["z 3"])]);
+    let mut with = Watcher::initial(&log, everything as Filter, true);
+    let mut without = Watcher::initial(&log, everything as Filter, false);
+    assert_eq!(with.bookmark(&log), None, "nothing can be resumed before the end");
+    change(&mut log, "a", "z 11");
+    assert_eq!(
+        read(&log, &mut with),
+        [
+            "ADDED* a/z@3 item 3",
+            "ADDED* b/a@20 item 20",
+            "ADDED* b/x@19 item 19",
+            "END a:10 b:20",
+            "MODIFIED a/z@11 a:11 b:20"
+        ]
+    );
+    assert_eq!(
+        read(&log, &mut without),
+        ["ADDED* a/z@3 item 3", "ADDED* b/a@20 item 20", "ADDED* b/x@19 a:10 b:20", "MODIFIED a/z@11 a:11 b:20"]
+    );
+}
+
+#[test]
+fn selectors_turn_changes_into_additions_and_deletions() {
+    let mut log = log(&[("a", 10, &["x 9 red"])]);
+    let mut watcher = Watcher::now(&log, red as Filter);
+    for text in ["x 11 blue", "x 12 blue", "x 13 red", "x 14 red", "-x 15 red", "y 16 blue", "-y 17 blue"] {
+        change(&mut log, "a", text);
+    }
+    assert_eq!(
+        read(&log, &mut watcher),
+        ["DELETED a/x@9 a:11", "ADDED a/x@13 a:13", "MODIFIED a/x@14 a:14", "DELETED a/x@15 a:15"]
+    );
+    assert_eq!(text(&log, &watcher.bookmark(&log).unwrap()), "a:17");
+}
+
+#[test]
+fn a_resumed_stream_joins_its_version_until_the_log_has_passed_it() {
+    let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
+    change(&mut log, "a", "x 11");
+    change(&mut log, "b", "y 21");
+    change(&mut log, "b", "z 22");
+    let mut watcher = resume(&log, "a:10 b:21").unwrap();
+    assert_eq!(read(&log, &mut watcher), ["ADDED* a/x@11 a:11 b:21", "ADDED b/z@22 a:11 b:22"]);
+    change(&mut log, "a", "x 12");
+    assert_eq!(read(&log, &mut watcher), ["MODIFIED a/x@12 a:12 b:22"], "and is shared from then on");
+}
+
+#[test]
+fn a_component_from_the_future_is_skipped_as_it_comes() {
+    let mut log = log(&[("a", 10, &["x 9"]), ("b", 20, &["x 19"])]);
+    let mut watcher = resume(&log, "a:12 b:20").unwrap();
+    assert_eq!(watcher.ahead(), Some((&name("a"), ResourceVersion(12))));
+    change(&mut log, "a", "y 11");
+    change(&mut log, "b", "z 21");
+    assert_eq!(read(&log, &mut watcher), ["ADDED* b/z@21 a:12 b:21"]);
+    change(&mut log, "b", "-x 22");
+    assert!(read(&log, &mut watcher).is_empty(), "a deletion waits for what it may have to be followed by");
+    change(&mut log, "a", "x 12");
+    change(&mut log, "a", "y 13");
+    assert_eq!(
+        read(&log, &mut watcher),
+        ["DELETED* b/x@22 a:12 b:21", "ADDED* a/x@12 a:12 b:22", "MODIFIED a/y@13 a:13 b:22"]
+    );
+    assert_eq!(watcher.ahead(), None);
+}
+
+#[test]
+fn a_cluster_that_joins_is_added_in_ascending_versions() {
+    let mut log = log(&[("a", 10, &[])]);
+    let mut watcher = Watcher::now(&log, everything as Filter);
+    log.join(&name("b"), snapshot(30, &["x 29", "y 25", "z 27"]), NOW);
+    let added = ["ADDED b/y@25 a:10 b:25", "ADDED b/z@27 a:10 b:27", "ADDED b/x@29 a:10 b:30"];
+    assert_eq!(read(&log, &mut watcher), added);
+    let mut missing = resume(&log, "a:10").unwrap();
+    let private: Vec<_> = added.iter().map(|line| line.replace("ADDED", "ADDED*")).collect();
+    assert_eq!(read(&log, &mut missing), private, "and so it is for a client that never saw it");
+    assert_eq!(too_old(&log, "a:10 b:27"), "too old resource version of cluster b: 27 (30)");
+}
+
+#[test]
+fn a_cluster_that_leaves_is_deleted_and_goes_with_the_last() {
+    let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29", "y 25"])]);
+    let mut watcher = Watcher::now(&log, everything as Filter);
+    log.leave(&name("b"), NOW);
+    assert_eq!(read(&log, &mut watcher), ["DELETED b/x@29 a:10 b:0", "DELETED b/y@25 a:10"]);
+    let mut late = resume(&log, "a:10 b:30").unwrap();
+    assert_eq!(read(&log, &mut late), ["DELETED b/x@29 a:10 b:0", "DELETED b/y@25 a:10"]);
+    assert!(too_old(&log, "a:10 b:0").contains("cluster b: 0"), "a stream cut in the middle starts anew");
+    assert!(too_old(&log, "a:10 b:31").contains("cluster b: 31"), "another replica saw more of it");
+    assert!(too_old(&log, "a:10 c:1").contains("cluster c"), "a cluster that nobody knows");
+}
+
+#[test]
+fn a_cluster_that_comes_back_is_told_to_those_who_saw_it_before() {
+    let mut log = log(&[("b", 30, &["x 29"])]);
+    log.leave(&name("b"), NOW);
+    log.join(&name("b"), snapshot(40, &["x 29", "y 35"]), NOW);
+    let mut before = resume(&log, "b:30").unwrap();
+    assert_eq!(read(&log, &mut before).len(), 3, "deleted, and added again");
+    assert!(resume(&log, "b:35").is_err(), "nobody here knows what was between");
+    assert!(read(&log, &mut resume(&log, "b:40").unwrap()).is_empty());
+    assert!(resume(&log, "b:0").is_err(), "half of the leave was told");
+}
+
+#[test]
+fn a_relist_tells_the_differences_deletions_first() {
+    let mut log = log(&[("a", 10, &[]), ("b", 30, &["w 21", "x 29", "y 25", "z 27"])]);
+    let mut watcher = Watcher::now(&log, everything as Filter);
+    log.relist(&name("b"), snapshot(40, &["x 38", "z 27", "v 35"]), NOW);
+    let expected =
+        ["DELETED b/w@21 a:10 b:30", "DELETED b/y@25 a:10 b:30", "ADDED b/v@35 a:10 b:35", "MODIFIED b/x@38 a:10 b:40"];
+    assert_eq!(read(&log, &mut watcher), expected);
+    assert_eq!(read(&log, &mut resume(&log, "a:10 b:30").unwrap()).len(), 4, "from its start it is replayed");
+    assert!(too_old(&log, "a:10 b:35").contains("35 (30)"), "inside it nobody knows what the client saw");
+    assert!(read(&log, &mut resume(&log, "a:10 b:40").unwrap()).is_empty());
+}
+
+#[test]
+fn a_reset_ends_what_was_handed_out_before() {
+    let mut log = log(&[("b", 30, &["x 29", "y 5"])]);
+    let mut watcher = Watcher::now(&log, everything as Filter);
+    log.relist(&name("b"), snapshot(20, &["x 18", "y 5"]), NOW);
+    assert_eq!(read(&log, &mut watcher), ["MODIFIED b/x@18 b:20"]);
+    assert!(resume(&log, "b:19").is_err());
+    change(&mut log, "b", "x 21");
+    assert_eq!(read(&log, &mut watcher), ["MODIFIED b/x@21 b:21"]);
+    assert_eq!(read(&log, &mut resume(&log, "b:20").unwrap()), ["MODIFIED b/x@21 b:21"]);
+}
+
+#[test]
+fn a_name_that_another_cluster_has_is_announced_again() {
+    let mut log = log(&[("a", 10, &["x 9 red"]), ("b", 20, &["x 15 red"]), ("c", 30, &["x 25 blue"])]);
+    let (mut all, mut reds) = (Watcher::now(&log, everything as Filter), Watcher::now(&log, red as Filter));
+    change(&mut log, "a", "-x 11 red");
+    change(&mut log, "b", "x 21 blue");
+    assert_eq!(
+        read(&log, &mut all),
+        ["DELETED a/x@11 a:10 b:20 c:30", "ADDED b/x@15 a:11 b:20 c:30", "MODIFIED b/x@21 a:11 b:21 c:30"]
+    );
+    assert_eq!(
+        read(&log, &mut reds),
+        ["DELETED a/x@11 a:10 b:20 c:30", "ADDED b/x@15 a:11 b:20 c:30", "DELETED b/x@15 a:11 b:21 c:30"]
+    );
+    assert_eq!(log.find("n/x").len(), 2);
+}
+
+#[test]
+fn one_clusters_storm_pushes_nobody_elses_history_out() {
+    let config = LogConfig { history_bytes_max: 8 << 10, history_entries_min: 5, ..LogConfig::default() };
+    let mut log = Log::new(config);
+    log.join(&name("a"), snapshot(10, &[]), NOW);
+    log.join(&name("b"), snapshot(10, &[]), NOW);
+    change(&mut log, "a", "quiet 11");
+    let mut slow = Watcher::now(&log, everything as Filter);
+    for version in 11..1011 {
+        change(&mut log, "b", &format!("storm {version}"));
+    }
+    assert!(log.len() < 40 && log.history_bytes() < 9 << 10, "{} entries", log.len());
+    assert_eq!(read(&log, &mut resume(&log, "a:10 b:1010").unwrap()), ["ADDED* a/quiet@11 a:11 b:1010"]);
+    assert!(too_old(&log, "a:10 b:500").starts_with("too old resource version of cluster b: 500 ("));
+    assert_eq!(read(&log, &mut slow), ["Lagged"]);
+    let oldest = log.oldest(&name("b")).unwrap();
+    assert!(resume(&log, &format!("a:11 b:{oldest}")).is_ok());
+}
+
+#[test]
+fn history_ages_but_the_newest_entries_stay() {
+    let config = LogConfig { history_entries_min: 2, ..LogConfig::default() };
+    let mut log = Log::new(config);
+    log.join(&name("a"), snapshot(10, &[]), NOW);
+    for version in 11..16 {
+        change(&mut log, "a", &format!("x {version}"));
+    }
+    log.progress(&name("a"), ResourceVersion(99), NOW);
+    log.trim(Duration::from_secs(301));
+    assert_eq!((log.len(), log.oldest(&name("a"))), (2, Some(ResourceVersion(13))));
+    assert!(resume(&log, "a:13").is_ok() && resume(&log, "a:12").is_err());
+    assert_eq!(log.resource_version(), vector("a:99"));
+    log.relist(&name("a"), snapshot(100, &[]), Duration::from_secs(302));
+    log.trim(Duration::from_secs(700));
+    assert!(log.is_empty(), "a boundary holds a whole snapshot and goes in time");
+    log.leave(&name("a"), Duration::from_secs(701));
+    log.trim(Duration::from_secs(1100));
+    assert!(log.is_empty() && resume(&log, "a:100").is_err());
+}
+
+#[test]
+fn past_states_are_exact() {
+    let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &[])]);
+    change(&mut log, "a", "x 11");
+    change(&mut log, "a", "-y 12");
+    log.leave(&name("b"), NOW);
+    log.relist(&name("a"), snapshot(20, &["z 15"]), NOW);
+    let keys = |at: &str| -> Result<Vec<String>, SnapshotError> {
+        let snapshots = log.snapshot_at(&vector(at))?;
+        assert_eq!(CompositeResourceVersion::of(&snapshots), vector(at));
+        let objects = snapshots.iter().flat_map(|(_, snapshot)| snapshot.iter());
+        Ok(objects.map(|o| format!("{}@{}", o.name(), o.resource_version())).collect())
+    };
+    assert_eq!(keys("a:10 b:20"), Ok(vec!["x@9".into(), "y@8".into()]));
+    assert_eq!(keys("a:11"), Ok(vec!["x@11".into(), "y@8".into()]));
+    assert_eq!(keys("a:12"), Ok(vec!["x@11".into()]));
+    assert_eq!(keys("a:20"), Ok(vec!["z@15".into()]));
+    assert!(matches!(keys("a:9"), Err(SnapshotError::Expired(_))));
+    assert!(matches!(keys("a:15"), Err(SnapshotError::Expired(_))), "inside a relist");
+    assert!(matches!(keys("a:21"), Err(SnapshotError::TooNew { .. })));
+}
+
+#[test]
+fn a_watch_goes_on_after_one_named_event() {
+    let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
+    change(&mut log, "a", "x 11");
+    change(&mut log, "b", "y 21");
+    change(&mut log, "a", "x 12");
+    let mut watcher = Watcher::after_event(&log, &name("a"), ResourceVersion(11), everything as Filter).unwrap();
+    assert_eq!(read(&log, &mut watcher), ["ADDED b/y@21 a:11 b:21", "MODIFIED a/x@12 a:12 b:21"]);
+    for (cluster, version) in [("a", 10), ("a", 13), ("c", 1)] {
+        let version = ResourceVersion(version);
+        assert!(Watcher::after_event(&log, &name(cluster), version, everything as Filter).is_none());
+    }
+}
