@@ -188,12 +188,12 @@ impl Credentials {
         let renewed = |authorization, interval: Duration| Current {
             authorization,
             certificate: None,
-            // Certificate files are read again with the next connection.
-            version: if self.has_certificate_files { version + 1 } else { version },
+            version,
             renew_at: Some(Instant::now() + interval),
             expires: None,
         };
         match &self.source {
+            // Only certificate files can have changed: the next connection reads them again.
             Source::Static => Ok(Current {
                 authorization: old.and_then(|old| old.authorization.clone()),
                 certificate: None,
@@ -202,10 +202,10 @@ impl Credentials {
                 expires: None,
             }),
             Source::TokenFile(path) => match read_token(path).await {
-                Ok(header) => Ok(Current { version, ..renewed(Some(header), self.token_file_interval) }),
+                Ok(header) => Ok(renewed(Some(header), self.token_file_interval)),
                 // Token files are sometimes removed after the start, to limit exposure (kubernetes#68164).
                 Err(error) => match old.and_then(|old| old.authorization.clone()) {
-                    Some(header) => Ok(Current { version, ..renewed(Some(header), self.token_file_interval) }),
+                    Some(header) => Ok(renewed(Some(header), self.token_file_interval)),
                     None => Err(error),
                 },
             },
@@ -222,7 +222,7 @@ impl Credentials {
                 })
             }
             Source::Provider(layer) => match ask(layer).await {
-                Ok(header) => Ok(Current { version, ..renewed(header, PROVIDER_INTERVAL) }),
+                Ok(header) => Ok(renewed(header, PROVIDER_INTERVAL)),
                 Err(error) => Err(format!("the auth-provider gave no token: {error}")),
             },
         }

@@ -1,4 +1,6 @@
 //! Connections to members that speak HTTP/1.1 only: one request at a time on each, and the idle ones are kept.
+//!
+//! Their number has no limit but the requests in flight: every watch takes one, as it does with kubectl proxy.
 
 use std::sync::Arc;
 
