@@ -149,3 +149,22 @@ fn objects_without_status_print() {
         }
     }
 }
+
+#[test]
+fn broken_objects_are_errors_and_leave_no_cells() {
+    /// Bytes between two places where an object is cut: enough of them, in little time.
+    const STEP: usize = 211;
+    let goldens = goldens();
+    let custom = custom_printers(&goldens);
+    for (file, golden) in &goldens {
+        for row in &golden.rows {
+            let (printer, text) = (printer(row, &custom), row.object.get().as_bytes());
+            let mut cells = Row::new();
+            for end in (0..text.len()).step_by(STEP) {
+                assert!(printer.print(&text[..end], row.now(), &mut cells).is_err(), "{file}: cut at {end}");
+                assert!(cells.is_empty() && cells.conditions().is_none(), "{file}: cut at {end}");
+            }
+            assert!(printer.print(b"\xff", row.now(), &mut cells).is_err());
+        }
+    }
+}
