@@ -7,9 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use futures::StreamExt;
+use http_body_util::{BodyExt, StreamBody};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
+use tributary_proxy::{ClusterClient, Identity, Tuning};
 use tributary_simulator::{Config, Member, Simulator, kubeconfig};
 
 /// Longer than any step takes on a loaded machine.
@@ -80,13 +83,15 @@ async fn wait_for_contexts(path: &Path, expected: &[&str]) {
         .unwrap_or_else(|_| panic!("{:?} never became {expected:?}", contexts(path)));
 }
 
-async fn get(kubeconfig: &Path, context: &str, path: &str) -> Result<String, kube::Error> {
+async fn config(kubeconfig: &Path, context: &str) -> kube::Config {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
-    let read = Kubeconfig::read_from(kubeconfig).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(read, &options).await.unwrap();
-    let request = http::Request::get(path).body(Vec::new()).unwrap();
-    kube::Client::try_from(config).unwrap().request_text(request).await
+    kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig).unwrap(), &options).await.unwrap()
+}
+
+async fn get(kubeconfig: &Path, context: &str, path: &str) -> Result<String, kube::Error> {
+    let client = kube::Client::try_from(config(kubeconfig, context).await).unwrap();
+    client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await
 }
 
 #[tokio::test]
@@ -195,6 +200,80 @@ async fn configuration_files_are_served_and_followed() {
     wait_for_contexts(&written, &["all", "two"]).await;
     program.signal("TERM");
     assert_eq!(program.end().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = member("one").await;
+    let source = directory.path().join("members.kubeconfig");
+    let written = directory.path().join("all.kubeconfig");
+    std::fs::write(&source, kubeconfig([&one])).unwrap();
+    let (source, path) = (source.to_str().unwrap(), written.to_str().unwrap());
+    let arguments = ["serve", "--kubeconfig", source, "--listen", "127.0.0.1:0", "--write-kubeconfig", path];
+    let mut program = Program::start(&arguments, directory.path());
+    program.ready().await;
+    // A request whose body never ends holds the drain.
+    let begun = futures::stream::iter([Ok(hyper::body::Frame::data(bytes::Bytes::from_static(b"{")))]);
+    let body = StreamBody::new(begun.chain(futures::stream::pending())).boxed_unsync();
+    let request = http::Request::post("/clusters/one/api/v1/namespaces").header("content-type", "application/json");
+    let request = request.body(body).unwrap();
+    let own = "own".parse().unwrap();
+    let client = ClusterClient::connect(own, config(&written, "all").await, Tuning::default()).await.unwrap();
+    let _sending = tokio::spawn(async move { client.forward(request, Identity::Member).await.map(drop) });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    program.signal("TERM");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(program.child.try_wait().unwrap().is_none(), "the drain waits");
+    program.signal("TERM");
+    let status = tokio::time::timeout(Duration::from_secs(2), program.child.wait()).await.unwrap().unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
+/// Sends what connects to a port on to an address.
+async fn forward(from: u16, to: std::net::SocketAddr) {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", from)).await.unwrap();
+    while let Ok((mut near, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            let mut far = tokio::net::TcpStream::connect(to).await.unwrap();
+            let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+        });
+    }
+}
+
+#[tokio::test]
+#[ignore = "takes as long as a member is left alone after a failure, up to 20 s"]
+async fn a_twin_that_was_out_of_reach_is_refused_when_it_comes() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = member("one").await;
+    let later = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let source = directory.path().join("members.kubeconfig");
+    let written = directory.path().join("all.kubeconfig");
+    let text = kubeconfig([&one]);
+    let twin = text.replace(&one.url(), &format!("https://127.0.0.1:{later}")).replace("one", "twin");
+    let other = directory.path().join("twin.kubeconfig");
+    std::fs::write(&source, text).unwrap();
+    std::fs::write(&other, twin).unwrap();
+    let config = directory.path().join("twin.yaml");
+    let reference = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: { name: twin }\nspec: { kubeconfig: { path: twin.kubeconfig } }\n";
+    std::fs::write(&config, reference).unwrap();
+    let (source, config, path) = (source.to_str().unwrap(), config.to_str().unwrap(), written.to_str().unwrap());
+    let arguments =
+        ["serve", "--kubeconfig", source, "--config", config, "--listen", "127.0.0.1:0", "--write-kubeconfig", path];
+    let mut program = Program::start(&arguments, directory.path());
+    assert!(program.ready().await.ends_with("clusters=one,twin"));
+    let forwarding = tokio::spawn(forward(later, one.address()));
+    let refused = async {
+        while !get(&written, "all", "/readyz?verbose").await.unwrap().contains("same uid") {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, refused).await.unwrap();
+    forwarding.abort();
+    program.signal("TERM");
+    program.end().await;
+    let log = program.errors().await;
+    assert_eq!(log.matches("the cluster is refused").count(), 1, "{log}");
 }
 
 #[tokio::test]
