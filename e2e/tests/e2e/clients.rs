@@ -1,7 +1,407 @@
-//! To come in the next commit.
+//! Clients that keep a copy of the cluster: client-go informers (with and without WatchList), a controller-runtime cache
+//! and a kube-rs reflector, while both members change; and the writes of a generated client, which sends protobuf.
+//!
+//! Each is run against a bare member too, to know that the test itself is right.
 
-use crate::context::Case;
+use crate::{
+    clients::follower::Follower,
+    context::{Case, TestContext, cases, eventually},
+};
+use anyhow::{Context, ensure};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::Instant;
+use tributary_e2e::Member;
+
+mod follower;
+
+/// How long writers change the members while a client follows.
+const CHURN: Duration = Duration::from_secs(20);
+
+/// How long a client may take to hold the final state after the last write.
+const SETTLE: Duration = Duration::from_secs(60);
+
+/// Writes per second and member. Small against what servers can do: the test is about order and loss, not speed.
+const WRITE_PAUSE: Duration = Duration::from_millis(15);
 
 pub(crate) fn cases() -> Vec<Case> {
-    Vec::new()
+    cases!["clients";
+        informer_of_a_member, informer_with_watch_list, informer_with_list_and_watch, informer_detector,
+        controller_runtime_cache, kube_rs_reflector, kube_rs_streaming_reflector, typed_of_a_member_and_of_all,
+        typed_with_annotation, retry_watcher, restart_resumes,
+    ]
+}
+
+/// Where a client is pointed, and what it must hold in the end.
+struct Followed {
+    kubeconfig: PathBuf,
+    members: Vec<Arc<Member>>,
+    namespace: String,
+}
+
+async fn of_a_member(context: &TestContext) -> anyhow::Result<Followed> {
+    let member = context.fixture.bare().await?;
+    let members = vec![Arc::clone(&member)];
+    let namespace = context.namespace("client", &members).await?;
+    Ok(Followed { kubeconfig: member.kubeconfig(), members, namespace })
+}
+
+async fn of_all(context: &TestContext) -> anyhow::Result<Followed> {
+    let tributary = context.fixture.over_two().await?;
+    let members = context.fixture.pair().await?.to_vec();
+    let namespace = context.namespace("client", &members).await?;
+    Ok(Followed { kubeconfig: tributary.kubeconfig().to_owned(), members, namespace })
+}
+
+/// The state of one object that every client must hold: uid and the label `generation`.
+type State = BTreeMap<String, (String, String)>;
+
+/// One member's objects of a resource.
+async fn state_of(member: &Member, namespace: &str, resource: &str) -> anyhow::Result<State> {
+    let list =
+        member.http().get(&format!("/api/v1/namespaces/{namespace}/{resource}")).send().await?.expect(200)?.json()?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Ok(list["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|item| {
+            let metadata = &item["metadata"];
+            let key = format!("{namespace}/{}", text(&metadata["name"]));
+            (key, (text(&metadata["uid"]), text(&metadata["labels"]["generation"])))
+        })
+        .collect())
+}
+
+impl Followed {
+    /// What a client must hold: the objects of all members. Names that several have are keyed once, and any of them is right.
+    async fn check(&self, resource: &str, held: &State) -> anyhow::Result<()> {
+        let mut names: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+        for member in &self.members {
+            for (key, state) in state_of(member, &self.namespace, resource).await? {
+                names.entry(key).or_default().push(state);
+            }
+        }
+        for (key, states) in &names {
+            let ours = held.get(key).with_context(|| format!("{resource} {key} is missing"))?;
+            ensure!(states.contains(ours), "{resource} {key} is {ours:?} instead of {states:?}");
+        }
+        for key in held.keys() {
+            ensure!(names.contains_key(key), "{resource} {key} is gone and still held");
+        }
+        Ok(())
+    }
+
+    /// Changes all members at random for [`CHURN`]: creates, changes, deletes; some names are in several members.
+    async fn churn(&self, seed: u64) -> anyhow::Result<()> {
+        let writers = self.members.iter().enumerate().map(|(index, member)| {
+            let writer = Writer {
+                member: Arc::clone(member),
+                namespace: self.namespace.clone(),
+                random: StdRng::seed_from_u64(seed + index as u64),
+                generation: 0,
+            };
+            tokio::spawn(writer.run(CHURN))
+        });
+        for writer in futures::future::join_all(writers).await {
+            writer.context("a writer panicked")??;
+        }
+        Ok(())
+    }
+}
+
+/// Writes at random into one member.
+struct Writer {
+    member: Arc<Member>,
+    namespace: String,
+    random: StdRng,
+    /// Counts this member's writes, so that a later state has a greater number.
+    generation: u64,
+}
+
+impl Writer {
+    async fn run(mut self, duration: Duration) -> anyhow::Result<()> {
+        let end = Instant::now() + duration;
+        while Instant::now() < end {
+            self.write().await?;
+            tokio::time::sleep(WRITE_PAUSE).await;
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self) -> anyhow::Result<()> {
+        self.generation += 1;
+        let resource = if self.random.random_bool(0.5) { "configmaps" } else { "pods" };
+        let number = self.random.random_range(0..12);
+        // A third of the names are the same in every member.
+        let name = if number < 4 { format!("twin-{number}") } else { format!("{}-{number}", self.member.name()) };
+        let collection = format!("/api/v1/namespaces/{}/{resource}", self.namespace);
+        let path = format!("{collection}/{name}");
+        let http = self.member.http();
+        let generation = self.generation.to_string();
+        let answer = match self.random.random_range(0..10) {
+            0..=1 => http.delete(&format!("{path}?gracePeriodSeconds=0")).send().await?,
+            _ => {
+                let patch = json!({"metadata": {"labels": {"generation": generation}}});
+                let changed = http.patch(&path, "merge-patch+json", &patch).send().await?;
+                if changed.status != 404 {
+                    changed
+                } else {
+                    http.post(&collection, &new_object(resource, &name, &generation)).send().await?
+                }
+            }
+        };
+        // Not found, or still being deleted: the other writers of this member are its controllers.
+        let expected = answer.status.is_success() || [404, 409].contains(&answer.status.as_u16());
+        ensure!(expected, "{}: {}", answer.request, answer.text());
+        Ok(())
+    }
+}
+
+fn new_object(resource: &str, name: &str, generation: &str) -> Value {
+    let metadata = json!({"name": name, "labels": {"generation": generation}});
+    match resource {
+        "pods" => json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+            "spec": {"nodeName": "no-such-node", "containers": [{"name": "main", "image": "example.test/main:1"}]},
+        }),
+        _ => json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}),
+    }
+}
+
+/// A Go client follows while all members change, and holds their union in the end.
+async fn follow(
+    context: &TestContext,
+    followed: Followed,
+    subcommand: &str,
+    watch_list: bool,
+    detector: bool,
+) -> anyhow::Result<()> {
+    let tools = context.fixture.tools().await?;
+    let environment = [
+        ("KUBE_FEATURE_WatchListClient", if watch_list { "true" } else { "false" }),
+        ("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", if detector { "true" } else { "false" }),
+    ];
+    let arguments = [subcommand, "--namespace", &followed.namespace];
+    let mut follower = Follower::start(&tools.clients(), &followed.kubeconfig, &arguments, &environment)?;
+    follower.wait_for("synced", SETTLE).await?;
+    followed.churn(7).await?;
+    let end = Instant::now() + SETTLE;
+    loop {
+        let dump = follower.dump().await?;
+        match check_dump(&followed, &dump).await {
+            Ok(()) => break,
+            Err(error) if Instant::now() > end => return Err(error),
+            Err(_) => tokio::time::sleep(Duration::from_millis(300)).await,
+        }
+    }
+    let dump = follower.dump().await?;
+    ensure!(dump["wentBack"] == json!([]), "objects went back: {}", dump["wentBack"]);
+    ensure!(dump["updated"].as_u64().is_some_and(|count| count > 100), "hardly anything changed: {dump}");
+    follower.exit().await
+}
+
+async fn check_dump(followed: &Followed, dump: &Value) -> anyhow::Result<()> {
+    for resource in ["pods", "configmaps"] {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let held: State = dump["objects"][resource]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, object)| (key.clone(), (text(&object["uid"]), text(&object["generation"]))))
+            .collect();
+        followed.check(resource, &held).await?;
+    }
+    Ok(())
+}
+
+async fn informer_of_a_member(context: TestContext) -> anyhow::Result<()> {
+    let followed = of_a_member(&context).await?;
+    follow(&context, followed, "informer", true, false).await
+}
+
+async fn informer_with_watch_list(context: TestContext) -> anyhow::Result<()> {
+    let followed = of_all(&context).await?;
+    follow(&context, followed, "informer", true, false).await
+}
+
+async fn informer_with_list_and_watch(context: TestContext) -> anyhow::Result<()> {
+    let followed = of_all(&context).await?;
+    follow(&context, followed, "informer", false, false).await
+}
+
+/// client-go's own check: a list at the version of the bookmark must equal what was streamed, or the client panics.
+async fn informer_detector(context: TestContext) -> anyhow::Result<()> {
+    let followed = of_all(&context).await?;
+    follow(&context, followed, "informer", true, true).await
+}
+
+async fn controller_runtime_cache(context: TestContext) -> anyhow::Result<()> {
+    let followed = of_all(&context).await?;
+    follow(&context, followed, "controller-runtime", true, false).await
+}
+
+async fn kube_rs_reflector(context: TestContext) -> anyhow::Result<()> {
+    reflect(&context, kube::runtime::watcher::Config::default()).await
+}
+
+async fn kube_rs_streaming_reflector(context: TestContext) -> anyhow::Result<()> {
+    reflect(&context, kube::runtime::watcher::Config::default().streaming_lists()).await
+}
+
+/// A kube-rs reflector follows while all members change.
+async fn reflect(context: &TestContext, config: kube::runtime::watcher::Config) -> anyhow::Result<()> {
+    use futures::StreamExt;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::runtime::{WatchStreamExt, reflector, watcher};
+    let followed = of_all(context).await?;
+    let config_of = tributary_e2e::kubeconfig::config(&followed.kubeconfig, None).await?;
+    let client = kube::Client::try_from(config_of).context("make a client")?;
+    let maps: kube::Api<ConfigMap> = kube::Api::namespaced(client, &followed.namespace);
+    let (store, writer) = reflector::store();
+    let events = watcher(maps, config).default_backoff().reflect(writer).for_each(|event| async move {
+        if let Err(error) = event {
+            tracing::warn!(%error, "the reflector met an error");
+        }
+    });
+    let reflecting = tokio::spawn(events);
+    tokio::time::timeout(SETTLE, store.wait_until_ready())
+        .await
+        .context("the reflector did not sync")?
+        .context("ended")?;
+    followed.churn(11).await?;
+    let outcome = eventually(SETTLE, async || {
+        let held: State = store
+            .state()
+            .iter()
+            .map(|map| {
+                let metadata = &map.metadata;
+                let key = format!("{}/{}", followed.namespace, metadata.name.clone().unwrap_or_default());
+                let generation = metadata.labels.as_ref().and_then(|labels| labels.get("generation").cloned());
+                (key, (metadata.uid.clone().unwrap_or_default(), generation.unwrap_or_default()))
+            })
+            .collect();
+        followed.check("configmaps", &held).await
+    })
+    .await;
+    reflecting.abort();
+    outcome
+}
+
+/// The outcomes of the typed client's calls: step → (code, reason, value).
+async fn typed(
+    context: &TestContext,
+    kubeconfig: &Path,
+    namespace: &str,
+    cluster: &str,
+) -> anyhow::Result<BTreeMap<String, (i64, String, String)>> {
+    let tools = context.fixture.tools().await?;
+    let arguments = ["typed", "--namespace", namespace, "--cluster", cluster];
+    let mut client = Follower::start(&tools.clients(), kubeconfig, &arguments, &[])?;
+    let lines = client.all_lines(Duration::from_secs(120)).await?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let outcomes = lines.iter().map(|line| {
+        (text(&line["step"]), (line["code"].as_i64().unwrap_or(-2), text(&line["reason"]), text(&line["value"])))
+    });
+    Ok(outcomes.collect())
+}
+
+async fn typed_of_a_member_and_of_all(context: TestContext) -> anyhow::Result<()> {
+    let (member, all) = (of_a_member(&context).await?, of_all(&context).await?);
+    let expected = typed(&context, &member.kubeconfig, &member.namespace, "").await?;
+    ensure!(expected.len() >= 24, "the typed client stopped early: {expected:?}");
+    ensure!(expected["update-stale"].0 == 409 && expected["delete-fresh"].0 == 0, "{expected:?}");
+    let shown = typed(&context, &all.kubeconfig, &all.namespace, "").await?;
+    same_outcomes(&shown, &expected)
+}
+
+async fn typed_with_annotation(context: TestContext) -> anyhow::Result<()> {
+    let (member, all) = (of_a_member(&context).await?, of_all(&context).await?);
+    let expected = typed(&context, &member.kubeconfig, &member.namespace, "").await?;
+    let shown = typed(&context, &all.kubeconfig, &all.namespace, "member2").await?;
+    same_outcomes(&shown, &expected)?;
+    let gone = format!("/api/v1/namespaces/{}/configmaps/typed", all.namespace);
+    all.members[0].http().get(&gone).send().await?.expect(404)?;
+    Ok(())
+}
+
+fn same_outcomes(
+    shown: &BTreeMap<String, (i64, String, String)>,
+    expected: &BTreeMap<String, (i64, String, String)>,
+) -> anyhow::Result<()> {
+    for (step, outcome) in expected {
+        let ours = shown.get(step).with_context(|| format!("no step {step} in {shown:?}"))?;
+        ensure!(ours == outcome, "{step}: {ours:?} instead of {outcome:?}");
+    }
+    ensure!(shown.len() == expected.len(), "{:?} instead of {:?}", shown.keys(), expected.keys());
+    Ok(())
+}
+
+async fn retry_watcher(context: TestContext) -> anyhow::Result<()> {
+    let followed = of_all(&context).await?;
+    let tools = context.fixture.tools().await?;
+    let arguments = ["retrywatch", "--namespace", &followed.namespace];
+    let mut watcher = Follower::start(&tools.clients(), &followed.kubeconfig, &arguments, &[])?;
+    watcher.wait_for("synced", SETTLE).await?;
+    for (index, member) in followed.members.iter().enumerate() {
+        let path = format!("/api/v1/namespaces/{}/configmaps", followed.namespace);
+        let object = new_object("configmaps", &format!("map-{index}"), "1");
+        member.http().post(&path, &object).send().await?.expect(201)?;
+        let event = watcher.wait_for("ADDED", SETTLE).await?;
+        ensure!(event["name"] == format!("map-{index}"), "{event}");
+    }
+    // A version that cannot be resumed from ends it, instead of a loop.
+    let arguments = ["retrywatch", "--namespace", &followed.namespace, "--resource-version", "5"];
+    let mut watcher = Follower::start(&tools.clients(), &followed.kubeconfig, &arguments, &[])?;
+    let event = watcher.wait_for("ERROR", SETTLE).await?;
+    ensure!(event["object"]["code"] == 410, "{event}");
+    watcher.wait_for("ended", SETTLE).await?;
+    Ok(())
+}
+
+/// Tributary is stopped and started again while an informer follows: nothing is lost and nothing goes back.
+async fn restart_resumes(context: TestContext) -> anyhow::Result<()> {
+    let members = context.fixture.pair().await?.to_vec();
+    let namespace = context.namespace("client", &members).await?;
+    let kubeconfig = context.fixture.pair_kubeconfig().await?;
+    let folder = tributary_e2e::guard::temporary_folder("restart")?;
+    let port = tributary_e2e::ports::free_port()?;
+    let start = async || {
+        tributary_e2e::Tributary::builder(&kubeconfig, ["member1", "member2"])
+            .folder(folder.path())
+            .argument(format!("--listen=127.0.0.1:{port}"))
+            .start()
+            .await
+    };
+    let tributary = start().await?;
+    let followed = Followed { kubeconfig: tributary.kubeconfig().to_owned(), members, namespace };
+    let tools = context.fixture.tools().await?;
+    let arguments = ["informer", "--namespace", &followed.namespace];
+    let mut follower = Follower::start(&tools.clients(), &followed.kubeconfig, &arguments, &[])?;
+    follower.wait_for("synced", SETTLE).await?;
+    let restart = async {
+        tokio::time::sleep(CHURN / 3).await;
+        tributary.stop().await?;
+        start().await
+    };
+    let (churned, restarted) = tokio::join!(followed.churn(13), restart);
+    churned?;
+    let _tributary = context.fixture.watch_log(restarted?).await;
+    let end = Instant::now() + SETTLE;
+    loop {
+        match check_dump(&followed, &follower.dump().await?).await {
+            Ok(()) => break,
+            Err(error) if Instant::now() > end => return Err(error),
+            Err(_) => tokio::time::sleep(Duration::from_millis(300)).await,
+        }
+    }
+    let dump = follower.dump().await?;
+    ensure!(dump["wentBack"] == json!([]), "objects went back: {}", dump["wentBack"]);
+    follower.exit().await
 }

@@ -1,7 +1,461 @@
-//! To come in the next commit.
+//! Bad input and faults: a clear error, and nothing lost.
 
-use crate::context::Case;
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use std::{fs, net::TcpListener, path::PathBuf, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tributary_e2e::{Access, HttpClient, Member, Tributary, certificates::Certificates, guard, kubeconfig, tributary};
+
+const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
-    Vec::new()
+    cases!["faults";
+        unknown_context, missing_kubeconfig, malformed_kubeconfig, missing_file_in_kubeconfig, port_in_use,
+        not_a_loopback_address, unknown_flag, one_cluster_twice, unreachable_member_at_start, wrong_authority,
+        wrong_token, failing_exec_plugin, working_exec_plugin, killed_and_started_again, frozen_member, slow_reader,
+        malformed_requests, no_credentials, drains_on_sigterm, many_streams,
+    ]
+}
+
+/// A kubeconfig with the shared members and perhaps broken entries.
+async fn kubeconfig_with(
+    context: &TestContext,
+    more: &[kubeconfig::Entries],
+) -> anyhow::Result<(tempfile::TempDir, PathBuf)> {
+    let folder = guard::temporary_folder("fault")?;
+    let path = folder.path().join("kubeconfig");
+    let [one, _] = context.fixture.pair().await?;
+    let mut entries = vec![one.access().entries()];
+    entries.extend_from_slice(more);
+    kubeconfig::write_entries(&path, &entries)?;
+    Ok((folder, path))
+}
+
+/// Runs `serve` with these flags; it must fail. Returns what it wrote to standard error.
+async fn serve_fails(arguments: &[&str]) -> anyhow::Result<String> {
+    let output = tributary::run(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat()).await?;
+    ensure!(output.code.is_some(), "ended by a signal: {output:?}");
+    let text = output.failure()?;
+    ensure!(!text.contains("panicked"), "{text}");
+    Ok(text)
+}
+
+fn text_of(path: &std::path::Path) -> anyhow::Result<String> {
+    path.to_str().map(str::to_owned).context("a path is not UTF-8")
+}
+
+async fn unknown_context(context: TestContext) -> anyhow::Result<()> {
+    let (_folder, path) = kubeconfig_with(&context, &[]).await?;
+    let text = serve_fails(&["--kubeconfig", &text_of(&path)?, "--contexts", "member1,nowhere"]).await?;
+    ensure!(text.contains("nowhere") && text.contains("member1"), "{text}");
+    Ok(())
+}
+
+async fn missing_kubeconfig(_: TestContext) -> anyhow::Result<()> {
+    let text = serve_fails(&["--kubeconfig", "/there/is/none", "--contexts", "a"]).await?;
+    ensure!(text.contains("/there/is/none"), "{text}");
+    Ok(())
+}
+
+async fn malformed_kubeconfig(_: TestContext) -> anyhow::Result<()> {
+    let folder = guard::temporary_folder("fault")?;
+    let path = folder.path().join("broken.kubeconfig");
+    fs::write(&path, "clusters: [name: {").context("write")?;
+    let text = serve_fails(&["--kubeconfig", &text_of(&path)?, "--contexts", "a"]).await?;
+    ensure!(text.contains("broken.kubeconfig"), "{text}");
+    Ok(())
+}
+
+/// Serves `member1` and a broken second context: the first is served, the second is named once with its reason.
+async fn serves_the_rest(context: &TestContext, broken: kubeconfig::Entries, reason: &str) -> anyhow::Result<()> {
+    let name = broken.name.clone();
+    let (_folder, path) = kubeconfig_with(context, &[broken]).await?;
+    let tributary = Tributary::builder(&path, ["member1", &name]).start().await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let http = tributary.http().await?;
+    let answer = http.get("/api/v1/nodes").send().await?.expect(200)?;
+    ensure!(answer.text().contains("member1-node-0"), "{}", answer.text());
+    let warnings: Vec<&str> =
+        answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).collect();
+    ensure!(warnings.iter().any(|warning| warning.starts_with("299 ") && warning.contains(&name)), "{warnings:?}");
+    // A name that no known cluster has may be in the unknown one.
+    let answer = http.get("/api/v1/nodes/somewhere").send().await?;
+    ensure!(answer.status == 503 && answer.text().contains(&name), "{}: {}", answer.status, answer.text());
+    let health = http.get("/readyz?verbose").send().await?.text();
+    ensure!(health.lines().any(|line| line.contains(&name)), "{health}");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let log = tributary.log();
+    let named = log.lines().filter(|line| line.contains(&name) && line.contains(reason)).count();
+    ensure!((1..=3).contains(&named), "{named} lines of the log name {name} and {reason:?}:\n{log}");
+    Ok(())
+}
+
+async fn unreachable_member_at_start(context: TestContext) -> anyhow::Result<()> {
+    let port = tributary_e2e::ports::free_port()?;
+    let mut entries = context.fixture.bare().await?.access().entries();
+    entries.name = "gone".to_owned();
+    entries.cluster["server"] = json!(format!("https://127.0.0.1:{port}"));
+    serves_the_rest(&context, entries, "").await
+}
+
+async fn wrong_authority(context: TestContext) -> anyhow::Result<()> {
+    let access = context.fixture.bare().await?.access();
+    let other = Certificates::generate("another")?.authority;
+    let entries = Access { name: "untrusted".to_owned(), certificate_authority: other, ..access }.entries();
+    serves_the_rest(&context, entries, "ertificate").await
+}
+
+async fn wrong_token(context: TestContext) -> anyhow::Result<()> {
+    let access = context.fixture.bare().await?.access();
+    let entries = Access { name: "unknown-user".to_owned(), token: "wrong".to_owned(), ..access }.entries();
+    serves_the_rest(&context, entries, "401").await
+}
+
+fn exec_plugin(name: &str, access: &Access, script: &str) -> kubeconfig::Entries {
+    let mut entries = access.entries();
+    entries.name = name.to_owned();
+    entries.user = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+        "interactiveMode": "Never",
+    }});
+    entries
+}
+
+async fn failing_exec_plugin(context: TestContext) -> anyhow::Result<()> {
+    let access = context.fixture.bare().await?.access();
+    serves_the_rest(&context, exec_plugin("plugged", &access, "echo no luck >&2; exit 7"), "").await
+}
+
+async fn working_exec_plugin(context: TestContext) -> anyhow::Result<()> {
+    let access = context.fixture.bare().await?.access();
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": access.token},
+    });
+    let (_folder, path) =
+        kubeconfig_with(&context, &[exec_plugin("plugged", &access, &format!("echo '{credential}'"))]).await?;
+    let tributary = Tributary::builder(&path, ["member1", "plugged"]).start().await?;
+    let http = tributary.http().await?;
+    eventually(SOON, async || {
+        let list = http.get("/api/v1/namespaces").send().await?.expect(200)?.json()?;
+        let clusters: Vec<&Value> = list["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|item| &item["metadata"]["annotations"]["tributary.dev/cluster"])
+            .collect();
+        ensure!(clusters.contains(&&json!("plugged")) && clusters.contains(&&json!("member1")), "{clusters:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn missing_file_in_kubeconfig(context: TestContext) -> anyhow::Result<()> {
+    let mut entries = context.fixture.bare().await?.access().entries();
+    entries.name = "fileless".to_owned();
+    entries.user = json!({"client-certificate": "/there/is/none.crt", "client-key": "/there/is/none.key"});
+    let (_folder, path) = kubeconfig_with(&context, &[entries]).await?;
+    // Either refused at the start or served without that cluster, but in both cases the file is named.
+    let start = Tributary::builder(&path, ["member1", "fileless"]).start().await;
+    let text = match start {
+        Ok(tributary) => {
+            tributary.http().await?.get("/api/v1/nodes").send().await?.expect(200)?;
+            tributary.log()
+        }
+        Err(error) => format!("{error:#}"),
+    };
+    ensure!(text.contains("none.crt"), "{text}");
+    Ok(())
+}
+
+async fn port_in_use(context: TestContext) -> anyhow::Result<()> {
+    let (_folder, path) = kubeconfig_with(&context, &[]).await?;
+    let taken = TcpListener::bind("127.0.0.1:0").context("bind")?;
+    let address = taken.local_addr().context("address")?.to_string();
+    let arguments = ["serve", "--kubeconfig", &text_of(&path)?, "--contexts", "member1", "--listen", &address];
+    let text = tributary::run(&arguments).await?.failure()?;
+    ensure!(text.contains(&address) && !text.contains("panicked"), "{text}");
+    Ok(())
+}
+
+async fn not_a_loopback_address(context: TestContext) -> anyhow::Result<()> {
+    let (_folder, path) = kubeconfig_with(&context, &[]).await?;
+    let arguments = ["serve", "--kubeconfig", &text_of(&path)?, "--contexts", "member1", "--listen", "0.0.0.0:0"];
+    let text = tributary::run(&arguments).await?.failure()?;
+    ensure!(text.contains("0.0.0.0"), "{text}");
+    Ok(())
+}
+
+async fn unknown_flag(_: TestContext) -> anyhow::Result<()> {
+    let output = tributary::run(&["serve", "--nonsense"]).await?;
+    ensure!(output.code == Some(2) && output.stderr.contains("--nonsense"), "{output:?}");
+    Ok(())
+}
+
+async fn one_cluster_twice(context: TestContext) -> anyhow::Result<()> {
+    let mut twin = context.fixture.pair().await?[0].access();
+    twin.name = "twin".to_owned();
+    let (_folder, path) = kubeconfig_with(&context, &[twin.entries()]).await?;
+    let text = serve_fails(&["--kubeconfig", &text_of(&path)?, "--contexts", "member1,twin"]).await?;
+    ensure!(text.contains("member1") && text.contains("twin"), "{text}");
+    Ok(())
+}
+
+/// A member of this test alone beside `member2`, Tributary over both, and a namespace in each.
+struct Own {
+    victim: Arc<Member>,
+    other: Arc<Member>,
+    /// Held so that it runs, and its log is printed when the test fails.
+    _tributary: Arc<Tributary>,
+    http: HttpClient,
+    namespace: String,
+}
+
+impl Own {
+    async fn start(context: &TestContext) -> anyhow::Result<Self> {
+        let victim = Arc::new(Member::builder("victim").start(context.fixture.tools().await?).await?);
+        let other = Arc::clone(&context.fixture.pair().await?[1]);
+        let path = victim.folder().join("both.kubeconfig");
+        kubeconfig::write(&path, &[&victim.access(), &other.access()])?;
+        let tributary = Tributary::builder(&path, ["victim", "member2"]).start().await?;
+        let tributary = context.fixture.watch_log(tributary).await;
+        let namespace = context.namespace("fault", &[Arc::clone(&victim), Arc::clone(&other)]).await?;
+        let http = tributary.http().await?;
+        Ok(Self { victim, other, _tributary: tributary, http, namespace })
+    }
+
+    fn maps(&self, query: &str) -> String {
+        format!("/api/v1/namespaces/{}/configmaps{query}", self.namespace)
+    }
+
+    async fn create(&self, member: &Member, name: &str) -> anyhow::Result<()> {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        member.http().post(&self.maps(""), &object).send().await?.expect(201)?;
+        Ok(())
+    }
+
+    async fn names(&self) -> anyhow::Result<Vec<String>> {
+        let list = self.http.get(&self.maps("")).send().await?.expect(200)?.json()?;
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        Ok(items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect())
+    }
+
+    async fn names_are(&self, expected: &[&str]) -> anyhow::Result<()> {
+        eventually(SOON, async || {
+            let mut names = self.names().await?;
+            names.sort();
+            ensure!(names == expected, "{names:?} instead of {expected:?}");
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Killed in the middle of a watch and started again: the watch stays open, says no deletions, and ends right.
+async fn killed_and_started_again(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let own = Own::start(&context).await?;
+    own.create(&own.victim, "kept").await?;
+    own.create(&own.victim, "doomed").await?;
+    own.create(&own.other, "elsewhere").await?;
+    own.names_are(&["doomed", "elsewhere", "kept"]).await?;
+    let list = own.http.get(&own.maps("")).send().await?.expect(200)?.json()?;
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    let mut stream = own.http.watch(&own.maps(&format!("?watch=true&resourceVersion={version}"))).await?;
+
+    own.victim.kill9().await?;
+    // What it had is still served, and the answer says that it is stale.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    own.create(&own.other, "meanwhile").await?;
+    own.names_are(&["doomed", "elsewhere", "kept", "meanwhile"]).await?;
+    eventually(SOON, async || {
+        let answer = own.http.get(&own.maps("")).send().await?.expect(200)?;
+        ensure!(answer.header("warning").contains("victim"), "no warning: {:?}", answer.headers);
+        Ok(())
+    })
+    .await?;
+
+    own.victim.start_again().await?;
+    let path = own.maps("/doomed");
+    own.victim.http().delete(&path).send().await?.expect(200)?;
+    own.create(&own.victim, "after").await?;
+    own.names_are(&["after", "elsewhere", "kept", "meanwhile"]).await?;
+    let mut shown = Vec::new();
+    while shown.len() < 3 {
+        let event = stream.expect(SOON).await?;
+        if event["type"] != "BOOKMARK" {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            shown.push((text(&event["type"]), text(&event["object"]["metadata"]["name"])));
+        }
+    }
+    shown.sort();
+    let expected = [("ADDED", "after"), ("ADDED", "meanwhile"), ("DELETED", "doomed")];
+    ensure!(shown == expected.map(|(kind, name)| (kind.to_owned(), name.to_owned())), "{shown:?}");
+    let (more, ended) = stream.drain(Duration::from_secs(1)).await?;
+    ensure!(!ended && more.iter().all(|event| event["type"] == "BOOKMARK"), "{more:?}");
+    Ok(())
+}
+
+/// A member that is silent with its connections open: the others' objects stay readable, and writes to them work.
+async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let own = Own::start(&context).await?;
+    own.create(&own.victim, "frozen").await?;
+    own.create(&own.other, "other").await?;
+    own.names_are(&["frozen", "other"]).await?;
+    let mut stream =
+        own.http.watch(&own.maps("?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")).await?;
+    own.victim.freeze().await?;
+    let check = async {
+        own.create(&own.other, "later").await?;
+        let event = stream.expect(SOON).await?;
+        ensure!(event["object"]["metadata"]["name"] == "later", "{event}");
+        let quick = Duration::from_secs(5);
+        for path in [own.maps("/other"), own.maps("/frozen"), own.maps("")] {
+            let answer = tokio::time::timeout(quick, own.http.get(&path).send()).await;
+            answer.with_context(|| format!("{path} takes more than {quick:?}"))??.expect(200)?;
+        }
+        let patch = json!({"data": {"a": "b"}});
+        let request = own.http.patch(&own.maps("/other"), "merge-patch+json", &patch).send();
+        tokio::time::timeout(quick, request).await.context("a write to the other is stuck")??.expect(200)?;
+        anyhow::Ok(())
+    }
+    .await;
+    own.victim.thaw().await?;
+    check?;
+    own.create(&own.victim, "thawed").await?;
+    own.names_are(&["frozen", "later", "other", "thawed"]).await
+}
+
+/// A client that opens a watch and does not read is cut, and slows nobody.
+async fn slow_reader(context: TestContext) -> anyhow::Result<()> {
+    let tributary = context.fixture.over_two().await?;
+    let members = context.fixture.pair().await?.to_vec();
+    let namespace = context.namespace("fault", &members).await?;
+    let http = tributary.http().await?;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large"}, "data": {"text": "x".repeat(200_000)},
+    });
+    http.post(&path, &object).send().await?.expect(201)?;
+    let watch = format!("{path}?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
+    // Its own connection: HTTP/2 windows are shared by the streams of one.
+    let stalled_client = tributary.http().await?;
+    let stalled = stalled_client.get(&watch).stream().await?;
+    let mut reading = http.watch(&watch).await?;
+    for step in 0..60 {
+        let patch = json!({"data": {"step": step.to_string()}});
+        http.patch(&format!("{path}/large"), "merge-patch+json", &patch).send().await?.expect(200)?;
+        let event = reading.expect(Duration::from_secs(5)).await?;
+        ensure!(event["object"]["data"]["step"] == step.to_string(), "another event");
+    }
+    drop(stalled);
+    Ok(())
+}
+
+/// Bytes that are no HTTP, or no request of ours: an answer or a close, and the server lives on.
+async fn malformed_requests(context: TestContext) -> anyhow::Result<()> {
+    let tributary = context.fixture.over_two().await?;
+    let http = tributary.http().await?;
+    let address = http.origin().trim_start_matches("https://").to_owned();
+    let garbage: [&[u8]; 4] = [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\xff nonsense", &[0; 4096], b"\r\n\r\n"];
+    for bytes in garbage {
+        let mut connection = TcpStream::connect(&address).await.context("connect")?;
+        connection.write_all(bytes).await.context("write")?;
+        let mut answer = Vec::new();
+        let closed = tokio::time::timeout(SOON, connection.read_to_end(&mut answer)).await;
+        ensure!(closed.is_ok(), "the connection stays open after {} bytes of garbage", bytes.len());
+    }
+    for (path, code) in [
+        ("/api/v1/configmaps?labelSelector=%zz", 400),
+        ("/api/v1/configmaps?limit=-1", 400),
+        ("/api/v1/configmaps?timeoutSeconds=soon", 400),
+        ("/api/v1/namespaces/%ff/configmaps/x", 400),
+    ] {
+        let answer = http.get(path).send().await?;
+        ensure!(answer.status.is_client_error(), "{path}: {} where about {code} was due", answer.status);
+        ensure!(answer.json()?["kind"] == "Status", "{path}: {}", answer.text());
+    }
+    let long = format!("/api/v1/configmaps?labelSelector={}", "a".repeat(40_000));
+    let answer = http.get(&long).send().await?;
+    ensure!(answer.status.is_client_error(), "{}", answer.status);
+    http.get("/readyz").send().await?.expect(200)?;
+    Ok(())
+}
+
+async fn no_credentials(context: TestContext) -> anyhow::Result<()> {
+    let tributary = context.fixture.over_two().await?;
+    // A client that trusts the serving certificate and shows nothing.
+    let document = fs::read_to_string(tributary.kubeconfig()).context("read the kubeconfig")?;
+    ensure!(document.contains("certificate-authority-data"), "the kubeconfig trusts anybody");
+    let config = kubeconfig::config(tributary.kubeconfig(), None).await?;
+    let authority = config.root_cert.context("no authority")?;
+    let pem: String = authority.iter().map(|der| pem_of(der)).collect();
+    let access = Access {
+        name: "stranger".to_owned(),
+        server: tributary.http().await?.origin().to_owned(),
+        certificate_authority: pem,
+        token: "wrong".to_owned(),
+    };
+    let stranger = HttpClient::from_access(&access).await?;
+    for client in [stranger.clone(), stranger.anonymous()] {
+        for path in ["/api/v1/secrets", "/clusters/member1/api/v1/secrets", "/apis"] {
+            let answer = client.get(path).send().await?;
+            ensure!(answer.status == 401, "{path}: {} to a stranger", answer.status);
+        }
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(tributary.kubeconfig()).context("look at the kubeconfig")?.permissions().mode();
+        ensure!(mode & 0o777 == 0o600, "the kubeconfig's mode is {:o}", mode & 0o777);
+    }
+    Ok(())
+}
+
+fn pem_of(der: &[u8]) -> String {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    let text = STANDARD.encode(der);
+    let lines: Vec<&str> = (0..text.len()).step_by(64).map(|start| &text[start..text.len().min(start + 64)]).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+}
+
+/// SIGTERM: watches end well (EOF, a last bookmark for those who asked), and the process ends with 0.
+async fn drains_on_sigterm(context: TestContext) -> anyhow::Result<()> {
+    let kubeconfig = context.fixture.pair_kubeconfig().await?;
+    let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await?;
+    let http = tributary.http().await?;
+    let query = "watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let mut stream = http.watch(&format!("/api/v1/nodes?{query}")).await?;
+    while !stream.expect(SOON).await?["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"].is_string() {}
+    let stopping = tokio::spawn(tributary.stop());
+    let (_, ended) = stream.drain(SOON).await?;
+    ensure!(ended, "the watch did not end");
+    let status = stopping.await.context("join")??;
+    ensure!(status.code() == Some(0), "ended with {status}");
+    Ok(())
+}
+
+/// More watches on one connection than a kube-apiserver allows streams.
+async fn many_streams(context: TestContext) -> anyhow::Result<()> {
+    let tributary = context.fixture.over_two().await?;
+    let members = context.fixture.pair().await?.to_vec();
+    let namespace = context.namespace("fault", &members).await?;
+    let http = tributary.http().await?;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let mut streams = Vec::new();
+    for _ in 0..300 {
+        let watch = format!("{path}?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
+        streams.push(http.watch(&watch).await?);
+    }
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}});
+    members[1].http().post(&path, &object).send().await?.expect(201)?;
+    for stream in &mut streams {
+        let event = stream.expect(SOON).await?;
+        ensure!(event["object"]["metadata"]["name"] == "one", "{event}");
+    }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! What a case runs against.
 
-use super::differences::Difference;
+use super::differences::{Difference, ORDER_BY_CLUSTER};
 use crate::context::{TestContext, eventually};
 use anyhow::{Context, bail, ensure};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -43,8 +43,6 @@ pub(crate) struct Target {
     /// The members behind it, in the order of their names.
     pub(crate) members: Vec<Arc<Member>>,
     pub(crate) namespace: String,
-    // Held so that the shared servers and the dump know this case.
-    context: TestContext,
 }
 
 impl Target {
@@ -64,12 +62,13 @@ impl Target {
             }
         };
         let namespace = context.namespace("case", &members).await?;
-        Ok(Self { kind, http, members, namespace, context: context.clone() })
+        Ok(Self { kind, http, members, namespace })
     }
 
     /// Whether this target shows a deliberate difference: every Tributary does.
     pub(crate) fn differs(&self, difference: &Difference) -> bool {
-        tracing::debug!(?difference, target = self.kind.name(), "a deliberate difference");
+        let Difference { kubernetes, tributary, reason } = difference;
+        tracing::debug!(kubernetes, tributary, reason, target = self.kind.name(), "a deliberate difference");
         self.kind != Kind::Bare
     }
 
@@ -134,6 +133,9 @@ impl Target {
 
     /// The order in which a list shows objects that [`Target::seed_maps`] made.
     pub(crate) fn in_list_order(&self, names: &[String]) -> Vec<String> {
+        if !self.differs(&ORDER_BY_CLUSTER) {
+            return names.to_vec();
+        }
         let mut keyed: Vec<(usize, String)> = names
             .iter()
             .map(|name| {
@@ -175,11 +177,6 @@ impl Target {
             }
         }
         object
-    }
-
-    /// The context of the case, for the shared servers.
-    pub(crate) fn context(&self) -> &TestContext {
-        &self.context
     }
 }
 

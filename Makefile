@@ -1,0 +1,34 @@
+# What a contributor needs, and nothing else. `make help` lists it.
+.PHONY: help check test unit e2e bench proof tools
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+
+check: ## formatting, lints, documentation, licences and the arrows between crates
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+	cargo deny --locked check bans licenses sources
+	cargo machete
+
+test: unit e2e ## everything that CI runs
+
+unit: ## unit and property tests, without servers
+	cargo test --workspace --exclude tributary-e2e --locked
+
+e2e: tools ## real kube-apiservers and real clients; E2E=filter runs a part
+	cargo build -p tributary-server --locked
+	cargo test -p tributary-e2e --locked -- $(E2E)
+
+tools: ## builds the real servers and clients once, outside the checkout
+	e2e/tools/build.sh servers
+	e2e/tools/build.sh clients
+
+bench: tools ## criterion, then the load program against a bare kube-apiserver and Tributary
+	cargo bench --workspace --locked
+	cargo run --release --locked -p tributary-bench -- compare
+
+proof: tools ## what takes longer than CI should
+	cargo build --release -p tributary-server --locked
+	PROPTEST_CASES=20000 cargo test --release -p tributary-merge --locked
+	cargo test --release -p tributary-e2e --locked
