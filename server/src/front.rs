@@ -11,9 +11,11 @@ use http::{HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tributary_proxy::ClientAddress;
 
 use crate::authentication::{Authentication, Authenticator, anonymous_user};
+use crate::drain;
 use crate::handler::{Body, Handler, full};
 use crate::metrics::{self, Metrics};
 use crate::status;
@@ -23,19 +25,25 @@ pub struct Front<H> {
     handler: Arc<H>,
     authenticator: Authenticator,
     metrics: Metrics,
+    stop: CancellationToken,
 }
 
 impl<H: Handler> Front<H> {
-    /// Puts an authenticator before a handler.
-    pub fn new(handler: Arc<H>, authenticator: Authenticator) -> Self {
+    /// Puts an authenticator before a handler. Once `stop` is cancelled, forwarded watches end.
+    pub fn new(handler: Arc<H>, authenticator: Authenticator, stop: CancellationToken) -> Self {
         let metrics = Metrics::default();
         handler.register_metrics(&mut |registry| metrics.register(registry));
-        Self { handler, authenticator, metrics }
+        Self { handler, authenticator, metrics, stop }
     }
 
     /// The handler behind.
     pub fn handler(&self) -> &Arc<H> {
         &self.handler
+    }
+
+    /// Cancelled when the server is to drain.
+    pub fn stop(&self) -> &CancellationToken {
+        &self.stop
     }
 
     /// The server's own metrics.
@@ -77,12 +85,17 @@ impl<H: Handler> Front<H> {
         if head.uri.path() == "/metrics" {
             return self.scrape(&head.method);
         }
+        let ends_with_drain = drain::is_forwarded_watch(&head.uri);
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), user)).catch_unwind();
-        // The panic hook has logged the place.
-        handled.await.unwrap_or_else(|_| {
-            self.metrics.panics.inc();
-            status::internal_error()
-        })
+        match handled.await {
+            Ok(response) if ends_with_drain => drain::end_with(self.stop.clone(), response),
+            Ok(response) => response,
+            // The panic hook has logged the place.
+            Err(_) => {
+                self.metrics.panics.inc();
+                status::internal_error()
+            }
+        }
     }
 
     fn scrape(&self, method: &Method) -> Response<Body> {

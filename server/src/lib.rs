@@ -18,6 +18,7 @@ pub mod contexts;
 pub mod credentials;
 pub mod data_directory;
 pub mod descriptors;
+mod drain;
 pub mod exit;
 pub mod front;
 pub mod handler;

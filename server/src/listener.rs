@@ -87,15 +87,12 @@ pub struct Drained {
     pub cut: usize,
 }
 
-/// Serves connections until `stop` is cancelled, then drains.
+/// Serves connections until [`Front::stop`] is cancelled, then drains.
 ///
-/// Cancel: dropping the future closes the listener; connections live on in their tasks, so cancel `stop` instead.
-pub async fn serve<H: Handler>(
-    listener: TcpListener,
-    tls: Arc<rustls::ServerConfig>,
-    front: Arc<Front<H>>,
-    stop: CancellationToken,
-) -> Drained {
+/// Cancel: dropping the future closes the listener; connections live on in their tasks, so cancel
+/// [`Front::stop`] instead.
+pub async fn serve<H: Handler>(listener: TcpListener, tls: Arc<rustls::ServerConfig>, front: Arc<Front<H>>) -> Drained {
+    let stop = front.stop().clone();
     let server = Server {
         tls: tls.into(),
         slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)),

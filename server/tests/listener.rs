@@ -41,6 +41,7 @@ impl Handler for StandIn {
         match request.uri().path() {
             "/panic" => panic!("a handler's fault"),
             "/watch" => watch(self.draining.clone()),
+            "/clusters/a/api/v1/pods" => forwarded_watch(),
             "/tunnel" => tunnel(request),
             _ => {
                 let seen = request.headers().contains_key(header::AUTHORIZATION);
@@ -68,6 +69,13 @@ fn watch(draining: CancellationToken) -> Response<Body> {
     });
     let frames = first.chain(last).map(|line| Ok(Frame::data(Bytes::from_static(line.as_bytes()))));
     Response::new(StreamBody::new(frames).boxed_unsync())
+}
+
+/// A watch that a member would keep open.
+fn forwarded_watch() -> Response<Body> {
+    let first = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED\n")))]);
+    let body = StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync();
+    Response::builder().header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
 }
 
 /// Switches protocols and sends every byte back.
@@ -106,9 +114,10 @@ async fn start() -> Server {
     let socket = listener::bind(listen.socket_address()).unwrap();
     let address = socket.local_addr().unwrap();
     let tls = server_config(ServingCertificate::new(made.certified_key().unwrap())).unwrap();
-    let front = Arc::new(Front::new(Arc::new(StandIn::default()), Authenticator::new(token.digest())));
     let stop = CancellationToken::new();
-    let serving = tokio::spawn(listener::serve(socket, tls, front, stop.clone()));
+    let authenticator = Authenticator::new(token.digest());
+    let front = Arc::new(Front::new(Arc::new(StandIn::default()), authenticator, stop.clone()));
+    let serving = tokio::spawn(listener::serve(socket, tls, front));
     let (token, authority) = (token.expose().to_owned(), made.authority_pem().to_owned());
     Server { address, token, authority, stop, serving, _directory: parent }
 }
@@ -219,8 +228,11 @@ async fn a_drain_ends_watches_with_their_bookmark() {
     let watch = || server.request("/watch").body(Empty::new()).unwrap();
     let first = http1.send_request(watch()).await.unwrap();
     let second = http2.send_request(watch()).await.unwrap();
+    let forwarded = server.request("/clusters/a/api/v1/pods?watch=true").body(Empty::new()).unwrap();
+    let third = http2.send_request(forwarded).await.unwrap();
     server.stop.cancel();
     assert_eq!(text(first).await, "ADDED\nBOOKMARK\n");
+    assert_eq!(text(third).await, "ADDED\n", "a forwarded watch ends, too");
     assert_eq!(text(second).await, "ADDED\nBOOKMARK\n");
     let drained = tokio::time::timeout(Duration::from_secs(5), server.serving).await.unwrap().unwrap();
     assert_eq!(drained, Drained { cut: 0 });

@@ -93,10 +93,11 @@ pub async fn serve(arguments: ServeArguments, on_ready: impl FnOnce(&Ready<'_>))
     };
     running.start(configuration).await?;
 
-    let front = Arc::new(Front::new(Arc::new(router), Authenticator::new(running.identity.token.digest())));
-    let tls = server_config(Arc::clone(&running.identity.certificate)).map_err(Failure::runtime)?;
     let (stop, reload) = (CancellationToken::new(), Arc::new(Notify::new()));
-    let serving = tokio::spawn(listener::serve(socket, tls, front, stop.clone()));
+    let authenticator = Authenticator::new(running.identity.token.digest());
+    let front = Arc::new(Front::new(Arc::new(router), authenticator, stop.clone()));
+    let tls = server_config(Arc::clone(&running.identity.certificate)).map_err(Failure::runtime)?;
+    let serving = tokio::spawn(listener::serve(socket, tls, front));
     let reload_on_signal = Arc::clone(&reload);
     tokio::spawn(signals.follow(stop.clone(), move || reload_on_signal.notify_one()));
     running.write_kubeconfig().map_err(Failure::runtime)?;

@@ -1,0 +1,136 @@
+//! Ends forwarded watches when the server drains.
+//!
+//! Merged watches end by themselves, with a bookmark. One that is forwarded to its cluster would go on until the drain's
+//! time is up and be cut in the middle of an event; here it ends between two events, which every client takes for the
+//! ordinary end of a watch.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{Response, Uri};
+use http_body_util::BodyExt;
+use hyper::body::{Frame, SizeHint};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use crate::handler::{Body, BoxError};
+
+/// Whether this asks one cluster's own view for a watch. What follows a `proxy` subresource is a workload's business.
+pub(crate) fn is_forwarded_watch(uri: &Uri) -> bool {
+    let mut segments = uri.path().split('/').skip(1);
+    let watches = |pair: &str| matches!(pair, "watch" | "watch=" | "watch=1" | "watch=true" | "watch=True" | "watch=t");
+    segments.next() == Some("clusters")
+        && !segments.any(|segment| segment == "proxy")
+        && uri.query().is_some_and(|query| query.split('&').any(watches))
+}
+
+/// Lets the answer to a watch end between two events once `stop` is cancelled. Only JSON events end with a newline;
+/// answers in another form stay as they are.
+pub(crate) fn end_with(stop: CancellationToken, response: Response<Body>) -> Response<Body> {
+    let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !content_type.starts_with("application/json") || response.headers().contains_key(http::header::CONTENT_ENCODING)
+    {
+        return response;
+    }
+    response.map(|body| {
+        EndsBetweenLines { body, stop: Box::pin(stop.cancelled_owned()), stopping: false, between: true }.boxed_unsync()
+    })
+}
+
+/// A body of lines that ends after a whole line once it is told to.
+struct EndsBetweenLines {
+    body: Body,
+    stop: Pin<Box<WaitForCancellationFutureOwned>>,
+    stopping: bool,
+    /// Whether all lines that were begun have ended.
+    between: bool,
+}
+
+impl hyper::body::Body for EndsBetweenLines {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.stopping = self.stopping || self.stop.as_mut().poll(cx).is_ready();
+        if self.stopping && self.between {
+            return Poll::Ready(None);
+        }
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(last) = frame.data_ref().and_then(|data| data.last())
+        {
+            self.between = *last == b'\n';
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+    use http_body_util::{BodyDataStream, StreamBody};
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// A body of what is sent.
+    fn frames() -> (mpsc::UnboundedSender<&'static str>, Body) {
+        let (sender, receiver) = mpsc::unbounded_channel::<&'static str>();
+        let frames = futures::stream::unfold(receiver, |mut receiver| async {
+            let text = receiver.recv().await?;
+            Some((Ok(Frame::data(Bytes::from_static(text.as_bytes()))), receiver))
+        });
+        (sender, StreamBody::new(frames).boxed_unsync())
+    }
+
+    #[test]
+    fn forwarded_watches_are_told_from_the_rest() {
+        for (uri, expected) in [
+            ("/clusters/a/api/v1/pods?watch=true", true),
+            ("/clusters/a/api/v1/pods?limit=1&watch=1", true),
+            ("/clusters/a/api/v1/pods?watch=false", false),
+            ("/clusters/a/api/v1/pods", false),
+            ("/api/v1/pods?watch=true", false),
+            ("/clusters/a/api/v1/namespaces/n/services/s/proxy/x?watch=true", false),
+        ] {
+            assert_eq!(is_forwarded_watch(&uri.parse().unwrap()), expected, "{uri}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_watch_ends_between_two_events() {
+        let stop = CancellationToken::new();
+        let (sender, body) = frames();
+        let response = Response::builder().header(CONTENT_TYPE, "application/json").body(body).unwrap();
+        let mut stream = BodyDataStream::new(end_with(stop.clone(), response).into_body());
+        sender.send("{}\n{\"a\":").unwrap();
+        assert_eq!(stream.next().await.unwrap().unwrap(), "{}\n{\"a\":");
+        stop.cancel();
+        sender.send("1}\n").unwrap();
+        sender.send("{}\n").unwrap();
+        assert_eq!(stream.next().await.unwrap().unwrap(), "1}\n", "what was begun is ended");
+        assert!(stream.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn other_forms_are_left_alone() {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let (sender, body) = frames();
+        let form = "application/vnd.kubernetes.protobuf;stream=watch";
+        let response = Response::builder().header(CONTENT_TYPE, form).body(body).unwrap();
+        sender.send("x").unwrap();
+        drop(sender);
+        let whole = end_with(stop, response).into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(whole, "x");
+    }
+}
