@@ -1,9 +1,9 @@
 //! The composite resourceVersion: one member's version per cluster, as one opaque text.
 //!
-//! Two texts stand for the same value. Up to 4 KiB it is base64url of a JSON object with sorted keys, which a person can
-//! read (`{"cluster1":"1234","cluster2":"5678"}`); above that the compact form of [`crate::epochs`] takes over, because
-//! clients send versions in the query of a URL. Both are accepted wherever one is, and only in their one canonical
-//! spelling: what decodes always encodes to the same text again.
+//! Two texts stand for the same value. Up to 4 KiB it is base64url of a JSON object with sorted keys, which a person
+//! can read (`{"cluster1":"1234","cluster2":"5678"}`); above that the compact form of [`crate::epochs`] takes over,
+//! because clients send versions in the query of a URL. Both are accepted wherever one is, and only in their one
+//! canonical spelling: what decodes always encodes to the same text again.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -14,8 +14,8 @@ use tributary_apimachinery::{ClusterName, ResourceVersion, Snapshot};
 
 use crate::Epochs;
 
-/// The longest text of the JSON form, in bytes; a larger vector is written in the compact form. Well below nginx's request line
-/// of 8 KiB, with room for a path and selectors.
+/// The longest text of the JSON form, in bytes; a larger vector is written in the compact form. Well below nginx's
+/// request line of 8 KiB, with room for a path and selectors.
 pub const JSON_TEXT_MAX: usize = 4 * 1024;
 
 /// The longest text that is looked at, in bytes: 1,000 clusters with names of 63 characters fit in the JSON form, and
@@ -137,8 +137,8 @@ impl CompositeResourceVersion {
     /// Reads a text that a client sent back, in either form.
     ///
     /// # Errors
-    /// [`DecodeError`]; never a vector that merely resembles the text. The empty text and `0` have meanings of their own
-    /// in Kubernetes and are errors here: callers deal with them before.
+    /// [`DecodeError`]; never a vector that merely resembles the text. The empty text and `0` have meanings of their
+    /// own in Kubernetes and are errors here: callers deal with them before.
     pub fn decode(text: &str, epochs: &Epochs) -> Result<Self, DecodeError> {
         if text.len() > TEXT_MAX {
             return Err(DecodeError::Malformed("it is too long"));

@@ -4,9 +4,10 @@
 //! v1.<base64url of {"cluster":"a","after":"ns/name","remaining":7}>[.<composite resourceVersion>]
 //! ```
 //!
-//! The vector keeps its own text (either form) instead of being wrapped in base64 again, which would cost a third more.
-//! A token without a vector is *inconsistent*: it goes out with a 410 in `metadata.continue` and carries on after the last
-//! key in the present state, as kube-apiserver's tokens with resourceVersion −1 do (`pkg/storage/continue.go`).
+//! The vector keeps its own text (either form) instead of being wrapped in base64 again, which would cost a third
+//! more. A token without a vector is *inconsistent*: it goes out with a 410 in `metadata.continue` and carries on
+//! after the last key in the present state, as kube-apiserver's tokens with resourceVersion −1 do
+//! (`pkg/storage/continue.go`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

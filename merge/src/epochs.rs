@@ -5,9 +5,10 @@
 //!                   0 if it has no component, else its version + 1; each as a little-endian base-128 varint>
 //! ```
 //!
-//! A dot is no letter of base64url, so no JSON form begins like this. An *epoch* is the first 64 bits of SHA-256 over the
-//! sorted (name, kube-system uid) list: replicas that serve the same clusters agree on it without talking, and a cluster
-//! that was replaced by another of its name makes a new one. 1,000 clusters at revisions below 2³⁵ take 6.7 KB.
+//! A dot is no letter of base64url, so no JSON form begins like this. An *epoch* is the first 64 bits of SHA-256 over
+//! the sorted (name, kube-system uid) list: replicas that serve the same clusters agree on it without talking, and a
+//! cluster that was replaced by another of its name makes a new one. 1,000 clusters at revisions below 2³⁵ take 6.7
+//! KB.
 
 use std::collections::VecDeque;
 
@@ -22,7 +23,8 @@ use crate::composite::{CompositeResourceVersion, DecodeError, Foreign};
 /// What the compact form begins with; the digit is the version of the layout.
 const PREFIX: &str = "c1.";
 
-/// How many lists are kept. Clusters come and go by the hour, and a version lives as long as the log's history: minutes.
+/// How many lists are kept. Clusters come and go by the hour, and a version lives as long as the log's history:
+/// minutes.
 pub const LISTS_MAX: usize = 64;
 
 /// The lists of clusters that compact versions may refer to: the current one and those before it.

@@ -6,8 +6,8 @@ use tributary_apimachinery::{ClusterName, Filter, Object};
 
 /// Which objects a list or a watch wants.
 ///
-/// The answer may depend on the cluster, the key, the labels and the selectable fields alone: the log keeps what it takes to
-/// announce another cluster's object of the same name only where one of those changed.
+/// The answer may depend on the cluster, the key, the labels and the selectable fields alone: the log keeps what it
+/// takes to announce another cluster's object of the same name only where one of those changed.
 pub trait ObjectFilter {
     /// Whether the object, of this cluster, is wanted.
     fn matches(&self, cluster: &ClusterName, object: &Object) -> bool;
@@ -17,8 +17,8 @@ pub trait ObjectFilter {
         None
     }
 
-    /// Whether every object of [`namespace`](Self::namespace) matches, in every cluster. Only then can the rest of a list be counted
-    /// without looking at it.
+    /// Whether every object of [`namespace`](Self::namespace) matches, in every cluster. Only then can the rest of a
+    /// list be counted without looking at it.
     fn is_whole_namespace(&self) -> bool {
         false
     }

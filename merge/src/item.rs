@@ -1,7 +1,7 @@
 //! The item form: the composite resourceVersion with one cluster's component alone, as single objects carry it.
 //!
-//! A list of 10,000 objects writes 10,000 of them, so all that depends on the cluster is encoded once: base64 maps three
-//! bytes to four letters, and whole groups of `{"cluster1":"` never change.
+//! A list of 10,000 objects writes 10,000 of them, so all that depends on the cluster is encoded once: base64 maps
+//! three bytes to four letters, and whole groups of `{"cluster1":"` never change.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -8,12 +8,14 @@
 //!  head   a: Snapshot@106        b: Snapshot@40               c: Snapshot@77
 //! ```
 //!
-//! *Entries* hold what happened. A change holds its object before and after. A join, a leave, a relist and a reset are one entry
-//! each, a *boundary*, with the state before it and the changes that no member sent; every watcher reads the same ones.
+//! *Entries* hold what happened. A change holds its object before and after. A join, a leave, a relist and a reset
+//! are one entry each, a *boundary*, with the state before it and the changes that no member sent; every watcher
+//! reads the same ones.
 //!
 //! *Marks* say, per cluster, at which places it stands and at which version. The vector at a place is each cluster's
-//! newest mark before it, so entries store none. Each cluster forgets its own old entries, and an entry that is forgotten leaves a
-//! hole that nobody else notices: one cluster's relist or storm never pushes another's history out.
+//! newest mark before it, so entries store none. Each cluster forgets its own old entries, and an entry that is
+//! forgotten leaves a hole that nobody else notices: one cluster's relist or storm never pushes another's history
+//! out.
 //!
 //! A *position* is the number of the entry that comes next; it is a place between two entries.
 
@@ -42,14 +44,15 @@ pub type Heads = Arc<Vec<(ClusterName, Snapshot)>>;
 /// How much of each cluster's history is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// What the objects of one cluster's history may occupy, in bytes. 32 MiB hold 6,000 changes of 5 KB: five minutes at 20
-    /// a second.
+    /// What the objects of one cluster's history may occupy, in bytes. 32 MiB hold 6,000 changes of 5 KB: five
+    /// minutes at 20 a second.
     pub history_bytes_max: usize,
-    /// How long an entry is kept. A client that lost its stream is back within seconds, a rolled-out one within minutes; etcd's default
-    /// compaction interval is five minutes too.
+    /// How long an entry is kept. A client that lost its stream is back within seconds, a rolled-out one within
+    /// minutes; etcd's default compaction interval is five minutes too.
     pub history_age_max: Duration,
-    /// How many changes of a cluster are kept in any case, boundaries apart. Without it a few objects near etcd's limit of 1.5 MiB, or a quiet
-    /// hour, would make every client that lost its stream relist. kube-apiserver's watch cache never shrinks below 100 either.
+    /// How many changes of a cluster are kept in any case, boundaries apart. Without it a few objects near etcd's
+    /// limit of 1.5 MiB, or a quiet hour, would make every client that lost its stream relist. kube-apiserver's watch
+    /// cache never shrinks below 100 either.
     pub history_entries_min: usize,
 }
 
@@ -207,8 +210,13 @@ impl Log {
         self.histories.get(cluster)?.component_before(position)
     }
 
-    /// The clusters that have forgotten events from this position on, with the position after the newest of those. `None` if
-    /// even that is forgotten.
+    /// Whether an event of a cluster stands, or stood, in `from..to`.
+    pub(crate) fn has_events(&self, cluster: &ClusterName, from: u64, to: u64) -> bool {
+        self.histories.get(cluster).is_some_and(|history| history.has_events(from, to))
+    }
+
+    /// The clusters that have forgotten events from this position on, with the position after the newest of those.
+    /// `None` if even that is forgotten.
     pub(crate) fn forgotten_from(&self, position: u64) -> Option<Vec<(&ClusterName, u64)>> {
         if position >= self.forgotten_before {
             return Some(Vec::new());
@@ -254,14 +262,14 @@ impl Log {
         let version = snapshot.resource_version().max(component);
         self.set_head(cluster, Some(snapshot));
         self.progress(cluster, version, now);
-        if let Some(history) = self.histories.get_mut(cluster)
-            && forget(&self.config, history, &mut self.entries, now)
-        {
-            self.note_forgotten();
+        if let Some(history) = self.histories.get_mut(cluster) {
+            forget(&self.config, history, &mut self.entries, now);
+            self.forgotten_before = self.forgotten_before.max(history.forgotten_before());
         }
     }
 
-    /// The cluster was listed anew: the differences go out, deletions first. If its revisions went back this is a reset.
+    /// The cluster was listed anew: the differences go out, deletions first. If its revisions went back this is a
+    /// reset.
     pub fn relist(&mut self, cluster: &ClusterName, after: Snapshot, now: Duration) {
         match self.snapshot(cluster).map(Snapshot::resource_version) {
             None => self.join(cluster, after, now),
@@ -305,8 +313,8 @@ impl Log {
     pub fn trim(&mut self, now: Duration) {
         for history in self.histories.values_mut() {
             forget(&self.config, history, &mut self.entries, now);
+            self.forgotten_before = self.forgotten_before.max(history.forgotten_before());
         }
-        self.note_forgotten();
         self.drop_gone();
     }
 
@@ -367,12 +375,6 @@ impl Log {
         Others::new(objects.filter(|(other, _)| other != cluster).collect())
     }
 
-    /// Takes note of what [`forget`] did.
-    fn note_forgotten(&mut self) {
-        let newest = self.histories.values().map(History::forgotten_before).max();
-        self.forgotten_before = self.forgotten_before.max(newest.unwrap_or(0));
-    }
-
     /// Drops the clusters that left and of which nothing is kept, once no resume can reach back to them: a resume
     /// starts at an entry that is kept.
     fn drop_gone(&mut self) {
@@ -391,10 +393,9 @@ impl Log {
     }
 }
 
-/// Forgets a cluster's oldest entries, and says whether there were any to forget.
-fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64, Entry>, now: Duration) -> bool {
+/// Forgets a cluster's oldest entries, as far as they are too old or too large.
+fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64, Entry>, now: Duration) {
     let old = |mark: &Mark| now.saturating_sub(mark.at) > config.history_age_max;
-    let mut any = false;
     while let Some(oldest) = history.events.queue.front().copied() {
         // A boundary keeps a whole snapshot in memory, so it goes in time, and with it whatever comes before.
         let boundary = history.boundaries.front().is_some_and(old);
@@ -407,10 +408,8 @@ fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64,
         history.bytes -= oldest.bytes;
         history.boundaries.pop_front_if(|boundary| boundary.seq == oldest.seq);
         entries.remove(&oldest.seq);
-        any = true;
     }
     while history.progress.queue.front().is_some_and(old) {
         history.progress.pop();
     }
-    any
 }

@@ -8,8 +8,8 @@
 //!                                       skipped; versions are join(V0, the log's vector) until the log has passed V0
 //! ```
 //!
-//! A version that [`Watcher::next`] or [`Watcher::bookmark`] gives out covers only events that `next` gave out before it,
-//! so a stream that is cut anywhere resumes without loss.
+//! A version that [`Watcher::next`] or [`Watcher::bookmark`] gives out covers only events that `next` gave out before
+//! it, so a stream that is cut anywhere resumes without loss.
 
 mod event;
 mod initial;
@@ -35,7 +35,8 @@ pub struct Watcher<F> {
     /// The entry that comes next, and how many of its changes are done.
     position: u64,
     part: usize,
-    /// The clusters in which the log has not passed the client's version yet. Empty once the watcher shares the log's versions.
+    /// The clusters in which the log has not passed the client's version yet. Empty once the watcher shares the log's
+    /// versions.
     pending: Pending,
 }
 
@@ -52,8 +53,8 @@ impl<F: ObjectFilter> Watcher<F> {
     /// newer than the log is no error: what it covers is skipped as it comes.
     ///
     /// # Errors
-    /// [`TooOld`] names the first cluster whose changes since are not known here: forgotten, inside a gap that a relist or a join
-    /// left, or of a cluster that is not known at all.
+    /// [`TooOld`] names the first cluster whose changes since are not known here: forgotten, inside a gap that a
+    /// relist or a join left, or of a cluster that is not known at all.
     pub fn resume(log: &Log, from: &CompositeResourceVersion, filter: F) -> Result<Self, TooOld> {
         let (pending, position) = Pending::new(log, from)?;
         let phase = match MissingClusters::new(log, from) {
@@ -63,8 +64,8 @@ impl<F: ObjectFilter> Watcher<F> {
         Ok(Self { filter, phase, position, part: 0, pending })
     }
 
-    /// Starts with every object as it is now, then goes on. `bookmark` says whether the client takes an end bookmark; if it does not, the last
-    /// ADDED carries the vector.
+    /// Starts with every object as it is now, then goes on. `bookmark` says whether the client takes an end bookmark;
+    /// if it does not, the last ADDED carries the vector.
     pub fn initial(log: &Log, filter: F, bookmark: bool) -> Self {
         let phase = Phase::Initial(InitialEvents::new(log, bookmark));
         Self { filter, phase, position: log.position(), part: 0, pending: Pending::default() }
@@ -75,8 +76,8 @@ impl<F: ObjectFilter> Watcher<F> {
         Self { filter, phase: Phase::Live, position: log.position(), part: 0, pending: Pending::default() }
     }
 
-    /// Goes on after one event, named by its cluster and native version; `None` if it is not in the log. Only for a client
-    /// that got that event from this very log, because the other clusters' positions are taken from it.
+    /// Goes on after one event, named by its cluster and native version; `None` if it is not in the log. Only for a
+    /// client that got that event from this very log, because the other clusters' positions are taken from it.
     pub fn after_event(log: &Log, cluster: &ClusterName, version: ResourceVersion, filter: F) -> Option<Self> {
         let position = log.after_change(cluster, version)?;
         let watcher = Self { filter, phase: Phase::Live, position, part: 0, pending: Pending::default() };
@@ -103,8 +104,8 @@ impl<F: ObjectFilter> Watcher<F> {
         self.next_live(log, &mut turn)
     }
 
-    /// The vector that this stream has fully written; `None` before its initial events are complete, and for a watcher that
-    /// lags. Cost: none once the watcher is shared.
+    /// The vector that this stream has fully written; `None` before its initial events are complete, and for a
+    /// watcher that lags. Cost: none once the watcher is shared.
     pub fn bookmark(&self, log: &Log) -> Option<EventVersion> {
         match &self.phase {
             Phase::Initial(_) => None,
@@ -119,11 +120,11 @@ impl<F: ObjectFilter> Watcher<F> {
         }
     }
 
-    /// The first cluster, if any, in which the client has seen more than this log: it comes from another replica that is
-    /// further, or the member's revisions went back unseen. The caller asks the member which of the two it is.
+    /// The first cluster, if any, in which the client has seen more than this log: it comes from another replica that
+    /// is further, or the member's revisions went back unseen. The caller asks the member which of the two it is.
     ///
-    /// Meanwhile the stream tells what is new in the other clusters up to the first DELETED, and waits there: the client may have an
-    /// object of that name, unknown here, which would have to be announced behind it.
+    /// Meanwhile the stream tells what is new in the other clusters up to the first DELETED, and waits there: the
+    /// client may have an object of that name, unknown here, which would have to be announced behind it.
     pub fn ahead(&self) -> Option<(&ClusterName, ResourceVersion)> {
         self.pending.ahead()
     }
@@ -182,8 +183,9 @@ impl<F: ObjectFilter> Watcher<F> {
         None
     }
 
-    /// Gives out one change, and behind a DELETED the object that another cluster has under the same name: a client that keys by name
-    /// would lose it otherwise. Only that one carries the version of this place, because the change is not told without it.
+    /// Gives out one change, and behind a DELETED the object that another cluster has under the same name: a client
+    /// that keys by name would lose it otherwise. Only that one carries the version of this place, because the change
+    /// is not told without it.
     fn emit(&self, log: &Log, at: At<'_>, change_type: ChangeType, object: &Arc<Object>, turn: &mut Turn<'_>) {
         let before = match self.part.checked_sub(1) {
             None => LogVersion { position: at.seq, component: None },
@@ -234,8 +236,8 @@ impl<F: ObjectFilter> Watcher<F> {
         })
     }
 
-    /// The first other cluster's object of the name, in its state at this place: for a cluster of which the client has seen more
-    /// than this place, in the state that the client has.
+    /// The first other cluster's object of the name, in its state at this place: for a cluster of which the client
+    /// has seen more than this place, in the state that the client has.
     fn other(&self, log: &Log, at: &At<'_>) -> Option<(usize, ClusterName, Arc<Object>)> {
         let key = at.change.object.key().as_str();
         let here = at.entry.others.of(key).filter(|(_, cluster, object)| {

@@ -1,11 +1,16 @@
 //! The contract of a merged watch, one rule at a time.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ObjectDecoder, ResourceVersion, Snapshot};
+use tributary_apimachinery::{
+    Change, ChangeType, ClusterName, Filter, Object, ObjectDecoder, ResourceVersion, Snapshot,
+};
 use tributary_merge::{
-    CompositeResourceVersion, EventVersion, Log, LogConfig, Progress, SnapshotError, TooOld, WatchEvent, Watcher,
+    CompositeResourceVersion, EventVersion, ListCursor, ListPage, Log, LogConfig, Position, Progress, SnapshotError,
+    TooOld, WatchEvent, Watcher,
 };
 
 const NOW: Duration = Duration::ZERO;
@@ -71,10 +76,10 @@ fn red(_: &ClusterName, object: &Object) -> bool {
     object.label("color") == Some("red")
 }
 
-type Filter = fn(&ClusterName, &Object) -> bool;
+type Matches = fn(&ClusterName, &Object) -> bool;
 
 /// What a watcher gives out until it has to wait, as `TYPE cluster/name@version vector`; `*` marks what is not shared.
-fn read(log: &Log, watcher: &mut Watcher<Filter>) -> Vec<String> {
+fn read(log: &Log, watcher: &mut Watcher<Matches>) -> Vec<String> {
     let mut lines = Vec::new();
     loop {
         let mut events = Vec::new();
@@ -113,8 +118,8 @@ fn text(log: &Log, version: &EventVersion) -> String {
     vector.iter().map(|(cluster, version)| format!("{cluster}:{version}")).collect::<Vec<_>>().join(" ")
 }
 
-fn resume(log: &Log, from: &str) -> Result<Watcher<Filter>, TooOld> {
-    Watcher::resume(log, &vector(from), everything as Filter)
+fn resume(log: &Log, from: &str) -> Result<Watcher<Matches>, TooOld> {
+    Watcher::resume(log, &vector(from), everything as Matches)
 }
 
 fn too_old(log: &Log, from: &str) -> String {
@@ -124,8 +129,8 @@ fn too_old(log: &Log, from: &str) -> String {
 #[test]
 fn initial_events_come_in_key_order_with_one_end_bookmark() {
     let mut log = log(&[("b", 20, &["x 19", "a 20"]), ("a", 10, &["z 3"])]);
-    let mut with = Watcher::initial(&log, everything as Filter, true);
-    let mut without = Watcher::initial(&log, everything as Filter, false);
+    let mut with = Watcher::initial(&log, everything as Matches, true);
+    let mut without = Watcher::initial(&log, everything as Matches, false);
     assert_eq!(with.bookmark(&log), None, "nothing can be resumed before the end");
     change(&mut log, "a", "z 11");
     assert_eq!(
@@ -147,7 +152,7 @@ fn initial_events_come_in_key_order_with_one_end_bookmark() {
 #[test]
 fn selectors_turn_changes_into_additions_and_deletions() {
     let mut log = log(&[("a", 10, &["x 9 red"])]);
-    let mut watcher = Watcher::now(&log, red as Filter);
+    let mut watcher = Watcher::now(&log, red as Matches);
     for text in ["x 11 blue", "x 12 blue", "x 13 red", "x 14 red", "-x 15 red", "y 16 blue", "-y 17 blue"] {
         change(&mut log, "a", text);
     }
@@ -165,7 +170,7 @@ fn a_resumed_stream_joins_its_version_until_the_log_has_passed_it() {
     change(&mut log, "b", "y 21");
     change(&mut log, "b", "z 22");
     let mut watcher = resume(&log, "a:10 b:21").unwrap();
-    assert_eq!(read(&log, &mut watcher), ["ADDED* a/x@11 a:11 b:21", "ADDED b/z@22 a:11 b:22"]);
+    assert_eq!(read(&log, &mut watcher), ["ADDED* a/x@11 a:11 b:21", "ADDED* b/z@22 a:11 b:22"]);
     change(&mut log, "a", "x 12");
     assert_eq!(read(&log, &mut watcher), ["MODIFIED a/x@12 a:12 b:22"], "and is shared from then on");
 }
@@ -184,7 +189,7 @@ fn a_component_from_the_future_is_skipped_as_it_comes() {
     change(&mut log, "a", "y 13");
     assert_eq!(
         read(&log, &mut watcher),
-        ["DELETED* b/x@22 a:12 b:21", "ADDED* a/x@12 a:12 b:22", "MODIFIED a/y@13 a:13 b:22"]
+        ["DELETED* b/x@22 a:12 b:21", "ADDED* a/x@12 a:12 b:22", "MODIFIED* a/y@13 a:13 b:22"]
     );
     assert_eq!(watcher.ahead(), None);
 }
@@ -192,7 +197,7 @@ fn a_component_from_the_future_is_skipped_as_it_comes() {
 #[test]
 fn a_cluster_that_joins_is_added_in_ascending_versions() {
     let mut log = log(&[("a", 10, &[])]);
-    let mut watcher = Watcher::now(&log, everything as Filter);
+    let mut watcher = Watcher::now(&log, everything as Matches);
     log.join(&name("b"), snapshot(30, &["x 29", "y 25", "z 27"]), NOW);
     let added = ["ADDED b/y@25 a:10 b:25", "ADDED b/z@27 a:10 b:27", "ADDED b/x@29 a:10 b:30"];
     assert_eq!(read(&log, &mut watcher), added);
@@ -205,7 +210,7 @@ fn a_cluster_that_joins_is_added_in_ascending_versions() {
 #[test]
 fn a_cluster_that_leaves_is_deleted_and_goes_with_the_last() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29", "y 25"])]);
-    let mut watcher = Watcher::now(&log, everything as Filter);
+    let mut watcher = Watcher::now(&log, everything as Matches);
     log.leave(&name("b"), NOW);
     assert_eq!(read(&log, &mut watcher), ["DELETED b/x@29 a:10 b:0", "DELETED b/y@25 a:10"]);
     let mut late = resume(&log, "a:10 b:30").unwrap();
@@ -230,7 +235,7 @@ fn a_cluster_that_comes_back_is_told_to_those_who_saw_it_before() {
 #[test]
 fn a_relist_tells_the_differences_deletions_first() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["w 21", "x 29", "y 25", "z 27"])]);
-    let mut watcher = Watcher::now(&log, everything as Filter);
+    let mut watcher = Watcher::now(&log, everything as Matches);
     log.relist(&name("b"), snapshot(40, &["x 38", "z 27", "v 35"]), NOW);
     let expected =
         ["DELETED b/w@21 a:10 b:30", "DELETED b/y@25 a:10 b:30", "ADDED b/v@35 a:10 b:35", "MODIFIED b/x@38 a:10 b:40"];
@@ -243,7 +248,7 @@ fn a_relist_tells_the_differences_deletions_first() {
 #[test]
 fn a_reset_ends_what_was_handed_out_before() {
     let mut log = log(&[("b", 30, &["x 29", "y 5"])]);
-    let mut watcher = Watcher::now(&log, everything as Filter);
+    let mut watcher = Watcher::now(&log, everything as Matches);
     log.relist(&name("b"), snapshot(20, &["x 18", "y 5"]), NOW);
     assert_eq!(read(&log, &mut watcher), ["MODIFIED b/x@18 b:20"]);
     assert!(resume(&log, "b:19").is_err());
@@ -255,7 +260,7 @@ fn a_reset_ends_what_was_handed_out_before() {
 #[test]
 fn a_name_that_another_cluster_has_is_announced_again() {
     let mut log = log(&[("a", 10, &["x 9 red"]), ("b", 20, &["x 15 red"]), ("c", 30, &["x 25 blue"])]);
-    let (mut all, mut reds) = (Watcher::now(&log, everything as Filter), Watcher::now(&log, red as Filter));
+    let (mut all, mut reds) = (Watcher::now(&log, everything as Matches), Watcher::now(&log, red as Matches));
     change(&mut log, "a", "-x 11 red");
     change(&mut log, "b", "x 21 blue");
     assert_eq!(
@@ -276,7 +281,7 @@ fn one_clusters_storm_pushes_nobody_elses_history_out() {
     log.join(&name("a"), snapshot(10, &[]), NOW);
     log.join(&name("b"), snapshot(10, &[]), NOW);
     change(&mut log, "a", "quiet 11");
-    let mut slow = Watcher::now(&log, everything as Filter);
+    let mut slow = Watcher::now(&log, everything as Matches);
     for version in 11..1011 {
         change(&mut log, "b", &format!("storm {version}"));
     }
@@ -337,10 +342,48 @@ fn a_watch_goes_on_after_one_named_event() {
     change(&mut log, "a", "x 11");
     change(&mut log, "b", "y 21");
     change(&mut log, "a", "x 12");
-    let mut watcher = Watcher::after_event(&log, &name("a"), ResourceVersion(11), everything as Filter).unwrap();
+    let mut watcher = Watcher::after_event(&log, &name("a"), ResourceVersion(11), everything as Matches).unwrap();
     assert_eq!(read(&log, &mut watcher), ["ADDED b/y@21 a:11 b:21", "MODIFIED a/x@12 a:12 b:21"]);
     for (cluster, version) in [("a", 10), ("a", 13), ("c", 1)] {
         let version = ResourceVersion(version);
-        assert!(Watcher::after_event(&log, &name(cluster), version, everything as Filter).is_none());
+        assert!(Watcher::after_event(&log, &name(cluster), version, everything as Matches).is_none());
+    }
+}
+
+#[test]
+fn a_paged_list_counts_what_remains() {
+    let log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &["v 11", "w 12", "x 13"]), ("c", 30, &[])]);
+    for namespace in [None, Some("n".into())] {
+        let mut filter = Filter::default();
+        filter.namespace = namespace;
+        let (mut start, mut remaining, mut seen) = (None, None, Vec::new());
+        for (count, left) in [(2, Some(3)), (2, Some(1)), (1, None)] {
+            let page = ListPage { start: start.clone(), limit: 2, remaining };
+            let mut cursor = ListCursor::new(log.head().clone(), filter.clone(), page);
+            assert_eq!(cursor.remaining_item_count(), left);
+            let before = seen.len();
+            while cursor.next_chunk(1, |cluster, object| seen.push(format!("{cluster}/{}", object.name()))) {}
+            assert_eq!(seen.len() - before, count);
+            // Every other page counts anew, as an inconsistent token makes it.
+            remaining = if left == Some(3) { None } else { left };
+            start = cursor.continue_position().cloned();
+        }
+        assert_eq!(seen, ["a/x", "a/y", "b/v", "b/w", "b/x"]);
+        assert_eq!(start, None);
+    }
+}
+
+#[test]
+fn a_page_goes_on_where_its_cluster_was() {
+    let log = log(&[("a", 10, &["x 9"]), ("c", 30, &["a 5", "x 6"])]);
+    for (cluster, after, expected) in
+        [("a", "n/x", 2), ("b", "n/x", 2), ("c", "n/a", 1), ("c", "n/x", 0), ("d", "n/a", 0)]
+    {
+        let start = Some(Position { cluster: name(cluster), after: after.into() });
+        let page = ListPage { start, ..ListPage::default() };
+        let mut cursor = ListCursor::new(log.head().clone(), everything as Matches, page);
+        let mut count = 0;
+        while cursor.next_chunk(1 << 20, |_, _| count += 1) {}
+        assert_eq!(count, expected, "{cluster} after {after}");
     }
 }

@@ -49,9 +49,9 @@ pub(crate) enum BoundaryKind {
 
 /// The component of a cluster that is leaving, from its first DELETED to the last but one.
 ///
-/// Its own version would claim that the client still has the state of that version, though half of the objects are deleted: if the
-/// stream is cut there and the cluster comes back, a replica would take it at its word and never add them again. Zero claims nothing
-/// and is too old everywhere.
+/// Its own version would claim that the client still has the state of that version, though half of the objects are
+/// deleted: if the stream is cut there and the cluster comes back, a replica would take it at its word and never add
+/// them again. Zero claims nothing and is too old everywhere.
 pub(crate) const LEAVING: ResourceVersion = ResourceVersion(0);
 
 /// Where a version lies with respect to a boundary.
@@ -104,9 +104,10 @@ impl Entry {
 impl Boundary {
     /// Where a version of this cluster lies.
     ///
-    /// Strictly inside a gap a version comes from a replica that saw what this process did not, perhaps an object that
-    /// appeared and went away meanwhile: the differences known here would never delete it, so such a version is too old. At the
-    /// version before a relist the client has exactly the state that the differences start from, and they are replayed.
+    /// Strictly inside a gap a version comes from a replica that saw what this process did not, perhaps an object
+    /// that appeared and went away meanwhile: the differences known here would never delete it, so such a version is
+    /// too old. At the version before a relist the client has exactly the state that the differences start from, and
+    /// they are replayed.
     pub(crate) fn place(&self, version: ResourceVersion) -> Place {
         let before = self.component_before;
         match self.kind {

@@ -28,8 +28,8 @@ pub(crate) struct Marks {
 pub(crate) struct History {
     /// Changes and boundaries: what has an entry.
     pub(crate) events: Marks,
-    /// Versions that the member reached without a change. They have no entry and are kept apart, so that they never push a change out,
-    /// nor an old change keeps them.
+    /// Versions that the member reached without a change. They have no entry and are kept apart, so that they never
+    /// push a change out, nor an old change keeps them.
     pub(crate) progress: Marks,
     /// The boundaries among the events.
     pub(crate) boundaries: VecDeque<Mark>,
@@ -76,6 +76,11 @@ impl History {
     /// The position after the newest forgotten event; 0 if none has been forgotten.
     pub(crate) fn forgotten_before(&self) -> u64 {
         self.events.base.map_or(0, |base| base.seq + 1)
+    }
+
+    /// Whether an event stands, or stood, in `from..to`.
+    pub(crate) fn has_events(&self, from: u64, to: u64) -> bool {
+        from < to && (self.forgotten_before() > from || self.events.from(from).next().is_some_and(|mark| mark.seq < to))
     }
 
     /// The first event of `from..to` that is newer than a version, or `to`. Versions ascend within the range.

@@ -7,8 +7,8 @@ use std::hash::BuildHasher as _;
 use hashbrown::HashTable;
 use tributary_apimachinery::ClusterName;
 
-/// Hash of the key → cluster, once for each object. 10 to 20 bytes an object; keys are not kept, so a hit is to be verified in
-/// the cluster's snapshot.
+/// Hash of the key → cluster, once for each object. 10 to 20 bytes an object; keys are not kept, so a hit is to be
+/// verified in the cluster's snapshot.
 #[derive(Default)]
 pub(crate) struct Names {
     table: HashTable<Place>,

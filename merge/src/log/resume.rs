@@ -17,7 +17,7 @@ impl Log {
         let too_old = || TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) };
         let history = self.histories.get(cluster).ok_or_else(too_old)?;
         let mut end = self.next;
-        for (index, Mark { seq, .. }) in history.boundaries.iter().enumerate().rev() {
+        for Mark { seq, .. } in history.boundaries.iter().rev() {
             let boundary = self.boundary(*seq).ok_or_else(too_old)?;
             match boundary.place(version) {
                 Place::Covered => return Ok(history.first_newer(seq + 1, end, version)),
@@ -52,8 +52,8 @@ impl Log {
         newest_first.filter_map(|mark| self.boundary(mark.seq)).any(|boundary| boundary.kind == BoundaryKind::Reset)
     }
 
-    /// The place after the change that gave an object this native version, if it is still in the log: where a watch that
-    /// names one event of one cluster goes on.
+    /// The place after the change that gave an object this native version, if it is still in the log: where a watch
+    /// that names one event of one cluster goes on.
     pub(crate) fn after_change(&self, cluster: &ClusterName, version: ResourceVersion) -> Option<u64> {
         let history = self.histories.get(cluster)?;
         let newest_first = history.events.queue.iter().rev();
@@ -64,8 +64,8 @@ impl Log {
         Some(mark.seq + 1)
     }
 
-    /// The exact past state at a vector: one snapshot for each of its clusters, which may have left since, and none of the
-    /// clusters that it does not name.
+    /// The exact past state at a vector: one snapshot for each of its clusters, which may have left since, and none
+    /// of the clusters that it does not name.
     ///
     /// Cost: O(entries since), per cluster; none for a cluster that is still at its component.
     ///

@@ -7,8 +7,8 @@ use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVe
 use crate::log::{LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
 
-/// How many objects a call looks at for each event that it may give out, so that a filter that matches little does not hold the
-/// log for long.
+/// How many objects a call looks at for each event that it may give out, so that a filter that matches little does
+/// not hold the log for long.
 const LOOKS_PER_EVENT: usize = 16;
 
 /// One event of a watch.

@@ -9,8 +9,9 @@ use super::initial::added;
 use crate::log::Log;
 use crate::{CompositeResourceVersion, ObjectFilter};
 
-/// The synthetic ADDED events that are still to come, cluster by cluster, each in ascending native version. Every event sets
-/// its cluster's component to its own version, the last to the snapshot's; so a cut in the middle resumes with what is newer.
+/// The synthetic ADDED events that are still to come, cluster by cluster, each in ascending native version. Every
+/// event sets its cluster's component to its own version, the last to the snapshot's; so a cut in the middle resumes
+/// with what is newer.
 pub(crate) struct MissingClusters {
     /// What is written so far.
     vector: CompositeResourceVersion,

@@ -17,8 +17,8 @@ pub(crate) struct Pending {
 
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// The first place of the cluster that the client lacks; `None` while the client is ahead: it has seen more than the log's
-    /// head, at another replica.
+    /// The first place of the cluster that the client lacks; `None` while the client is ahead: it has seen more than
+    /// the log's head, at another replica.
     start: Option<u64>,
     /// The client's component; `None` for a cluster that left before the client came.
     component: Option<ResourceVersion>,
@@ -61,8 +61,8 @@ impl Pending {
         self.clusters.get(cluster)?.start.filter(|start| *start > seq)
     }
 
-    /// Looks up where the log has caught up with a client that was ahead, and drops the clusters that it has passed at a
-    /// position. A reset while the client is ahead leaves its version without a meaning.
+    /// Looks up where the log has caught up with a client that was ahead, and drops the clusters that it has passed
+    /// at a position. A reset while the client is ahead leaves its version without a meaning.
     pub(crate) fn settle(&mut self, log: &Log, position: u64) -> Result<(), TooOld> {
         for (cluster, seen) in &mut self.clusters {
             if let Seen { start: None, component: Some(requested) } = *seen {
@@ -74,13 +74,14 @@ impl Pending {
         }
         self.head = log.position();
         self.clusters.retain(|cluster, seen| {
-            seen.start.is_none_or(|start| position < start) || log.component_before(cluster, position) < seen.component
+            let Some(start) = seen.start else { return true };
+            log.has_events(cluster, position, start) || log.component_before(cluster, position) < seen.component
         });
         Ok(())
     }
 
-    /// Takes note of an entry that is told. At a boundary the log's component takes over: what a leave ends or a reset lowers
-    /// must not be joined any more.
+    /// Takes note of an entry that is told. At a boundary the log's component takes over: what a leave ends or a
+    /// reset lowers must not be joined any more.
     pub(crate) fn meet(&mut self, entry: &Entry) {
         if entry.boundary().is_some() {
             self.clusters.remove(&entry.cluster);

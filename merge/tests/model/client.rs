@@ -33,6 +33,8 @@ pub(crate) struct Client {
     /// A deletion at whose version the stream was cut: that is the version before it, so the client is further than it
     /// says until the cluster has come to where the log was.
     owed: Option<(ClusterName, ResourceVersion)>,
+    /// Whether nothing may repeat after a cut either, because no cluster comes, goes or is listed anew.
+    pub(crate) exactly_once: bool,
     stream: Stream,
 }
 
@@ -61,8 +63,15 @@ impl Client {
             version: None,
             ambiguous: false,
             owed: None,
+            exactly_once: false,
             stream,
         }
+    }
+
+    /// Starts anew, with nothing.
+    pub(crate) fn reopen(&mut self, log: &Log, replica: usize, bookmarks: bool) {
+        let exactly_once = self.exactly_once;
+        *self = Self { exactly_once, ..Self::open(log, replica, self.selector, bookmarks) };
     }
 
     /// Lists, and watches from the list's version.
@@ -82,7 +91,7 @@ impl Client {
     /// Loses the stream and goes on from the last version, at any replica.
     pub(crate) fn reconnect(&mut self, log: &Log, replica: usize) {
         let Some(version) = self.version.clone() else {
-            *self = Self::open(log, replica, self.selector, self.bookmarks);
+            self.reopen(log, replica, self.bookmarks);
             return;
         };
         let text = version.encode(&Epochs::default());
@@ -93,7 +102,11 @@ impl Client {
                 (self.watcher, self.replica) = (watcher, replica);
                 let deleted = self.stream.deleted.take().and(self.stream.head.take());
                 self.owed = deleted.or(self.owed.take());
+                let newest = std::mem::take(&mut self.stream.newest);
                 self.stream = Stream::default();
+                if self.exactly_once {
+                    self.stream.newest = newest;
+                }
             }
             Err(_) => self.list(log, replica),
         }

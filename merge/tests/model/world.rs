@@ -139,8 +139,8 @@ impl World {
         world
     }
 
-    /// Gives a replica's log up to `count` of the changes that its cacher has not seen. With all of them comes the member's
-    /// revision.
+    /// Gives a replica's log up to `count` of the changes that its cacher has not seen. With all of them comes the
+    /// member's revision.
     pub(crate) fn feed(&mut self, replica: usize, index: usize, count: usize) {
         if !self.joined[index] {
             return;
