@@ -3,30 +3,43 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use tributary_apimachinery::{Change, ChangeType, Object, Snapshot};
+use tributary_apimachinery::{Change, ChangeType, Object, ResourceVersion, Snapshot};
 
 /// The most selectable fields of a kind that are compared; Events have the most, a dozen, and a CRD may name eight.
 const FIELDS_MAX: usize = 32;
 
-/// The changes that lead from one snapshot to the other: deletions in key order, then the rest in ascending native
-/// version. An object of the same key and another uid is another object: it is deleted and added.
+/// The changes that lead from one snapshot to another, and how many of them come first, at the version before.
+///
+/// First come deletions and what may leave a selection, then the rest in ascending native version. An object that left a
+/// selection and changed again later stands here with its last version alone: at any version between, other replicas
+/// tell nothing more of it, so no such version may be handed out before its deletion. An object of the same key and
+/// another uid is another object: it is deleted and added.
 ///
 /// Cost: a walk over both, and a sort of what differs.
-pub(crate) fn differences(before: &Snapshot, after: &Snapshot, same: fn(&Object, &Object) -> bool) -> Vec<Change> {
-    let (mut deleted, mut others) = (Vec::new(), Vec::new());
+pub(crate) fn differences(
+    before: &Snapshot,
+    after: &Snapshot,
+    same: fn(&Object, &Object) -> bool,
+) -> (Vec<Change>, usize) {
+    let mut changes = Vec::new();
     for (old, new) in pairs(before, after) {
         match (old, new) {
             (Some(old), Some(new)) if Arc::ptr_eq(old, new) || same(old, new) => {}
-            (Some(old), Some(new)) if old.uid() == new.uid() => others.push(modification(old, new)),
+            (Some(old), Some(new)) if old.uid() == new.uid() => changes.push(modification(old, new)),
             (old, new) => {
-                deleted.extend(old.map(deletion));
-                others.extend(new.map(addition));
+                changes.extend(old.map(deletion));
+                changes.extend(new.map(addition));
             }
         }
     }
-    others.sort_by_key(Change::resource_version);
-    deleted.append(&mut others);
-    deleted
+    // Stable, so deletions stay in key order.
+    changes.sort_by_cached_key(|change| match change.change_type {
+        ChangeType::Deleted => (0, ResourceVersion::default()),
+        _ if may_leave_selection(change) => (1, change.resource_version()),
+        _ => (2, change.resource_version()),
+    });
+    let first = changes.partition_point(may_leave_selection);
+    (changes, first)
 }
 
 /// Whether an object did not change, where revisions only go up: a version of an object stands for its content.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion, Snapshot};
+use tributary_apimachinery::{Change, ClusterName, Object, ResourceVersion, Snapshot};
 
 /// One place in the log.
 #[derive(Debug)]
@@ -27,8 +27,10 @@ pub(crate) struct Boundary {
     pub(crate) kind: BoundaryKind,
     /// The state before; empty for a join.
     pub(crate) before: Snapshot,
-    /// Deletions in key order, then the rest in ascending native version. Shared by all watchers.
+    /// What [`differences`](super::difference::differences) gives. Shared by all watchers.
     pub(crate) changes: Vec<Change>,
+    /// How many changes come first, at the component before.
+    pub(crate) first: usize,
     /// The cluster's component before; `None` for a join.
     pub(crate) component_before: Option<ResourceVersion>,
     /// The cluster's component after; `None` for a leave.
@@ -90,7 +92,7 @@ impl Entry {
         if boundary.kind == BoundaryKind::Leave {
             return Some(LEAVING);
         }
-        if change.change_type == ChangeType::Deleted {
+        if part < boundary.first {
             return None;
         }
         let own = boundary.component.map_or(change.resource_version(), |after| change.resource_version().min(after));

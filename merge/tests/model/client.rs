@@ -30,9 +30,9 @@ pub(crate) struct Client {
     version: Option<CompositeResourceVersion>,
     /// Whether the version may be of another incarnation of a member.
     pub(crate) ambiguous: bool,
-    /// A deletion at whose version the stream was cut: that is the version before it, so the client is further than it
-    /// says until the cluster has come to where the log was.
-    owed: Option<(ClusterName, ResourceVersion)>,
+    /// Where the clusters were in the logs that told of them. After a cut in the middle of differences, the client holds
+    /// exactly what there is only once a cluster has come to there.
+    owed: BTreeMap<ClusterName, ResourceVersion>,
     /// Whether nothing may repeat after a cut either, because no cluster comes, goes or is listed anew.
     pub(crate) exactly_once: bool,
     stream: Stream,
@@ -43,8 +43,6 @@ pub(crate) struct Client {
 struct Stream {
     newest: BTreeMap<(ClusterName, String), u64>,
     deleted: Option<(ClusterName, String)>,
-    /// The deleted object's cluster, and its head then.
-    head: Option<(ClusterName, ResourceVersion)>,
     initial: bool,
 }
 
@@ -62,7 +60,7 @@ impl Client {
             names,
             version: None,
             ambiguous: false,
-            owed: None,
+            owed: BTreeMap::new(),
             exactly_once: false,
             stream,
         }
@@ -85,7 +83,7 @@ impl Client {
         self.watcher = Watcher::resume(log, &version, self.selector).expect("a list's version can be watched from");
         (self.version, self.replica, self.ambiguous) = (Some(version), replica, false);
         self.stream = Stream::default();
-        self.owed = None;
+        self.owed.clear();
     }
 
     /// Loses the stream and goes on from the last version, at any replica.
@@ -100,8 +98,6 @@ impl Client {
             Ok(_) if self.ambiguous => self.list(log, replica),
             Ok(watcher) => {
                 (self.watcher, self.replica) = (watcher, replica);
-                let deleted = self.stream.deleted.take().and(self.stream.head.take());
-                self.owed = deleted.or(self.owed.take());
                 let newest = std::mem::take(&mut self.stream.newest);
                 self.stream = Stream::default();
                 if self.exactly_once {
@@ -199,6 +195,9 @@ impl Client {
         let key = event.object.key().as_str().to_owned();
         let place = (event.cluster.clone(), key.clone());
         let version = event.object.resource_version().0;
+        if let Some(head) = log.snapshot(&event.cluster) {
+            self.owed.insert(event.cluster.clone(), head.resource_version());
+        }
         let deleted = event.change_type == ChangeType::Deleted;
         let again = self.stream.deleted.take().is_some_and(|(cluster, other)| other == key && cluster != event.cluster);
         match self.stream.newest.get(&place) {
@@ -210,8 +209,6 @@ impl Client {
         if deleted {
             // A deletion's differences say nothing of its version, and revisions may have gone back.
             self.stream.newest.remove(&place);
-            let head = log.snapshot(&event.cluster).map(|snapshot| snapshot.resource_version());
-            self.stream.head = head.map(|head| (event.cluster.clone(), head));
             self.stream.deleted = Some(place);
         } else {
             self.stream.newest.insert(place, version);
@@ -248,11 +245,12 @@ impl Client {
         if *version != log.resource_version() {
             return;
         }
-        let owed = |(cluster, head): &(_, _)| version.get(cluster).is_some_and(|component| component < *head);
-        if self.owed.as_ref().is_some_and(owed) {
+        let owed = |(cluster, head): (&ClusterName, &ResourceVersion)| {
+            version.get(cluster).is_some_and(|component| component < *head)
+        };
+        if self.owed.iter().any(owed) {
             return;
         }
-        self.owed = None;
         self.ambiguous = false;
         let expected = expected(log, self.selector);
         assert_eq!(self.state, expected, "{:?}", self.selector);
