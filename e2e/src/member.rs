@@ -421,6 +421,8 @@ impl Member {
             "--tls-private-key-file=serving.key",
         ]);
         command.arg(format!("--node-port={}", self.ports.kubelet));
+        // Without this it would listen on all addresses.
+        command.arg(format!("--server-address=127.0.0.1:{}", self.ports.kubelet));
         command
     }
 }

@@ -62,9 +62,17 @@ pub struct TributaryBuilder {
     arguments: Vec<String>,
     environment: Vec<(String, OsString)>,
     folder: Option<PathBuf>,
+    listen: String,
 }
 
 impl TributaryBuilder {
+    /// Listens here instead of at a free port of 127.0.0.1.
+    #[must_use]
+    pub fn listen(mut self, address: impl Into<String>) -> Self {
+        self.listen = address.into();
+        self
+    }
+
     /// Adds a command line argument.
     #[must_use]
     pub fn argument(mut self, argument: impl Into<String>) -> Self {
@@ -114,7 +122,7 @@ impl TributaryBuilder {
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
             .args(["--contexts", &self.contexts.join(",")])
-            .args(["--listen", "127.0.0.1:0"])
+            .args(["--listen", &self.listen])
             .arg("--write-kubeconfig")
             .arg(&kubeconfig)
             .arg("--data-dir")
@@ -159,6 +167,7 @@ impl Tributary {
             arguments: Vec::new(),
             environment: Vec::new(),
             folder: None,
+            listen: "127.0.0.1:0".to_owned(),
         }
     }
 

@@ -375,7 +375,7 @@ async fn restart_resumes(context: TestContext) -> anyhow::Result<()> {
     let start = async || {
         tributary_e2e::Tributary::builder(&kubeconfig, ["member1", "member2"])
             .folder(folder.path())
-            .argument(format!("--listen=127.0.0.1:{port}"))
+            .listen(format!("127.0.0.1:{port}"))
             .start()
             .await
     };

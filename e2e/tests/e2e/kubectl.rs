@@ -124,6 +124,7 @@ async fn kubelet_of_a_member(context: TestContext) -> anyhow::Result<()> {
     setup.running_pod(0, "one").await?;
     check_logs(&setup, "one", 0).await?;
     check_exec(&setup, "one", 0).await?;
+    check_exec_with_input(&setup, "one").await?;
     check_attach(&setup, "one", 0).await?;
     check_port_forward(&setup, "one").await
 }
@@ -251,21 +252,33 @@ async fn exec(context: TestContext) -> anyhow::Result<()> {
     check_exec(&setup, "two", 1).await
 }
 
-async fn exec_with_input(context: TestContext) -> anyhow::Result<()> {
-    let setup = Setup::new(&context).await?;
-    setup.running_pod(1, "two").await?;
+/// Sends bytes through and reads them back. The command ends by itself after the last line: kwok does not tell it that
+/// the input has ended.
+async fn check_exec_with_input(setup: &Setup, pod: &str) -> anyhow::Result<()> {
     let text: String = (0..20_000).map(|number| format!("line {number}\n")).collect();
-    let command = setup.kubectl.command(&setup.arguments(&["exec", "-i", "two", "--", "cat"]));
+    let command = setup.kubectl.command(&setup.arguments(&["exec", "-i", pod, "--", "head", "-n", "20000"]));
     let output = setup.kubectl.run_with(command, Some(&text)).await?.success()?;
     ensure!(output == text, "{} of {} bytes came back", output.len(), text.len());
     Ok(())
 }
 
+async fn exec_with_input(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    setup.running_pod(1, "two").await?;
+    check_exec_with_input(&setup, "two").await
+}
+
 async fn check_attach(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<()> {
-    let mut attached = setup.kubectl.spawn(&setup.arguments(&["attach", pod]))?;
-    let expected = format!("hello from {}", setup.members[member].name());
-    attached.wait_for_output(SOON, |text| text.contains(&expected)).await?;
-    Ok(())
+    let attached = setup.kubectl.spawn(&setup.arguments(&["attach", pod]))?;
+    // Attaching shows what is written from then on; when that is, nobody says, so it is written again and again.
+    let expected = format!("attached {}", setup.namespace);
+    eventually(SOON, async || {
+        setup.members[member].append_container_log(&expected)?;
+        let text = attached.output();
+        ensure!(text.contains(&expected), "{text:?} {}", attached.errors());
+        Ok(())
+    })
+    .await
 }
 
 async fn attach(context: TestContext) -> anyhow::Result<()> {
@@ -282,7 +295,7 @@ async fn check_port_forward(setup: &Setup, pod: &str) -> anyhow::Result<()> {
     forwarding.wait_for_output(SOON, |text| text.contains("Forwarding from 127.0.0.1")).await?;
     for _ in 0..3 {
         let mut connection = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.context("connect")?;
-        let request = b"GET /health HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\r\n";
+        let request = b"GET /health HTTP/1.1\r\nHost: etcd\r\n\r\n";
         connection.write_all(request).await.context("write")?;
         let mut answer = String::new();
         tokio::time::timeout(SOON, connection.read_to_string(&mut answer))

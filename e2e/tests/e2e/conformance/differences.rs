@@ -25,6 +25,13 @@ pub(crate) const WATCH_OF_GARBAGE_VERSION: Difference = Difference {
     reason: "kube-rs and RetryWatcher repeat a watch that fails with an HTTP status for ever; on an in-stream 410 they list anew",
 };
 
+/// A version that no member has reached, on watch.
+pub(crate) const WATCH_OF_A_FUTURE_VERSION: Difference = Difference {
+    kubernetes: "the stream opens and stays silent until the version is passed",
+    tributary: "the member is asked; where it is behind the version, an in-stream ERROR 410",
+    reason: "a version that a member never had comes from before a restore; waiting for it hides every change until then",
+};
+
 /// A plain number where a composite version belongs, on list.
 pub(crate) const LIST_AT_A_PLAIN_NUMBER: Difference = Difference {
     kubernetes: "a version like any other",

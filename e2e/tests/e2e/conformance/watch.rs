@@ -2,7 +2,7 @@
 
 use super::{
     Conformance, conformance,
-    differences::WATCH_OF_GARBAGE_VERSION,
+    differences::{WATCH_OF_A_FUTURE_VERSION, WATCH_OF_GARBAGE_VERSION},
     target::{QUIET, SOON, Target, assert_status, ends_initial_events, pod, summary, version_of},
 };
 use anyhow::{Context, ensure};
@@ -15,7 +15,7 @@ pub(super) fn cases() -> Vec<Conformance> {
         unset_version_starts_with_the_state, version_zero_starts_with_the_state, from_a_list_nothing_before_a_change,
         from_a_list_every_change, send_initial_events, send_initial_events_of_nothing, initial_events_by_default,
         no_initial_events_when_refused, initial_events_at_a_version, without_bookmarks_none_comes, ends_at_its_timeout,
-        bookmark_before_the_timeout, garbage_version, future_version_opens_silently, resume_from_an_event,
+        bookmark_before_the_timeout, garbage_version, future_version, resume_from_an_event,
         label_transitions, one_name, other_namespaces_are_not_shown, deleted_carries_the_last_state,
         match_without_initial_events, initial_events_without_match, deprecated_path, watch_parameter_forms,
         same_order_for_all_watchers, event_has_the_version_of_the_write, pod_deletion_is_two_events, content_type,
@@ -229,12 +229,17 @@ async fn garbage_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn future_version_opens_silently(target: Target) -> anyhow::Result<()> {
+async fn future_version(target: Target) -> anyhow::Result<()> {
     let future = target.future(&list_version(&target).await?)?;
     let mut stream = target.watch_maps(&format!("resourceVersion={future}&timeoutSeconds=2")).await?;
     target.create_map("early", &[]).await?;
     let (events, ended) = stream.drain(SOON).await?;
-    ensure!(ended && events.is_empty(), "{events:?}");
+    if target.differs(&WATCH_OF_A_FUTURE_VERSION) {
+        ensure!(ended && events.len() == 1, "{events:?}");
+        ensure!(events[0]["type"] == "ERROR" && events[0]["object"]["code"] == 410, "{events:?}");
+    } else {
+        ensure!(ended && events.is_empty(), "{events:?}");
+    }
     Ok(())
 }
 
