@@ -163,7 +163,7 @@ impl Router {
         let planned = match plan(info, &self.fleet.union()) {
             Err(status) if status.code == 404 && info.resource().is_some() => {
                 self.fleet.refresh_unknown().await;
-                plan(info, &self.fleet.union())?
+                plan(info, &self.fleet.union()).map_err(|status| self.unless_undiscovered(status, info))?
             }
             planned => planned?,
         };
@@ -201,6 +201,20 @@ impl Router {
             (Plan::AccessReview(served), Some(_)) => {
                 write::fan_out::access_review(self, request, info, query, &served).await
             }
+        }
+    }
+
+    /// A resource that no known cluster serves may be one of a cluster that has not told yet what it serves: then it is not
+    /// known to be missing, and a controller must not read it as gone.
+    fn unless_undiscovered(&self, status: Status, info: &RequestInfo) -> Status {
+        let clusters = self.fleet.clusters();
+        let undiscovered = clusters.values().filter(|cluster| cluster.discovery().is_none());
+        let names: Vec<_> = undiscovered.map(|cluster| cluster.name().clone()).collect();
+        match info.resource() {
+            Some(request) if status.code == 404 && !names.is_empty() => {
+                Status::owner_unknown(&request.resource, request.name.as_deref().unwrap_or_default(), &names)
+            }
+            _ => status,
         }
     }
 
