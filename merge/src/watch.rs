@@ -247,9 +247,9 @@ impl<F: ObjectFilter> Watcher<F> {
         if self.pending.is_empty() || here.is_some() {
             return here;
         }
-        log.find(key).into_iter().find_map(|(cluster, _)| {
-            let object = log.object_before(&cluster, key, self.pending.start_after(&cluster, at.seq)?)?;
-            self.filter.matches(&cluster, &object).then_some((0, cluster, object))
+        self.pending.further(at.seq).find_map(|(cluster, start)| {
+            let object = log.object_before(cluster, key, start)?;
+            self.filter.matches(cluster, &object).then(|| (0, cluster.clone(), object))
         })
     }
 

@@ -45,9 +45,12 @@ impl Log {
         begin.or_else(|| history.events.base.and_then(|base| base.component))
     }
 
-    /// Whether a cluster's revisions went back at a position or later.
+    /// Whether a cluster's revisions went back at a position or later, or may have: what stood there is forgotten.
     pub(crate) fn is_reset_since(&self, cluster: &ClusterName, position: u64) -> bool {
         let Some(history) = self.histories.get(cluster) else { return false };
+        if history.forgotten_before() > position {
+            return true;
+        }
         let newest_first = history.boundaries.iter().rev().take_while(|mark| mark.seq >= position);
         newest_first.filter_map(|mark| self.boundary(mark.seq)).any(|boundary| boundary.kind == BoundaryKind::Reset)
     }

@@ -56,9 +56,10 @@ impl Pending {
         self.clusters.get(cluster).is_some_and(|seen| seen.start.is_none_or(|start| seq < start))
     }
 
-    /// The first place of a cluster that the client lacks, where that is past `seq` and known.
-    pub(crate) fn start_after(&self, cluster: &ClusterName, seq: u64) -> Option<u64> {
-        self.clusters.get(cluster)?.start.filter(|start| *start > seq)
+    /// The clusters of which the client has seen more than up to `seq`, by name, and the first place that it lacks.
+    pub(crate) fn further(&self, seq: u64) -> impl Iterator<Item = (&ClusterName, u64)> {
+        let starts = self.clusters.iter().filter_map(|(cluster, seen)| Some((cluster, seen.start?)));
+        starts.filter(move |(_, start)| *start > seq)
     }
 
     /// Looks up where the log has caught up with a client that was ahead, and drops the clusters that it has passed
