@@ -196,7 +196,8 @@ impl Client {
         let place = (event.cluster.clone(), key.clone());
         let version = event.object.resource_version().0;
         if let Some(head) = log.snapshot(&event.cluster) {
-            self.owed.insert(event.cluster.clone(), head.resource_version());
+            let owed = self.owed.entry(event.cluster.clone()).or_default();
+            *owed = head.resource_version().max(*owed);
         }
         let deleted = event.change_type == ChangeType::Deleted;
         let again = self.stream.deleted.take().is_some_and(|(cluster, other)| other == key && cluster != event.cluster);
