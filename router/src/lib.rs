@@ -45,7 +45,7 @@ use metrics::RequestLabels;
 use plan::{Plan, plan};
 use read::Asked;
 use topology::Fleet;
-use view::{Standing, View};
+use view::{KNOWN_WITHIN, Standing, View};
 use views::Views;
 
 /// Who sends a request, as authentication found.
@@ -55,6 +55,9 @@ pub struct User {
     pub name: String,
 }
 
+/// Keeps the lists of clusters that compact resourceVersions refer to, beyond this process.
+pub type KeepEpochs = Box<dyn Fn(&Epochs) + Send + Sync>;
+
 /// What a router starts with.
 #[derive(Default)]
 pub struct RouterConfig {
@@ -63,7 +66,7 @@ pub struct RouterConfig {
     /// The lists of clusters that compact resourceVersions may refer to, as the data directory keeps them.
     pub epochs: Epochs,
     /// Is given the lists when they change, to keep them.
-    pub keep_epochs: Option<Box<dyn Fn(&Epochs) + Send + Sync>>,
+    pub keep_epochs: Option<KeepEpochs>,
 }
 
 /// Answers requests. One per process; shared by all connections.
@@ -198,8 +201,8 @@ impl Router {
             (Plan::DeleteCollection(served), Some(resource)) => {
                 write::fan_out::delete_collection(self, request, info, resource, query, &served).await
             }
-            (Plan::AccessReview(served), Some(_)) => {
-                write::fan_out::access_review(self, request, info, query, &served).await
+            (Plan::SelfReview(served), Some(resource)) => {
+                write::self_review::self_review(self, request, info, resource, query, &served).await
             }
         }
     }
@@ -281,13 +284,9 @@ impl Router {
         served: &ServedResource,
         namespace: Option<&str>,
     ) -> (Arc<View>, Vec<(ClusterName, Standing)>) {
-        match self.view_of(served, namespace, Partial::Allow).await {
-            (view, Ok(standings)) => (view, standings),
-            (view, Err(_)) => {
-                let standings = view.standings();
-                (view, standings)
-            }
-        }
+        let (view, standings) = self.view_of(served, namespace, Partial::Allow).await;
+        let standings = standings.unwrap_or_else(|_| view.standings());
+        (view, standings)
     }
 
     /// The view for a read. Where a member forbids the collection of all namespaces and one is asked for, the view of that
@@ -301,48 +300,35 @@ impl Router {
         namespace: Option<&str>,
         partial: Partial,
     ) -> (Arc<View>, Result<Vec<(ClusterName, Standing)>, Status>) {
-        let view = self.views.get_or_start(served, None).await;
-        let first = view.known(Partial::Allow).await;
-        let forbidden = |standings: &[(ClusterName, Standing)]| {
-            standings.iter().any(|(_, standing)| matches!(standing, Standing::Unknown { forbidden: true, .. }))
-        };
-        match (namespace, &first) {
-            (Some(namespace), Ok(standings)) if forbidden(standings) => {
-                let view = self.views.get_or_start(served, Some(namespace)).await;
-                let standings = view.known(partial).await;
-                (view, standings)
-            }
-            _ if partial == Partial::Allow => (view, first),
-            _ => {
-                let standings = view.known(partial).await;
-                (view, standings)
+        let deadline = Instant::now() + KNOWN_WITHIN;
+        let mut view = self.views.get_or_start(served, None).await;
+        if let Some(namespace) = namespace {
+            let is_forbidden = |standing: &Standing| matches!(standing, Standing::Unknown { forbidden: true, .. });
+            let first = view.known(Partial::Allow, deadline).await.unwrap_or_default();
+            if first.iter().any(|(_, standing)| is_forbidden(standing)) {
+                view = self.views.get_or_start(served, Some(namespace)).await;
             }
         }
+        let standings = view.known(partial, deadline).await;
+        (view, standings)
     }
 
     fn discover(&self, request: &Request<Body>, path: &DiscoveryPath<'_>) -> Result<Response<Body>, Status> {
         let union = self.fleet.union();
         let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-        let clause = accept.split(',').map(str::trim).find(|clause| {
-            let wanted = ["g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"];
-            clause.starts_with("application/json")
-                && wanted.iter().all(|part| clause.split(';').any(|own| own.trim() == *part))
-        });
-        let aggregated = clause.and_then(|_| documents::aggregated(&union, path));
-        let (document, content_type) = match aggregated {
-            Some(document) => (document, model::AGGREGATED_ACCEPT),
-            None => {
-                let address = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-                let address =
-                    address.or(request.uri().authority().map(|authority| authority.as_str())).unwrap_or_default();
-                (documents::legacy(&union, path, address).ok_or_else(Status::path_not_found)?, "application/json")
-            }
-        };
-        Ok(discovery::documents::answer(request.headers(), document, content_type))
+        if documents::wants_aggregated(accept)
+            && let Some(document) = documents::aggregated(&union, path)
+        {
+            return Ok(documents::answer(request.headers(), document, model::AGGREGATED_ACCEPT));
+        }
+        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+        let address = host.or(request.uri().authority().map(|authority| authority.as_str())).unwrap_or_default();
+        let document = documents::legacy(&union, path, address).ok_or_else(Status::path_not_found)?;
+        Ok(documents::answer(request.headers(), document, "application/json"))
     }
 
     /// Keeps the epochs of compact versions at the identities of the clusters as they are now.
-    fn follow_identities(self: &Arc<Self>, keep: Option<Box<dyn Fn(&Epochs) + Send + Sync>>) {
+    fn follow_identities(self: &Arc<Self>, keep: Option<KeepEpochs>) {
         let (weak, mut changes) = (Arc::downgrade(self), self.fleet.changes());
         let reported = Mutex::new(None);
         tokio::spawn(async move {

@@ -125,7 +125,11 @@ pub struct WatchCounters {
 impl ResourceLabels {
     /// The labels of a resource.
     pub fn of(resource: &GroupVersionResource) -> Self {
-        Self { group: resource.group.to_string(), version: resource.version.to_string(), resource: resource.resource.to_string() }
+        Self {
+            group: resource.group.to_string(),
+            version: resource.version.to_string(),
+            resource: resource.resource.to_string(),
+        }
     }
 }
 

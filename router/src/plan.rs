@@ -32,8 +32,8 @@ pub enum Plan<'a> {
     Create(Arc<ServedResource>),
     /// A collection to be deleted: to every cluster that serves it.
     DeleteCollection(Arc<ServedResource>),
-    /// A question about the caller's own rights: asked of every cluster.
-    AccessReview(Arc<ServedResource>),
+    /// A question about the caller: asked of every cluster.
+    SelfReview(Arc<ServedResource>),
 }
 
 /// What happens to a request for one object on its way to the owner and back.
@@ -58,7 +58,7 @@ pub fn plan<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Status
         return Ok(Plan::Cluster(cluster));
     }
     match &info.target {
-        Target::NonResource => non_resource(info),
+        Target::NonResource => non_resource(info, union),
         Target::Resource(request) => {
             let served = union.get(&request.resource).ok_or_else(Status::path_not_found)?;
             resource(info.verb, request, Arc::clone(served))
@@ -66,12 +66,18 @@ pub fn plan<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Status
     }
 }
 
-fn non_resource(info: &RequestInfo) -> Result<Plan<'_>, Status> {
+fn non_resource<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Status> {
     let first = info.path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    if !info.verb.is_read() {
+        return Err(Status::method_not_allowed());
+    }
     match first {
         "healthz" | "livez" | "readyz" => Ok(Plan::Health),
         "version" | "openapi" => Ok(Plan::Relay),
-        _ => DiscoveryPath::parse(&info.path).map(Plan::Discovery).ok_or_else(Status::path_not_found),
+        _ => {
+            let path = DiscoveryPath::parse(&info.path).filter(|path| union.has_document(path));
+            path.map(Plan::Discovery).ok_or_else(Status::path_not_found)
+        }
     }
 }
 
@@ -91,7 +97,7 @@ fn resource<'a>(verb: Verb, request: &ResourceRequest, served: Arc<ServedResourc
         Verb::Watch => {
             Err(Status::watch_not_registered(&served.resource, "its members cannot watch it either; list it instead"))
         }
-        Verb::Create if is_access_review(request) => Ok(Plan::AccessReview(served)),
+        Verb::Create if is_self_review(request) => Ok(Plan::SelfReview(served)),
         Verb::Create => Ok(Plan::Create(served)),
         Verb::DeleteCollection => Ok(Plan::DeleteCollection(served)),
         Verb::Update | Verb::Patch | Verb::Delete => Ok(Plan::Owner(served, OwnerRequest::Object)),
@@ -103,8 +109,12 @@ fn is_lease(request: &ResourceRequest) -> bool {
     &*request.resource.group == "coordination.k8s.io" && &*request.resource.resource == "leases"
 }
 
-fn is_access_review(request: &ResourceRequest) -> bool {
-    &*request.resource.group == "authorization.k8s.io" && request.resource.resource.ends_with("accessreviews")
+fn is_self_review(request: &ResourceRequest) -> bool {
+    match &*request.resource.group {
+        "authorization.k8s.io" => request.resource.resource.ends_with("reviews"),
+        "authentication.k8s.io" => &*request.resource.resource == "selfsubjectreviews",
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -119,14 +129,23 @@ mod tests {
                 "singularResource": "", "verbs": verbs, "subresources": [{"subresource": "status", "verbs": ["get"]}]})
         };
         let document = |group: &str, resources: Vec<serde_json::Value>| {
-            serde_json::from_value(serde_json::json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2",
-                "items": [{"metadata": {"name": group}, "versions": [{"version": "v1", "resources": resources}]}]}))
+            serde_json::from_value(
+                serde_json::json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2",
+                "items": [{"metadata": {"name": group}, "versions": [{"version": "v1", "resources": resources}]}]}),
+            )
             .unwrap()
         };
         let all = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-        let mut named: crate::discovery::model::GroupList = document("coordination.k8s.io", vec![resource("leases", "Lease", &all)]);
+        let mut named: crate::discovery::model::GroupList =
+            document("coordination.k8s.io", vec![resource("leases", "Lease", &all)]);
         named.items.extend(document("metrics.k8s.io", vec![resource("pods", "PodMetrics", &["get", "list"])]).items);
-        named.items.extend(document("authorization.k8s.io", vec![resource("selfsubjectaccessreviews", "SelfSubjectAccessReview", &["create"])]).items);
+        named.items.extend(
+            document(
+                "authorization.k8s.io",
+                vec![resource("selfsubjectaccessreviews", "SelfSubjectAccessReview", &["create"])],
+            )
+            .items,
+        );
         let member = MemberDiscovery { core: document("", vec![resource("pods", "Pod", &all)]), named };
         Union::new(&[(ClusterName::new("a").unwrap(), Arc::new(member))])
     }
@@ -167,11 +186,15 @@ mod tests {
             ("GET", "/apis/metrics.k8s.io/v1/pods", "ListLive"),
             ("GET", "/apis/metrics.k8s.io/v1/pods?watch=true", "405"),
             ("GET", "/apis/metrics.k8s.io/v1/namespaces/n/pods/p", "Owner Object"),
-            ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "AccessReview"),
+            ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "SelfReview"),
+            ("POST", "/api", "405"),
+            ("POST", "/readyz", "405"),
+            ("GET", "/apis/nobody.io", "404"),
+            ("GET", "/apis/nobody.io/v1", "404"),
             ("GET", "/apis/nobody.io/v1/things", "404"),
             ("GET", "/clusters/a/api/v1/pods", "Cluster"),
             ("GET", "/api", "Discovery"),
-            ("GET", "/apis/apps/v1", "Discovery"),
+            ("GET", "/apis/metrics.k8s.io/v1", "Discovery"),
             ("GET", "/version", "Relay"),
             ("GET", "/openapi/v3/api/v1", "Relay"),
             ("GET", "/readyz", "Health"),

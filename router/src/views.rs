@@ -21,8 +21,8 @@ use crate::view::View;
 /// resources, and a list of them anew costs a member more than an idle watch does in a day.
 const UNUSED_AFTER: Duration = Duration::from_secs(30 * 60);
 
-/// How often unused views are looked for.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+/// How often unused views and old history are looked for.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 type Key = (GroupVersionResource, Option<String>);
 
@@ -31,15 +31,12 @@ pub struct Views {
     fleet: Arc<Fleet>,
     metrics: Arc<Metrics>,
     by_key: Mutex<HashMap<Key, Arc<View>>>,
-    /// Serializes starts, so that one resource is not started twice; not held by readers of views that exist.
-    starting: tokio::sync::Mutex<()>,
 }
 
 impl Views {
     /// No views; they follow the fleet from now on. Must be called within a tokio runtime.
     pub fn new(fleet: Arc<Fleet>, metrics: Arc<Metrics>) -> Arc<Self> {
-        let views =
-            Arc::new(Self { fleet, metrics, by_key: Mutex::default(), starting: tokio::sync::Mutex::default() });
+        let views = Arc::new(Self { fleet, metrics, by_key: Mutex::default() });
         let weak = Arc::downgrade(&views);
         let mut changes = views.fleet.changes();
         tokio::spawn(async move {
@@ -53,6 +50,7 @@ impl Views {
                 views.sweep();
                 for view in views.all() {
                     view.follow_fleet();
+                    view.trim();
                 }
             }
         });
@@ -76,10 +74,7 @@ impl Views {
             view.touch();
             return view;
         }
-        let _starting = self.starting.lock().await;
-        if let Some(view) = self.get(&served.resource, namespace) {
-            return view;
-        }
+        // Two who ask at once may both get this far; the second to have its description takes the first one's view.
         let description = self.describe(served).await;
         let kind = ResourceKind {
             resource: served.resource.clone(),
@@ -89,15 +84,12 @@ impl Views {
         };
         let api_version = served.resource.group_version().to_string();
         let decoder = ObjectDecoder::new(&api_version, &kind.kind, description.fields);
-        let view = View::start(
-            kind,
-            namespace.map(str::to_owned),
-            decoder,
-            Arc::clone(&self.fleet),
-            Arc::clone(&self.metrics),
-        );
-        self.by_key.lock().insert((served.resource.clone(), namespace.map(str::to_owned)), Arc::clone(&view));
-        view
+        let namespace = namespace.map(str::to_owned);
+        let mut by_key = self.by_key.lock();
+        let view = by_key.entry((served.resource.clone(), namespace.clone())).or_insert_with(|| {
+            View::start(kind, namespace, decoder, Arc::clone(&self.fleet), Arc::clone(&self.metrics))
+        });
+        Arc::clone(view)
     }
 
     fn sweep(&self) {

@@ -165,7 +165,7 @@ proptest! {
         // What fails for the client may do as it likes.
         let Ok(meant) = patched(merged_view(object.clone()), &patch) else { return Ok(()) };
         let body = Bytes::from(patch.to_string());
-        let mut version = |given: &str| match given {
+        let mut version = |_, given: &str| match given {
             MERGED_VERSION => Ok(NATIVE_VERSION.to_owned()),
             other => Err(Status::gone(other)),
         };

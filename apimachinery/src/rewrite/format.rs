@@ -1,6 +1,13 @@
 //! In which form a body comes, and which places it has.
 
+use super::VersionOf;
 use crate::{ResourceRequest, Verb};
+
+/// The place of a version: what it is of, and the path to it.
+type VersionPlace = (VersionOf, &'static [&'static str]);
+
+const OWN: VersionPlace = (VersionOf::Object, &["metadata", "resourceVersion"]);
+const RELATED: VersionPlace = (VersionOf::Reference, &["related", "resourceVersion"]);
 
 /// The form of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,15 +86,13 @@ impl Shape {
     }
 
     /// Where versions stand.
-    pub(super) fn versions(self) -> &'static [&'static [&'static str]] {
+    pub(super) fn versions(self) -> &'static [VersionPlace] {
         match self {
-            Self::Object => &[&["metadata", "resourceVersion"]],
-            Self::CoreEvent => &[&["metadata", "resourceVersion"], &["involvedObject", "resourceVersion"]],
-            Self::Event => &[&["metadata", "resourceVersion"], &["regarding", "resourceVersion"]],
-            Self::Eviction => {
-                &[&["metadata", "resourceVersion"], &["deleteOptions", "preconditions", "resourceVersion"]]
-            }
-            Self::DeleteOptions => &[&["preconditions", "resourceVersion"]],
+            Self::Object => &[OWN],
+            Self::CoreEvent => &[OWN, (VersionOf::Reference, &["involvedObject", "resourceVersion"]), RELATED],
+            Self::Event => &[OWN, (VersionOf::Reference, &["regarding", "resourceVersion"]), RELATED],
+            Self::Eviction => &[OWN, (VersionOf::Object, &["deleteOptions", "preconditions", "resourceVersion"])],
+            Self::DeleteOptions => &[(VersionOf::Object, &["preconditions", "resourceVersion"])],
         }
     }
 

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::{Facts, Shape, translate};
+use super::{Facts, Reference, Shape, Translate, translate};
 use crate::object::CLUSTER_ANNOTATION;
 use crate::{Status, json};
 
@@ -158,16 +158,26 @@ pub(super) fn read_value(shape: Shape, text: &[u8], start: usize, prefix: &[Stri
         namespace: string(&["metadata", "namespace"]),
         resource_version: string(&["metadata", "resourceVersion"]),
         cluster: string(&["metadata", "annotations", CLUSTER_ANNOTATION]),
-        involved_uid: shape.reference().and_then(|reference| string(&[reference, "uid"])),
         ..Facts::default()
     };
-    if let Some(rest) = below(prefix, &["metadata", "ownerReferences"])
-        && let Some(array) = values_at(text, start, rest).pop()
-    {
-        facts.owner_uids =
-            elements(text, array.start).iter().filter_map(|owner| last_string(text, owner.start, &["uid"])).collect();
+    let value_at = |path: &[&str]| below(prefix, path).and_then(|rest| values_at(text, start, rest).pop());
+    if let Some(array) = value_at(&["metadata", "ownerReferences"]) {
+        facts.owners = elements(text, array.start).iter().map(|owner| reference(text, owner.start)).collect();
     }
+    facts.involved = shape.reference().and_then(|name| value_at(&[name])).map(|place| reference(text, place.start));
     facts
+}
+
+/// The reference that starts at `start`.
+fn reference(text: &[u8], start: usize) -> Reference {
+    let string = |name: &str| last_string(text, start, &[name]).unwrap_or_default();
+    Reference {
+        api_version: string("apiVersion"),
+        kind: string("kind"),
+        namespace: string("namespace"),
+        name: string("name"),
+        uid: string("uid"),
+    }
 }
 
 /// What is left of `path` below `prefix`, if it lies there.
@@ -176,11 +186,7 @@ pub(super) fn below<'a, 'b>(prefix: &[String], path: &'a [&'b str]) -> Option<&'
     head.iter().zip(prefix).all(|(a, b)| a == b).then_some(rest)
 }
 
-pub(super) fn rewrite(
-    shape: Shape,
-    text: &[u8],
-    version: &mut dyn FnMut(&str) -> Result<String, Status>,
-) -> Result<Option<Vec<u8>>, Status> {
+pub(super) fn rewrite(shape: Shape, text: &[u8], version: Translate<'_>) -> Result<Option<Vec<u8>>, Status> {
     validate(text)?;
     let mut edits = Edits::default();
     edit_value(shape, text, 0, &[], EmptyMap::Goes, version, &mut edits)?;
@@ -205,14 +211,14 @@ pub(super) fn edit_value(
     start: usize,
     prefix: &[String],
     empty_map: EmptyMap,
-    version: &mut dyn FnMut(&str) -> Result<String, Status>,
+    version: Translate<'_>,
     edits: &mut Edits,
 ) -> Result<(), Status> {
-    for place in shape.versions() {
+    for (of, place) in shape.versions() {
         let Some(rest) = below(prefix, place) else { continue };
         for range in values_at(text, start, rest) {
             if let Some(old) = string_at(text, &range)
-                && let Some(new) = translate(version, &old)?
+                && let Some(new) = translate(*of, version, &old)?
             {
                 edits.replace(range, quote(&new));
             }

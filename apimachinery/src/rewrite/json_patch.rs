@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::json_body::{
     Edits, EmptyMap, cuts, edit_value, elements, key_is, quote, read_value, string_at, validate, values_at,
 };
-use super::{Facts, Shape, translate};
+use super::{Facts, Shape, Translate, translate};
 use crate::object::CLUSTER_ANNOTATION;
 use crate::{Status, json};
 
@@ -79,9 +79,9 @@ pub(super) fn read(shape: Shape, text: &[u8]) -> Result<Facts, Status> {
         facts.cluster = said.cluster.or(facts.cluster);
         facts.name = said.name.or(facts.name);
         facts.namespace = said.namespace.or(facts.namespace);
-        facts.involved_uid = said.involved_uid.or(facts.involved_uid);
-        if !said.owner_uids.is_empty() {
-            facts.owner_uids = said.owner_uids;
+        facts.involved = said.involved.or(facts.involved);
+        if !said.owners.is_empty() {
+            facts.owners = said.owners;
         }
     }
     Ok(facts)
@@ -91,7 +91,7 @@ pub(super) fn rewrite(
     shape: Shape,
     text: &[u8],
     has_annotations: bool,
-    version: &mut dyn FnMut(&str) -> Result<String, Status>,
+    version: Translate<'_>,
 ) -> Result<Option<Vec<u8>>, Status> {
     let operations = parse(text)?;
     let mut edits = Edits::default();
@@ -184,16 +184,16 @@ fn edit_operation(
     text: &[u8],
     operation: &Operation,
     has_map: bool,
-    version: &mut dyn FnMut(&str) -> Result<String, Status>,
+    version: Translate<'_>,
     edits: &mut Edits,
 ) -> Result<(), Status> {
     let Some(value) = &operation.value else { return Ok(()) };
     if !matches!(operation.op.as_str(), "add" | "replace" | "test") {
         return Ok(());
     }
-    if shape.versions().iter().any(|place| operation.is_at(place)) {
+    if let Some((of, _)) = shape.versions().iter().find(|(_, place)| operation.is_at(place)) {
         if let Some(old) = string_at(text, value)
-            && let Some(new) = translate(version, &old)?
+            && let Some(new) = translate(*of, version, &old)?
         {
             edits.replace(value.clone(), quote(&new));
         }

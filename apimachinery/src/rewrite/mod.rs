@@ -10,12 +10,14 @@ mod json_body;
 mod json_patch;
 mod protobuf;
 mod query;
+mod written;
 mod yaml;
 
 use bytes::Bytes;
 
 pub use format::{Format, Shape};
 pub use query::rewrite_query;
+pub use written::Written;
 
 use crate::Status;
 
@@ -36,10 +38,10 @@ pub struct Facts {
     pub resource_version: Option<String>,
     /// The annotation that names a cluster; not checked to be one's name.
     pub cluster: Option<String>,
-    /// The uids in `metadata.ownerReferences`.
-    pub owner_uids: Vec<String>,
-    /// `involvedObject.uid` or `regarding.uid` of an Event.
-    pub involved_uid: Option<String>,
+    /// `metadata.ownerReferences`.
+    pub owners: Vec<Reference>,
+    /// `involvedObject` or `regarding` of an Event.
+    pub involved: Option<Reference>,
     /// `preconditions.uid` of DeleteOptions, in an Eviction too.
     pub precondition_uid: Option<String>,
     /// `preconditions.resourceVersion` of DeleteOptions, in an Eviction too.
@@ -47,6 +49,33 @@ pub struct Facts {
     /// `dryRun` of DeleteOptions, in an Eviction too.
     pub dry_run: Vec<String>,
 }
+
+/// A reference to another object. What is not given is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reference {
+    /// `apiVersion`.
+    pub api_version: String,
+    /// `kind`.
+    pub kind: String,
+    /// `namespace`; owners have none, because they live in the namespace of what they own.
+    pub namespace: String,
+    /// `name`.
+    pub name: String,
+    /// `uid`.
+    pub uid: String,
+}
+
+/// What a version in a body is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VersionOf {
+    /// The object itself: a precondition of the request.
+    Object,
+    /// Another object that an Event is about: a note, on which nothing depends.
+    Reference,
+}
+
+/// What a version becomes; the empty text takes it out.
+pub type Translate<'a> = &'a mut dyn FnMut(VersionOf, &str) -> Result<String, Status>;
 
 /// A body for a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +115,7 @@ pub fn rewrite(
     shape: Shape,
     body: &Bytes,
     has_annotations: bool,
-    version: &mut dyn FnMut(&str) -> Result<String, Status>,
+    version: Translate<'_>,
 ) -> Result<Rewritten, Status> {
     let unchanged = || Rewritten { body: body.clone(), content_type: None };
     if body.is_empty() {
@@ -112,11 +141,11 @@ pub fn rewrite(
 }
 
 /// What `version` makes of a text; the empty text is no version and stays.
-fn translate(version: &mut dyn FnMut(&str) -> Result<String, Status>, text: &str) -> Result<Option<String>, Status> {
+fn translate(of: VersionOf, version: Translate<'_>, text: &str) -> Result<Option<String>, Status> {
     if text.is_empty() {
         return Ok(None);
     }
-    version(text).map(|new| (new != text).then_some(new))
+    version(of, text).map(|new| (new != text).then_some(new))
 }
 
 #[cfg(test)]

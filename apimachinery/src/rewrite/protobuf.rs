@@ -3,7 +3,7 @@
 //! Field numbers are those of `generated.proto` in apimachinery and api 0.36. A field that occurs twice is treated twice:
 //! embedded messages merge and of a string the last one holds. Unknown fields stay byte for byte.
 
-use super::{Facts, Shape, translate};
+use super::{Facts, Reference, Shape, Translate, VersionOf, translate};
 use crate::Status;
 use crate::object::CLUSTER_ANNOTATION;
 
@@ -30,8 +30,12 @@ mod number {
     pub(super) const RESOURCE_VERSION: u64 = 6;
     pub(super) const ANNOTATIONS: u64 = 12;
     pub(super) const OWNER_REFERENCES: u64 = 13;
-    /// `OwnerReference.uid` and `ObjectReference.uid`.
+    /// `OwnerReference` (which has no namespace) and `ObjectReference`.
+    pub(super) const REFERENCE_KIND: u64 = 1;
+    pub(super) const REFERENCE_NAMESPACE: u64 = 2;
+    pub(super) const REFERENCE_NAME: u64 = 3;
     pub(super) const REFERENCE_UID: u64 = 4;
+    pub(super) const REFERENCE_API_VERSION: u64 = 5;
     /// `ObjectReference.resourceVersion`.
     pub(super) const REFERENCE_RESOURCE_VERSION: u64 = 6;
     /// Entries of a map.
@@ -39,10 +43,16 @@ mod number {
     pub(super) const MAP_VALUE: u64 = 2;
     /// core `Event.involvedObject`.
     pub(super) const INVOLVED_OBJECT: u64 = 2;
-    /// events.k8s.io `Event.regarding`.
+    /// core `Event.related`.
+    pub(super) const CORE_RELATED: u64 = 13;
+    /// events.k8s.io `Event.regarding` and `Event.related`.
     pub(super) const REGARDING: u64 = 8;
+    pub(super) const RELATED: u64 = 9;
     /// `Eviction.deleteOptions`.
     pub(super) const DELETE_OPTIONS: u64 = 2;
+    /// `Status.details`, and of that `uid`.
+    pub(super) const STATUS_DETAILS: u64 = 5;
+    pub(super) const DETAILS_UID: u64 = 6;
     /// `DeleteOptions`.
     pub(super) const PRECONDITIONS: u64 = 2;
     pub(super) const DRY_RUN: u64 = 5;
@@ -165,7 +175,7 @@ pub(super) fn read(shape: Shape, body: &[u8]) -> Result<Facts, Status> {
         }
         Shape::CoreEvent | Shape::Event => {
             for reference in all(object, reference_number(shape))? {
-                facts.involved_uid = last_string(reference, number::REFERENCE_UID)?.or(facts.involved_uid);
+                merge_reference(reference, facts.involved.get_or_insert_default())?;
             }
         }
         Shape::Object => {}
@@ -176,6 +186,16 @@ pub(super) fn read(shape: Shape, body: &[u8]) -> Result<Facts, Status> {
         }
     }
     Ok(facts)
+}
+
+/// `details.uid` of an answer that is a Status.
+pub(super) fn status_uid(body: &[u8]) -> Result<Option<String>, Status> {
+    let Some(status) = all(unknown(body)?, number::RAW)?.pop() else { return Ok(None) };
+    let mut uid = None;
+    for details in all(status, number::STATUS_DETAILS)? {
+        uid = last_string(details, number::DETAILS_UID)?.or(uid);
+    }
+    Ok(uid)
 }
 
 fn reference_number(shape: Shape) -> u64 {
@@ -206,7 +226,25 @@ fn read_metadata(metadata: &[u8], facts: &mut Facts) -> Result<(), Status> {
         }
     }
     for owner in all(metadata, number::OWNER_REFERENCES)? {
-        facts.owner_uids.extend(last_string(owner, number::REFERENCE_UID)?);
+        let mut reference = Reference::default();
+        merge_reference(owner, &mut reference)?;
+        facts.owners.push(reference);
+    }
+    Ok(())
+}
+
+/// Reads a reference; a message that comes twice merges.
+fn merge_reference(message: &[u8], reference: &mut Reference) -> Result<(), Status> {
+    for (number, field) in [
+        (number::REFERENCE_KIND, &mut reference.kind),
+        (number::REFERENCE_NAMESPACE, &mut reference.namespace),
+        (number::REFERENCE_NAME, &mut reference.name),
+        (number::REFERENCE_UID, &mut reference.uid),
+        (number::REFERENCE_API_VERSION, &mut reference.api_version),
+    ] {
+        if let Some(text) = last_string(message, number)? {
+            *field = text;
+        }
     }
     Ok(())
 }
@@ -245,13 +283,11 @@ fn edit(message: &[u8], mut decide: impl FnMut(u64, &[u8]) -> Result<Edit, Statu
     Ok(changed.then_some(out))
 }
 
-type Version<'a> = &'a mut dyn FnMut(&str) -> Result<String, Status>;
-
 fn replaced(contents: Option<Vec<u8>>) -> Edit {
     contents.map_or(Edit::Keep, Edit::Replace)
 }
 
-pub(super) fn rewrite(shape: Shape, body: &[u8], version: Version<'_>) -> Result<Option<Vec<u8>>, Status> {
+pub(super) fn rewrite(shape: Shape, body: &[u8], version: Translate<'_>) -> Result<Option<Vec<u8>>, Status> {
     let rewritten = edit(unknown(body)?, |number, contents| match number {
         number::RAW => Ok(replaced(rewrite_object(shape, contents, version)?)),
         _ => Ok(Edit::Keep),
@@ -259,7 +295,7 @@ pub(super) fn rewrite(shape: Shape, body: &[u8], version: Version<'_>) -> Result
     Ok(rewritten.map(|message| [MAGIC, &message].concat()))
 }
 
-fn rewrite_object(shape: Shape, object: &[u8], version: Version<'_>) -> Result<Option<Vec<u8>>, Status> {
+fn rewrite_object(shape: Shape, object: &[u8], version: Translate<'_>) -> Result<Option<Vec<u8>>, Status> {
     if shape == Shape::DeleteOptions {
         return rewrite_delete_options(object, version);
     }
@@ -267,8 +303,9 @@ fn rewrite_object(shape: Shape, object: &[u8], version: Version<'_>) -> Result<O
         let rewritten = match (shape, number) {
             (_, number::METADATA) => rewrite_metadata(contents, version)?,
             (Shape::Eviction, number::DELETE_OPTIONS) => rewrite_delete_options(contents, version)?,
-            (Shape::CoreEvent, number::INVOLVED_OBJECT) | (Shape::Event, number::REGARDING) => {
-                rewrite_version(contents, number::REFERENCE_RESOURCE_VERSION, version)?
+            (Shape::CoreEvent, number::INVOLVED_OBJECT | number::CORE_RELATED)
+            | (Shape::Event, number::REGARDING | number::RELATED) => {
+                rewrite_version(contents, number::REFERENCE_RESOURCE_VERSION, VersionOf::Reference, version)?
             }
             _ => None,
         };
@@ -276,28 +313,29 @@ fn rewrite_object(shape: Shape, object: &[u8], version: Version<'_>) -> Result<O
     })
 }
 
-fn rewrite_delete_options(options: &[u8], version: Version<'_>) -> Result<Option<Vec<u8>>, Status> {
+fn rewrite_delete_options(options: &[u8], version: Translate<'_>) -> Result<Option<Vec<u8>>, Status> {
     edit(options, |number, contents| match number {
         number::PRECONDITIONS => {
-            Ok(replaced(rewrite_version(contents, number::PRECONDITION_RESOURCE_VERSION, version)?))
+            let of = VersionOf::Object;
+            Ok(replaced(rewrite_version(contents, number::PRECONDITION_RESOURCE_VERSION, of, version)?))
         }
         _ => Ok(Edit::Keep),
     })
 }
 
 /// Replaces the version that stands in field `at` of a message.
-fn rewrite_version(message: &[u8], at: u64, version: Version<'_>) -> Result<Option<Vec<u8>>, Status> {
-    edit(message, |number, contents| if number == at { translated(contents, version) } else { Ok(Edit::Keep) })
+fn rewrite_version(message: &[u8], at: u64, of: VersionOf, version: Translate<'_>) -> Result<Option<Vec<u8>>, Status> {
+    edit(message, |number, contents| if number == at { translated(contents, of, version) } else { Ok(Edit::Keep) })
 }
 
-fn rewrite_metadata(metadata: &[u8], version: Version<'_>) -> Result<Option<Vec<u8>>, Status> {
+fn rewrite_metadata(metadata: &[u8], version: Translate<'_>) -> Result<Option<Vec<u8>>, Status> {
     edit(metadata, |number, contents| match number {
-        number::RESOURCE_VERSION => translated(contents, version),
+        number::RESOURCE_VERSION => translated(contents, VersionOf::Object, version),
         number::ANNOTATIONS if is_cluster_annotation(contents)? => Ok(Edit::Remove),
         _ => Ok(Edit::Keep),
     })
 }
 
-fn translated(contents: &[u8], version: Version<'_>) -> Result<Edit, Status> {
-    Ok(replaced(translate(version, text(contents)?)?.map(String::into_bytes)))
+fn translated(contents: &[u8], of: VersionOf, version: Translate<'_>) -> Result<Edit, Status> {
+    Ok(replaced(translate(of, version, text(contents)?)?.map(String::into_bytes)))
 }

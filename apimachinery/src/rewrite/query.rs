@@ -3,19 +3,19 @@
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::translate;
+use super::{Translate, VersionOf, translate};
 use crate::{Query, Status};
 
 /// Replaces every value of `resourceVersion` by what `version` makes of it; everything else stays byte for byte.
 ///
 /// # Errors
 /// What `version` answers.
-pub fn rewrite_query(query: &str, version: &mut dyn FnMut(&str) -> Result<String, Status>) -> Result<String, Status> {
+pub fn rewrite_query(query: &str, version: Translate<'_>) -> Result<String, Status> {
     let mut pairs = Vec::new();
     for pair in query.split('&') {
         let parsed = Query::parse(Some(pair));
         let translated = match parsed.get("resourceVersion") {
-            Some(old) => translate(version, old)?,
+            Some(old) => translate(VersionOf::Object, version, old)?,
             None => None,
         };
         pairs.push(match translated {

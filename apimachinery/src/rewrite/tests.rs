@@ -3,7 +3,7 @@
 use super::*;
 
 /// Any version becomes this one.
-fn native(_: &str) -> Result<String, Status> {
+fn native(_: VersionOf, _: &str) -> Result<String, Status> {
     Ok("42".to_owned())
 }
 
@@ -79,7 +79,11 @@ fn other_shapes_in_json() {
             r#"{"metadata":{"name":"e"},"involvedObject":{"uid":"u","resourceVersion":"x"},"regarding":{"resourceVersion":"x"}}"#,
             r#"{"metadata":{"name":"e"},"involvedObject":{"uid":"u","resourceVersion":"42"},"regarding":{"resourceVersion":"x"}}"#,
         ),
-        (Shape::Event, r#"{"regarding":{"resourceVersion":"x"}}"#, r#"{"regarding":{"resourceVersion":"42"}}"#),
+        (
+            Shape::Event,
+            r#"{"regarding":{"resourceVersion":"x"},"related":{"resourceVersion":"y"}}"#,
+            r#"{"regarding":{"resourceVersion":"42"},"related":{"resourceVersion":"42"}}"#,
+        ),
         (
             Shape::Eviction,
             r#"{"metadata":{"name":"p","resourceVersion":"a"},"deleteOptions":{"preconditions":{"uid":"u","resourceVersion":"x"}}}"#,
@@ -93,6 +97,18 @@ fn other_shapes_in_json() {
     ] {
         assert_eq!(text(Format::Json, shape, given, true), expected);
     }
+}
+
+#[test]
+fn versions_of_references_are_told_apart_and_can_go() {
+    let body = br#"{"metadata":{"resourceVersion":"a"},"involvedObject":{"resourceVersion":"b"},"related":{"resourceVersion":"c"}}"#;
+    let mut version = |of: VersionOf, _: &str| match of {
+        VersionOf::Object => Ok("42".to_owned()),
+        VersionOf::Reference => Ok(String::new()),
+    };
+    let rewritten = rewrite(Format::Json, Shape::CoreEvent, &Bytes::from_static(body), true, &mut version).unwrap();
+    let expected = br#"{"metadata":{"resourceVersion":"42"},"involvedObject":{"resourceVersion":""},"related":{"resourceVersion":""}}"#;
+    assert_eq!(*rewritten.body, *expected);
 }
 
 #[test]
@@ -114,8 +130,8 @@ fn facts_of_json() {
             namespace: some("n"),
             resource_version: some("a"),
             cluster: some("c1"),
-            owner_uids: vec!["o1".into(), "o2".into()],
-            involved_uid: some("u"),
+            owners: ["o1", "o2"].map(|uid| Reference { uid: uid.into(), ..Reference::default() }).into(),
+            involved: Some(Reference { uid: "u".into(), ..Reference::default() }),
             ..Facts::default()
         }
     );
@@ -164,7 +180,7 @@ fn the_callers_refusal_is_passed_on() {
         (Format::Yaml, b"metadata: {resourceVersion: x}"),
         (Format::Protobuf, b"k8s\0\x12\x05\x0a\x03\x32\x01x"),
     ] {
-        let refused = rewrite(format, Shape::Object, &Bytes::copy_from_slice(body), true, &mut |given| {
+        let refused = rewrite(format, Shape::Object, &Bytes::copy_from_slice(body), true, &mut |_, given| {
             assert_eq!(given, "x");
             Err(Status::gone("no"))
         });
@@ -309,7 +325,10 @@ fn queries() {
     ] {
         assert_eq!(rewrite_query(given, &mut native).as_deref(), Ok(expected));
     }
-    assert_eq!(rewrite_query("resourceVersion=a", &mut |_| Ok("x&y=z".into())).unwrap(), "resourceVersion=x%26y%3Dz");
+    assert_eq!(
+        rewrite_query("resourceVersion=a", &mut |_, _| Ok("x&y=z".into())).unwrap(),
+        "resourceVersion=x%26y%3Dz"
+    );
 }
 
 #[test]
@@ -411,7 +430,9 @@ mod protobuf_bodies {
         assert_eq!((facts.api_version.as_deref(), facts.kind.as_deref()), (Some("v1"), Some("Pod")));
         assert_eq!((facts.name.as_deref(), facts.generate_name.as_deref()), (Some("p"), Some("g")));
         assert_eq!((facts.namespace.as_deref(), facts.cluster.as_deref()), (Some("n"), Some("c1")));
-        assert_eq!((facts.resource_version, facts.owner_uids), (Some(long), vec!["o1".to_owned()]));
+        assert_eq!(facts.resource_version, Some(long));
+        let owner = Reference { api_version: "v1".into(), uid: "o1".into(), ..Reference::default() };
+        assert_eq!(facts.owners, [owner]);
     }
 
     #[test]
@@ -421,7 +442,8 @@ mod protobuf_bodies {
             let event =
                 |version: &str| body("Event", &[field(1, &field(1, b"e")), field(at, &reference(version))].concat());
             assert_eq!(rewritten(shape, &event("x")), event("42"));
-            assert_eq!(read(Format::Protobuf, shape, &event("x")).unwrap().involved_uid.as_deref(), Some("u"));
+            let involved = read(Format::Protobuf, shape, &event("x")).unwrap().involved;
+            assert_eq!(involved.map(|involved| involved.uid).as_deref(), Some("u"));
             assert_eq!(rewritten(Shape::Object, &event("x")), event("x"), "only in Events");
         }
         let options = |version: &str| {
@@ -488,7 +510,14 @@ mod protobuf_bodies {
             assert_eq!((facts.kind.as_deref(), facts.name.as_deref()), (Some("ConfigMap"), Some("owned")));
             assert_eq!((facts.generate_name.as_deref(), facts.namespace.as_deref()), (Some("own"), Some("default")));
             assert_eq!((facts.resource_version.as_deref(), facts.cluster.as_deref()), (Some("86"), Some("c1")));
-            assert_eq!(facts.owner_uids, ["11111111-2222-3333-4444-555555555555"]);
+            let owner = Reference {
+                api_version: "v1".into(),
+                kind: "ConfigMap".into(),
+                name: "o".into(),
+                uid: "11111111-2222-3333-4444-555555555555".into(),
+                ..Reference::default()
+            };
+            assert_eq!(facts.owners, [owner]);
             let sent = rewritten(Shape::Object, &given);
             // 27 bytes of annotation and two of its tag and length go. No length prefix gets shorter by that.
             assert_eq!(sent.len(), given.len() - 29);
@@ -503,10 +532,14 @@ mod protobuf_bodies {
             for (shape, text) in [(Shape::CoreEvent, CORE_EVENT), (Shape::Event, EVENT)] {
                 let given = decoded(text);
                 let facts = read(Format::Protobuf, shape, &given).unwrap();
-                assert_eq!(
-                    (facts.involved_uid.as_deref(), facts.resource_version.as_deref()),
-                    (Some("u-1"), Some("87"))
-                );
+                let involved = Reference {
+                    kind: "Pod".into(),
+                    namespace: "default".into(),
+                    name: "p".into(),
+                    uid: "u-1".into(),
+                    ..Reference::default()
+                };
+                assert_eq!((facts.involved, facts.resource_version.as_deref()), (Some(involved), Some("87")));
                 let sent = rewritten(shape, &given);
                 assert_eq!((count(&given, b"\x32\x03abc"), count(&sent, b"\x32\x0242")), (1, 2), "{shape:?}");
                 assert_eq!(sent.len(), given.len() - 1);

@@ -55,6 +55,15 @@ impl<'a> DiscoveryPath<'a> {
     }
 }
 
+/// Whether an `Accept` header asks for aggregated discovery.
+pub fn wants_aggregated(accept: &str) -> bool {
+    let wanted = ["g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"];
+    accept.split(',').map(str::trim).any(|clause| {
+        clause.starts_with("application/json")
+            && wanted.iter().all(|part| clause.split(';').any(|own| own.trim() == *part))
+    })
+}
+
 /// The aggregated document of `/api` or `/apis`; the other paths have none.
 pub fn aggregated(union: &Union, path: &DiscoveryPath<'_>) -> Option<Document> {
     match path {
@@ -79,16 +88,12 @@ pub fn legacy(union: &Union, path: &DiscoveryPath<'_>, address: &str) -> Option<
             "groups": union.named.items.iter().map(api_group).collect::<Vec<_>>(),
         }),
         DiscoveryPath::Group(name) => {
-            let mut group = api_group(union.named.items.iter().find(|group| group.metadata.name == *name)?);
+            let mut group = api_group(union.group(name)?);
             group["kind"] = "APIGroup".into();
             group["apiVersion"] = "v1".into();
             group
         }
-        DiscoveryPath::Version(group, version) => {
-            let groups = if group.is_empty() { &union.core } else { &union.named };
-            let found = groups.items.iter().find(|own| own.metadata.name == *group)?;
-            resource_list(group, found.versions.iter().find(|own| own.version == *version)?)
-        }
+        DiscoveryPath::Version(group, version) => resource_list(group, union.version(group, version)?),
     };
     Some(Document::new(&value))
 }
@@ -174,6 +179,14 @@ fn name_foreign_kind(entry: &mut Value, group: &str, version: &Version, kind: Op
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn aggregated_documents_are_asked_for_in_full() {
+        assert!(wants_aggregated(super::super::model::AGGREGATED_ACCEPT));
+        assert!(wants_aggregated(&format!("application/yaml, {}", super::super::model::AGGREGATED_ACCEPT)));
+        assert!(!wants_aggregated("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"));
+        assert!(!wants_aggregated("application/json"));
+    }
 
     #[test]
     fn paths_of_documents() {

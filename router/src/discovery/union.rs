@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, GroupVersionResource};
+use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource};
 
+use super::documents::DiscoveryPath;
 use super::model::{Group, GroupList, Resource, Subresource, Version};
 
 /// What one member serves: its `/api` and `/apis` documents.
@@ -59,6 +60,26 @@ impl Union {
         union
     }
 
+    /// Whether a discovery document has something to tell.
+    pub fn has_document(&self, path: &DiscoveryPath<'_>) -> bool {
+        match path {
+            DiscoveryPath::Core | DiscoveryPath::Groups => true,
+            DiscoveryPath::Group(name) => self.group(name).is_some(),
+            DiscoveryPath::Version(group, version) => self.version(group, version).is_some(),
+        }
+    }
+
+    /// A group; the core group has no name.
+    pub fn group(&self, name: &str) -> Option<&Group> {
+        let groups = if name.is_empty() { &self.core } else { &self.named };
+        groups.items.iter().find(|group| group.metadata.name == name)
+    }
+
+    /// A version of a group.
+    pub fn version(&self, group: &str, version: &str) -> Option<&Version> {
+        self.group(group)?.versions.iter().find(|own| own.version == version)
+    }
+
     /// The resource of this name, if any member serves it.
     pub fn get(&self, resource: &GroupVersionResource) -> Option<&Arc<ServedResource>> {
         self.resources.get(resource)
@@ -69,14 +90,14 @@ impl Union {
         self.resources.values()
     }
 
-    /// The resource whose objects are of this kind.
-    pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<ServedResource>> {
-        let wanted = tributary_apimachinery::GroupVersion::parse(api_version);
-        self.resources.values().find(|served| {
-            served.description.kind() == kind
-                && served.resource.group == wanted.group
-                && served.resource.version == wanted.version
-        })
+    /// The resource whose objects are of this kind, in this version or, where nobody serves that any more, in another one of
+    /// its group: the objects are the same.
+    pub fn of_kind(&self, wanted: &GroupVersion, kind: &str) -> Option<&Arc<ServedResource>> {
+        let of_group =
+            |served: &&Arc<ServedResource>| served.description.kind() == kind && served.resource.group == wanted.group;
+        let mut found = self.resources.values().filter(of_group);
+        let exact = self.resources.values().filter(of_group).find(|served| served.resource.version == wanted.version);
+        exact.or_else(|| found.next())
     }
 }
 
@@ -102,6 +123,13 @@ fn served_by(
 }
 
 impl MemberDiscovery {
+    /// Whether what the member says of this version may be out of date: the aggregated server behind it does not answer.
+    pub fn is_stale(&self, wanted: &GroupVersion) -> bool {
+        let group = self.named.items.iter().find(|group| *group.metadata.name == *wanted.group);
+        let version = group.and_then(|group| group.versions.iter().find(|version| *version.version == *wanted.version));
+        version.is_some_and(|version| version.freshness == "Stale")
+    }
+
     /// The member's own description of a resource.
     pub fn find(&self, resource: &GroupVersionResource) -> Option<&Resource> {
         let groups = if resource.group.is_empty() { &self.core } else { &self.named };
@@ -223,7 +251,11 @@ mod tests {
         assert_eq!(foos.description.verbs, ["list", "get", "watch"]);
         assert_eq!(foos.cacheable, [ClusterName::new("b").unwrap()]);
         assert!(union.get(&GroupVersionResource::new("", "v1", "bars")).is_some());
-        assert!(union.by_kind("x.io/v1", "Foo").is_some());
-        assert!(union.by_kind("x.io/v2", "Foo").is_none());
+        let of_kind = |api_version: &str, kind: &str| {
+            union.of_kind(&GroupVersion::parse(api_version), kind).map(|served| served.resource.to_string())
+        };
+        assert_eq!(of_kind("x.io/v1", "Foo").as_deref(), Some("foos.x.io"));
+        assert_eq!(of_kind("x.io/v0", "Foo").as_deref(), Some("foos.x.io"), "another version of the same kind");
+        assert_eq!(of_kind("y.io/v1", "Foo"), None);
     }
 }

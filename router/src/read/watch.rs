@@ -120,7 +120,14 @@ async fn start(
 async fn resumable(view: &Arc<View>, version: &CompositeResourceVersion) -> Result<(), Refusal> {
     for (cluster, component) in version.iter() {
         let own = view.version_of(cluster);
-        let Some(cacher) = view.cacher(cluster) else { continue };
+        let Some(cacher) = view.cacher(cluster) else {
+            // Not asked yet what it serves: its events may come. One that is not configured has none; the log says so.
+            let missing = view.missing(cluster);
+            if missing.code == 429 {
+                return Err(Refusal::Before(missing));
+            }
+            continue;
+        };
         if own.is_none() && cacher.snapshot().is_none() {
             return Err(Refusal::Before(view.missing(cluster)));
         }

@@ -38,6 +38,14 @@ const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a member may take over its discovery document, in seconds.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// How often a cluster was asked what it serves.
+#[derive(Clone, Copy, Debug, Default)]
+struct Attempts {
+    begun: u64,
+    /// The last one that is over; at most one is under way.
+    ended: u64,
+}
+
 /// One member cluster.
 pub struct Cluster {
     /// What the configuration says.
@@ -48,7 +56,7 @@ pub struct Cluster {
     uid: ArcSwapOption<String>,
     problem: Mutex<Option<String>>,
     refresh: Notify,
-    attempts: watch::Sender<u64>,
+    attempts: watch::Sender<Attempts>,
     cancelled: CancellationToken,
 }
 
@@ -61,7 +69,7 @@ impl Cluster {
             uid: ArcSwapOption::empty(),
             problem: Mutex::new(setup.client.as_ref().err().cloned()),
             refresh: Notify::new(),
-            attempts: watch::Sender::new(0),
+            attempts: watch::Sender::default(),
             cancelled: CancellationToken::new(),
             setup,
         })
@@ -97,17 +105,19 @@ impl Cluster {
         self.refresh.notify_one();
     }
 
-    /// Waits until the cluster has been asked once more, whatever came of it.
-    pub async fn asked(&self) {
+    /// Asks for a fresh discovery and waits until there was an answer to a question that began after this call, or none.
+    pub async fn asked_anew(&self) {
         let mut attempts = self.attempts.subscribe();
+        let begun = attempts.borrow().begun;
+        self.refresh();
         // The sender lives as long as this cluster.
-        let _ = attempts.changed().await;
+        let _ = attempts.wait_for(|attempts| attempts.ended > begun).await;
     }
 
     /// Waits until the cluster has been asked at least once.
     pub async fn asked_once(&self) {
         let mut attempts = self.attempts.subscribe();
-        let _ = attempts.wait_for(|attempts| *attempts > 0).await;
+        let _ = attempts.wait_for(|attempts| attempts.ended > 0).await;
     }
 
     /// Ends its task.
@@ -126,17 +136,18 @@ impl Cluster {
 
     async fn keep_fresh(self: Arc<Self>, changed: impl Fn() + Send + Sync + 'static) {
         loop {
+            self.attempts.send_modify(|attempts| attempts.begun += 1);
             if Arc::clone(&self).ask().await {
                 changed();
             }
-            self.attempts.send_modify(|attempts| *attempts += 1);
+            self.attempts.send_modify(|attempts| attempts.ended = attempts.begun);
             // Jitter parts the members' and the replicas' questions.
             let pause = DISCOVERY_INTERVAL.mul_f64(rand::rng().random_range(0.8..1.2));
             let _ = tokio::time::timeout(pause, self.refresh.notified()).await;
         }
     }
 
-    /// Asks the member once; says whether something changed.
+    /// Asks the member once; says whether something changed: what it serves, who it is, or what is wrong with it.
     async fn ask(self: Arc<Self>) -> bool {
         let Ok(transport) = self.transport() else { return false };
         let before = self.fetched.load_full();
@@ -151,27 +162,24 @@ impl Cluster {
             .unwrap_or_else(|_| Err(format!("no answer to discovery within {} s", DISCOVERY_TIMEOUT.as_secs())));
         match answer {
             Ok((fetched, uid)) => {
-                self.set_problem(None);
+                let mended = self.set_problem(None);
                 let uid_changed = uid.is_some() && self.uid.load().as_deref() != uid.as_ref();
                 let known = before.as_ref().is_some_and(|before| before.discovery == fetched.discovery);
                 if uid_changed {
                     self.uid.store(uid.map(Arc::new));
                 }
                 self.fetched.store(Some(Arc::new(fetched)));
-                !known || uid_changed
+                !known || uid_changed || mended
             }
-            Err(problem) => {
-                self.set_problem(Some(problem));
-                false
-            }
+            Err(problem) => self.set_problem(Some(problem)),
         }
     }
 
-    /// Remembers what is wrong; logs it when it begins, changes or ends, not each time.
-    fn set_problem(&self, problem: Option<String>) {
+    /// Remembers what is wrong; logs it when it begins, changes or ends, not each time. Says whether that is news.
+    fn set_problem(&self, problem: Option<String>) -> bool {
         let mut known = self.problem.lock();
         if *known == problem {
-            return;
+            return false;
         }
         match (&*known, &problem) {
             (_, Some(problem)) => tracing::warn!(reason = %problem, "the cluster cannot be asked what it serves"),
@@ -179,6 +187,7 @@ impl Cluster {
             (None, None) => {}
         }
         *known = problem;
+        true
     }
 }
 

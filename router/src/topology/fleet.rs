@@ -25,7 +25,8 @@ pub struct Fleet {
     clusters: ArcSwap<BTreeMap<ClusterName, Arc<Cluster>>>,
     union: ArcSwap<Union>,
     generation: watch::Sender<u64>,
-    refreshed: Mutex<Option<Instant>>,
+    /// When all were last asked anew; held while they are.
+    refreshed: tokio::sync::Mutex<Option<Instant>>,
     /// Serializes changes of the set and of the union.
     changing: Mutex<()>,
 }
@@ -37,7 +38,7 @@ impl Fleet {
             clusters: ArcSwap::default(),
             union: ArcSwap::default(),
             generation: watch::Sender::new(0),
-            refreshed: Mutex::new(None),
+            refreshed: tokio::sync::Mutex::default(),
             changing: Mutex::new(()),
         })
     }
@@ -109,23 +110,20 @@ impl Fleet {
         self.generation.send_modify(|generation| *generation += 1);
     }
 
-    /// Asks all members anew because somebody named something unknown. Rate-limited; waits for the answers.
+    /// Asks all members anew because somebody named something unknown. Rate-limited; waits for the answers, those to a
+    /// question of somebody else's that is under way included.
     pub async fn refresh_unknown(&self) {
-        {
-            let mut refreshed = self.refreshed.lock();
-            if refreshed.is_some_and(|at| at.elapsed() < REFRESH_INTERVAL) {
-                return;
-            }
-            *refreshed = Some(Instant::now());
+        let mut refreshed = self.refreshed.lock().await;
+        if refreshed.is_some_and(|at| at.elapsed() < REFRESH_INTERVAL) {
+            return;
         }
         let clusters = self.clusters();
-        let asked = clusters.values().map(|cluster| {
-            let asked = cluster.asked();
-            cluster.refresh();
-            asked
-        });
+        // A cluster without a client is never asked.
+        let asked =
+            clusters.values().filter(|cluster| cluster.setup.client.is_ok()).map(|cluster| cluster.asked_anew());
         // Whoever does not answer in time is asked about another time.
         let _ = tokio::time::timeout(REFRESH_WAIT, join_all(asked)).await;
+        *refreshed = Some(Instant::now());
     }
 
     /// Asks all members anew without waiting: something that changes what they serve was written through this endpoint.
@@ -139,5 +137,14 @@ impl Fleet {
     pub async fn asked_once(&self, within: Duration) {
         let clusters = self.clusters();
         let _ = tokio::time::timeout(within, join_all(clusters.values().map(|cluster| cluster.asked_once()))).await;
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        // Their tasks hold the clusters themselves.
+        for cluster in self.clusters.load().values() {
+            cluster.cancel();
+        }
     }
 }

@@ -5,13 +5,23 @@
 
 use std::collections::BTreeMap;
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ResourceVersion};
 
 /// What reads of one resource wait for, per cluster.
 #[derive(Debug, Default)]
 pub struct Fences {
-    pending: Mutex<BTreeMap<ClusterName, Fence>>,
+    pending: Mutex<BTreeMap<ClusterName, Pending>>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    fence: Fence,
+    /// When the last write was noted.
+    since: Instant,
 }
 
 /// What reads wait for in one cluster.
@@ -27,33 +37,45 @@ pub struct Fence {
 /// seen within milliseconds, so this many are waited for only if the member's watch lags.
 const GONE_MAX: usize = 1024;
 
+/// How long a write is waited for. 30 s: ten reads' patience. What a cacher in good standing has not seen by then will not come: the
+/// answer spoke of something else, of a collection whose etcd is not the object's, say; and reads must not fail for ever.
+const WAITED_FOR: Duration = Duration::from_secs(30);
+
 impl Fences {
     /// Remembers the version of an object that a write was answered with.
     pub fn wrote(&self, cluster: &ClusterName, version: ResourceVersion) {
-        let mut pending = self.pending.lock();
-        let fence = pending.entry(cluster.clone()).or_default();
-        fence.version = fence.version.max(version);
+        self.note(cluster, |fence| fence.version = fence.version.max(version));
     }
 
     /// Remembers that an object was deleted.
     pub fn deleted(&self, cluster: &ClusterName, key: &str, uid: &str) {
-        let mut pending = self.pending.lock();
-        let gone = &mut pending.entry(cluster.clone()).or_default().gone;
-        if gone.len() == GONE_MAX {
-            gone.remove(0);
-        }
-        gone.push((key.to_owned(), uid.to_owned()));
+        self.note(cluster, |fence| {
+            if fence.gone.len() == GONE_MAX {
+                fence.gone.remove(0);
+            }
+            fence.gone.push((key.to_owned(), uid.to_owned()));
+        });
+    }
+
+    fn note(&self, cluster: &ClusterName, change: impl FnOnce(&mut Fence)) {
+        let mut all = self.pending.lock();
+        let now = Instant::now();
+        let pending = all.entry(cluster.clone()).or_insert_with(|| Pending { fence: Fence::default(), since: now });
+        pending.since = now;
+        change(&mut pending.fence);
     }
 
     /// What is waited for, per cluster. Cost: one lock; nothing is allocated where nothing is pending.
     pub fn pending(&self) -> Vec<(ClusterName, Fence)> {
-        self.pending.lock().iter().map(|(cluster, fence)| (cluster.clone(), fence.clone())).collect()
+        let mut all = self.pending.lock();
+        all.retain(|_, pending| pending.since.elapsed() < WAITED_FOR);
+        all.iter().map(|(cluster, pending)| (cluster.clone(), pending.fence.clone())).collect()
     }
 
     /// Forgets what has been reached, unless more was written meanwhile.
     pub fn reached(&self, cluster: &ClusterName, fence: &Fence) {
         let mut pending = self.pending.lock();
-        let Some(current) = pending.get_mut(cluster) else { return };
+        let Some(Pending { fence: current, .. }) = pending.get_mut(cluster) else { return };
         current.gone.retain(|gone| !fence.gone.contains(gone));
         if current.gone.is_empty() && current.version <= fence.version {
             pending.remove(cluster);
@@ -69,6 +91,16 @@ impl Fences {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fence_falls_in_the_end() {
+        let (fences, cluster) = (Fences::default(), ClusterName::new("c").unwrap());
+        fences.wrote(&cluster, ResourceVersion(5));
+        tokio::time::advance(WAITED_FOR - Duration::from_secs(1)).await;
+        assert_eq!(fences.pending().len(), 1);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(fences.pending().is_empty());
+    }
 
     #[test]
     fn a_fence_falls_when_all_of_it_is_reached() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tributary_apimachinery::ClusterName;
 use tributary_cacher::{Cacher, Config, Reason, State, Tuning};
+use tributary_proxy::Transport;
 
 use super::{Feed, Standing, View};
 use crate::metrics::CacherLabels;
@@ -19,7 +20,7 @@ pub(super) struct Members {
 /// One cluster of a view.
 enum Member {
     /// Whether it serves the resource is not known: it has not told what it serves.
-    Undiscovered { reason: Option<String> },
+    Undiscovered(Arc<Cluster>),
     /// Its objects are held.
     Cached(CachedMember),
 }
@@ -53,14 +54,17 @@ impl View {
         let Some(discovery) = cluster.discovery() else {
             // It may have been known before its configuration changed: then what is held is served on.
             if !matches!(members.by_name.get(name), Some(Member::Cached(_))) {
-                members.by_name.insert(name.clone(), Member::Undiscovered { reason: cluster.problem() });
+                members.by_name.insert(name.clone(), Member::Undiscovered(Arc::clone(cluster)));
             }
             return;
         };
         let serves =
             discovery.find(&self.kind.resource).is_some_and(|own| own.has_verb("list") && own.has_verb("watch"));
         if !serves {
-            self.leave(members, name);
+            // An aggregated server that does not answer just now takes its resources out of discovery; their objects live.
+            if !discovery.is_stale(&self.kind.resource.group_version()) {
+                self.leave(members, name);
+            }
             return;
         }
         if let Some(Member::Cached(member)) = members.by_name.get_mut(name)
@@ -74,17 +78,17 @@ impl View {
             member.uid = uid.or(member.uid.take());
             return;
         }
-        if let Some(started) = self.start_cacher(cluster) {
-            if let Some(Member::Cached(before)) = members.by_name.insert(name.clone(), Member::Cached(started)) {
-                let log = self.log.write();
-                before.feed.end();
-                drop(log);
-            }
+        let Ok(transport) = cluster.transport() else { return };
+        if let Some(Member::Cached(before)) = members.by_name.get(name) {
+            // Before the new one says anything: what the old one says afterwards is of an older state.
+            let log = self.log.write();
+            before.feed.end();
+            drop(log);
         }
+        members.by_name.insert(name.clone(), Member::Cached(self.start_cacher(cluster, transport)));
     }
 
-    fn start_cacher(self: &Arc<Self>, cluster: &Arc<Cluster>) -> Option<CachedMember> {
-        let transport = cluster.transport().ok()?;
+    fn start_cacher(self: &Arc<Self>, cluster: &Arc<Cluster>, transport: Transport) -> CachedMember {
         let feed = Feed::new(self, cluster.name().clone());
         let config = Config {
             cluster: cluster.name().clone(),
@@ -95,13 +99,14 @@ impl View {
         };
         let cacher = Arc::new(Cacher::start(config, transport, feed.clone()));
         self.forward_states(cluster, &cacher);
-        Some(CachedMember { cluster: Arc::clone(cluster), uid: cluster.uid(), cacher, feed })
+        CachedMember { cluster: Arc::clone(cluster), uid: cluster.uid(), cacher, feed }
     }
 
     /// Tells waiting readers of each change of a cacher's state, until it is dropped.
     fn forward_states(self: &Arc<Self>, cluster: &Arc<Cluster>, cacher: &Cacher) {
         let (view, cluster) = (Arc::downgrade(self), Arc::clone(cluster));
         let mut states = cacher.states();
+        states.mark_changed();
         tokio::spawn(async move {
             while states.changed().await.is_ok() {
                 let Some(view) = view.upgrade() else { break };
@@ -139,7 +144,7 @@ impl View {
     pub fn standings(&self) -> Vec<(ClusterName, Standing)> {
         let members = self.members.lock();
         let standing = |member: &Member| match member {
-            Member::Undiscovered { reason } => Standing::Unknown { reason: reason.clone(), forbidden: false },
+            Member::Undiscovered(cluster) => Standing::Unknown { reason: cluster.problem(), forbidden: false },
             Member::Cached(member) => Standing::of(&member.cacher.state()),
         };
         members.by_name.iter().map(|(name, member)| (name.clone(), standing(member))).collect()

@@ -20,6 +20,7 @@ mod wait;
 pub use encodings::{Encodings, Key as EncodingKey};
 pub use fences::{Fence, Fences};
 pub use standing::{Partial, Standing};
+pub use wait::KNOWN_WITHIN;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -114,6 +115,11 @@ impl View {
         self.fleet
             .cluster(cluster)
             .map_or_else(|| Arc::new(ClusterMark::new(cluster)), |cluster| Arc::clone(&cluster.mark))
+    }
+
+    /// Forgets history that is too old.
+    pub fn trim(&self) {
+        self.log.write().trim(self.started.elapsed());
     }
 
     /// Notes that somebody reads, so that the view is kept.

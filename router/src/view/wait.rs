@@ -11,7 +11,7 @@ use super::standing::{self, Partial, Standing};
 use super::{Fence, View};
 
 /// How long lists and watches wait for clusters that are not known yet (DESIGN.md §3.2).
-const KNOWN_WITHIN: Duration = Duration::from_secs(30);
+pub const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long a read waits for a version (kube-apiserver's `blockTimeout` in `watch_cache.go`).
 const VERSION_WITHIN: Duration = Duration::from_secs(3);
@@ -21,10 +21,9 @@ impl View {
     /// attempt at each has succeeded or failed. Gives how each stands.
     ///
     /// # Errors
-    /// 429 naming the unknown clusters, after 30 s, where a partial answer is denied.
-    pub async fn known(&self, partial: Partial) -> Result<Vec<(ClusterName, Standing)>, Status> {
+    /// 429 naming the clusters that are unknown at the deadline, where a partial answer is denied.
+    pub async fn known(&self, partial: Partial, deadline: Instant) -> Result<Vec<(ClusterName, Standing)>, Status> {
         let mut changes = self.standing.subscribe();
-        let deadline = Instant::now() + KNOWN_WITHIN;
         loop {
             changes.borrow_and_update();
             let standings = self.standings();
@@ -65,13 +64,15 @@ impl View {
         if !matches!(Standing::of(&cacher.state()), Standing::Fresh) {
             return Ok(());
         }
+        let deadline = Instant::now() + VERSION_WITHIN;
         let current = match cacher.wait_for(fence.version, VERSION_WITHIN).await {
             Ok(_) => None,
             Err(error) => Some(error.current.unwrap_or_default()),
         };
         let mut late = current;
         for (key, uid) in &fence.gone {
-            if let Err(error) = cacher.wait_until_gone(key, uid, VERSION_WITHIN).await {
+            let within = deadline.saturating_duration_since(Instant::now());
+            if let Err(error) = cacher.wait_until_gone(key, uid, within).await {
                 tracing::debug!(%cluster, resource = %self.kind.resource, %error, "a deletion is not seen yet");
                 late.get_or_insert_default();
             }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, header};
-use tributary_apimachinery::{GroupVersionResource, Object, ObjectDecoder, ObjectKey, ResourceRequest, Status, Verb};
+use tributary_apimachinery::rewrite::Written;
+use tributary_apimachinery::{GroupVersionResource, ObjectDecoder, ObjectKey, ResourceRequest, Status};
 use tributary_printers::Printer;
 
 use crate::Router;
@@ -20,11 +21,9 @@ pub struct Wish<'a> {
     /// What a Table's row carries.
     pub include: IncludeObject,
     /// What was asked for.
-    pub verb: Verb,
-    /// Of what.
     pub request: &'a ResourceRequest,
-    /// Whether nothing was really written.
-    pub dry_run: bool,
+    /// Whether something is written: not a read, not a dry run.
+    pub writes: bool,
 }
 
 impl Wish<'_> {
@@ -48,12 +47,7 @@ pub async fn translate(
     wish: &Wish<'_>,
 ) -> Result<Response<Body>, Status> {
     let (mut head, incoming) = answer.into_parts();
-    let is_json = head
-        .headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.starts_with("application/json"));
-    if !is_json || !head.status.is_success() {
+    if !content_type(&head.headers).starts_with("application/json") || !head.status.is_success() {
         return Ok(Response::from_parts(head, incoming));
     }
     let text = body::whole(incoming).await.map_err(|error| {
@@ -63,8 +57,8 @@ pub async fn translate(
         )
     })?;
     let object = ObjectDecoder::new("", "", Arc::default()).decode(&text).ok();
-    if !wish.dry_run {
-        remember(router, cluster, wish, object.as_ref(), &text);
+    if wish.writes {
+        note(router, cluster, wish.request, &head.headers, &text);
     }
     let Some(object) = object else {
         head.headers.remove(header::CONTENT_LENGTH);
@@ -112,44 +106,28 @@ fn kind(request: &ResourceRequest) -> ResourceKind {
     }
 }
 
-/// Lets later reads wait until this write is seen (read-your-writes).
-fn remember(router: &Router, cluster: &Arc<Cluster>, wish: &Wish<'_>, object: Option<&Object>, text: &Bytes) {
-    if wish.verb.is_read() {
-        return;
-    }
-    written(router, cluster, wish.verb, wish.request, object, text);
+/// The media type of an answer; empty where there is none.
+pub fn content_type(headers: &HeaderMap) -> &str {
+    headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Notes a write that a member has answered: for reads that follow, and for discovery where it may have changed.
-pub fn written(
-    router: &Router,
-    cluster: &Arc<Cluster>,
-    verb: Verb,
-    request: &ResourceRequest,
-    object: Option<&Object>,
-    text: &Bytes,
-) {
+/// Notes a write that a member has answered: later reads wait until it is seen (read-your-writes), and discovery is asked
+/// for anew where it may have changed.
+pub fn note(router: &Router, cluster: &Arc<Cluster>, request: &ResourceRequest, headers: &HeaderMap, text: &Bytes) {
     if changes_discovery(&request.resource) {
         router.fleet().refresh();
     }
-    let views = [
-        router.views().get(&request.resource, None),
-        router.views().get(&request.resource, request.namespace.as_deref()),
-    ];
-    for view in views.into_iter().flatten() {
-        match object {
-            Some(object) => view.fences.wrote(cluster.name(), object.resource_version()),
-            None if verb == Verb::Delete && request.subresource.is_none() => {
-                let uid = serde_json::from_slice::<Status>(text)
-                    .ok()
-                    .and_then(|status| status.details)
-                    .map(|details| details.uid);
-                if let (Some(uid), Some(name)) = (uid.filter(|uid| !uid.is_empty()), &request.name) {
-                    let key = ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), name);
-                    view.fences.deleted(cluster.name(), key.as_str(), &uid);
-                }
+    let Some(written) = Written::read(content_type(headers), text) else { return };
+    let namespaced =
+        request.namespace.as_deref().map(|namespace| router.views().get(&request.resource, Some(namespace)));
+    for view in [router.views().get(&request.resource, None), namespaced.flatten()].into_iter().flatten() {
+        match (&written, &request.name) {
+            (Written::At(version), _) => view.fences.wrote(cluster.name(), *version),
+            (Written::Gone { uid }, Some(name)) if request.subresource.is_none() => {
+                let key = ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), name);
+                view.fences.deleted(cluster.name(), key.as_str(), uid);
             }
-            None => {}
+            (Written::Gone { .. }, _) => {}
         }
     }
 }

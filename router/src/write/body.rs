@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, header, request};
-use tributary_apimachinery::rewrite::{self, Facts, Format, Shape};
+use tributary_apimachinery::rewrite::{self, Facts, Format, Shape, Translate};
 use tributary_apimachinery::{ResourceRequest, Status, Verb};
 
 use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
@@ -68,7 +68,7 @@ impl Held {
         &self,
         has_annotations: bool,
         accept: &'static str,
-        version: &mut dyn FnMut(&str) -> Result<String, Status>,
+        version: Translate<'_>,
     ) -> Result<Request<Body>, Status> {
         let rewritten = rewrite::rewrite(self.format, self.shape, &self.body, has_annotations, version)?;
         let mut request =

@@ -3,29 +3,19 @@
 use std::sync::Arc;
 
 use http::{Request, Response};
-use tributary_apimachinery::{ClusterName, RequestInfo, ResourceRequest, Status};
+use tributary_apimachinery::rewrite::Reference;
+use tributary_apimachinery::{ClusterName, GroupVersion, Reason, RequestInfo, ResourceRequest, Status};
 
 use super::answer::Wish;
 use super::body::Held;
-use super::owner::send;
+use super::locate::{Found, locate};
+use super::owner::{Target, send};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
 use crate::negotiate::Answer;
 use crate::read::Asked;
 use crate::topology::Cluster;
-
-/// What the target is chosen for.
-pub struct Placing<'a> {
-    request: &'a ResourceRequest,
-}
-
-impl<'a> Placing<'a> {
-    /// A target for this request.
-    pub fn named(request: &'a ResourceRequest) -> Self {
-        Self { request }
-    }
-}
 
 /// Answers a create.
 ///
@@ -42,58 +32,102 @@ pub async fn create(
     let asked = Asked { info, request: resource, query, headers: request.headers() };
     let (form, include) = (asked.form(Answer::Object, None)?, asked.include_object()?);
     let held = Held::read(request, info.verb, resource).await?;
-    let cluster = place(router, served, &held, &Placing::named(resource)).await?;
-    let wish = Wish { form, include, verb: info.verb, request: resource, dry_run: held.is_dry_run() };
-    send(router, &cluster, None, &held, info, query, &wish).await
+    if held.facts.resource_version.as_deref().is_some_and(|version| version != "0") {
+        // kube-apiserver's own answer (`ErrResourceVersionSetOnCreate` in apiserver's `storage/errors.go`).
+        let message = "resourceVersion should not be set on objects to be created";
+        return Err(Status::new(500, Reason::Unknown, message));
+    }
+    let target = place(router, served, &held, resource).await?;
+    let target = target.ok_or_else(|| Status::no_target_cluster(&resource.resource, &served.clusters))?;
+    let wish = Wish { form, include, request: resource, writes: !held.is_dry_run() };
+    send(router, &target, &held, info, query, &wish).await
 }
 
 /// Chooses the cluster of a new object: its annotation; its owner's cluster, or that of the object that an Event is about; the
-/// configured placement; the only cluster there is.
+/// configured placement; the only cluster there is. `None` where nothing names one.
 ///
 /// # Errors
-/// 400 where nothing names a cluster, or an unknown one is named.
+/// 400 where a cluster is named that does not serve the resource; 503 where the owner may be in a cluster that is unknown.
 pub async fn place(
     router: &Router,
     served: &ServedResource,
     held: &Held,
-    placing: &Placing<'_>,
-) -> Result<Arc<Cluster>, Status> {
-    let resource = &placing.request.resource;
-    let serves = |cluster: &Arc<Cluster>| served.clusters.contains(cluster.name()) || cluster.discovery().is_none();
-    let configured = |name: &str| -> Result<Arc<Cluster>, Status> {
-        let found = ClusterName::new(name).ok().and_then(|name| router.fleet().cluster(&name)).filter(serves);
-        found.ok_or_else(|| {
-            let names: Vec<_> = served.clusters.iter().map(ClusterName::as_str).collect();
-            Status::bad_request(format!(
-                "{resource} cannot be created in cluster {name:?}: the clusters that serve them are {}",
-                names.join(", ")
-            ))
-        })
-    };
+    request: &ResourceRequest,
+) -> Result<Option<Target>, Status> {
+    let target = |cluster| Target { cluster, object: None, involved: None };
     if let Some(named) = &held.facts.cluster {
-        return configured(named);
+        return configured(router, served, named).map(|cluster| Some(target(cluster)));
     }
-    let uids = held.facts.owner_uids.iter().chain(&held.facts.involved_uid);
-    if let Some(cluster) = uids.filter(|uid| !uid.is_empty()).find_map(|uid| cluster_of_uid(router, uid)) {
-        return Ok(cluster);
+    for owner in &held.facts.owners {
+        if let Some((cluster, _)) = referenced(router, owner, request, held).await? {
+            return Ok(Some(target(cluster)));
+        }
     }
-    if let Some(placement) = router.policy(resource).placement {
-        return configured(placement.as_str());
+    if let Some(involved) = &held.facts.involved
+        && let Some((cluster, object)) = referenced(router, involved, request, held).await?
+    {
+        return Ok(Some(Target { cluster, object: None, involved: Some(object) }));
+    }
+    if let Some(placement) = router.policy(&request.resource).placement {
+        return configured(router, served, placement.as_str()).map(|cluster| Some(target(cluster)));
     }
     let clusters = router.fleet().clusters();
-    match clusters.len() {
-        1 => clusters.values().next().cloned().ok_or_else(|| Status::no_target_cluster(resource, &served.clusters)),
-        _ => Err(Status::no_target_cluster(resource, &served.clusters)),
-    }
+    Ok(clusters.values().next().filter(|_| clusters.len() == 1).cloned().map(target))
 }
 
-/// The cluster that holds the object of this uid, in any resource that is held.
+/// The cluster of this name.
 ///
-/// Cost: a walk over what is held, about 20 ns an object; only for new objects that have an owner and name no cluster.
-fn cluster_of_uid(router: &Router, uid: &str) -> Option<Arc<Cluster>> {
-    router.views().all().iter().find_map(|view| {
-        let head = view.log().head().clone();
-        let (name, _) = head.iter().find(|(_, snapshot)| snapshot.iter().any(|object| object.uid() == uid))?;
-        router.fleet().cluster(name)
+/// # Errors
+/// 400 naming the clusters that serve the resource.
+fn configured(router: &Router, served: &ServedResource, name: &str) -> Result<Arc<Cluster>, Status> {
+    let serves = |cluster: &Arc<Cluster>| served.clusters.contains(cluster.name()) || cluster.discovery().is_none();
+    let found = ClusterName::new(name).ok().and_then(|name| router.fleet().cluster(&name)).filter(serves);
+    found.ok_or_else(|| {
+        let names: Vec<_> = served.clusters.iter().map(ClusterName::as_str).collect();
+        Status::bad_request(format!(
+            "{} cannot be created in cluster {name:?}: the clusters that serve them are {}",
+            served.resource,
+            names.join(", ")
+        ))
     })
+}
+
+/// The object that a reference names, and its cluster. `None` where nobody has it: then it is no ground for a choice.
+///
+/// The uid decides. Where the reference has none (or a node's name in its place, as kubelets write it) the name does, if only one
+/// cluster has it.
+///
+/// # Errors
+/// 503 where it is in no cluster that is known and some are unknown: elsewhere garbage collection would take the new object for
+/// one that lost its owner. 504 where this process's own writes are not seen within 3 s.
+async fn referenced(
+    router: &Router,
+    reference: &Reference,
+    request: &ResourceRequest,
+    held: &Held,
+) -> Result<Option<Found>, Status> {
+    let union = router.fleet().union();
+    let group_version = GroupVersion::parse(&reference.api_version);
+    let Some(served) = union.of_kind(&group_version, &reference.kind).filter(|_| !reference.name.is_empty()) else {
+        return Ok(None);
+    };
+    let namespace = Some(&reference.namespace).filter(|own| !own.is_empty()).or(request.namespace.as_ref());
+    let wanted = ResourceRequest {
+        resource: served.resource.clone(),
+        namespace: namespace.filter(|_| served.description.namespaced()).cloned(),
+        name: Some(reference.name.clone()),
+        subresource: None,
+        rest: None,
+        selected_name: None,
+    };
+    let mut located = locate(router, &wanted, served, &held.head.headers).await?;
+    let by_name = reference.uid.is_empty() || reference.uid == reference.name;
+    if !by_name {
+        located.found.retain(|(_, object)| object.uid() == reference.uid);
+    }
+    match (located.found.len(), located.unknown.is_empty()) {
+        (1, _) => Ok(located.found.pop()),
+        (0, false) => Err(located.missing(&wanted)),
+        _ => Ok(None),
+    }
 }

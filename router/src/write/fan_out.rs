@@ -1,10 +1,9 @@
-//! Requests that concern every cluster: deleting a collection, and questions about the caller's own rights.
+//! Requests that concern every cluster: deleting a collection.
 
 use std::sync::Arc;
 
 use futures::future::join_all;
 use http::{Request, Response, StatusCode};
-use serde_json::{Value, json};
 use tributary_apimachinery::{RequestInfo, ResourceRequest, Status, Verb, rewrite};
 use tributary_merge::CompositeResourceVersion;
 
@@ -70,7 +69,10 @@ async fn delete_in(
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<(), Status> {
-    let mut version = |text: &str| {
+    let mut version = |_, text: &str| {
+        if text == "0" {
+            return Ok(text.to_owned());
+        }
         let version = CompositeResourceVersion::decode(text, &router.epochs())
             .map_err(|error| Status::bad_request(format!("resourceVersion: {error}")))?;
         let own = version.get(cluster.name());
@@ -87,77 +89,4 @@ async fn delete_in(
     }
     let text = body::whole(answer.into_body()).await.unwrap_or_default();
     Err(Status::from_response(code.as_u16(), &text))
-}
-
-/// Asks every cluster whether the caller may do something: allowed where all allow it; the reason names those that do not.
-///
-/// # Errors
-/// 503 where a cluster does not answer: a guess at rights would be worse than none.
-pub async fn access_review(
-    router: &Router,
-    request: Request<Body>,
-    info: &RequestInfo,
-    query: Option<&str>,
-    served: &ServedResource,
-) -> Result<Response<Body>, Status> {
-    let Some(resource) = info.resource() else { return Err(Status::path_not_found()) };
-    let held = Held::read(request, Verb::Create, resource).await?;
-    let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
-    let asked = clusters.iter().map(|cluster| async {
-        let request = held.for_member(true, "application/json", &mut |text| Ok(text.to_owned()))?;
-        let answer = forward(cluster, request, &info.path, query).await?;
-        let code = answer.status();
-        let text = body::whole(answer.into_body())
-            .await
-            .map_err(|error| Status::cluster_unavailable(cluster.name(), error))?;
-        if !code.is_success() {
-            return Err(Status::from_response(code.as_u16(), &text));
-        }
-        serde_json::from_slice::<Value>(&text).map_err(|error| Status::cluster_unavailable(cluster.name(), error))
-    });
-    let answers: Vec<Value> = join_all(asked).await.into_iter().collect::<Result<_, Status>>()?;
-    let review = join_reviews(clusters.iter().map(|cluster| cluster.name().as_str()).zip(answers));
-    let review = review.ok_or_else(|| Status::service_unavailable("no cluster can be asked"))?;
-    Ok(response::json(StatusCode::CREATED, serde_json::to_vec(&review).unwrap_or_default()))
-}
-
-/// One review of all: the first answer, allowed only where every one is.
-fn join_reviews<'a>(answers: impl Iterator<Item = (&'a str, Value)>) -> Option<Value> {
-    let mut joined: Option<Value> = None;
-    let mut refusals = Vec::new();
-    for (cluster, answer) in answers {
-        if answer["status"]["allowed"] != Value::Bool(true) {
-            let reason = answer["status"]["reason"].as_str().filter(|reason| !reason.is_empty());
-            refusals.push(match reason {
-                Some(reason) => format!("{cluster}: {reason}"),
-                None => cluster.to_owned(),
-            });
-        }
-        joined.get_or_insert(answer);
-    }
-    let mut joined = joined?;
-    if !refusals.is_empty() {
-        joined["status"]["allowed"] = json!(false);
-        joined["status"]["reason"] = json!(format!("not allowed in {}", refusals.join("; ")));
-    }
-    Some(joined)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_right_is_one_that_every_cluster_gives() {
-        let yes = json!({"kind": "SelfSubjectAccessReview", "status": {"allowed": true, "reason": "RBAC"}});
-        let no = json!({"status": {"allowed": false}});
-        let both = join_reviews([("a", yes.clone()), ("b", yes.clone())].into_iter()).unwrap();
-        assert_eq!(both["status"]["allowed"], true);
-        let one = join_reviews([("a", yes), ("b", no)].into_iter()).unwrap();
-        assert_eq!(
-            (one["status"]["allowed"].as_bool(), one["status"]["reason"].as_str()),
-            (Some(false), Some("not allowed in b"))
-        );
-        assert!(join_reviews(std::iter::empty()).is_none());
-    }
 }

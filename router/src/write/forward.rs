@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use tributary_apimachinery::{Reason, Status};
+use tributary_proxy::headers::is_impersonation;
 use tributary_proxy::{ForwardError, Identity};
 
 use crate::body::Body;
@@ -31,17 +32,19 @@ pub async fn forward(
 
 /// In whose name a member sees a request of personal mode: the kubeconfig's user, or whom that user asks to be.
 pub fn identity(headers: &HeaderMap) -> Identity {
-    let given: HeaderMap = headers
-        .iter()
-        .filter(|(name, _)| name.as_str().starts_with("impersonate-"))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
+    let given = impersonation(headers);
     if given.is_empty() { Identity::Member } else { Identity::AsGiven(given) }
+}
+
+/// The headers that say whom the client asks to be.
+pub fn impersonation(headers: &HeaderMap) -> HeaderMap {
+    let own = headers.iter().filter(|(name, _)| is_impersonation(name));
+    own.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// Whether the client asks to be somebody else.
 pub fn impersonates(headers: &HeaderMap) -> bool {
-    headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
+    headers.keys().any(is_impersonation)
 }
 
 /// The Status of a request that got no answer from its cluster.

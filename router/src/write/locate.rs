@@ -6,16 +6,19 @@ use futures::future::join_all;
 use http::{HeaderMap, Request, StatusCode, header};
 use tributary_apimachinery::{ClusterName, Object, ObjectDecoder, ObjectKey, ResourceRequest, Status};
 
-use super::forward::{forward, impersonates};
+use super::forward::{forward, impersonation};
 use crate::Router;
 use crate::body;
 use crate::discovery::ServedResource;
 use crate::topology::Cluster;
 
+/// An object as last seen, and the cluster that has it.
+pub type Found = (Arc<Cluster>, Arc<Object>);
+
 /// Where an object of this name is.
 pub struct Located {
     /// The clusters that have one, with the object as last seen.
-    pub found: Vec<(Arc<Cluster>, Arc<Object>)>,
+    pub found: Vec<Found>,
     /// The clusters of which it is not known.
     pub unknown: Vec<ClusterName>,
 }
@@ -25,17 +28,15 @@ impl Located {
     ///
     /// # Errors
     /// 409 where several have the name and none is chosen, or another is named than has it.
-    pub fn owner(
-        &self,
-        request: &ResourceRequest,
-        named: Option<&str>,
-        path: &str,
-    ) -> Result<Option<(Arc<Cluster>, Arc<Object>)>, Status> {
+    pub fn owner(&self, request: &ResourceRequest, named: Option<&str>, path: &str) -> Result<Option<Found>, Status> {
         let name = request.name.as_deref().unwrap_or_default();
         if let Some(named) = named {
             let chosen = self.found.iter().find(|(cluster, _)| cluster.name().as_str() == named);
             return match (chosen, self.found.first()) {
                 (Some((cluster, object)), _) => Ok(Some((Arc::clone(cluster), Arc::clone(object)))),
+                (None, Some(_)) if self.unknown.iter().any(|unknown| unknown.as_str() == named) => {
+                    Err(self.missing(request))
+                }
                 (None, Some((owner, _))) => Err(Status::wrong_cluster(&request.resource, name, named, owner.name())),
                 (None, None) => Ok(None),
             };
@@ -87,7 +88,10 @@ async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedRe
 }
 
 /// Asks each cluster for the object, in the client's name.
-async fn live(
+///
+/// # Errors
+/// None: a cluster that does not answer is among the unknown ones.
+pub async fn live(
     router: &Router,
     request: &ResourceRequest,
     served: &ServedResource,
@@ -102,14 +106,7 @@ async fn live(
     let asked = clusters.map(|cluster| {
         let (path, mut question) = (path.clone(), Request::new(body::empty()));
         question.headers_mut().insert(header::ACCEPT, http::HeaderValue::from_static("application/json"));
-        if impersonates(headers) {
-            question.headers_mut().extend(
-                headers
-                    .iter()
-                    .filter(|(name, _)| name.as_str().starts_with("impersonate-"))
-                    .map(|(name, value)| (name.clone(), value.clone())),
-            );
-        }
+        question.headers_mut().extend(impersonation(headers));
         async move {
             let answer = forward(&cluster, question, &path, None).await;
             (object_of(answer).await, cluster)

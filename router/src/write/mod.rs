@@ -8,3 +8,4 @@ pub mod forward;
 pub mod locate;
 pub mod owner;
 pub mod relay;
+pub mod self_review;

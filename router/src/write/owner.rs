@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use http::{Request, Response};
-use tributary_apimachinery::{Object, RequestInfo, ResourceRequest, Status, Verb, rewrite};
+use tributary_apimachinery::rewrite::{self, VersionOf};
+use tributary_apimachinery::{Object, RequestInfo, ResourceRequest, Status, Verb};
 use tributary_merge::CompositeResourceVersion;
 
 use super::answer::{Wish, translate};
 use super::body::Held;
-use super::create::{Placing, place};
+use super::create::place;
 use super::forward::forward;
-use super::locate::locate;
+use super::locate::{Located, live, locate};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
@@ -18,6 +19,16 @@ use crate::negotiate::Answer;
 use crate::plan::OwnerRequest;
 use crate::read::Asked;
 use crate::topology::Cluster;
+
+/// Where a request goes, and what its versions are translated by.
+pub struct Target {
+    /// The cluster.
+    pub cluster: Arc<Cluster>,
+    /// The object that the request is for, as last seen; `None` for a new one.
+    pub object: Option<Arc<Object>>,
+    /// The object that an Event is about, where it was looked up.
+    pub involved: Option<Arc<Object>>,
+}
 
 /// Answers a request for one object.
 ///
@@ -33,52 +44,90 @@ pub async fn to_owner(
     kind: OwnerRequest,
 ) -> Result<Response<Body>, Status> {
     if kind == OwnerRequest::Opaque {
-        let located = locate(router, resource, served, request.headers()).await?;
-        let (cluster, _) = located.owner(resource, None, &info.path)?.ok_or_else(|| located.missing(resource))?;
+        let object = proxied_object(resource);
+        let located = locate(router, &object, served, request.headers()).await?;
+        let (cluster, _) = located.owner(&object, None, &info.path)?.ok_or_else(|| located.missing(&object))?;
         return forward(&cluster, request, &info.path, query).await;
     }
     let asked = Asked { info, request: resource, query, headers: request.headers() };
     let (form, include) = (asked.form(Answer::Object, None)?, asked.include_object()?);
     let held = Held::read(request, info.verb, resource).await?;
-    let located = locate(router, resource, served, &held.head.headers).await?;
-    let wish = Wish { form, include, verb: info.verb, request: resource, dry_run: held.is_dry_run() };
-    let Some((cluster, object)) = located.owner(resource, held.facts.cluster.as_deref(), &info.path)? else {
-        return match makes_objects(info.verb, resource, &held) && located.unknown.is_empty() {
-            true => {
-                let cluster = place(router, served, &held, &Placing::named(resource)).await?;
-                send(router, &cluster, None, &held, info, query, &wish).await
-            }
-            false => Err(located.missing(resource)),
-        };
+    let mut located = locate(router, resource, served, &held.head.headers).await?;
+    if info.verb == Verb::Get && located.found.is_empty() {
+        // A live read says only what the members say: one that was made a moment ago may not be in memory yet.
+        located = live(router, resource, served, &held.head.headers).await?;
+    }
+    let wish = Wish { form, include, request: resource, writes: !info.verb.is_read() && !held.is_dry_run() };
+    let target = match located.owner(resource, held.facts.cluster.as_deref(), &info.path)? {
+        Some((cluster, object)) => Target { cluster, object: Some(object), involved: None },
+        None => target_of_new(router, info.verb, resource, served, &held, &located).await?,
     };
-    send(router, &cluster, Some(&object), &held, info, query, &wish).await
+    send(router, &target, &held, info, query, &wish).await
 }
 
-/// Whether the request makes the object where there is none: an apply, or a PUT (kinds that do not allow it say 404).
-fn makes_objects(verb: Verb, resource: &ResourceRequest, held: &Held) -> bool {
-    resource.subresource.is_none() && (verb == Verb::Update || held.is_apply())
+/// Where a request goes that makes the object if there is none: an apply, or a PUT (kinds that are not made by a PUT say 404,
+/// and so does this where nothing names a cluster).
+async fn target_of_new(
+    router: &Router,
+    verb: Verb,
+    resource: &ResourceRequest,
+    served: &ServedResource,
+    held: &Held,
+    located: &Located,
+) -> Result<Target, Status> {
+    let makes_objects = resource.subresource.is_none() && (verb == Verb::Update || held.is_apply());
+    if !makes_objects || !located.unknown.is_empty() {
+        return Err(located.missing(resource));
+    }
+    place(router, served, held, resource).await?.ok_or_else(|| match verb {
+        Verb::Update => located.missing(resource),
+        _ => Status::no_target_cluster(&resource.resource, &served.clusters),
+    })
+}
+
+/// The object behind a request that passes untouched: what is proxied may be named `[scheme:]name:port`
+/// (`SplitSchemeNamePort` in apimachinery).
+fn proxied_object(request: &ResourceRequest) -> ResourceRequest {
+    let mut object = request.clone();
+    if request.subresource.as_deref() == Some("proxy")
+        && let Some(named) = &request.name
+    {
+        let parts: Vec<_> = named.split(':').collect();
+        object.name = match parts[..] {
+            [name, _] | [_, name, _] => Some(name.to_owned()),
+            _ => object.name,
+        };
+    }
+    object
 }
 
 /// Sends a held request to a cluster and gives its answer.
+///
+/// # Errors
+/// 409 for a version of another cluster; 503 and 504 where there is no answer.
 pub async fn send(
     router: &Router,
-    cluster: &Arc<Cluster>,
-    object: Option<&Arc<Object>>,
+    target: &Target,
     held: &Held,
     info: &RequestInfo,
     query: Option<&str>,
     wish: &Wish<'_>,
 ) -> Result<Response<Body>, Status> {
-    let has_annotations = object.is_none_or(|object| object.has_annotations());
-    let mut version = |text: &str| native(router, cluster, object, wish.request, text);
+    let has_annotations = target.object.as_ref().is_none_or(|object| object.has_annotations());
+    let mut version = |of: VersionOf, text: &str| match of {
+        VersionOf::Object => native(router, target, wish.request, text),
+        VersionOf::Reference => Ok(reference_version(router, target, text)),
+    };
     let request = held.for_member(has_annotations, wish.accept(), &mut version)?;
     let query = match query {
-        Some(query) if info.verb == Verb::Delete => Some(rewrite::rewrite_query(query, &mut version)?),
-        query => query.map(str::to_owned),
+        // Where there is a body the member reads no options from the query.
+        Some(query) if info.verb == Verb::Delete && held.body.is_empty() => {
+            Some(rewrite::rewrite_query(query, &mut version)?)
+        }
+        query => query.map(|query| for_live_read(info.verb, query)),
     };
-    let query = query.map(|query| for_live_read(info.verb, &query));
-    let answer = forward(cluster, request, &info.path, query.as_deref()).await?;
-    translate(router, cluster, answer, wish).await
+    let answer = forward(&target.cluster, request, &info.path, query.as_deref()).await?;
+    translate(router, &target.cluster, answer, wish).await
 }
 
 /// A live read asks for the newest: a version of the merged view means nothing to the member.
@@ -91,35 +140,57 @@ fn for_live_read(verb: Verb, query: &str) -> String {
 }
 
 /// The member's own version for one that a client sent back: the object's as last seen, where the client's vector covers
-/// that, else the vector's component, which the member will refuse if it is stale.
+/// that, else the vector's component, which the member will refuse if it is stale. Of a new object the version says nothing, as
+/// in kube-apiserver's own `Store.Update`.
 ///
 /// # Errors
 /// 409 for what is no version of this cluster's object: another cluster's, a plain number, or garbage.
-fn native(
-    router: &Router,
-    cluster: &Arc<Cluster>,
-    object: Option<&Arc<Object>>,
-    request: &ResourceRequest,
-    text: &str,
-) -> Result<String, Status> {
-    let name = request.name.as_deref().unwrap_or_default();
-    let version = CompositeResourceVersion::decode(text, &router.epochs()).map_err(|error| {
-        Status::conflict(
-            &request.resource,
-            name,
-            &format!("its resourceVersion is not one that was handed out here ({error}); read the object again"),
-        )
-    })?;
-    let component = version.get(cluster.name()).ok_or_else(|| {
-        Status::conflict(
-            &request.resource,
-            name,
-            &format!(
-                "its resourceVersion is not of cluster {}, which has the object; read the object again",
-                cluster.name()
-            ),
-        )
-    })?;
-    let own = object.map(|object| object.resource_version()).filter(|own| *own <= component);
-    Ok(own.unwrap_or(component).to_string())
+fn native(router: &Router, target: &Target, request: &ResourceRequest, text: &str) -> Result<String, Status> {
+    let Some(object) = &target.object else { return Ok(String::new()) };
+    let refuse = |cause: &str| {
+        let name = request.name.as_deref().unwrap_or_default();
+        Status::conflict(&request.resource, name, &format!("its resourceVersion is not {cause}; read the object again"))
+    };
+    let version = CompositeResourceVersion::decode(text, &router.epochs())
+        .map_err(|error| refuse(&format!("one that was handed out here ({error})")))?;
+    let cluster = target.cluster.name();
+    let component =
+        version.get(cluster).ok_or_else(|| refuse(&format!("of cluster {cluster}, which has the object")))?;
+    let own = object.resource_version();
+    Ok(if own <= component { own } else { component }.to_string())
+}
+
+/// The member's own version for one that an Event notes of the object that it is about: as [`native`], but what means nothing to
+/// the member is left out, because nothing depends on it.
+fn reference_version(router: &Router, target: &Target, text: &str) -> String {
+    let version = CompositeResourceVersion::decode(text, &router.epochs()).ok();
+    let Some(component) = version.and_then(|version| version.get(target.cluster.name())) else { return String::new() };
+    let own = target.involved.as_ref().map(|object| object.resource_version()).filter(|own| *own <= component);
+    own.unwrap_or(component).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::RequestInfo;
+
+    use super::*;
+
+    #[test]
+    fn proxied_names_are_taken_apart() {
+        for (path, expected) in [
+            ("/api/v1/namespaces/n/services/web/proxy", "web"),
+            ("/api/v1/namespaces/n/services/web:80/proxy/x", "web"),
+            ("/api/v1/namespaces/n/services/https:web:443/proxy/", "web"),
+            ("/api/v1/namespaces/n/pods/p/log", "p"),
+        ] {
+            let info = RequestInfo::parse("GET", path, None).unwrap();
+            assert_eq!(proxied_object(info.resource().unwrap()).name.as_deref(), Some(expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn live_reads_ask_for_the_newest() {
+        assert_eq!(for_live_read(Verb::Get, "a=b&resourceVersion=x&c"), "a=b&c");
+        assert_eq!(for_live_read(Verb::Patch, "resourceVersion=x"), "resourceVersion=x");
+    }
 }

@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use http::{Method, Request, Response, header};
-use tributary_apimachinery::{ClusterName, ObjectDecoder, RequestInfo, Status, Verb};
+use tributary_apimachinery::rewrite::{self, Format, Shape};
+use tributary_apimachinery::{ClusterName, Query, RequestInfo, Status, Verb};
 
-use super::answer::written;
+use super::answer::{content_type, note};
 use super::forward::forward;
 use crate::Router;
 use crate::body::{self, Body};
@@ -19,22 +20,24 @@ impl Router {
         query: Option<&str>,
     ) -> Result<Response<Body>, Status> {
         let cluster = self.fleet().cluster(name).ok_or_else(|| Status::cluster_not_found(name.as_str()))?;
-        let writes = !info.verb.is_read() && !request.headers().contains_key(header::UPGRADE);
+        let writes = matches!(info.verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete)
+            && !request.headers().contains_key(header::UPGRADE)
+            && Query::parse(query).get("dryRun").is_none_or(str::is_empty);
+        let resource = info.resource().filter(|_| writes);
+        let (request, dry_run) = if info.verb == Verb::Delete { held_delete(request).await? } else { (request, false) };
         let answer = forward(&cluster, request, &info.path, query).await?;
-        let Some(resource) = info.resource().filter(|_| writes && answer.status().is_success()) else {
-            return Ok(answer);
-        };
-        if !matches!(info.verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete) || !is_small_json(&answer) {
-            return Ok(answer);
+        match resource {
+            Some(resource) if answer.status().is_success() && !dry_run && is_small_object(&answer) => {
+                // Reads of the merged view are to see this write: its version is noted on the way through.
+                let (head, incoming) = answer.into_parts();
+                let text: Bytes = body::whole(incoming)
+                    .await
+                    .map_err(|error| Status::cluster_unavailable(name, format!("its answer broke off: {error}")))?;
+                note(self, &cluster, resource, &head.headers, &text);
+                Ok(Response::from_parts(head, body::full(text)))
+            }
+            _ => Ok(answer),
         }
-        // Reads of the merged view are to see this write: its version is noted on the way through.
-        let (head, incoming) = answer.into_parts();
-        let text: Bytes = body::whole(incoming)
-            .await
-            .map_err(|error| Status::cluster_unavailable(name, format!("its answer broke off: {error}")))?;
-        let object = ObjectDecoder::new("", "", std::sync::Arc::default()).decode(&text).ok();
-        written(self, &cluster, info.verb, resource, object.as_ref(), &text);
-        Ok(Response::from_parts(head, body::full(text)))
     }
 
     /// A document that any member can give (`/version`, OpenAPI): the first that answers gives it.
@@ -68,13 +71,23 @@ impl Router {
     }
 }
 
-/// Whether an answer is JSON of a length that is known and can be held.
-fn is_small_json(answer: &Response<Body>) -> bool {
-    let header = |name| answer.headers().get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
-    let json = header(header::CONTENT_TYPE).is_some_and(|value| value.starts_with("application/json"));
-    let plain = header(header::CONTENT_ENCODING).is_none();
-    json && plain
-        && header(header::CONTENT_LENGTH)
-            .and_then(|length| length.parse::<usize>().ok())
-            .is_none_or(|length| length <= body::WHOLE_BODY_BYTES_MAX)
+/// A delete as it came, and whether its body says that nothing is to be deleted.
+async fn held_delete(request: Request<Body>) -> Result<(Request<Body>, bool), Status> {
+    let (head, incoming) = request.into_parts();
+    let text = body::whole(incoming)
+        .await
+        .map_err(|error| Status::bad_request(format!("the request's body cannot be read: {error}")))?;
+    let options = Format::from_content_type(content_type(&head.headers))
+        .and_then(|format| rewrite::read(format, Shape::DeleteOptions, &text).ok());
+    let dry_run = options.is_some_and(|options| !options.dry_run.is_empty());
+    Ok((Request::from_parts(head, body::full(text)), dry_run))
+}
+
+/// Whether an answer is an object, or a Status, of a length that can be held.
+fn is_small_object(answer: &Response<Body>) -> bool {
+    let media_type = content_type(answer.headers());
+    let length = answer.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    (media_type.starts_with("application/json") || media_type.starts_with("application/vnd.kubernetes.protobuf"))
+        && !answer.headers().contains_key(header::CONTENT_ENCODING)
+        && length.is_none_or(|length: usize| length <= body::WHOLE_BODY_BYTES_MAX)
 }

@@ -1,0 +1,75 @@
+//! What a member's answer to a write tells of the object: what later reads are to wait for.
+
+use super::{Format, Shape, json_body, protobuf};
+use crate::ResourceVersion;
+
+/// What was written, as the member's answer tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// The object is at this version; a deletion may be under way.
+    At(ResourceVersion),
+    /// The object of this uid is gone: a deletion was answered by a Status.
+    Gone {
+        /// The uid.
+        uid: String,
+    },
+}
+
+impl Written {
+    /// Reads an answer in JSON or protobuf. `None` for what tells nothing: another media type, a Status without a uid, an
+    /// object without a version.
+    pub fn read(content_type: &str, body: &[u8]) -> Option<Self> {
+        let (kind, version, uid) = match Format::from_content_type(content_type)? {
+            Format::Json => {
+                let facts = json_body::read(Shape::Object, body).ok()?;
+                (facts.kind, facts.resource_version, json_body::last_string(body, 0, &["details", "uid"]))
+            }
+            Format::Protobuf => {
+                let facts = protobuf::read(Shape::Object, body).ok()?;
+                (facts.kind, facts.resource_version, protobuf::status_uid(body).ok()?)
+            }
+            _ => return None,
+        };
+        if kind.as_deref() == Some("Status") {
+            return uid.map(|uid| Self::Gone { uid });
+        }
+        ResourceVersion::parse(&version?).ok().map(Self::At)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_in_json() {
+        let read = |body: &str| Written::read("application/json", body.as_bytes());
+        assert_eq!(
+            read(r#"{"kind":"Pod","metadata":{"name":"p","resourceVersion":"7"}}"#),
+            Some(Written::At(ResourceVersion(7)))
+        );
+        assert_eq!(
+            read(r#"{"kind":"Status","metadata":{},"details":{"name":"p","uid":"u"}}"#),
+            Some(Written::Gone { uid: "u".into() })
+        );
+        for nothing in [r#"{"kind":"Status","metadata":{}}"#, r#"{"kind":"TokenRequest","metadata":{}}"#, "{", ""] {
+            assert_eq!(read(nothing), None, "{nothing}");
+        }
+        assert_eq!(Written::read("text/plain", b"{}"), None);
+    }
+
+    #[test]
+    fn answers_in_protobuf() {
+        let field = |number: u8, contents: &[u8]| [&[number << 3 | 2, contents.len() as u8], contents].concat();
+        let answer = |kind: &str, object: &[u8]| {
+            [b"k8s\0".as_slice(), &field(1, &field(2, kind.as_bytes())), &field(2, object)].concat()
+        };
+        let read = |body: &[u8]| Written::read("application/vnd.kubernetes.protobuf", body);
+        let pod = answer("Pod", &field(1, &[field(1, b"p"), field(6, b"7")].concat()));
+        assert_eq!(read(&pod), Some(Written::At(ResourceVersion(7))));
+        let status = answer("Status", &[field(1, b""), field(2, b"Success"), field(5, &field(6, b"u"))].concat());
+        assert_eq!(read(&status), Some(Written::Gone { uid: "u".into() }));
+        assert_eq!(read(&answer("Status", &field(2, b"Success"))), None);
+        assert_eq!(read(b"k8s"), None);
+    }
+}
