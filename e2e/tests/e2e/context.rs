@@ -20,8 +20,11 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 pub(crate) struct TestContext {
     /// The servers that all tests share.
     pub(crate) fixture: Arc<Fixture>,
-    namespaces: Arc<Mutex<Vec<(String, Arc<Member>)>>>,
+    namespaces: Arc<Mutex<Vec<OwnNamespace>>>,
 }
+
+/// A namespace of a test, and a member that has it.
+type OwnNamespace = (String, Arc<Member>);
 
 impl TestContext {
     /// Creates a namespace of one name in each of these members.

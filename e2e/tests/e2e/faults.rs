@@ -347,10 +347,11 @@ async fn slow_reader(context: TestContext) -> anyhow::Result<()> {
     let stalled = stalled_client.get(&watch).stream().await?;
     let mut reading = http.watch(&watch).await?;
     for step in 0..60 {
-        let patch = json!({"data": {"step": step.to_string()}});
+        let step = step.to_string();
+        let patch = json!({"data": {"step": step}});
         http.patch(&format!("{path}/large"), "merge-patch+json", &patch).send().await?.expect(200)?;
         let event = reading.expect(Duration::from_secs(5)).await?;
-        ensure!(event["object"]["data"]["step"] == step.to_string(), "another event");
+        ensure!(event["object"]["data"]["step"] == step, "another event");
     }
     drop(stalled);
     Ok(())
@@ -371,7 +372,6 @@ async fn malformed_requests(context: TestContext) -> anyhow::Result<()> {
     }
     for (path, code) in [
         ("/api/v1/configmaps?labelSelector=%zz", 400),
-        ("/api/v1/configmaps?limit=-1", 400),
         ("/api/v1/configmaps?timeoutSeconds=soon", 400),
         ("/api/v1/namespaces/%ff/configmaps/x", 400),
     ] {

@@ -297,12 +297,16 @@ async fn check_port_forward(setup: &Setup, pod: &str) -> anyhow::Result<()> {
         let mut connection = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.context("connect")?;
         let request = b"GET /health HTTP/1.1\r\nHost: etcd\r\n\r\n";
         connection.write_all(request).await.context("write")?;
-        let mut answer = String::new();
-        tokio::time::timeout(SOON, connection.read_to_string(&mut answer))
-            .await
-            .context("no answer")?
-            .context("read")?;
-        ensure!(answer.contains("200 OK") && answer.contains("\"health\""), "{answer}");
+        // Until the body is there, not until the end: kwok keeps its half of the connection open.
+        let mut answer = Vec::new();
+        let whole = async {
+            while !String::from_utf8_lossy(&answer).contains("\"health\"") {
+                ensure!(connection.read_buf(&mut answer).await.context("read")? > 0, "the connection ended");
+            }
+            Ok(())
+        };
+        tokio::time::timeout(SOON, whole).await.context("no answer")??;
+        ensure!(answer.starts_with(b"HTTP/1.1 200 OK"), "{}", String::from_utf8_lossy(&answer));
     }
     Ok(())
 }

@@ -106,12 +106,13 @@ async fn at_a_garbage_version(target: Target) -> anyhow::Result<()> {
 async fn read_your_write(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     for step in 1..=20 {
-        let written = target.change_map("here", &step.to_string()).await?;
+        let step = step.to_string();
+        let written = target.change_map("here", &step).await?;
         let read = target.read(&target.map("here")).await?;
-        ensure!(read["data"]["step"] == step.to_string(), "read {} after writing {step}", read["data"]["step"]);
+        ensure!(read["data"]["step"] == step, "read {} after writing {step}", read["data"]["step"]);
         ensure!(version_of(&read) == version_of(&written), "versions differ: {read}\n{written}");
         let list = target.read(&target.maps("")).await?;
-        ensure!(list["items"][0]["data"]["step"] == step.to_string(), "listed {list} after writing {step}");
+        ensure!(list["items"][0]["data"]["step"] == step, "listed {list} after writing {step}");
         ensure!(version_of(&list["items"][0]) == version_of(&written), "versions differ: {list}\n{written}");
     }
     target.delete_map("here").await?;

@@ -15,7 +15,7 @@ pub(super) fn cases() -> Vec<Conformance> {
         unknown_resource, missing_namespace, pages_are_one_snapshot, remaining_item_count, page_with_selector,
         at_version_zero_ignores_limit, exact, exact_after_changes, exact_by_limit, not_older_than, not_older_than_pages,
         at_a_future_version, at_a_plain_number, at_a_garbage_version, continue_at_version_zero, gzip_above_128_kib,
-        no_gzip_below, unchanged_item_keeps_its_version, garbage_parameters,
+        no_gzip_below, unchanged_item_keeps_its_version, garbage_parameters, negative_limit,
     ];
     cases.extend(REFUSED.iter().map(|refused| {
         Conformance::new(format!("list::refuses_{}", refused.name), move |target| refuse(target, refused))
@@ -405,5 +405,14 @@ async fn garbage_parameters(target: Target) -> anyhow::Result<()> {
     // Unknown parameters and a repeated one (the first counts) are no errors.
     let list = target.read(&target.maps("?unknown=1&labelSelector=parity&labelSelector=!parity")).await?;
     ensure!(names_of(&list).len() == 2, "{list}");
+    Ok(())
+}
+
+async fn negative_limit(target: Target) -> anyhow::Result<()> {
+    target.seed_maps(2).await?;
+    let path = target.maps("?limit=-1");
+    let answer = target.http.get(&path).send().await?;
+    let own = target.members[0].http().get(&path).send().await?;
+    ensure!(answer.status == own.status, "{} instead of {}", answer.status, own.status);
     Ok(())
 }

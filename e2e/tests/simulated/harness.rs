@@ -1,0 +1,312 @@
+//! Simulated members behind one router, and a client that calls the router directly.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Request, Response};
+use http_body_util::BodyExt;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use tributary_apimachinery::ClusterName;
+use tributary_proxy::{ClusterClient, Tuning};
+use tributary_router::{Body, ClusterSetup, Partial, Policies, Policy, Router, RouterConfig, User, body};
+use tributary_simulator::{Config, Member, Simulator};
+
+/// How long a test waits for what has to come.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// How long a test waits before it believes that nothing comes.
+pub(crate) const QUIET: Duration = Duration::from_millis(150);
+
+/// The annotation that names an object's cluster.
+pub(crate) const ANNOTATION: &str = "tributary.dev/cluster";
+
+/// The path of the ConfigMaps of the namespace `default`.
+pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Members, and a router over some of them.
+pub(crate) struct Fixture {
+    pub(crate) members: Vec<Member>,
+    pub(crate) router: Arc<Router>,
+}
+
+/// An answer that was read to its end.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    /// The body as JSON; shown where it is none.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The body, after a look at the code.
+    #[track_caller]
+    pub(crate) fn ok(&self) -> Value {
+        assert!((200..300).contains(&self.code), "{} {}", self.code, String::from_utf8_lossy(&self.body));
+        self.json()
+    }
+
+    /// The message of a Status, after a look at the code.
+    #[track_caller]
+    pub(crate) fn refused(&self, code: u16) -> String {
+        let text = String::from_utf8_lossy(&self.body);
+        assert_eq!(self.code, code, "{text}");
+        let status = self.json();
+        assert_eq!((&status["kind"], &status["code"]), (&json!("Status"), &json!(code)), "{text}");
+        status["message"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// The `Warning` headers.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let values = self.headers.get_all("warning").iter();
+        values.map(|value| value.to_str().unwrap_or_default().to_owned()).collect()
+    }
+}
+
+/// A member without pods, which starts fast.
+pub(crate) fn config(name: &str) -> Config {
+    Config { name: name.to_owned(), pods: 0, namespaces: 1, nodes: 1, ..Config::default() }
+}
+
+/// Policies under which a partial answer is allowed.
+pub(crate) fn allow() -> Policies {
+    Policies { default: Policy { partial: Partial::Allow, placement: None }, ..Policies::default() }
+}
+
+/// A router under these policies, without clusters.
+pub(crate) fn router(policies: Policies) -> Arc<Router> {
+    Router::new(RouterConfig { policies, ..RouterConfig::default() })
+}
+
+/// What the router is told of a member. `name` is the cluster's.
+pub(crate) async fn setup(member: &Member, name: &str) -> ClusterSetup {
+    let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig()).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let name = ClusterName::new(name).unwrap();
+    let client = ClusterClient::connect(name.clone(), config, Tuning::default()).await.map_err(|e| e.to_string());
+    ClusterSetup { name, client, fingerprint: member.token().to_owned(), index: None }
+}
+
+impl Fixture {
+    /// Members of these names, all of them clusters of one router that allows partial answers.
+    pub(crate) async fn start<const N: usize>(names: [&str; N]) -> Self {
+        Self::with(names.map(config), allow()).await
+    }
+
+    /// Members of these configurations behind a router under these policies.
+    pub(crate) async fn with<const N: usize>(configs: [Config; N], policies: Policies) -> Self {
+        let mut members = Vec::new();
+        for config in configs {
+            members.push(Simulator::start(config).await.unwrap());
+        }
+        let fixture = Self { members, router: router(policies) };
+        let all: Vec<_> = fixture.members.iter().map(|member| member.name().to_owned()).collect();
+        fixture.set_clusters(&all).await;
+        fixture.router.asked_once(SOON).await;
+        fixture
+    }
+
+    /// Tells the router that these members are its clusters.
+    pub(crate) async fn set_clusters(&self, names: &[impl AsRef<str>]) {
+        let mut setups = Vec::new();
+        for name in names {
+            setups.push(setup(self.member(name.as_ref()), name.as_ref()).await);
+        }
+        self.router.set_clusters(setups);
+    }
+
+    /// The member of this name.
+    #[track_caller]
+    pub(crate) fn member(&self, name: &str) -> &Member {
+        self.members.iter().find(|member| member.name() == name).unwrap_or_else(|| panic!("no member {name}"))
+    }
+
+    /// Puts a ConfigMap with one datum into a member, past the router. Gives the member's revision.
+    pub(crate) fn put(&self, member: &str, name: &str, value: &str) -> u64 {
+        self.member(member).apply(config_map(name, value)).unwrap()
+    }
+
+    /// A client of the router.
+    pub(crate) fn client(&self) -> Client {
+        Client { router: Arc::clone(&self.router) }
+    }
+
+    /// Answers a GET.
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.client().send("GET", path, &[], "").await
+    }
+
+    /// Answers a request with a JSON body.
+    pub(crate) async fn write(&self, method: &str, path: &str, body: &Value) -> Answer {
+        self.client().send(method, path, &[("content-type", "application/json")], &body.to_string()).await
+    }
+
+    /// Answers a patch. `kind` is the media type without `application/`.
+    pub(crate) async fn patch(&self, path: &str, kind: &str, body: &Value) -> Answer {
+        let content_type = format!("application/{kind}");
+        self.client().send("PATCH", path, &[("content-type", &content_type)], &body.to_string()).await
+    }
+
+    /// Opens a watch, which must begin with 200.
+    pub(crate) async fn watch(&self, path: &str) -> Events {
+        let response = self.client().call("GET", path, &[], "").await;
+        assert_eq!(response.status(), 200, "{path}: {response:?}");
+        Events { body: response.into_body(), buffer: BytesMut::new() }
+    }
+
+    /// What a list of all ConfigMaps of `default` must show: cluster and name of each, with its datum.
+    pub(crate) fn config_maps_of_members(&self) -> BTreeMap<(String, String), Value> {
+        let mut all = BTreeMap::new();
+        for member in &self.members {
+            for object in member.list("configmaps") {
+                if object["metadata"]["namespace"] == "default" {
+                    all.insert((member.name().to_owned(), name(&object)), object["data"].clone());
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Sends requests to a router.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(crate) router: Arc<Router>,
+}
+
+impl Client {
+    /// The answer as it begins.
+    pub(crate) async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        text: &str,
+    ) -> Response<Body> {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(if text.is_empty() { body::empty() } else { body::full(text.to_owned()) }).unwrap();
+        let user = User { name: "tester".to_owned() };
+        tokio::time::timeout(SOON * 6, self.router.handle(request, &user)).await.expect("an answer in time")
+    }
+
+    /// The whole answer.
+    pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], text: &str) -> Answer {
+        let (head, incoming) = self.call(method, path, headers, text).await.into_parts();
+        let body = incoming.collect().await.expect("a whole body").to_bytes();
+        Answer { code: head.status.as_u16(), headers: head.headers, body }
+    }
+}
+
+/// The events of a watch.
+pub(crate) struct Events {
+    body: Body,
+    buffer: BytesMut,
+}
+
+impl Events {
+    /// The next event; `None` at the end of the stream.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                return Some(serde_json::from_slice(&self.buffer.split_to(end + 1)).expect("a frame is JSON"));
+            }
+            match self.body.frame().await? {
+                Ok(frame) => self.buffer.extend_from_slice(frame.data_ref().expect("data")),
+                Err(error) => panic!("the watch broke off: {error}"),
+            }
+        }
+    }
+
+    /// The next event, which has to come.
+    #[track_caller]
+    pub(crate) fn soon(&mut self) -> impl Future<Output = Value> {
+        async { tokio::time::timeout(SOON, self.next()).await.expect("an event").expect("not the end") }
+    }
+
+    /// Type, name and cluster of the next event.
+    pub(crate) async fn brief(&mut self) -> String {
+        brief(&self.soon().await)
+    }
+
+    /// Looks for a while whether something comes.
+    pub(crate) async fn nothing(&mut self) {
+        if let Ok(event) = tokio::time::timeout(QUIET, self.next()).await {
+            panic!("nothing was to come, but: {event:?}");
+        }
+    }
+}
+
+/// `TYPE cluster/name` of an event.
+pub(crate) fn brief(event: &Value) -> String {
+    let object = &event["object"];
+    format!("{} {}/{}", event["type"].as_str().unwrap_or_default(), cluster(object), name(object))
+}
+
+/// A ConfigMap of the namespace `default` with one datum.
+pub(crate) fn config_map(name: &str, value: &str) -> Value {
+    json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}, "data": {"v": value}})
+}
+
+/// A ConfigMap for a cluster.
+pub(crate) fn config_map_in(cluster: &str, name: &str, value: &str) -> Value {
+    let mut object = config_map(name, value);
+    object["metadata"]["annotations"] = json!({ ANNOTATION: cluster });
+    object
+}
+
+/// The name of an object.
+pub(crate) fn name(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The cluster of an object, by its annotation.
+pub(crate) fn cluster(object: &Value) -> String {
+    object["metadata"]["annotations"][ANNOTATION].as_str().unwrap_or_default().to_owned()
+}
+
+/// The resourceVersion of an object or list.
+pub(crate) fn version(object: &Value) -> String {
+    object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A composite resourceVersion as the JSON object that it is.
+#[track_caller]
+pub(crate) fn vector(text: &str) -> Value {
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).expect("base64url")).expect("JSON")
+}
+
+/// The resourceVersion of these components.
+pub(crate) fn composite(components: &Value) -> String {
+    URL_SAFE_NO_PAD.encode(components.to_string())
+}
+
+/// `cluster/name` of the items of a list.
+pub(crate) fn items(list: &Value) -> Vec<String> {
+    let items = list["items"].as_array().expect("items");
+    items.iter().map(|item| format!("{}/{}", cluster(item), name(item))).collect()
+}
+
+/// Waits until something holds, in vain at most as long as things take to come.
+#[track_caller]
+pub(crate) fn until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) -> impl Future<Output = ()> {
+    async move {
+        let deadline = tokio::time::Instant::now() + SOON;
+        while !holds().await {
+            assert!(tokio::time::Instant::now() < deadline, "it does not come true");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}

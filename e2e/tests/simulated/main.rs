@@ -1,0 +1,13 @@
+//! The router over simulated members, in one process: real TLS and HTTP/2 to the members, faults on command, and no Go
+//! program. What a client is promised is checked through [`tributary_router::Router::handle`], as a listener calls it.
+
+mod clusters;
+mod discovery;
+mod faults;
+mod harness;
+mod lists;
+mod patches;
+mod placement;
+mod reviews;
+mod watches;
+mod writes;
