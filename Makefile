@@ -25,8 +25,9 @@ tools: ## builds the real servers and clients once, outside the checkout
 	e2e/tools/build.sh clients
 
 bench: tools ## criterion, then the load program against a bare kube-apiserver and Tributary
-	cargo bench --workspace --locked
-	cargo run --release --locked -p tributary-bench -- compare
+	cargo bench -p tributary-bench --locked
+	cargo build --release -p tributary-server --locked
+	cargo run --release -p tributary-bench --locked
 
 proof: tools ## what takes longer than CI should
 	cargo build --release -p tributary-server --locked

@@ -17,7 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
         unknown_context, missing_kubeconfig, malformed_kubeconfig, missing_file_in_kubeconfig, port_in_use,
         not_a_loopback_address, unknown_flag, one_cluster_twice, unreachable_member_at_start, wrong_authority,
         wrong_token, failing_exec_plugin, working_exec_plugin, killed_and_started_again, frozen_member, slow_reader,
-        malformed_requests, no_credentials, drains_on_sigterm, many_streams,
+        cluster_joins_and_leaves, malformed_requests, no_credentials, drains_on_sigterm, many_streams,
     ]
 }
 
@@ -328,6 +328,37 @@ async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
     check?;
     own.create(&own.victim, "thawed").await?;
     own.names_are(&["frozen", "later", "other", "thawed"]).await
+}
+
+/// A cluster is added to the kubeconfig and removed again: its objects come and go in a stream that stays open.
+async fn cluster_joins_and_leaves(context: TestContext) -> anyhow::Result<()> {
+    let members = context.fixture.pair().await?.to_vec();
+    let namespace = context.namespace("fault", &members).await?;
+    let (_folder, path) = kubeconfig_with(&context, &[]).await?;
+    let tributary = Tributary::builder(&path, ["/.*/"]).start().await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let http = tributary.http().await?;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    for member in &members {
+        let object =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("of-{}", member.name())}});
+        member.http().post(&maps, &object).send().await?.expect(201)?;
+    }
+    let mut stream = http.watch(&format!("{maps}?watch=true")).await?;
+    let next = async |stream: &mut tributary_e2e::EventStream| {
+        let event = stream.expect(SOON).await?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        anyhow::Ok((text(&event["type"]), text(&event["object"]["metadata"]["name"])))
+    };
+    ensure!(next(&mut stream).await? == ("ADDED".to_owned(), "of-member1".to_owned()), "not the first member's");
+    let both: Vec<kubeconfig::Entries> = members.iter().map(|member| member.access().entries()).collect();
+    kubeconfig::write_entries(&path, &both)?;
+    ensure!(next(&mut stream).await? == ("ADDED".to_owned(), "of-member2".to_owned()), "not the second member's");
+    kubeconfig::write_entries(&path, &both[..1])?;
+    ensure!(next(&mut stream).await? == ("DELETED".to_owned(), "of-member2".to_owned()), "not its deletion");
+    let list = http.get(&maps).send().await?.expect(200)?;
+    ensure!(!list.text().contains("of-member2"), "{}", list.text());
+    Ok(())
 }
 
 /// A client that opens a watch and does not read is cut, and slows nobody.
