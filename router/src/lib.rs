@@ -134,6 +134,9 @@ impl Router {
     /// Ends watches with a last bookmark, and makes `/readyz` fail. Other requests are still answered.
     pub fn drain(&self) {
         self.draining.cancel();
+        for view in self.views.all() {
+            view.wake();
+        }
     }
 
     /// Answers one request. Never fails: an error is a Status. Dropping the future cancels what it started.

@@ -10,6 +10,7 @@
 //! upgraded ones included.
 
 pub mod address;
+mod coalesce;
 mod connection;
 pub mod tls;
 

@@ -117,7 +117,12 @@ impl View {
             .map_or_else(|| Arc::new(ClusterMark::new(cluster)), |cluster| Arc::clone(&cluster.mark))
     }
 
-    /// Forgets history that is too old.
+    /// Wakes all watchers though nothing has happened: they have to look at something else.
+    pub fn wake(&self) {
+        self.head.send_modify(|_| {});
+    }
+
+    /// Forgets history that is too old. Events do so too, but in a quiet resource none come.
     pub fn trim(&self) {
         self.log.write().trim(self.started.elapsed());
     }

@@ -17,6 +17,8 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+use super::coalesce::Coalesce;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -62,7 +64,7 @@ impl<H: Handler> Connection<H> {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY cannot be set");
         }
-        let handshake = tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, self.tls.accept(stream));
+        let handshake = tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, self.tls.accept(Coalesce::new(stream)));
         let stream = match self.stop.run_until_cancelled(handshake).await {
             None => return,
             Some(Ok(Ok(stream))) => stream,
@@ -129,7 +131,7 @@ impl Drop for SocketGuard {
 
 /// A socket with its guard: an upgrade takes both along, so a tunnel is counted until it closes.
 struct TrackedStream {
-    stream: TlsStream<TcpStream>,
+    stream: TlsStream<Coalesce<TcpStream>>,
     _guard: SocketGuard,
 }
 
