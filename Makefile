@@ -11,14 +11,18 @@ check: ## formatting, lints, documentation, licences and the arrows between crat
 	cargo deny --locked check bans licenses sources
 	cargo machete
 
-test: unit e2e ## everything that CI runs
+# All of these select the whole workspace, also where one crate is meant: another selection means other features of shared
+# dependencies, and building those once more.
+test: tools ## unit, property and end-to-end tests: everything that CI runs
+	cargo build --workspace --bin tributary --locked
+	cargo test --workspace --locked --no-fail-fast
 
 unit: ## unit and property tests, without servers
 	cargo test --workspace --exclude tributary-e2e --locked
 
 e2e: tools ## real kube-apiservers and real clients; E2E=filter runs a part
-	cargo build -p tributary-server --locked
-	cargo test -p tributary-e2e --locked -- $(E2E)
+	cargo build --workspace --bin tributary --locked
+	cargo test --workspace --test e2e --locked -- $(E2E)
 
 tools: ## builds the real servers and clients once, outside the checkout
 	e2e/tools/build.sh servers
