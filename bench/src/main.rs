@@ -34,16 +34,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// How long Tributary is left alone before its idle memory is read.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Load on Tributary and on what stands behind it.
+/// Compares Tributary with the kube-apiserver behind it.
 #[derive(Debug, Parser)]
 #[command(name = "tributary-bench")]
-enum Command {
-    /// Compares Tributary with the kube-apiserver behind it.
-    Compare(Arguments),
-}
-
-/// What to compare, and for how long.
-#[derive(Debug, clap::Args)]
 struct Arguments {
     /// Pods in the member that is started.
     #[arg(long, default_value_t = 10_000)]
@@ -91,8 +84,7 @@ struct Stage {
 #[tokio::main]
 async fn main() -> ExitCode {
     tributary_e2e::install_crypto_provider();
-    let Command::Compare(arguments) = Command::parse();
-    match run(arguments).await {
+    match run(Arguments::parse()).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(2),
         Err(error) => {
