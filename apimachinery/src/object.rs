@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::BufMut;
+use smallvec::{SmallVec, smallvec};
 
 use crate::json;
 use crate::{ClusterName, ResourceVersion};
@@ -324,7 +325,7 @@ impl ObjectDecoder {
 
     /// Copies and indexes one object's text. A list item without `kind` and `apiVersion` is given them.
     ///
-    /// Cost: one validation (1.4 GB/s) and one walk (1.8 GB/s).
+    /// Cost: one validation, one copy, and less than two walks: about 10 µs for a pod of 6.5 KB.
     ///
     /// # Errors
     /// [`DecodeError`]; the object is then to be skipped and counted, never guessed at.
@@ -335,116 +336,174 @@ impl ObjectDecoder {
         if text.first() != Some(&b'{') {
             return Err(DecodeError::Missing("members"));
         }
-        let has_type =
-            json::members(text, 0).take_while(|member| member.key != b"metadata").any(|member| member.key == b"kind")
-                || json::find(text, 0, &["kind"]).is_some();
-        let json = if has_type { text.to_vec() } else { [b"{", self.type_meta.as_bytes(), &text[1..]].concat() };
-        let json = without_cluster_annotation(json);
-        self.index(json.into_boxed_slice())
+        let mut top: Top<'_> = json::members(text, 0).map(|member| (member.key, member.value)).collect();
+        if top.iter().any(|(key, _)| *key == b"kind") {
+            return self.index(text.into(), &top);
+        }
+        let json = [b"{", self.type_meta.as_bytes(), &text[1..]].concat();
+        for (_, value) in &mut top {
+            *value = value.start + self.type_meta.len()..value.end + self.type_meta.len();
+        }
+        self.index(json.into(), &top)
     }
 
-    fn index(&self, json: Box<[u8]>) -> Result<Object, DecodeError> {
+    /// Finds the places; `top` are the members of the root.
+    fn index(&self, json: Box<[u8]>, top: &Top<'_>) -> Result<Object, DecodeError> {
+        let metadata =
+            top.iter().find(|(key, _)| *key == b"metadata").ok_or(DecodeError::Missing("metadata"))?.1.clone();
+        let places = MetadataPlaces::find(&json, &metadata);
+        if let Some(unwanted) = places.unwanted_annotation(&json) {
+            let mut json = json.into_vec();
+            cut_member(&mut json, unwanted);
+            return self.decode(&json);
+        }
+        if places.name.is_empty() {
+            return Err(DecodeError::Missing("metadata.name"));
+        }
+        if places.resource_version.is_empty() {
+            return Err(DecodeError::Missing("metadata.resourceVersion"));
+        }
+        let text = |range: &Range<usize>| std::str::from_utf8(&json[range.clone()]).unwrap_or_default();
         let type_meta = self.type_meta.as_bytes();
         let omitted = if json[1..].starts_with(type_meta) { 1..1 + type_meta.len() } else { 0..0 };
-        let mut object = Object {
-            key: ObjectKey(Box::default()),
-            resource_version: ResourceVersion::default(),
+        let (annotation_at, annotation_place) = places.annotation(&json, &metadata);
+        Ok(Object {
+            key: ObjectKey::new(text(&places.namespace), text(&places.name)),
+            resource_version: ResourceVersion::parse(text(&places.resource_version))
+                .map_err(DecodeError::ResourceVersion)?,
             type_meta: omitted.into(),
-            metadata: Span::default(),
-            resource_version_text: Span::default(),
-            uid: Span::default(),
-            creation_timestamp: Span::default(),
-            labels: Span::default(),
-            annotation_at: 0,
-            annotation_place: AnnotationPlace::NewMap,
-            fields: self.fields.iter().map(|field| field_value(&json, field)).collect(),
-            json: Box::default(),
-        };
-        let metadata = json::find(&json, 0, &["metadata"]).ok_or(DecodeError::Missing("metadata"))?;
-        object.metadata = metadata.clone().into();
-        object.annotation_at = Span::from(metadata.start + 1..metadata.end).start;
-        let (mut name, mut namespace) = (0..0, 0..0);
-        for member in json::members(&json, metadata.start) {
-            let contents = json::string_contents(&json, &member.value).unwrap_or(0..0);
+            metadata: metadata.into(),
+            resource_version_text: places.resource_version.into(),
+            uid: places.uid.into(),
+            creation_timestamp: places.creation_timestamp.into(),
+            labels: places.labels.into(),
+            annotation_at: Span::from(annotation_at..annotation_at).start,
+            annotation_place,
+            fields: field_values(&json, top, &self.fields),
+            json,
+        })
+    }
+}
+
+/// The members of an object's root: key and place of the value. Kubernetes' objects have at most five.
+type Top<'a> = SmallVec<[(&'a [u8], Range<usize>); 6]>;
+
+/// Where the members of the metadata stand; strings without their quotes.
+#[derive(Default)]
+struct MetadataPlaces {
+    name: Range<usize>,
+    namespace: Range<usize>,
+    uid: Range<usize>,
+    resource_version: Range<usize>,
+    creation_timestamp: Range<usize>,
+    labels: Range<usize>,
+    /// The whole member `annotations`, and its value.
+    annotations: Option<(Range<usize>, Range<usize>)>,
+}
+
+impl MetadataPlaces {
+    fn find(json: &[u8], metadata: &Range<usize>) -> Self {
+        let mut places = Self::default();
+        for member in json::members(json, metadata.start) {
+            let contents = json::string_contents(json, &member.value).unwrap_or(0..0);
             match member.key {
-                b"name" => name = contents,
-                b"namespace" => namespace = contents,
-                b"uid" => object.uid = contents.into(),
-                b"resourceVersion" => object.resource_version_text = contents.into(),
-                b"creationTimestamp" => object.creation_timestamp = contents.into(),
-                b"labels" => object.labels = member.value.into(),
-                b"annotations" if json[member.value.start] == b'{' => {
-                    let at = member.value.start + 1;
-                    object.annotation_at = Span::from(at..at).start;
-                    let empty = json[json::skip_space(&json, at)] == b'}';
-                    object.annotation_place =
-                        if empty { AnnotationPlace::EmptyMap } else { AnnotationPlace::BeforeOthers };
-                }
+                b"name" => places.name = contents,
+                b"namespace" => places.namespace = contents,
+                b"uid" => places.uid = contents,
+                b"resourceVersion" => places.resource_version = contents,
+                b"creationTimestamp" => places.creation_timestamp = contents,
+                b"labels" => places.labels = member.value,
+                b"annotations" => places.annotations = Some((member.start..member.value.end, member.value)),
                 _ => {}
             }
         }
-        if name.is_empty() {
-            return Err(DecodeError::Missing("metadata.name"));
+        places
+    }
+
+    /// A cluster annotation of the member's own (somebody copied an object there), whose place ours takes; or a null map, in
+    /// whose place ours can be added.
+    fn unwanted_annotation(&self, json: &[u8]) -> Option<Range<usize>> {
+        let (member, value) = self.annotations.as_ref()?;
+        if json.get(value.start) == Some(&b'n') {
+            return Some(member.clone());
         }
-        if object.resource_version_text.range().is_empty() {
-            return Err(DecodeError::Missing("metadata.resourceVersion"));
+        json::members(json, value.start)
+            .find(|member| member.key == CLUSTER_ANNOTATION.as_bytes())
+            .map(|member| member.start..member.value.end)
+    }
+
+    /// Where and how our annotation is added.
+    fn annotation(&self, json: &[u8], metadata: &Range<usize>) -> (usize, AnnotationPlace) {
+        match &self.annotations {
+            Some((_, value)) if json[value.start] == b'{' => {
+                let at = value.start + 1;
+                let empty = json[json::skip_space(json, at)] == b'}';
+                (at, if empty { AnnotationPlace::EmptyMap } else { AnnotationPlace::BeforeOthers })
+            }
+            _ => (metadata.start + 1, AnnotationPlace::NewMap),
         }
-        let text = |range: Range<usize>| std::str::from_utf8(&json[range]).unwrap_or_default();
-        object.key = ObjectKey::new(text(namespace), text(name));
-        object.resource_version =
-            ResourceVersion::parse(text(object.resource_version_text.range())).map_err(DecodeError::ResourceVersion)?;
-        object.json = json;
-        Ok(object)
     }
 }
 
-/// The place of a selectable field's value: a string's characters, or the text of a number or boolean.
-fn field_value(text: &[u8], field: &SelectableField) -> Option<Span> {
-    field.paths.iter().find_map(|path| {
-        let mut value = 0..text.len();
-        for key in path {
-            value = json::members(text, value.start).find(|member| member.key == key.as_bytes())?.value;
+/// The places of the selectable fields. Each object below the root is walked once, however many fields are in it.
+fn field_values(json: &[u8], top: &Top<'_>, fields: &[SelectableField]) -> Box<[Option<Span>]> {
+    // Of several places the first that exists counts: what was found is kept with its rank.
+    let mut found: SmallVec<[Option<(usize, Span)>; 12]> = smallvec![None; fields.len()];
+    for (key, value) in top {
+        let below: SmallVec<[(usize, usize, &[Arc<str>]); 12]> = fields
+            .iter()
+            .enumerate()
+            .flat_map(|(index, field)| field.paths.iter().enumerate().map(move |(rank, path)| (index, rank, &path[..])))
+            .filter(|(_, _, path)| path.first().is_some_and(|first| first.as_bytes() == *key))
+            .map(|(index, rank, path)| (index, rank, &path[1..]))
+            .collect();
+        let mut keep = |index: usize, rank: usize, place: &Range<usize>| {
+            if let Some(span) = scalar(json, place)
+                && found[index].is_none_or(|(before, _)| rank < before)
+            {
+                found[index] = Some((rank, span));
+            }
+        };
+        for (index, rank, _) in below.iter().filter(|(_, _, rest)| rest.is_empty()) {
+            keep(*index, *rank, value);
         }
-        match text.get(value.start)? {
-            b'"' => json::string_contents(text, &value).filter(|contents| !contents.is_empty()).map(Span::from),
-            b'{' | b'[' | b'n' => None,
-            _ => Some(value.into()),
+        if below.iter().all(|(_, _, rest)| rest.is_empty()) {
+            continue;
         }
-    })
+        for member in json::members(json, value.start) {
+            let named =
+                below.iter().filter(|(_, _, rest)| rest.first().is_some_and(|first| first.as_bytes() == member.key));
+            for (index, rank, rest) in named {
+                let mut place = Some(member.value.clone());
+                for key in &rest[1..] {
+                    place = place.and_then(|place| json::find(json, place.start, &[key]));
+                }
+                place.inspect(|place| keep(*index, *rank, place));
+            }
+        }
+    }
+    found.into_iter().map(|found| found.map(|(_, span)| span)).collect()
 }
 
-/// The text without a cluster annotation of the member's own (somebody copied an object there): ours takes its place. A
-/// null annotations map goes too, so that ours can be added.
-fn without_cluster_annotation(json: Vec<u8>) -> Vec<u8> {
-    match cluster_annotation(&json) {
-        Some(unwanted) => without_cluster_annotation(without_member(json, unwanted)),
-        None => json,
+/// The place of a string's characters, if there are any, or of a number or boolean.
+fn scalar(text: &[u8], value: &Range<usize>) -> Option<Span> {
+    match text.get(value.start)? {
+        b'"' => json::string_contents(text, value).filter(|contents| !contents.is_empty()).map(Span::from),
+        b'{' | b'[' | b'n' => None,
+        _ => Some(value.clone().into()),
     }
-}
-
-/// The place of a cluster annotation, or of a null annotations map.
-fn cluster_annotation(json: &[u8]) -> Option<Range<usize>> {
-    let metadata = json::find(json, 0, &["metadata"])?;
-    let annotations = json::members(json, metadata.start).find(|member| member.key == b"annotations")?;
-    if json.get(annotations.value.start) == Some(&b'n') {
-        return Some(annotations.start..annotations.value.end);
-    }
-    json::members(json, annotations.value.start)
-        .find(|member| member.key == CLUSTER_ANNOTATION.as_bytes())
-        .map(|member| member.start..member.value.end)
 }
 
 /// Cuts one member out of its object, with the comma that parted it from a neighbour.
-fn without_member(mut json: Vec<u8>, Range { start, end }: Range<usize>) -> Vec<u8> {
-    let after = json::skip_space(&json, end);
+fn cut_member(json: &mut Vec<u8>, Range { start, end }: Range<usize>) {
+    let after = json::skip_space(json, end);
     if json.get(after) == Some(&b',') {
-        json.drain(start..json::skip_space(&json, after + 1));
+        json.drain(start..json::skip_space(json, after + 1));
     } else {
         let before = json[..start].iter().rposition(|byte| !byte.is_ascii_whitespace()).unwrap_or(start);
         let cut = if json[before] == b',' { before } else { start };
         json.drain(cut..end);
     }
-    json
 }
 
 #[cfg(test)]
