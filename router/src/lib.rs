@@ -167,7 +167,7 @@ impl Router {
     ) -> Result<Response<Body>, Status> {
         tracing::debug!(user = user.name, verb = %info.verb, path = info.path, "request");
         let planned = match plan(info, &self.fleet.union()) {
-            Err(status) if status.code == 404 && info.resource().is_some() => {
+            Err(status) if status.code == 404 => {
                 self.fleet.refresh_unknown().await;
                 plan(info, &self.fleet.union()).map_err(|status| self.unless_undiscovered(status, info))?
             }

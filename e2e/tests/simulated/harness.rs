@@ -136,6 +136,21 @@ impl Fixture {
         self.member(member).apply(config_map(name, value)).unwrap()
     }
 
+    /// As [`put`](Self::put), and waits until the router has seen it.
+    pub(crate) async fn put_and_see(&self, member: &str, name: &str, value: &str) -> u64 {
+        let revision = self.put(member, name, value);
+        self.see(member, revision).await;
+        revision
+    }
+
+    /// Waits until the router has seen a member's revision.
+    pub(crate) async fn see(&self, member: &str, revision: u64) {
+        let version = composite(&json!({ member: revision.to_string() }));
+        self.get(&format!("{CONFIG_MAPS}?limit=1&resourceVersion={version}&resourceVersionMatch=NotOlderThan"))
+            .await
+            .ok();
+    }
+
     /// A client of the router.
     pub(crate) fn client(&self) -> Client {
         Client { router: Arc::clone(&self.router) }
@@ -161,7 +176,7 @@ impl Fixture {
     pub(crate) async fn watch(&self, path: &str) -> Events {
         let response = self.client().call("GET", path, &[], "").await;
         assert_eq!(response.status(), 200, "{path}: {response:?}");
-        Events { body: response.into_body(), buffer: BytesMut::new() }
+        Events { body: response.into_body(), buffer: BytesMut::new(), scanned: 0 }
     }
 
     /// What a list of all ConfigMaps of `default` must show: cluster and name of each, with its datum.
@@ -186,13 +201,7 @@ pub(crate) struct Client {
 
 impl Client {
     /// The answer as it begins.
-    pub(crate) async fn call(
-        &self,
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-        text: &str,
-    ) -> Response<Body> {
+    pub(crate) async fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], text: &str) -> Response<Body> {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -214,15 +223,26 @@ impl Client {
 pub(crate) struct Events {
     body: Body,
     buffer: BytesMut,
+    /// How many bytes of the buffer are known to have no line feed.
+    scanned: usize,
 }
 
 impl Events {
     /// The next event; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Value> {
+        let line = self.line().await?;
+        Some(serde_json::from_slice(&line).expect("a frame is JSON"))
+    }
+
+    /// The text of the next event; `None` at the end of the stream.
+    pub(crate) async fn line(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                return Some(serde_json::from_slice(&self.buffer.split_to(end + 1)).expect("a frame is JSON"));
+            if let Some(end) = self.buffer[self.scanned..].iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(self.scanned + end + 1).freeze();
+                self.scanned = 0;
+                return Some(line);
             }
+            self.scanned = self.buffer.len();
             match self.body.frame().await? {
                 Ok(frame) => self.buffer.extend_from_slice(frame.data_ref().expect("data")),
                 Err(error) => panic!("the watch broke off: {error}"),

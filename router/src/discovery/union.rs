@@ -254,8 +254,8 @@ mod tests {
         let of_kind = |api_version: &str, kind: &str| {
             union.of_kind(&GroupVersion::parse(api_version), kind).map(|served| served.resource.to_string())
         };
-        assert_eq!(of_kind("x.io/v1", "Foo").as_deref(), Some("foos.x.io"));
-        assert_eq!(of_kind("x.io/v0", "Foo").as_deref(), Some("foos.x.io"), "another version of the same kind");
+        assert_eq!(of_kind("x.io/v1", "Foo").as_deref(), Some("foos.v1.x.io"));
+        assert_eq!(of_kind("x.io/v0", "Foo").as_deref(), Some("foos.v1.x.io"), "another version of the same kind");
         assert_eq!(of_kind("y.io/v1", "Foo"), None);
     }
 }

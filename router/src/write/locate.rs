@@ -1,6 +1,7 @@
 //! Finding the cluster that owns an object.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use http::{HeaderMap, Request, StatusCode, header};
@@ -16,6 +17,7 @@ use crate::topology::Cluster;
 pub type Found = (Arc<Cluster>, Arc<Object>);
 
 /// Where an object of this name is.
+#[derive(Default)]
 pub struct Located {
     /// The clusters that have one, with the object as last seen.
     pub found: Vec<Found>,
@@ -72,8 +74,40 @@ pub async fn locate(
     served: &ServedResource,
     headers: &HeaderMap,
 ) -> Result<Located, Status> {
-    let held = !served.cacheable.is_empty() && router.is_registered(&served.resource);
-    if held { in_memory(router, request, served).await } else { live(router, request, served, headers).await }
+    if is_held(router, served) {
+        return in_memory(router, request, served).await;
+    }
+    let mut located = live(router, request, served, headers, |_| true).await;
+    let clusters = router.fleet().clusters();
+    let undiscovered = clusters.values().filter(|cluster| cluster.discovery().is_none());
+    located.unknown.extend(undiscovered.map(|cluster| cluster.name().clone()));
+    Ok(located)
+}
+
+/// As [`locate`], but an object of which memory knows nothing is asked for before it is said not to be there: it may have been
+/// made past this process a moment ago.
+///
+/// # Errors
+/// As [`locate`].
+pub async fn locate_now(
+    router: &Router,
+    request: &ResourceRequest,
+    served: &ServedResource,
+    headers: &HeaderMap,
+) -> Result<Located, Status> {
+    let mut located = locate(router, request, served, headers).await?;
+    if located.found.is_empty() && is_held(router, served) {
+        let reachable =
+            |cluster: &Arc<Cluster>| cluster.problem().is_none() && !located.unknown.contains(cluster.name());
+        let asked = live(router, request, served, headers, reachable);
+        // Who does not answer in time is known by what memory says of it.
+        located.found = tokio::time::timeout(ASKED_WITHIN, asked).await.unwrap_or_default().found;
+    }
+    Ok(located)
+}
+
+fn is_held(router: &Router, served: &ServedResource) -> bool {
+    !served.cacheable.is_empty() && router.is_registered(&served.resource)
 }
 
 async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedResource) -> Result<Located, Status> {
@@ -87,22 +121,20 @@ async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedRe
     Ok(Located { found, unknown })
 }
 
-/// Asks each cluster for the object, in the client's name.
-///
-/// # Errors
-/// None: a cluster that does not answer is among the unknown ones.
-pub async fn live(
+/// Asks each of the chosen clusters for the object, in the client's name. One that does not answer is among the unknown ones.
+async fn live(
     router: &Router,
     request: &ResourceRequest,
     served: &ServedResource,
     headers: &HeaderMap,
-) -> Result<Located, Status> {
+    chosen: impl Fn(&Arc<Cluster>) -> bool,
+) -> Located {
     let mut path = request.resource.path(request.namespace.as_deref());
     path.push('/');
     path.push_str(
         &percent_encoding::utf8_percent_encode(request.name.as_deref().unwrap_or_default(), PATH_SEGMENT).to_string(),
     );
-    let clusters = served.clusters.iter().filter_map(|name| router.fleet().cluster(name));
+    let clusters = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).filter(chosen);
     let asked = clusters.map(|cluster| {
         let (path, mut question) = (path.clone(), Request::new(body::empty()));
         question.headers_mut().insert(header::ACCEPT, http::HeaderValue::from_static("application/json"));
@@ -112,7 +144,7 @@ pub async fn live(
             (object_of(answer).await, cluster)
         }
     });
-    let mut located = Located { found: Vec::new(), unknown: Vec::new() };
+    let mut located = Located::default();
     for (answer, cluster) in join_all(asked).await {
         match answer {
             Ok(Some(object)) => located.found.push((cluster, Arc::new(object))),
@@ -120,12 +152,11 @@ pub async fn live(
             Err(()) => located.unknown.push(cluster.name().clone()),
         }
     }
-    let undiscovered = router.fleet().clusters();
-    located.unknown.extend(
-        undiscovered.values().filter(|cluster| cluster.discovery().is_none()).map(|cluster| cluster.name().clone()),
-    );
-    Ok(located)
+    located
 }
+
+/// How long members may take to say whether they have an object of which memory knows nothing, in seconds.
+const ASKED_WITHIN: Duration = Duration::from_secs(3);
 
 /// What must be escaped in a segment of a path (RFC 3986 `pchar`), for names that RBAC objects may have.
 const PATH_SEGMENT: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS

@@ -11,7 +11,7 @@ use super::answer::{Wish, translate};
 use super::body::Held;
 use super::create::place;
 use super::forward::forward;
-use super::locate::{Located, live, locate};
+use super::locate::{Located, locate, locate_now};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
@@ -45,18 +45,19 @@ pub async fn to_owner(
 ) -> Result<Response<Body>, Status> {
     if kind == OwnerRequest::Opaque {
         let object = proxied_object(resource);
-        let located = locate(router, &object, served, request.headers()).await?;
+        let located = locate_now(router, &object, served, request.headers()).await?;
         let (cluster, _) = located.owner(&object, None, &info.path)?.ok_or_else(|| located.missing(&object))?;
         return forward(&cluster, request, &info.path, query).await;
     }
     let asked = Asked { info, request: resource, query, headers: request.headers() };
     let (form, include) = (asked.form(Answer::Object, None)?, asked.include_object()?);
     let held = Held::read(request, info.verb, resource).await?;
-    let mut located = locate(router, resource, served, &held.head.headers).await?;
-    if info.verb == Verb::Get && located.found.is_empty() {
-        // A live read says only what the members say: one that was made a moment ago may not be in memory yet.
-        located = live(router, resource, served, &held.head.headers).await?;
-    }
+    let located = if held.is_apply() {
+        // What an apply does not find it makes; that everybody is asked for each new object would be dear.
+        locate(router, resource, served, &held.head.headers).await?
+    } else {
+        locate_now(router, resource, served, &held.head.headers).await?
+    };
     let wish = Wish { form, include, request: resource, writes: !info.verb.is_read() && !held.is_dry_run() };
     let target = match located.owner(resource, held.facts.cluster.as_deref(), &info.path)? {
         Some((cluster, object)) => Target { cluster, object: Some(object), involved: None },

@@ -1,0 +1,86 @@
+//! Clusters that come, go, and share names, while clients watch.
+
+use serde_json::json;
+
+use crate::harness::{CONFIG_MAPS, Fixture, brief, cluster, config_map, items, until, vector, version};
+
+#[tokio::test]
+async fn clusters_come_and_go_in_an_open_watch() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let filter = "fieldSelector=metadata.name!=kube-root-ca.crt";
+    fixture.set_clusters(&["a"]).await;
+    fixture.put("a", "x", "");
+    fixture.put("b", "y", "");
+    fixture.put("b", "z", "");
+    until(|| async { items(&fixture.get(&format!("{CONFIG_MAPS}?{filter}")).await.ok()) == ["a/x"] }).await;
+    let list = fixture.get(&format!("{CONFIG_MAPS}?{filter}")).await.ok();
+    let path = format!("{CONFIG_MAPS}?watch=1&{filter}&resourceVersion={}", version(&list));
+    let mut events = fixture.watch(&path).await;
+    fixture.set_clusters(&["a", "b"]).await;
+    assert_eq!([events.brief().await, events.brief().await], ["ADDED b/y", "ADDED b/z"]);
+    fixture.set_clusters(&["a"]).await;
+    let gone = [events.soon().await, events.soon().await];
+    assert_eq!(gone.each_ref().map(brief), ["DELETED b/y", "DELETED b/z"]);
+    assert_eq!(vector(&version(&gone[1]["object"])).get("b"), None, "with the last object the component goes");
+    fixture.put("a", "x", "still");
+    assert_eq!(events.brief().await, "MODIFIED a/x");
+    events.nothing().await;
+    // A client that comes from before the cluster joined is told of it as well.
+    fixture.set_clusters(&["a", "b"]).await;
+    assert_eq!([events.brief().await, events.brief().await], ["ADDED b/y", "ADDED b/z"]);
+}
+
+#[tokio::test]
+async fn a_name_that_another_cluster_has_comes_back_at_once() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "twin", "of a");
+    fixture.put("b", "twin", "of b");
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
+    fixture.member("a").delete("configmaps", "default", "twin");
+    assert_eq!([events.brief().await, events.brief().await], ["DELETED a/twin", "ADDED b/twin"]);
+    let only = fixture.get(&format!("{CONFIG_MAPS}/twin")).await.ok();
+    assert_eq!(cluster(&only), "b");
+    fixture.member("b").delete("configmaps", "default", "twin");
+    assert_eq!(events.brief().await, "DELETED b/twin");
+    events.nothing().await;
+}
+
+#[tokio::test]
+async fn one_of_several_is_chosen_by_the_annotation() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "twin", "of a");
+    fixture.put("b", "twin", "of b");
+    fixture.get(CONFIG_MAPS).await.ok();
+    let path = format!("{CONFIG_MAPS}/twin");
+    let mut plain = config_map("twin", "new");
+    fixture.write("PUT", &path, &plain).await.refused(409);
+    plain["metadata"]["annotations"] = json!({ crate::harness::ANNOTATION: "b" });
+    assert_eq!(cluster(&fixture.write("PUT", &path, &plain).await.ok()), "b");
+    assert_eq!(fixture.member("a").get("configmaps", "default", "twin").unwrap()["data"]["v"], "of a");
+    let stored = fixture.member("b").get("configmaps", "default", "twin").unwrap();
+    assert_eq!((&stored["data"]["v"], cluster(&stored).as_str()), (&json!("new"), ""), "the annotation is not stored");
+    // It cannot move an object.
+    fixture.put("a", "only", "");
+    let mut moved = config_map("only", "");
+    moved["metadata"]["annotations"] = json!({ crate::harness::ANNOTATION: "b" });
+    let message = fixture.write("PUT", &format!("{CONFIG_MAPS}/only"), &moved).await.refused(409);
+    assert!(message.contains("\"b\"") && message.contains("\"a\""), "{message}");
+}
+
+#[tokio::test]
+async fn paths_of_clusters_pass_untouched() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "x", "1");
+    let direct = fixture.member("a").get("configmaps", "default", "x").unwrap();
+    assert_eq!(fixture.get(&format!("/clusters/a{CONFIG_MAPS}/x")).await.ok(), direct);
+    fixture.get(&format!("/clusters/b{CONFIG_MAPS}/x")).await.refused(404);
+    let message = fixture.get(&format!("/clusters/nobody{CONFIG_MAPS}")).await.refused(404);
+    assert!(message.contains("nobody"), "{message}");
+    let mut events =
+        fixture.watch(&format!("/clusters/a{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&direct))).await;
+    fixture.put("a", "x", "2");
+    let event = events.soon().await;
+    assert_eq!((brief(&event).as_str(), event["object"]["data"]["v"].as_str()), ("MODIFIED /x", Some("2")));
+    assert_eq!(fixture.get("/clusters/a/version").await.ok()["minor"], "36");
+}

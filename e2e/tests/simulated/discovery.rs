@@ -1,0 +1,111 @@
+//! Discovery, health, and the headers of answers.
+
+use serde_json::Value;
+
+use crate::harness::{CONFIG_MAPS, Fixture, cluster, until};
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+#[tokio::test]
+async fn documents_have_tags() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let client = fixture.client();
+    for (path, accept) in
+        [("/api", AGGREGATED), ("/apis", AGGREGATED), ("/apis", "application/json"), ("/api/v1", "*/*")]
+    {
+        let whole = client.send("GET", path, &[("accept", accept)], "").await;
+        let tag = whole.headers["etag"].to_str().unwrap().to_owned();
+        assert!(
+            whole.headers["content-type"].to_str().unwrap().starts_with(accept.trim_end_matches("*/*")),
+            "{whole:?}"
+        );
+        let same = client.send("GET", path, &[("accept", accept), ("if-none-match", &tag)], "").await;
+        assert_eq!((same.code, same.body.len(), same.headers["etag"].to_str().unwrap()), (304, 0, &*tag));
+        let head = client.send("HEAD", path, &[("accept", accept)], "").await;
+        assert_eq!((head.code, head.body.len(), head.headers["etag"].to_str().unwrap()), (200, 0, &*tag));
+    }
+    let legacy = fixture.get("/api/v1").await.ok();
+    let resources = legacy["resources"].as_array().unwrap();
+    let pods = resources.iter().find(|resource| resource["name"] == "pods").unwrap();
+    assert_eq!((pods["kind"].as_str(), pods["namespaced"].as_bool()), (Some("Pod"), Some(true)));
+    assert!(resources.iter().any(|resource| resource["name"] == "pods/log"));
+    assert_eq!(fixture.get("/apis/apps").await.ok()["preferredVersion"]["groupVersion"], "apps/v1");
+    assert_eq!(fixture.get("/version").await.ok()["minor"], "36");
+}
+
+#[tokio::test]
+async fn what_nobody_serves_is_looked_for_before_it_is_404() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let asked = |fixture: &Fixture| {
+        fixture
+            .members
+            .iter()
+            .map(|member| member.control().requests(tributary_simulator::RequestKind::Discovery))
+            .sum::<u64>()
+    };
+    let before = asked(&fixture);
+    for path in ["/apis/example.io/v1/things", "/apis/example.io/v1", "/apis/example.io", "/nothing"] {
+        fixture.get(path).await.refused(404);
+    }
+    let after = asked(&fixture);
+    assert_eq!(after - before, 4, "each member is asked for its two documents, once");
+    fixture.write("POST", "/api", &Value::Null).await.refused(405);
+}
+
+#[tokio::test]
+async fn health_has_a_line_for_each_cluster() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for path in ["/healthz", "/livez", "/readyz", "/readyz/ping", "/readyz/cluster/a"] {
+        let answer = fixture.get(path).await;
+        assert_eq!((answer.code, &*answer.body), (200, b"ok".as_slice()), "{path}");
+    }
+    fixture.member("b").control().stop_listening().await;
+    fixture.get("/apis/example.io").await.refused(404);
+    until(|| async { fixture.get("/readyz/cluster/b").await.code == 500 }).await;
+    assert_eq!(fixture.get("/readyz").await.code, 200, "the others are served");
+    let text = String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap();
+    assert!(text.contains("[+]cluster/a ok\n") && text.contains("[-]cluster/b failed: "), "{text}");
+    fixture.router.drain();
+    assert_eq!(fixture.get("/readyz").await.code, 500);
+    assert_eq!(fixture.get("/livez").await.code, 200);
+}
+
+#[tokio::test]
+async fn a_head_is_a_get_without_its_body() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.put("a", "x", "");
+    let client = fixture.client();
+    for (path, code) in
+        [(CONFIG_MAPS.to_owned(), 200), (format!("{CONFIG_MAPS}/x"), 200), (format!("{CONFIG_MAPS}/y"), 404)]
+    {
+        let head = client.send("HEAD", &path, &[], "").await;
+        assert_eq!((head.code, head.body.len()), (code, 0), "{path}");
+        assert_eq!(head.headers["content-type"], "application/json");
+    }
+}
+
+#[tokio::test]
+async fn tables_and_metadata_show_the_cluster() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "x", "");
+    fixture.put("b", "y", "");
+    let client = fixture.client();
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let path = format!("{CONFIG_MAPS}?fieldSelector=metadata.name!=kube-root-ca.crt");
+    let list = client.send("GET", &path, &[("accept", table)], "").await.ok();
+    let columns: Vec<_> =
+        list["columnDefinitions"].as_array().unwrap().iter().map(|column| column["name"].clone()).collect();
+    assert_eq!(columns[..2], ["Name", "Cluster"]);
+    assert_eq!(list["rows"][1]["cells"].as_array().unwrap()[..2], ["y", "b"]);
+    let metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let list = client.send("GET", &path, &[("accept", metadata)], "").await.ok();
+    assert_eq!((list["kind"].as_str(), list["items"][0].get("data")), (Some("PartialObjectMetadataList"), None));
+    assert_eq!(cluster(&list["items"][1]), "b");
+    let yaml = client.send("GET", &format!("{CONFIG_MAPS}/x"), &[("accept", "application/yaml")], "").await;
+    assert_eq!(yaml.headers["content-type"], "application/yaml");
+    assert!(String::from_utf8_lossy(&yaml.body).contains("tributary.dev/cluster: a"));
+    // What is written is answered in the same forms.
+    let headers = [("accept", table), ("content-type", "application/merge-patch+json")];
+    let patched = client.send("PATCH", &format!("{CONFIG_MAPS}/y"), &headers, r#"{"data":{"v":"2"}}"#).await.ok();
+    assert_eq!(patched["rows"][0]["cells"].as_array().unwrap()[..2], ["y", "b"]);
+}

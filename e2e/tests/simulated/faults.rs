@@ -1,0 +1,295 @@
+//! Members in trouble: out of reach, restarted, restored, forbidding, talking nonsense.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tributary_router::{Policies, Policy};
+use tributary_simulator::{Rejection, RequestKind};
+
+use crate::harness::{CONFIG_MAPS, Fixture, SOON, allow, brief, config, items, router, setup, until, vector, version};
+
+const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
+
+/// The path of the ConfigMaps that tests made.
+fn made() -> String {
+    format!("{CONFIG_MAPS}?{FILTER}")
+}
+
+/// A second router, as after a restart of ours, over the same members.
+async fn restarted(fixture: &Fixture, policies: Policies) -> Fixture {
+    let other = Fixture { members: Vec::new(), router: router(policies) };
+    let mut setups = Vec::new();
+    for member in &fixture.members {
+        setups.push(setup(member, member.name()).await);
+    }
+    other.router.set_clusters(setups);
+    other.router.asked_once(SOON).await;
+    other
+}
+
+#[tokio::test]
+async fn where_a_partial_answer_is_allowed_the_rest_is_given_with_a_warning() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "x", "");
+    fixture.member("b").control().stop_listening().await;
+    let other = restarted(&fixture, allow()).await;
+    let started = tokio::time::Instant::now();
+    let answer = other.get(&made()).await;
+    assert!(started.elapsed() < Duration::from_secs(2), "it does not wait for who is out of reach");
+    assert_eq!(items(&answer.ok()), ["a/x"]);
+    let warnings = answer.warnings();
+    assert!(
+        warnings.len() == 1 && warnings[0].starts_with("299 - \"cluster b: configmaps are missing"),
+        "{warnings:?}"
+    );
+    // Its objects may be anywhere: not found is not said.
+    assert!(other.get(&format!("{CONFIG_MAPS}/y")).await.refused(503).contains('b'));
+    assert_eq!(other.get(&format!("{CONFIG_MAPS}/x")).await.ok()["metadata"]["name"], "x");
+    let text = String::from_utf8(other.get("/readyz?verbose").await.body.to_vec()).unwrap();
+    assert!(text.contains("[+]cluster/a ok\n[-]cluster/b failed: "), "{text}");
+    // A watch is open meanwhile, and gets the cluster's objects when it is back.
+    let mut events = other.watch(&format!("{CONFIG_MAPS}?watch=1&{FILTER}")).await;
+    assert_eq!(events.brief().await, "ADDED a/x");
+    fixture.put("b", "z", "");
+    fixture.member("b").control().start_listening().await;
+    other.client().send("GET", "/apis/unknown.io/v1", &[], "").await.refused(404);
+    assert_eq!(events.brief().await, "ADDED b/z");
+    assert!(other.get(&made()).await.warnings().is_empty());
+}
+
+#[tokio::test]
+async fn where_a_partial_answer_is_denied_it_is_429() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.member("b").control().stop_listening().await;
+    let other = restarted(&fixture, Policies::default()).await;
+    // The first request starts the cachers; then time is made to pass, half a minute of it.
+    let client = other.client();
+    let asked = tokio::spawn(async move { client.send("GET", CONFIG_MAPS, &[], "").await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!asked.is_finished(), "it waits for the cluster");
+    tokio::time::pause();
+    let answer = asked.await.unwrap();
+    tokio::time::resume();
+    let message = answer.refused(429);
+    assert!(message.contains("configmaps of these clusters are not known yet: b"), "{message}");
+    assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_version_that_names_an_unknown_cluster_waits_for_it() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("b", "y", "");
+    let from = version(&fixture.get(CONFIG_MAPS).await.ok());
+    fixture.member("b").control().stop_listening().await;
+    let other = restarted(&fixture, allow()).await;
+    for query in ["", "watch=1&", "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&"] {
+        let answer = other.get(&format!("{CONFIG_MAPS}?{query}resourceVersion={from}")).await;
+        assert!(answer.refused(429).contains('b'), "no informer may drop its objects: {query}");
+        assert!(answer.headers.contains_key("retry-after"));
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_forgot_is_no_news() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for name in ["x", "y", "z"] {
+        fixture.put("a", name, "1");
+    }
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
+    let control = fixture.member("a").control();
+    control.stop_listening().await;
+    fixture.put("a", "x", "2");
+    fixture.member("a").delete("configmaps", "default", "y");
+    fixture.put("a", "new", "1");
+    control.compact();
+    control.start_listening().await;
+    let told = [events.brief().await, events.brief().await, events.brief().await];
+    assert_eq!(told[0], "DELETED a/y", "deletions first");
+    assert!(told.contains(&"MODIFIED a/x".to_owned()) && told.contains(&"ADDED a/new".to_owned()), "{told:?}");
+    control.expire_watches();
+    events.nothing().await;
+    fixture.put("b", "q", "");
+    assert_eq!(events.brief().await, "ADDED b/q");
+}
+
+#[tokio::test]
+async fn a_member_that_was_killed_comes_back_with_the_differences() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "x", "1");
+    fixture.put("a", "y", "1");
+    let list = fixture.get(&made()).await.ok();
+    let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={}", made(), version(&list))).await;
+    let control = fixture.member("a").control();
+    control.stop_listening().await;
+    fixture.put("b", "meanwhile", "");
+    assert_eq!(events.brief().await, "ADDED b/meanwhile", "the others go on");
+    assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/x", "a/y", "b/meanwhile"], "and it is served");
+    fixture.member("a").delete("configmaps", "default", "x");
+    fixture.put("a", "y", "2");
+    control.start_listening().await;
+    let mut told = [events.brief().await, events.brief().await];
+    told.sort();
+    assert_eq!(told, ["DELETED a/x", "MODIFIED a/y"]);
+    control.cut_streams();
+    events.nothing().await;
+    fixture.put("a", "y", "3");
+    assert_eq!(events.brief().await, "MODIFIED a/y");
+}
+
+#[tokio::test]
+async fn what_is_stale_is_served_and_its_age_is_told() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("b", "y", "");
+    fixture.get(CONFIG_MAPS).await.ok();
+    fixture.member("b").control().stop_listening().await;
+    until(|| async {
+        // Time passes in leaps, so that the half minute of silence is over at once.
+        tokio::time::pause();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        tokio::time::resume();
+        let answer = fixture.get(&made()).await;
+        assert_eq!(items(&answer.ok()), ["b/y"]);
+        answer.warnings().iter().any(|warning| {
+            warning.starts_with("299 - \"cluster b: configmaps may be stale, last updated ")
+                && warning.contains(" s ago")
+        })
+    })
+    .await;
+    let one = fixture.get(&format!("{CONFIG_MAPS}/y")).await;
+    assert_eq!((one.code, one.warnings().len()), (200, 1));
+    let watch = fixture.client().call("GET", &format!("{CONFIG_MAPS}?watch=1"), &[], "").await;
+    assert!(watch.headers().contains_key("warning"));
+}
+
+#[tokio::test]
+async fn revisions_that_go_back_leave_no_ghosts() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let before = fixture.put("a", "kept", "1");
+    fixture.put("a", "undone", "1");
+    fixture.put("a", "kept", "2");
+    let list = fixture.get(&made()).await.ok();
+    let from = version(&list);
+    let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
+    assert!(fixture.member("a").control().restore(before));
+    let mut told = [events.brief().await, events.brief().await];
+    told.sort();
+    assert_eq!(told, ["DELETED a/undone", "MODIFIED a/kept"]);
+    let list = fixture.get(&made()).await.ok();
+    assert_eq!((items(&list), &list["items"][0]["data"]["v"]), (vec!["a/kept".to_owned()], &json!("1")));
+    // What was handed out before cannot be resumed, nor listed (which is how a client learns to list anew).
+    let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+    assert_eq!(old.soon().await["object"]["code"], 410);
+    fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={from}&resourceVersionMatch=Exact")).await.refused(504);
+    fixture.put("a", "after", "");
+    assert_eq!(events.brief().await, "ADDED a/after");
+    events.nothing().await;
+}
+
+#[tokio::test]
+async fn another_cluster_under_the_same_address_is_told_from_the_first() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.put("a", "x", "");
+    let from = version(&fixture.get(CONFIG_MAPS).await.ok());
+    fixture.member("a").control().new_incarnation();
+    // A refresh of discovery sees the new uid.
+    fixture.get("/apis/unknown.io/v1").await.refused(404);
+    until(|| async {
+        let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+        let event = tokio::time::timeout(crate::harness::QUIET, old.next()).await;
+        event.is_ok_and(|event| event.is_some_and(|event| event["object"]["code"] == 410))
+    })
+    .await;
+    assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/x"]);
+}
+
+#[tokio::test]
+async fn nonsense_from_a_member_is_skipped() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.put("a", "x", "1");
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
+    for frame in [
+        r#"{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"1"}}}"#,
+        r#"{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"n","resourceVersion":"x"}}}"#,
+        r#"{"type":"MODIFIED","object":{"kind":"ConfigMap","metadata":{"name":"x","#,
+        "nonsense",
+    ] {
+        assert!(fixture.member("a").control().inject("configmaps", frame));
+        fixture.put("a", "x", frame);
+        let event = events.soon().await;
+        assert_eq!((brief(&event).as_str(), event["object"]["data"]["v"].as_str()), ("MODIFIED a/x", Some(frame)));
+    }
+    assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/x"]);
+}
+
+#[tokio::test]
+async fn where_all_namespaces_are_forbidden_one_can_be_read() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "x", "");
+    fixture.put("b", "y", "");
+    fixture.member("b").control().reject(Some(Rejection {
+        kinds: vec![RequestKind::List, RequestKind::Watch],
+        cluster_wide_only: true,
+        ..Rejection::all(403)
+    }));
+    let answer = fixture.get(&made()).await;
+    assert_eq!((items(&answer.ok()), answer.warnings()), (vec!["a/x".to_owned(), "b/y".to_owned()], vec![]));
+    let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={}", made(), version(&answer.ok()))).await;
+    fixture.put("b", "y", "2");
+    assert_eq!(events.brief().await, "MODIFIED b/y");
+    let all = fixture.get(&format!("/api/v1/configmaps?{FILTER}")).await;
+    let warnings = all.warnings();
+    assert!(items(&all.ok()).contains(&"a/x".to_owned()) && !items(&all.ok()).contains(&"b/y".to_owned()));
+    assert!(
+        warnings.len() == 1 && warnings[0].contains("cluster b") && warnings[0].contains("forbidden"),
+        "{warnings:?}"
+    );
+    let made = fixture.write("POST", CONFIG_MAPS, &crate::harness::config_map_in("b", "z", "")).await;
+    assert_eq!(made.code, 201);
+    assert_eq!(fixture.get(&format!("{CONFIG_MAPS}/z")).await.ok()["metadata"]["name"], "z", "own writes are seen");
+}
+
+#[tokio::test]
+async fn a_member_that_refuses_names_the_reason() {
+    for (code, reason) in [(401, "unauthorized"), (500, "500"), (429, "too many requests")] {
+        let fixture = Fixture::start(["a", "b"]).await;
+        fixture.put("a", "x", "");
+        fixture
+            .member("b")
+            .control()
+            .reject(Some(Rejection { kinds: vec![RequestKind::List, RequestKind::Watch], ..Rejection::all(code) }));
+        let answer = fixture.get(&made()).await;
+        assert_eq!(items(&answer.ok()), ["a/x"], "{code}");
+        let warnings = answer.warnings();
+        assert!(warnings.len() == 1 && warnings[0].to_lowercase().contains(reason), "{warnings:?}");
+        fixture.member("b").control().reject(None);
+    }
+}
+
+#[tokio::test]
+async fn a_write_to_a_member_out_of_reach_says_so() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("b", "y", "");
+    fixture.get(CONFIG_MAPS).await.ok();
+    fixture.member("b").control().stop_listening().await;
+    let patch = json!({"data": {"v": "2"}});
+    for path in [format!("{CONFIG_MAPS}/y"), format!("/clusters/b{CONFIG_MAPS}/y")] {
+        let answer = fixture.patch(&path, "merge-patch+json", &patch).await;
+        let status = answer.json();
+        assert!((500..=504).contains(&answer.code), "{status}");
+        assert!(status["message"].as_str().unwrap().contains('b'), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn placement_that_cannot_work_is_told() {
+    let policies = Policies {
+        default: Policy { placement: Some("gone".parse().unwrap()), ..Policy::default() },
+        ..Policies::default()
+    };
+    let fixture = Fixture::with(["a", "b"].map(config), policies).await;
+    let message = fixture.write("POST", CONFIG_MAPS, &crate::harness::config_map("x", "")).await.refused(400);
+    assert!(message.contains("\"gone\"") && message.contains("a, b"), "{message}");
+    assert_eq!(vector(&version(&fixture.get(CONFIG_MAPS).await.ok())).as_object().unwrap().len(), 2);
+}

@@ -1,0 +1,158 @@
+//! New objects: which cluster they are made in.
+
+use serde_json::{Value, json};
+use tributary_router::{Policies, Policy};
+
+use crate::harness::{
+    CONFIG_MAPS, Fixture, allow, cluster, composite, config, config_map, config_map_in, vector, version,
+};
+
+#[tokio::test]
+async fn the_annotation_names_the_cluster() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for name in ["a", "b"] {
+        let made = fixture.write("POST", CONFIG_MAPS, &config_map_in(name, &format!("in-{name}"), "1")).await;
+        assert_eq!((made.code, cluster(&made.ok()).as_str()), (201, name));
+        let stored = fixture.member(name).get("configmaps", "default", &format!("in-{name}")).unwrap();
+        assert_eq!(stored["metadata"].get("annotations"), None);
+    }
+    let message = fixture.write("POST", CONFIG_MAPS, &config_map_in("nobody", "x", "")).await.refused(400);
+    assert!(message.contains("\"nobody\"") && message.contains("a, b"), "{message}");
+    fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "in-a", "")).await.refused(409);
+}
+
+#[tokio::test]
+async fn without_a_word_it_is_said_how_to_choose() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let message = fixture.write("POST", CONFIG_MAPS, &config_map("x", "")).await.refused(400);
+    for way in ["tributary.dev/cluster", "/clusters/<name>", "placement", "a, b"] {
+        assert!(message.contains(way), "{way}: {message}");
+    }
+    // A PUT of what is nowhere is not found, as controllers expect that lost a race.
+    fixture.write("PUT", &format!("{CONFIG_MAPS}/x"), &config_map("x", "")).await.refused(404);
+    let one = Fixture::start(["only"]).await;
+    assert_eq!(cluster(&one.write("POST", CONFIG_MAPS, &config_map("x", "")).await.ok()), "only");
+}
+
+#[tokio::test]
+async fn the_configured_placement_comes_last() {
+    let mut policies = allow();
+    policies.default = Policy { placement: Some("b".parse().unwrap()), ..policies.default };
+    let fixture = Fixture::with(["a", "b"].map(config), Policies { ..policies }).await;
+    assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &config_map("x", "")).await.ok()), "b");
+    assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "y", "")).await.ok()), "a");
+    let owned = owned_by(&fixture.member("a").get("configmaps", "default", "y").unwrap(), "z");
+    assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &owned).await.ok()), "a");
+    let mut unowned = owned;
+    unowned["metadata"]["name"] = "w".into();
+    unowned["metadata"]["ownerReferences"][0]["uid"] = "11111111-2222-3333-4444-555555555555".into();
+    assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &unowned).await.ok()), "b", "an owner that nobody has");
+}
+
+/// A ConfigMap of this name that belongs to another object.
+fn owned_by(owner: &Value, name: &str) -> Value {
+    let mut object = config_map(name, "");
+    let of = &owner["metadata"];
+    object["metadata"]["ownerReferences"] = json!([{"apiVersion": owner["apiVersion"], "kind": owner["kind"],
+        "name": of["name"], "uid": of["uid"], "controller": true}]);
+    object
+}
+
+#[tokio::test]
+async fn what_is_owned_goes_where_its_owner_is() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    // The same name in both: the uid tells them apart.
+    for member in ["a", "b"] {
+        fixture.put(member, "owner", "");
+    }
+    for member in ["a", "b"] {
+        let owner = fixture.member(member).get("configmaps", "default", "owner").unwrap();
+        let made = fixture.write("POST", CONFIG_MAPS, &owned_by(&owner, &format!("of-{member}"))).await.ok();
+        assert_eq!(cluster(&made), member);
+    }
+    // Of a kind that nobody has read yet, cluster-scoped, and of an owner that was made a moment ago.
+    let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}});
+    fixture.member("b").apply(node).unwrap();
+    let node = fixture.member("b").get("nodes", "", "n").unwrap();
+    assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &owned_by(&node, "of-node")).await.ok()), "b");
+    for round in 0..5 {
+        let owner = fixture.write("POST", CONFIG_MAPS, &config_map_in("b", &format!("o{round}"), "")).await.ok();
+        let made = fixture.write("POST", CONFIG_MAPS, &owned_by(&owner, &format!("p{round}"))).await.ok();
+        assert_eq!(cluster(&made), "b");
+    }
+    // An owner that may be where nobody can look is no reason to guess.
+    let owner = fixture.member("b").get("configmaps", "default", "owner").unwrap();
+    fixture.member("b").control().stop_listening().await;
+    let other = Fixture { members: Vec::new(), router: crate::harness::router(allow()) };
+    let mut setups = Vec::new();
+    for member in &fixture.members {
+        setups.push(crate::harness::setup(member, member.name()).await);
+    }
+    other.router.set_clusters(setups);
+    other.router.asked_once(crate::harness::SOON).await;
+    other.write("POST", CONFIG_MAPS, &owned_by(&owner, "late")).await.refused(503);
+}
+
+#[tokio::test]
+async fn an_event_goes_where_its_object_is() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "x", "1");
+    fixture.put("b", "y", "1");
+    let events = "/api/v1/namespaces/default/events";
+    let event = |name: &str, about: &Value, version: Value, related: Value| {
+        json!({"kind": "Event", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}, "reason": "Test",
+            "involvedObject": {"kind": "ConfigMap", "apiVersion": "v1", "namespace": "default", "name": about["metadata"]["name"],
+                "uid": about["metadata"]["uid"], "resourceVersion": version},
+            "related": {"kind": "ConfigMap", "name": "z", "resourceVersion": related}})
+    };
+    let about = fixture.get(&format!("{CONFIG_MAPS}/y")).await.ok();
+    let native = vector(&version(&about))["b"].clone();
+    let list = version(&fixture.get(CONFIG_MAPS).await.ok());
+    let cases = [
+        (json!(version(&about)), native.clone()),
+        (json!(list), native),
+        (json!(composite(&json!({"a": "5"}))), json!("")),
+        (json!("1234"), json!("")),
+    ];
+    for (number, (given, expected)) in cases.into_iter().enumerate() {
+        let name = format!("e{number}");
+        let made = fixture.write("POST", events, &event(&name, &about, given, json!("77"))).await.ok();
+        assert_eq!(cluster(&made), "b");
+        let stored = fixture.member("b").get("events", "default", &name).unwrap();
+        assert_eq!(stored["involvedObject"]["resourceVersion"], expected);
+        assert_eq!(stored["related"]["resourceVersion"], "");
+    }
+    // A name is enough where only one cluster has it.
+    let mut by_name = event("named", &about, json!(""), json!(""));
+    by_name["involvedObject"]["uid"] = "".into();
+    assert_eq!(cluster(&fixture.write("POST", events, &by_name).await.ok()), "b");
+}
+
+#[tokio::test]
+async fn an_apply_makes_what_is_not_there() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let apply = |body: Value| {
+        let path = format!("{CONFIG_MAPS}/{}?fieldManager=t", body["metadata"]["name"].as_str().unwrap());
+        let fixture = &fixture;
+        async move { fixture.patch(&path, "apply-patch+yaml", &body).await }
+    };
+    let made = apply(config_map_in("b", "x", "1")).await;
+    assert_eq!((made.code, cluster(&made.ok()).as_str()), (201, "b"));
+    let again = apply(config_map("x", "2")).await;
+    assert_eq!((again.code, cluster(&again.ok()).as_str(), &again.ok()["data"]["v"]), (200, "b", &json!("2")));
+    apply(config_map("y", "1")).await.refused(400);
+    apply(config_map_in("a", "x", "3")).await.refused(409);
+}
+
+#[tokio::test]
+async fn a_create_carries_no_version() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let mut object = config_map_in("a", "x", "");
+    for given in [version(&fixture.get(CONFIG_MAPS).await.ok()), "12".to_owned()] {
+        object["metadata"]["resourceVersion"] = given.into();
+        let message = fixture.write("POST", CONFIG_MAPS, &object).await.refused(500);
+        assert_eq!(message, "resourceVersion should not be set on objects to be created");
+    }
+    object["metadata"]["resourceVersion"] = "".into();
+    assert_eq!(fixture.write("POST", CONFIG_MAPS, &object).await.code, 201);
+}

@@ -1,0 +1,188 @@
+//! Watches: initial events, bookmarks, selectors, refusals in the stream, and readers that do not read.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::{CONFIG_MAPS, Fixture, SOON, brief, config_map, name, until, vector, version};
+
+/// The query of client-go's reflectors and of controller-runtime.
+const WATCH_LIST: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+
+#[tokio::test]
+async fn initial_events_end_with_one_bookmark() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for number in 0..5 {
+        fixture.put("a", &format!("m{number}"), "");
+        fixture.put("b", &format!("n{number}"), "");
+    }
+    let filter = "fieldSelector=metadata.name!=kube-root-ca.crt";
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?{WATCH_LIST}&{filter}")).await;
+    let mut names = Vec::new();
+    let end = loop {
+        let event = events.soon().await;
+        if event["type"] == "BOOKMARK" {
+            break event;
+        }
+        assert_eq!(event["type"], "ADDED");
+        assert_eq!(vector(&version(&event["object"])).as_object().unwrap().len(), 1, "the item form: {event}");
+        names.push(name(&event["object"]));
+    };
+    assert_eq!(names, ["m0", "m1", "m2", "m3", "m4", "n0", "n1", "n2", "n3", "n4"]);
+    assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    let from = version(&end["object"]);
+    assert_eq!(vector(&from).as_object().unwrap().len(), 2);
+    events.nothing().await;
+    fixture.put("b", "later", "");
+    let event = events.soon().await;
+    assert_eq!(brief(&event), "ADDED b/later");
+    assert_eq!(vector(&version(&event["object"]))["a"], vector(&from)["a"]);
+    // What follows the bookmark is what a resumption from it gives.
+    let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}&{filter}")).await;
+    assert_eq!(resumed.soon().await, event);
+}
+
+#[tokio::test]
+async fn a_cut_stream_resumes_at_any_event() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    let from = version(&list);
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+    let mut told = Vec::new();
+    for number in 0..6 {
+        fixture.put(if number % 2 == 0 { "a" } else { "b" }, &format!("x{number}"), "");
+        told.push(events.soon().await);
+    }
+    for cut in 0..told.len() {
+        let from = version(&told[cut]["object"]);
+        let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+        for event in &told[cut + 1..] {
+            assert_eq!(resumed.soon().await, *event);
+        }
+        resumed.nothing().await;
+    }
+}
+
+#[tokio::test]
+async fn an_end_comes_with_a_bookmark_before_it() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    let query = "watch=1&resourceVersion=0&allowWatchBookmarks=true&fieldSelector=metadata.name%3Dx";
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?{query}&timeoutSeconds=3")).await;
+    let first = events.soon().await;
+    assert_eq!(
+        first["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true",
+        "as kube-apiserver has it"
+    );
+    fixture.put("a", "x", "");
+    assert_eq!(events.brief().await, "ADDED a/x");
+    assert_eq!(events.soon().await["type"], "BOOKMARK", "about two seconds before the end");
+    while let Some(event) = tokio::time::timeout(SOON, events.next()).await.expect("the end") {
+        assert_eq!(event["type"], "BOOKMARK");
+    }
+    // A drain ends it at once.
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?{query}")).await;
+    assert_eq!([events.brief().await, events.brief().await], ["ADDED a/x", "BOOKMARK /"]);
+    let revision = fixture.put("a", "other", "");
+    until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"] == json!(revision.to_string()) })
+        .await;
+    events.nothing().await;
+    fixture.router.drain();
+    let last = events.soon().await;
+    assert_eq!(last["type"], "BOOKMARK");
+    assert_eq!(vector(&version(&last["object"]))["a"], json!(revision.to_string()));
+    assert_eq!(events.next().await, None);
+}
+
+#[tokio::test]
+async fn selected_objects_come_and_go() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let mut object = config_map("x", "1");
+    object["metadata"]["labels"] = json!({"app": "web"});
+    fixture.member("a").apply(object.clone()).unwrap();
+    fixture.get(CONFIG_MAPS).await.ok();
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&labelSelector=app%3Dweb")).await;
+    assert_eq!(events.brief().await, "ADDED a/x");
+    fixture.put("b", "other", "");
+    let revision = fixture.put("a", "x", "2");
+    let gone = events.soon().await;
+    assert_eq!(brief(&gone), "DELETED a/x");
+    assert_eq!(gone["object"]["data"]["v"], "1", "as it was when it was selected");
+    assert_eq!(vector(&version(&gone["object"]))["a"], json!(revision.to_string()), "and the event's version");
+    object["data"]["v"] = "3".into();
+    fixture.member("a").apply(object).unwrap();
+    assert_eq!(events.brief().await, "ADDED a/x");
+    events.nothing().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_resumed_is_told_in_the_stream() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    let unknown = crate::harness::composite(&json!({"nobody": "5"}));
+    for given in ["1234", "garbage", &unknown] {
+        let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={given}")).await;
+        let event = events.soon().await;
+        let status = &event["object"];
+        assert_eq!(
+            (&event["type"], &status["code"], &status["reason"]),
+            (&json!("ERROR"), &json!(410), &json!("Expired"))
+        );
+        assert_eq!(events.next().await, None);
+    }
+    for query in ["resourceVersionMatch=Exact", "sendInitialEvents=true"] {
+        fixture.get(&format!("{CONFIG_MAPS}?watch=1&{query}")).await.refused(422);
+    }
+}
+
+#[tokio::test]
+async fn a_slow_reader_is_ended_and_slows_nobody() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    let path = format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Dlarge");
+    let mut slow = fixture.watch(&path).await;
+    let mut quick = fixture.watch(&path).await;
+    // More than the history of a cluster may hold (32 MiB, and 100 changes) while the slow one does not read.
+    let text = "x".repeat(320 << 10);
+    for round in 0..110 {
+        fixture.put("a", "large", &format!("{round}{text}"));
+        let line = tokio::time::timeout(SOON, quick.line()).await.expect("an event").expect("not the end");
+        assert!(line.starts_with(if round == 0 { br#"{"type":"ADDED""# } else { br#"{"type":"MODIFIED""# }));
+    }
+    let rest = async { while slow.line().await.is_some() {} };
+    tokio::time::timeout(SOON, rest).await.expect("the end of the stream, without an error");
+    fixture.put("a", "large", "at last");
+    assert_eq!(quick.soon().await["object"]["data"]["v"], "at last");
+}
+
+#[tokio::test]
+async fn the_deprecated_path_and_one_object_can_be_watched() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("b", "x", "1");
+    let mut events = fixture.watch("/api/v1/watch/namespaces/default/configmaps/x").await;
+    assert_eq!(events.brief().await, "ADDED b/x");
+    fixture.put("a", "y", "");
+    fixture.put("b", "x", "2");
+    assert_eq!(events.brief().await, "MODIFIED b/x");
+    // `watch` on a name is no watch: kube-apiserver answers the object.
+    assert_eq!(fixture.get(&format!("{CONFIG_MAPS}/x?watch=1")).await.ok()["data"]["v"], "2");
+}
+
+#[tokio::test]
+async fn watchers_that_read_at_leisure_see_the_same() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let from = version(&fixture.get(CONFIG_MAPS).await.ok());
+    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}");
+    let (mut quick, mut late) = (fixture.watch(&path).await, fixture.watch(&path).await);
+    let mut told = Vec::new();
+    for round in 0..50 {
+        fixture.put(["a", "b"][round % 2], "x", &round.to_string());
+        told.push(quick.soon().await);
+        if round % 10 == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    for event in told {
+        assert_eq!(late.soon().await, event);
+    }
+}
