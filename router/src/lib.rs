@@ -37,16 +37,17 @@ use http::{Request, Response, StatusCode, header};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::{ClusterName, RequestInfo, ResourceRequest, Status, Verb};
+use tributary_apimachinery::{ClusterName, RequestInfo, Status, Verb};
 use tributary_merge::Epochs;
 
 use discovery::{DiscoveryPath, ServedResource, documents, model};
 use metrics::RequestLabels;
-use plan::{Plan, plan};
+use plan::{OwnerRequest, Plan, ResourcePlan, plan};
 use read::Asked;
 use topology::Fleet;
 use view::{KNOWN_WITHIN, Standing, View};
 use views::Views;
+use write::Call;
 
 /// Who sends a request, as authentication found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,38 +175,27 @@ impl Router {
             planned => planned?,
         };
         let planned = self.without_memory(planned, &request)?;
-        let resource = info.resource();
-        match (planned, resource) {
-            (Plan::Cluster(cluster), _) => self.forward_to_cluster(request, info, cluster, query).await,
-            (Plan::Discovery(path), _) => self.discover(&request, &path),
-            (Plan::Health, _) => {
+        match planned {
+            Plan::Cluster(cluster) => self.forward_to_cluster(request, info, cluster, query).await,
+            Plan::Discovery(path) => self.discover(&request, &path),
+            Plan::Health => {
                 Ok(health::answer(&info.path, query, self.fleet.clusters().values(), self.draining.is_cancelled()))
             }
-            (Plan::Relay, _) => self.relay(request, info, query).await,
-            (_, None) => Err(Status::path_not_found()),
-            (Plan::Get(served), Some(resource)) => {
-                read::get::get(self, asked(&request, info, resource, query), &served).await
-            }
-            (Plan::List(served), Some(resource)) => {
-                read::list::list(self, asked(&request, info, resource, query), &served).await
-            }
-            (Plan::Watch(served), Some(resource)) => {
-                read::watch::watch(self, asked(&request, info, resource, query), &served).await
-            }
-            (Plan::ListLive(served), Some(resource)) => {
-                read::live::list(self, asked(&request, info, resource, query), &served).await
-            }
-            (Plan::Owner(served, kind), Some(resource)) => {
-                write::owner::to_owner(self, request, info, resource, query, &served, kind).await
-            }
-            (Plan::Create(served), Some(resource)) => {
-                write::create::create(self, request, info, resource, query, &served).await
-            }
-            (Plan::DeleteCollection(served), Some(resource)) => {
-                write::fan_out::delete_collection(self, request, info, resource, query, &served).await
-            }
-            (Plan::SelfReview(served), Some(resource)) => {
-                write::self_review::self_review(self, request, info, resource, query, &served).await
+            Plan::Relay => self.relay(request, info, query).await,
+            Plan::Resource(served, plan) => {
+                let resource = info.resource().ok_or_else(Status::path_not_found)?;
+                let asked = Asked { info, request: resource, query, headers: request.headers() };
+                let call = Call { router: self, info, resource, query, served: &served };
+                match plan {
+                    ResourcePlan::Get => read::get::get(self, asked, &served).await,
+                    ResourcePlan::List => read::list::list(self, asked, &served).await,
+                    ResourcePlan::Watch => read::watch::watch(self, asked, &served).await,
+                    ResourcePlan::ListLive => read::live::list(self, asked, &served).await,
+                    ResourcePlan::Owner(kind) => write::owner::to_owner(call, request, kind).await,
+                    ResourcePlan::Create => write::create::create(call, request).await,
+                    ResourcePlan::DeleteCollection => write::fan_out::delete_collection(call, request).await,
+                    ResourcePlan::SelfReview => write::self_review::self_review(call, request).await,
+                }
             }
         }
     }
@@ -227,27 +217,23 @@ impl Router {
     /// A request in another user's name goes live to its one cluster, for the member to judge: memory holds what our own
     /// rights can see. Resources that are not registered are asked for live, too.
     fn without_memory<'a>(&self, plan: Plan<'a>, request: &Request<Body>) -> Result<Plan<'a>, Status> {
-        let impersonates = write::forward::impersonates(request.headers());
-        match plan {
-            Plan::Get(served) if impersonates || !self.is_registered(&served.resource) => {
-                Ok(Plan::Owner(served, plan::OwnerRequest::Object))
+        let Plan::Resource(served, plan) = plan else { return Ok(plan) };
+        let resource = &served.resource;
+        let plan = match (plan, write::forward::impersonates(request.headers()), self.is_registered(resource)) {
+            (ResourcePlan::Get, true, _) | (ResourcePlan::Get, _, false) => ResourcePlan::Owner(OwnerRequest::Object),
+            (ResourcePlan::List | ResourcePlan::Watch | ResourcePlan::ListLive, true, _) => {
+                let cause = "reads of all clusters cannot be made in another user's name; ask one cluster under /clusters/<name>";
+                return Err(Status::forbidden(Some(resource), "", cause));
             }
-            Plan::List(served) if !impersonates && !self.is_registered(&served.resource) => Ok(Plan::ListLive(served)),
-            Plan::Watch(served) if !impersonates && !self.is_registered(&served.resource) => {
-                Err(Status::watch_not_registered(
-                    &served.resource,
-                    "add it to --resources or to a ResourceRegistry, or watch one cluster under /clusters/<name>",
-                ))
+            (ResourcePlan::List, false, false) => ResourcePlan::ListLive,
+            (ResourcePlan::Watch, false, false) => {
+                let remedy =
+                    "add it to --resources or to a ResourceRegistry, or watch one cluster under /clusters/<name>";
+                return Err(Status::watch_not_registered(resource, remedy));
             }
-            Plan::List(served) | Plan::Watch(served) | Plan::ListLive(served) if impersonates => {
-                Err(Status::forbidden(
-                    Some(&served.resource),
-                    "",
-                    "reads of all clusters cannot be made in another user's name; ask one cluster under /clusters/<name>",
-                ))
-            }
-            plan => Ok(plan),
-        }
+            (plan, ..) => plan,
+        };
+        Ok(Plan::Resource(served, plan))
     }
 
     /// The epochs of compact versions.
@@ -363,15 +349,6 @@ impl Router {
             self.epochs.store(Arc::new(epochs));
         }
     }
-}
-
-fn asked<'a>(
-    request: &'a Request<Body>,
-    info: &'a RequestInfo,
-    resource: &'a ResourceRequest,
-    query: Option<&'a str>,
-) -> Asked<'a> {
-    Asked { info, request: resource, query, headers: request.headers() }
 }
 
 impl RequestLabels {

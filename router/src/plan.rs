@@ -18,22 +18,29 @@ pub enum Plan<'a> {
     Health,
     /// A document that any member can give: `/version`, OpenAPI.
     Relay,
+    /// A resource: who serves it, and how it is answered.
+    Resource(Arc<ServedResource>, ResourcePlan),
+}
+
+/// How a request for a resource is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourcePlan {
     /// An object from memory.
-    Get(Arc<ServedResource>),
+    Get,
     /// A collection from memory.
-    List(Arc<ServedResource>),
+    List,
     /// A collection followed.
-    Watch(Arc<ServedResource>),
+    Watch,
     /// A collection that cannot be watched: asked of each member now.
-    ListLive(Arc<ServedResource>),
+    ListLive,
     /// A request for one object: to the cluster that owns it.
-    Owner(Arc<ServedResource>, OwnerRequest),
+    Owner(OwnerRequest),
     /// A new object: to the cluster that the request or the configuration names.
-    Create(Arc<ServedResource>),
+    Create,
     /// A collection to be deleted: to every cluster that serves it.
-    DeleteCollection(Arc<ServedResource>),
+    DeleteCollection,
     /// A question about the caller: asked of every cluster.
-    SelfReview(Arc<ServedResource>),
+    SelfReview,
 }
 
 /// What happens to a request for one object on its way to the owner and back.
@@ -61,7 +68,7 @@ pub fn plan<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Status
         Target::NonResource => non_resource(info, union),
         Target::Resource(request) => {
             let served = union.get(&request.resource).ok_or_else(Status::path_not_found)?;
-            resource(info.verb, request, Arc::clone(served))
+            resource(info.verb, request, served).map(|plan| Plan::Resource(Arc::clone(served), plan))
         }
     }
 }
@@ -81,26 +88,26 @@ fn non_resource<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, St
     }
 }
 
-fn resource<'a>(verb: Verb, request: &ResourceRequest, served: Arc<ServedResource>) -> Result<Plan<'a>, Status> {
+fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> Result<ResourcePlan, Status> {
     if let Some(subresource) = request.subresource.as_deref() {
         let opaque = OPAQUE_SUBRESOURCES.contains(&subresource);
-        return Ok(Plan::Owner(served, if opaque { OwnerRequest::Opaque } else { OwnerRequest::Object }));
+        return Ok(ResourcePlan::Owner(if opaque { OwnerRequest::Opaque } else { OwnerRequest::Object }));
     }
     let cached = !served.cacheable.is_empty();
     match verb {
         // Leader election compares what it read with what it writes: a copy that lags would cost a leader its lease.
-        Verb::Get if !cached || is_lease(request) => Ok(Plan::Owner(served, OwnerRequest::Object)),
-        Verb::Get => Ok(Plan::Get(served)),
-        Verb::List if cached => Ok(Plan::List(served)),
-        Verb::List => Ok(Plan::ListLive(served)),
-        Verb::Watch if cached => Ok(Plan::Watch(served)),
+        Verb::Get if !cached || is_lease(request) => Ok(ResourcePlan::Owner(OwnerRequest::Object)),
+        Verb::Get => Ok(ResourcePlan::Get),
+        Verb::List if cached => Ok(ResourcePlan::List),
+        Verb::List => Ok(ResourcePlan::ListLive),
+        Verb::Watch if cached => Ok(ResourcePlan::Watch),
         Verb::Watch => {
             Err(Status::watch_not_registered(&served.resource, "its members cannot watch it either; list it instead"))
         }
-        Verb::Create if is_self_review(request) => Ok(Plan::SelfReview(served)),
-        Verb::Create => Ok(Plan::Create(served)),
-        Verb::DeleteCollection => Ok(Plan::DeleteCollection(served)),
-        Verb::Update | Verb::Patch | Verb::Delete => Ok(Plan::Owner(served, OwnerRequest::Object)),
+        Verb::Create if is_self_review(request) => Ok(ResourcePlan::SelfReview),
+        Verb::Create => Ok(ResourcePlan::Create),
+        Verb::DeleteCollection => Ok(ResourcePlan::DeleteCollection),
+        Verb::Update | Verb::Patch | Verb::Delete => Ok(ResourcePlan::Owner(OwnerRequest::Object)),
         Verb::NonResource(_) => Err(Status::method_not_supported(&served.resource, verb.as_str())),
     }
 }
@@ -157,7 +164,8 @@ mod tests {
             Err(status) => return status.code.to_string(),
         };
         match plan(&info, &union()) {
-            Ok(Plan::Owner(_, kind)) => format!("Owner {kind:?}"),
+            Ok(Plan::Resource(_, ResourcePlan::Owner(kind))) => format!("Owner {kind:?}"),
+            Ok(Plan::Resource(_, plan)) => format!("{plan:?}"),
             Ok(plan) => format!("{plan:?}").split(['(', ' ']).next().unwrap_or_default().to_owned(),
             Err(status) => status.code.to_string(),
         }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use http::{Response, header};
-use tributary_apimachinery::{Filter, ListOptions, ResourceVersionMatch, Status};
+use tributary_apimachinery::{ListOptions, ResourceVersionMatch, Status};
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, Position, SnapshotError,
 };
 
 use super::version::{Wanted, refuse_list};
-use super::{Asked, warn};
+use super::{Asked, Collection, warn};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
@@ -43,17 +43,8 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     let form = asked.form(Answer::List, options.pretty)?;
     let include = asked.include_object()?;
     let state = state(router, &options)?;
-    let namespace = asked.request.namespace.as_deref();
-    let (view, standings) = router.view_of(served, namespace, router.policy(&served.resource).partial).await;
-    let standings = standings?;
-    let filter = Filter::compile(
-        namespace,
-        asked.request.name.as_deref(),
-        &options.label_selector,
-        &options.field_selector,
-        view.decoder.fields(),
-        view.kind.namespaced,
-    )?;
+    let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
+    let Collection { view, standings, filter } = collection;
     // With `0` the limit says nothing: the whole list is at hand.
     let limit = if state == State::Any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
     let (snapshots, version) = snapshots(router, &view, &state).await?;

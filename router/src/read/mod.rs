@@ -6,11 +6,15 @@ pub mod live;
 pub mod version;
 pub mod watch;
 
+use std::sync::Arc;
+
 use http::{HeaderMap, Response, header};
 use tributary_apimachinery::query::Query;
-use tributary_apimachinery::{ClusterName, RequestInfo, ResourceRequest, Status};
+use tributary_apimachinery::{ClusterName, FieldSelector, Filter, LabelSelector, RequestInfo, ResourceRequest, Status};
 
+use crate::Router;
 use crate::body::Body;
+use crate::discovery::ServedResource;
 use crate::negotiate::{Answer, Form, negotiate};
 use crate::response::IncludeObject;
 use crate::view::{Standing, View, standing};
@@ -26,6 +30,16 @@ pub struct Asked<'a> {
     pub query: Option<&'a str>,
     /// The client's headers.
     pub headers: &'a HeaderMap,
+}
+
+/// What a list or watch reads.
+pub struct Collection {
+    /// The resource over all clusters, or one namespace of it.
+    pub view: Arc<View>,
+    /// How each cluster stands.
+    pub standings: Vec<(ClusterName, Standing)>,
+    /// What is selected.
+    pub filter: Filter,
 }
 
 impl Asked<'_> {
@@ -52,6 +66,24 @@ impl Asked<'_> {
                 "includeObject: Invalid value: {value:?}: supported values are None, Metadata and Object"
             ))
         })
+    }
+
+    /// What a list or watch reads.
+    ///
+    /// # Errors
+    /// 429 while clusters are unknown and a partial answer is denied; 400 for selectors that the resource does not support.
+    pub async fn collection(
+        &self,
+        router: &Router,
+        served: &ServedResource,
+        label_selector: &LabelSelector,
+        field_selector: &FieldSelector,
+    ) -> Result<Collection, Status> {
+        let namespace = self.request.namespace.as_deref();
+        let (view, standings) = router.view_of(served, namespace, router.policy(&served.resource).partial).await;
+        let (name, fields) = (self.request.name.as_deref(), view.decoder.fields());
+        let filter = Filter::compile(namespace, name, label_selector, field_selector, fields, view.kind.namespaced)?;
+        Ok(Collection { standings: standings?, filter, view })
     }
 
     fn header(&self, name: header::HeaderName) -> Option<&str> {

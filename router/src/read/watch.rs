@@ -17,7 +17,7 @@ use tributary_apimachinery::{Filter, Status, WatchOptions};
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
 use super::version::Wanted;
-use super::{Asked, warn};
+use super::{Asked, Collection, warn};
 use crate::Router;
 use crate::body::{Body, BoxError};
 use crate::discovery::ServedResource;
@@ -48,17 +48,8 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     let options = WatchOptions::parse(asked.query)?;
     let form = asked.form(Answer::Watch, options.pretty)?;
     let include = asked.include_object()?;
-    let namespace = asked.request.namespace.as_deref();
-    let (view, standings) = router.view_of(served, namespace, router.policy(&served.resource).partial).await;
-    let standings = standings?;
-    let filter = Filter::compile(
-        namespace,
-        asked.request.name.as_deref(),
-        &options.label_selector,
-        &options.field_selector,
-        view.decoder.fields(),
-        view.kind.namespaced,
-    )?;
+    let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
+    let Collection { view, standings, filter } = collection;
     let watcher = match start(router, &view, &options, filter).await {
         Ok(watcher) => watcher,
         Err(Refusal::Before(status)) => return Err(status),

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 use tributary_apimachinery::rewrite::Reference;
-use tributary_apimachinery::{ClusterName, GroupVersion, Reason, RequestInfo, ResourceRequest, Status};
+use tributary_apimachinery::{ClusterName, GroupVersion, Reason, ResourceRequest, Status};
 
+use super::Call;
 use super::answer::Wish;
 use super::body::Held;
 use super::locate::{Found, locate};
@@ -13,34 +14,25 @@ use super::owner::{Target, send};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
-use crate::negotiate::Answer;
-use crate::read::Asked;
 use crate::topology::Cluster;
 
 /// Answers a create.
 ///
 /// # Errors
 /// 400 where no cluster is named, with the ways to name one; what the member answers passes.
-pub async fn create(
-    router: &Router,
-    request: Request<Body>,
-    info: &RequestInfo,
-    resource: &ResourceRequest,
-    query: Option<&str>,
-    served: &ServedResource,
-) -> Result<Response<Body>, Status> {
-    let asked = Asked { info, request: resource, query, headers: request.headers() };
-    let (form, include) = (asked.form(Answer::Object, None)?, asked.include_object()?);
+pub async fn create(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
+    let Call { info, resource, served, .. } = call;
+    let (form, include) = call.form(request.headers())?;
     let held = Held::read(request, info.verb, resource).await?;
     if held.facts.resource_version.as_deref().is_some_and(|version| version != "0") {
         // kube-apiserver's own answer (`ErrResourceVersionSetOnCreate` in apiserver's `storage/errors.go`).
         let message = "resourceVersion should not be set on objects to be created";
         return Err(Status::new(500, Reason::Unknown, message));
     }
-    let target = place(router, served, &held, resource).await?;
+    let target = place(call, &held).await?;
     let target = target.ok_or_else(|| Status::no_target_cluster(&resource.resource, &served.clusters))?;
     let wish = Wish { form, include, request: resource, writes: !held.is_dry_run() };
-    send(router, &target, &held, info, query, &wish).await
+    send(call, &target, &held, &wish).await
 }
 
 /// Chooses the cluster of a new object: its annotation; its owner's cluster, or that of the object that an Event is about; the
@@ -48,12 +40,8 @@ pub async fn create(
 ///
 /// # Errors
 /// 400 where a cluster is named that does not serve the resource; 503 where the owner may be in a cluster that is unknown.
-pub async fn place(
-    router: &Router,
-    served: &ServedResource,
-    held: &Held,
-    request: &ResourceRequest,
-) -> Result<Option<Target>, Status> {
+pub async fn place(call: Call<'_>, held: &Held) -> Result<Option<Target>, Status> {
+    let Call { router, served, resource: request, .. } = call;
     let target = |cluster| Target { cluster, object: None, involved: None };
     if let Some(named) = &held.facts.cluster {
         return configured(router, served, named).map(|cluster| Some(target(cluster)));

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use http::{Request, Response, StatusCode};
-use tributary_apimachinery::{RequestInfo, ResourceRequest, Status, Verb, rewrite};
+use tributary_apimachinery::{Status, Verb, rewrite};
 use tributary_merge::CompositeResourceVersion;
 
+use super::Call;
 use super::body::Held;
 use super::forward::forward;
-use crate::Router;
 use crate::body::{self, Body};
-use crate::discovery::ServedResource;
 use crate::response;
 use crate::topology::Cluster;
 
@@ -19,14 +18,8 @@ use crate::topology::Cluster;
 ///
 /// # Errors
 /// The first cluster's refusal, with a message that names the clusters where the deletion failed and where it was done.
-pub async fn delete_collection(
-    router: &Router,
-    request: Request<Body>,
-    info: &RequestInfo,
-    resource: &ResourceRequest,
-    query: Option<&str>,
-    served: &ServedResource,
-) -> Result<Response<Body>, Status> {
+pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
+    let Call { router, resource, served, .. } = call;
     let held = Held::read(request, Verb::DeleteCollection, resource).await?;
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
     let undiscovered: Vec<_> = router
@@ -39,7 +32,7 @@ pub async fn delete_collection(
     if !undiscovered.is_empty() {
         return Err(Status::owner_unknown(&resource.resource, "", &undiscovered));
     }
-    let answers = join_all(clusters.iter().map(|cluster| delete_in(router, cluster, &held, info, query))).await;
+    let answers = join_all(clusters.iter().map(|cluster| delete_in(call, cluster, &held))).await;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for (cluster, answer) in clusters.iter().zip(answers) {
         match answer {
@@ -62,13 +55,8 @@ pub async fn delete_collection(
     }
 }
 
-async fn delete_in(
-    router: &Router,
-    cluster: &Arc<Cluster>,
-    held: &Held,
-    info: &RequestInfo,
-    query: Option<&str>,
-) -> Result<(), Status> {
+async fn delete_in(call: Call<'_>, cluster: &Arc<Cluster>, held: &Held) -> Result<(), Status> {
+    let Call { router, info, query, .. } = call;
     let mut version = |_, text: &str| {
         if text == "0" {
             return Ok(text.to_owned());

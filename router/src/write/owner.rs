@@ -7,6 +7,7 @@ use tributary_apimachinery::rewrite::{self, VersionOf};
 use tributary_apimachinery::{Object, RequestInfo, ResourceRequest, Status, Verb};
 use tributary_merge::CompositeResourceVersion;
 
+use super::Call;
 use super::answer::{Wish, translate};
 use super::body::Held;
 use super::create::place;
@@ -14,10 +15,7 @@ use super::forward::forward;
 use super::locate::{Located, locate, locate_now};
 use crate::Router;
 use crate::body::Body;
-use crate::discovery::ServedResource;
-use crate::negotiate::Answer;
 use crate::plan::OwnerRequest;
-use crate::read::Asked;
 use crate::topology::Cluster;
 
 /// Where a request goes, and what its versions are translated by.
@@ -34,23 +32,15 @@ pub struct Target {
 ///
 /// # Errors
 /// 404, 503 or 409 where there is no owner; 409 for a version of another cluster; what the member answers passes.
-pub async fn to_owner(
-    router: &Router,
-    request: Request<Body>,
-    info: &RequestInfo,
-    resource: &ResourceRequest,
-    query: Option<&str>,
-    served: &ServedResource,
-    kind: OwnerRequest,
-) -> Result<Response<Body>, Status> {
+pub async fn to_owner(call: Call<'_>, request: Request<Body>, kind: OwnerRequest) -> Result<Response<Body>, Status> {
+    let Call { router, info, resource, query, served } = call;
     if kind == OwnerRequest::Opaque {
         let object = proxied_object(resource);
         let located = locate_now(router, &object, served, request.headers()).await?;
         let (cluster, _) = located.owner(&object, None, &info.path)?.ok_or_else(|| located.missing(&object))?;
         return forward(&cluster, request, &info.path, query).await;
     }
-    let asked = Asked { info, request: resource, query, headers: request.headers() };
-    let (form, include) = (asked.form(Answer::Object, None)?, asked.include_object()?);
+    let (form, include) = call.form(request.headers())?;
     let held = Held::read(request, info.verb, resource).await?;
     let located = if held.is_apply() {
         // What an apply does not find it makes; that everybody is asked for each new object would be dear.
@@ -61,26 +51,21 @@ pub async fn to_owner(
     let wish = Wish { form, include, request: resource, writes: !info.verb.is_read() && !held.is_dry_run() };
     let target = match located.owner(resource, held.facts.cluster.as_deref(), &info.path)? {
         Some((cluster, object)) => Target { cluster, object: Some(object), involved: None },
-        None => target_of_new(router, info.verb, resource, served, &held, &located).await?,
+        None => target_of_new(call, &held, &located).await?,
     };
-    send(router, &target, &held, info, query, &wish).await
+    send(call, &target, &held, &wish).await
 }
 
 /// Where a request goes that makes the object if there is none: an apply, or a PUT (kinds that are not made by a PUT say 404,
 /// and so does this where nothing names a cluster).
-async fn target_of_new(
-    router: &Router,
-    verb: Verb,
-    resource: &ResourceRequest,
-    served: &ServedResource,
-    held: &Held,
-    located: &Located,
-) -> Result<Target, Status> {
+async fn target_of_new(call: Call<'_>, held: &Held, located: &Located) -> Result<Target, Status> {
+    let Call { info: RequestInfo { verb, .. }, resource, served, .. } = call;
+    let verb = *verb;
     let makes_objects = resource.subresource.is_none() && (verb == Verb::Update || held.is_apply());
     if !makes_objects || !located.unknown.is_empty() {
         return Err(located.missing(resource));
     }
-    place(router, served, held, resource).await?.ok_or_else(|| match verb {
+    place(call, held).await?.ok_or_else(|| match verb {
         Verb::Update => located.missing(resource),
         _ => Status::no_target_cluster(&resource.resource, &served.clusters),
     })
@@ -106,14 +91,8 @@ fn proxied_object(request: &ResourceRequest) -> ResourceRequest {
 ///
 /// # Errors
 /// 409 for a version of another cluster; 503 and 504 where there is no answer.
-pub async fn send(
-    router: &Router,
-    target: &Target,
-    held: &Held,
-    info: &RequestInfo,
-    query: Option<&str>,
-    wish: &Wish<'_>,
-) -> Result<Response<Body>, Status> {
+pub async fn send(call: Call<'_>, target: &Target, held: &Held, wish: &Wish<'_>) -> Result<Response<Body>, Status> {
+    let Call { router, info, query, .. } = call;
     let has_annotations = target.object.as_ref().is_none_or(|object| object.has_annotations());
     let mut version = |of: VersionOf, text: &str| match of {
         VersionOf::Object => native(router, target, wish.request, text),

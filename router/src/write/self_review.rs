@@ -3,13 +3,12 @@
 use futures::future::join_all;
 use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
-use tributary_apimachinery::{ClusterName, RequestInfo, ResourceRequest, Status, Verb};
+use tributary_apimachinery::{ClusterName, ResourceRequest, Status, Verb};
 
+use super::Call;
 use super::body::Held;
 use super::forward::forward;
-use crate::Router;
 use crate::body::{self, Body};
-use crate::discovery::ServedResource;
 use crate::response;
 
 /// Asks every cluster.
@@ -17,14 +16,8 @@ use crate::response;
 /// # Errors
 /// 503 where a cluster does not answer: a guess at rights would be worse than none. 409 where the clusters know the caller by
 /// different names.
-pub async fn self_review(
-    router: &Router,
-    request: Request<Body>,
-    info: &RequestInfo,
-    resource: &ResourceRequest,
-    query: Option<&str>,
-    served: &ServedResource,
-) -> Result<Response<Body>, Status> {
+pub async fn self_review(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
+    let Call { router, info, resource, query, served } = call;
     let held = Held::read(request, Verb::Create, resource).await?;
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
     let asked = clusters.iter().map(|cluster| async {
@@ -110,6 +103,8 @@ fn join_identities(resource: &ResourceRequest, answers: Vec<(ClusterName, Value)
 
 #[cfg(test)]
 mod tests {
+    use tributary_apimachinery::RequestInfo;
+
     use super::*;
 
     fn answers(statuses: &[Value]) -> Vec<(ClusterName, Value)> {
