@@ -1,11 +1,15 @@
 //! The router over simulated members, in one process: real TLS and HTTP/2 to the members, faults on command, and no Go
 //! program. What a client is promised is checked through [`tributary_router::Router::handle`], as a listener calls it.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod clusters;
 mod discovery;
 mod faults;
 mod harness;
+mod large;
 mod lists;
+mod live;
 mod patches;
 mod placement;
 mod reviews;

@@ -1,0 +1,77 @@
+//! Lists that are streamed, compressed, and asked for by many at once.
+
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tributary_simulator::Config;
+
+use crate::harness::{Fixture, allow, cluster, config, name};
+
+/// Two members with pods of the usual size: above the size from which lists are streamed.
+async fn fixture() -> Fixture {
+    let pods = |name| Config { pods: 60, namespaces: 3, ..config(name) };
+    Fixture::with(["a", "b"].map(pods), allow()).await
+}
+
+#[tokio::test]
+async fn a_large_list_is_whole_plain_and_compressed() {
+    let fixture = fixture().await;
+    let plain = fixture.get("/api/v1/pods").await;
+    assert!(plain.body.len() > 256 << 10, "{}", plain.body.len());
+    let list = plain.ok();
+    let listed: BTreeSet<_> = list["items"].as_array().unwrap().iter().map(|pod| (cluster(pod), name(pod))).collect();
+    let held =
+        |member: &str| fixture.member(member).list("pods").iter().map(|pod| (member.to_owned(), name(pod))).collect();
+    let expected: BTreeSet<_> = ["a", "b"].into_iter().flat_map(|member| -> Vec<_> { held(member) }).collect();
+    assert_eq!(listed, expected);
+    let packed = fixture.client().send("GET", "/api/v1/pods", &[("accept-encoding", "gzip")], "").await;
+    assert_eq!(packed.headers["content-encoding"], "gzip");
+    let mut text = Vec::new();
+    flate2::read::GzDecoder::new(&packed.body[..]).read_to_end(&mut text).unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&text).unwrap()["items"], list["items"]);
+    // What is asked for by namespace is a part of it.
+    let namespace = list["items"][0]["metadata"]["namespace"].as_str().unwrap();
+    let part = fixture.get(&format!("/api/v1/namespaces/{namespace}/pods")).await.ok();
+    let all = list["items"].as_array().unwrap().iter();
+    let expected: Vec<_> = all.filter(|pod| pod["metadata"]["namespace"] == namespace).cloned().collect();
+    assert_eq!(part["items"].as_array().unwrap(), &expected);
+}
+
+#[tokio::test]
+async fn many_who_ask_at_once_start_one_cacher() {
+    let fixture = Arc::new(fixture().await);
+    let asked: Vec<_> = (0..30)
+        .map(|_| {
+            let client = fixture.client();
+            tokio::spawn(async move { client.send("GET", "/api/v1/services?limit=1", &[], "").await.code })
+        })
+        .collect();
+    for answer in asked {
+        assert_eq!(answer.await.unwrap(), 200);
+    }
+    for member in &fixture.members {
+        let control = member.control();
+        let reads = control.request_log().iter().filter(|line| line.contains("/api/v1/services")).count();
+        assert!(reads <= 2, "{reads} lists and watches of {}", member.name());
+    }
+}
+
+#[tokio::test]
+async fn requests_are_counted() {
+    let fixture = fixture().await;
+    fixture.get("/api/v1/pods?limit=1").await.ok();
+    fixture.get("/api/v1/namespaces/default/pods/nothing").await.refused(404);
+    let _watch = fixture.watch("/api/v1/pods?watch=1").await;
+    let text = fixture.router.metrics().expose();
+    for (metric, part) in [
+        ("apiserver_request_total", "verb=\"LIST\""),
+        ("apiserver_request_total", "code=\"404\""),
+        ("apiserver_longrunning_requests", "resource=\"pods\""),
+        ("tributary_cacher_synced", "cluster=\"a\""),
+    ] {
+        let line = text.lines().find(|line| line.starts_with(metric) && line.contains(part));
+        assert!(line.is_some_and(|line| !line.ends_with(" 0")), "{metric} {part}: {line:?}\n{text}");
+    }
+}

@@ -1,0 +1,73 @@
+//! Resources that are not held in memory: every member is asked at the time of the request.
+
+use serde_json::json;
+use tributary_router::{Partial, Policies, ResourcePattern};
+use tributary_simulator::RequestKind;
+
+use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, items, name, vector, version};
+
+/// Policies under which only pods are held.
+fn only_pods(partial: Partial) -> Policies {
+    let mut policies = allow();
+    policies.default.partial = partial;
+    Policies { registered: Some(vec![ResourcePattern::parse("pods")]), ..policies }
+}
+
+#[tokio::test]
+async fn a_list_joins_what_the_members_say_now() {
+    let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Allow)).await;
+    fixture.put("a", "x", "1");
+    fixture.put("b", "y", "1");
+    let path = format!("{CONFIG_MAPS}?fieldSelector=metadata.name!=kube-root-ca.crt");
+    let list = fixture.get(&format!("{path}&limit=1")).await.ok();
+    assert_eq!((items(&list), list["kind"].as_str()), (vec!["a/x".into(), "b/y".into()], Some("ConfigMapList")));
+    assert_eq!(vector(&version(&list)).as_object().unwrap().len(), 2);
+    assert_eq!(vector(&version(&list["items"][1])).as_object().unwrap().keys().collect::<Vec<_>>(), ["b"]);
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let list = fixture.client().send("GET", &path, &[("accept", table)], "").await.ok();
+    assert_eq!(list["rows"][1]["cells"].as_array().unwrap()[..2], ["y", "b"]);
+    let message = fixture.get(&format!("{CONFIG_MAPS}?watch=1")).await.refused(405);
+    assert!(message.contains("--resources"), "{message}");
+    assert_eq!(fixture.member("a").control().requests_of(RequestKind::Watch, "configmaps"), 0, "nothing is held");
+    fixture.member("b").control().stop_listening().await;
+    let partial = fixture.get(&path).await;
+    assert_eq!(items(&partial.ok()), ["a/x"]);
+    assert!(partial.warnings()[0].contains("cluster b: configmaps are missing"), "{:?}", partial.warnings());
+    fixture.router.set_policies(only_pods(Partial::Deny));
+    assert!(fixture.get(&path).await.refused(429).contains('b'));
+}
+
+#[tokio::test]
+async fn objects_are_found_by_asking() {
+    let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Allow)).await;
+    fixture.put("b", "y", "1");
+    let path = format!("{CONFIG_MAPS}/y");
+    let mut object = fixture.get(&path).await.ok();
+    assert_eq!((cluster(&object).as_str(), name(&object).as_str()), ("b", "y"));
+    object["data"]["v"] = "2".into();
+    fixture.write("PUT", &path, &object).await.ok();
+    fixture.write("PUT", &path, &object).await.refused(409);
+    assert_eq!(fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "3"}})).await.ok()["data"]["v"], "3");
+    fixture.put("a", "y", "");
+    assert!(fixture.get(&path).await.refused(409).contains("a, b"));
+    fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "z", "")).await.ok();
+    fixture.client().send("DELETE", &format!("{CONFIG_MAPS}/z"), &[], "").await.ok();
+    fixture.get(&format!("{CONFIG_MAPS}/z")).await.refused(404);
+    fixture.member("b").control().stop_listening().await;
+    fixture.get(&format!("{CONFIG_MAPS}/nothing")).await.refused(503);
+}
+
+#[tokio::test]
+async fn what_is_just_made_elsewhere_can_be_written_at_once() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    for round in 0..20 {
+        let (member, name) = (["a", "b"][round % 2], format!("x{round}"));
+        fixture.put(member, &name, "1");
+        let path = format!("{CONFIG_MAPS}/{name}");
+        let written = fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "2"}})).await.ok();
+        assert_eq!((cluster(&written).as_str(), written["data"]["v"].as_str()), (member, Some("2")));
+        fixture.put(member, &format!("{name}-gone"), "1");
+        fixture.client().send("DELETE", &format!("{path}-gone"), &[], "").await.ok();
+    }
+}
