@@ -168,7 +168,7 @@ impl Router {
     ) -> Result<Response<Body>, Status> {
         tracing::debug!(user = user.name, verb = %info.verb, path = info.path, "request");
         let planned = match plan(info, &self.fleet.union()) {
-            Err(status) if status.code == 404 => {
+            Err(status) if status.code == 404 && info.path.starts_with("/api") => {
                 self.fleet.refresh_unknown().await;
                 plan(info, &self.fleet.union()).map_err(|status| self.unless_undiscovered(status, info))?
             }

@@ -84,3 +84,26 @@ async fn paths_of_clusters_pass_untouched() {
     assert_eq!((brief(&event).as_str(), event["object"]["data"]["v"].as_str()), ("MODIFIED /x", Some("2")));
     assert_eq!(fixture.get("/clusters/a/version").await.ok()["minor"], "36");
 }
+
+#[tokio::test]
+async fn a_new_configuration_of_a_cluster_is_no_news() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "x", "1");
+    let from = version(&fixture.get(CONFIG_MAPS).await.ok());
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+    for round in 0..3 {
+        let mut setups = Vec::new();
+        for member in &fixture.members {
+            let setup = crate::harness::setup(member, member.name()).await;
+            setups.push(tributary_router::ClusterSetup { fingerprint: format!("{round}"), ..setup });
+        }
+        fixture.router.set_clusters(setups);
+        let list = fixture.get(CONFIG_MAPS).await;
+        assert!(items(&list.ok()).contains(&"a/x".to_owned()), "what is held is served on");
+        events.nothing().await;
+        fixture.put("a", "x", &format!("again {round}"));
+        assert_eq!(events.brief().await, "MODIFIED a/x");
+    }
+    let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+    assert_eq!(resumed.brief().await, "MODIFIED a/x", "and what was handed out before is resumed");
+}

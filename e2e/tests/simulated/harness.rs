@@ -251,9 +251,8 @@ impl Events {
     }
 
     /// The next event, which has to come.
-    #[track_caller]
-    pub(crate) fn soon(&mut self) -> impl Future<Output = Value> {
-        async { tokio::time::timeout(SOON, self.next()).await.expect("an event").expect("not the end") }
+    pub(crate) async fn soon(&mut self) -> Value {
+        tokio::time::timeout(SOON, self.next()).await.expect("an event").expect("not the end")
     }
 
     /// Type, name and cluster of the next event.
@@ -320,13 +319,10 @@ pub(crate) fn items(list: &Value) -> Vec<String> {
 }
 
 /// Waits until something holds, in vain at most as long as things take to come.
-#[track_caller]
-pub(crate) fn until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) -> impl Future<Output = ()> {
-    async move {
-        let deadline = tokio::time::Instant::now() + SOON;
-        while !holds().await {
-            assert!(tokio::time::Instant::now() < deadline, "it does not come true");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+pub(crate) async fn until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) {
+    let deadline = tokio::time::Instant::now() + SOON;
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < deadline, "it does not come true");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -72,6 +72,19 @@ async fn an_events_version_will_do_for_an_update() {
 }
 
 #[tokio::test]
+async fn a_version_that_memory_has_not_seen_yet_is_fresh_all_the_same() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put_and_see("a", "x", "0").await;
+    for round in 1..30 {
+        // As a live read, or another process, would have given it.
+        let revision = fixture.put("a", "x", &round.to_string());
+        let mut object = config_map("x", "mine");
+        object["metadata"]["resourceVersion"] = composite(&json!({"a": revision.to_string()})).into();
+        fixture.write("PUT", &format!("{CONFIG_MAPS}/x"), &object).await.ok();
+    }
+}
+
+#[tokio::test]
 async fn a_deletion_takes_preconditions_in_body_and_query() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = format!("{CONFIG_MAPS}/x");

@@ -18,7 +18,7 @@ use crate::discovery::ServedResource;
 use crate::negotiate::{Answer, Shape};
 use crate::response::{self, IncludeObject};
 use crate::topology::Cluster;
-use crate::view::{Partial, Standing, standing};
+use crate::view::{KNOWN_WITHIN, Partial, Standing, standing};
 use crate::write::forward::forward;
 
 /// Answers a list by asking each cluster now. Pages are not kept: the whole list is given.
@@ -31,7 +31,11 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     let include = asked.include_object()?;
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
     let query = member_query(asked.query);
-    let lists = join_all(clusters.iter().map(|cluster| ask(cluster, &asked.info.path, query.as_deref()))).await;
+    let lists = clusters.iter().map(|cluster| async {
+        let list = tokio::time::timeout(KNOWN_WITHIN, ask(cluster, &asked.info.path, query.as_deref())).await;
+        list.unwrap_or_else(|_| Err(Status::cluster_unavailable(cluster.name(), "it did not give its list in time")))
+    });
+    let lists = join_all(lists).await;
     let (mut items, mut standings, mut version) = (Vec::new(), Vec::new(), CompositeResourceVersion::new());
     for (cluster, list) in clusters.iter().zip(lists) {
         let standing = match list {
@@ -79,8 +83,8 @@ async fn ask(cluster: &Arc<Cluster>, path: &str, query: Option<&str>) -> Result<
     request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     let answer = forward(cluster, request, path, query).await?;
     let code = answer.status();
-    let text =
-        body::whole(answer.into_body()).await.map_err(|error| Status::cluster_unavailable(cluster.name(), error))?;
+    let text = answer.into_body();
+    let text = body::whole(text).await.map_err(|error| Status::cluster_unavailable(cluster.name(), error))?;
     if !code.is_success() {
         return Err(Status::from_response(code.as_u16(), &text));
     }

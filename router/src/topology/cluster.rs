@@ -53,6 +53,8 @@ pub struct Cluster {
     /// What marks its objects as its own.
     pub mark: Arc<ClusterMark>,
     fetched: ArcSwapOption<Fetched>,
+    /// What was served under this name before the configuration changed.
+    inherited: Option<Arc<MemberDiscovery>>,
     uid: ArcSwapOption<String>,
     problem: Mutex<Option<String>>,
     refresh: Notify,
@@ -61,9 +63,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster about which nothing is known yet.
-    pub(super) fn new(setup: ClusterSetup) -> Arc<Self> {
+    /// A cluster about which nothing is known yet, but what it served when it was configured otherwise.
+    pub(super) fn new(setup: ClusterSetup, before: Option<&Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
+            inherited: before.and_then(|before| before.offers()),
             mark: Arc::new(ClusterMark::new(&setup.name)),
             fetched: ArcSwapOption::empty(),
             uid: ArcSwapOption::empty(),
@@ -88,6 +91,12 @@ impl Cluster {
     /// What the cluster serves, as last seen; `None` until it first answered.
     pub fn discovery(&self) -> Option<Arc<MemberDiscovery>> {
         self.fetched.load().as_ref().map(|fetched| fetched.discovery.clone())
+    }
+
+    /// What is offered of the cluster to clients: what it serves, or, until it first answered, what was served under its name
+    /// before. So a new configuration does not take resources away for the time of a question.
+    pub(super) fn offers(&self) -> Option<Arc<MemberDiscovery>> {
+        self.discovery().or_else(|| self.inherited.clone())
     }
 
     /// The uid of its kube-system namespace, which tells one incarnation from another; `None` until it is known.

@@ -70,9 +70,10 @@ impl Fleet {
         let mut after = BTreeMap::new();
         let mut started = Vec::new();
         for setup in setups {
-            let kept = before.get(&setup.name).filter(|cluster| cluster.setup.fingerprint == setup.fingerprint);
+            let name = setup.name.clone();
+            let kept = before.get(&name).filter(|cluster| cluster.setup.fingerprint == setup.fingerprint);
             let cluster = kept.cloned().unwrap_or_else(|| {
-                let cluster = Cluster::new(setup);
+                let cluster = Cluster::new(setup, before.get(&name));
                 started.push(Arc::clone(&cluster));
                 cluster
             });
@@ -103,7 +104,7 @@ impl Fleet {
             .clusters
             .load()
             .values()
-            .filter_map(|cluster| Some((cluster.name().clone(), cluster.discovery()?)))
+            .filter_map(|cluster| Some((cluster.name().clone(), cluster.offers()?)))
             .collect();
         self.union.store(Arc::new(Union::new(&members)));
         drop(changing);

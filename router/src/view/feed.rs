@@ -12,12 +12,14 @@ use super::View;
 pub(super) struct Feed {
     view: Weak<View>,
     cluster: ClusterName,
+    /// Whether the cluster in the log is known to be this one, seen through another cacher before.
+    goes_on: bool,
     live: AtomicBool,
 }
 
 impl Feed {
-    pub(super) fn new(view: &Arc<View>, cluster: ClusterName) -> Arc<Self> {
-        Arc::new(Self { view: Arc::downgrade(view), cluster, live: AtomicBool::new(true) })
+    pub(super) fn new(view: &Arc<View>, cluster: ClusterName, goes_on: bool) -> Arc<Self> {
+        Arc::new(Self { view: Arc::downgrade(view), cluster, goes_on, live: AtomicBool::new(true) })
     }
 
     /// Lets no further update through. Call with the log locked for writing.
@@ -36,7 +38,9 @@ impl Observer for Feed {
         }
         let objects = update.snapshot().len();
         match update {
-            // A new cacher for a cluster that is known already: continuity is lost, and maybe the incarnation changed.
+            // A new cacher for a cluster that is known already, because its configuration changed.
+            Update::Synced { snapshot } if self.goes_on => log.relist(&self.cluster, snapshot, now),
+            // The same, but it may be another incarnation.
             Update::Synced { snapshot } if log.snapshot(&self.cluster).is_some() => {
                 log.reset(&self.cluster, snapshot, now)
             }

@@ -79,17 +79,19 @@ impl View {
             return;
         }
         let Ok(transport) = cluster.transport() else { return };
+        let mut goes_on = false;
         if let Some(Member::Cached(before)) = members.by_name.get(name) {
+            goes_on = before.uid.is_some() && before.uid == cluster.uid();
             // Before the new one says anything: what the old one says afterwards is of an older state.
             let log = self.log.write();
             before.feed.end();
             drop(log);
         }
-        members.by_name.insert(name.clone(), Member::Cached(self.start_cacher(cluster, transport)));
+        members.by_name.insert(name.clone(), Member::Cached(self.start_cacher(cluster, transport, goes_on)));
     }
 
-    fn start_cacher(self: &Arc<Self>, cluster: &Arc<Cluster>, transport: Transport) -> CachedMember {
-        let feed = Feed::new(self, cluster.name().clone());
+    fn start_cacher(self: &Arc<Self>, cluster: &Arc<Cluster>, transport: Transport, goes_on: bool) -> CachedMember {
+        let feed = Feed::new(self, cluster.name().clone(), goes_on);
         let config = Config {
             cluster: cluster.name().clone(),
             resource: self.kind.resource.clone(),

@@ -106,7 +106,8 @@ pub async fn locate_now(
     Ok(located)
 }
 
-fn is_held(router: &Router, served: &ServedResource) -> bool {
+/// Whether the resource's objects are held in memory.
+pub fn is_held(router: &Router, served: &ServedResource) -> bool {
     !served.cacheable.is_empty() && router.is_registered(&served.resource)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 use tributary_apimachinery::rewrite::{self, VersionOf};
-use tributary_apimachinery::{Object, RequestInfo, ResourceRequest, Status, Verb};
+use tributary_apimachinery::{Object, Query, RequestInfo, ResourceRequest, Status, Verb};
 use tributary_merge::CompositeResourceVersion;
 
 use super::Call;
@@ -12,7 +12,7 @@ use super::answer::{Wish, translate};
 use super::body::Held;
 use super::create::place;
 use super::forward::forward;
-use super::locate::{Located, locate, locate_now};
+use super::locate::{Located, is_held, locate, locate_now};
 use crate::Router;
 use crate::body::Body;
 use crate::plan::OwnerRequest;
@@ -48,12 +48,42 @@ pub async fn to_owner(call: Call<'_>, request: Request<Body>, kind: OwnerRequest
     } else {
         locate_now(router, resource, served, &held.head.headers).await?
     };
+    let located = seen_as_much(call, &held, located).await?;
     let wish = Wish { form, include, request: resource, writes: !info.verb.is_read() && !held.is_dry_run() };
     let target = match located.owner(resource, held.facts.cluster.as_deref(), &info.path)? {
         Some((cluster, object)) => Target { cluster, object: Some(object), involved: None },
         None => target_of_new(call, &held, &located).await?,
     };
     send(call, &target, &held, &wish).await
+}
+
+/// The object as it is once memory knows as much of its cluster as the client does, who may have it from a live read, from an
+/// event of another process, or from a write past this one. Without this its fresh version would be taken for a stale one.
+///
+/// # Errors
+/// As [`locate`]. A version that does not come is no error here: the member judges what is sent.
+async fn seen_as_much(call: Call<'_>, held: &Held, located: Located) -> Result<Located, Status> {
+    let Call { router, resource, query, served, .. } = call;
+    let query = Query::parse(query);
+    let facts = &held.facts;
+    let texts = [facts.resource_version.as_deref(), facts.precondition_resource_version.as_deref()];
+    let texts = texts.into_iter().chain([query.get("resourceVersion")]).flatten();
+    let seen: Vec<_> = texts.filter_map(|text| CompositeResourceVersion::decode(text, &router.epochs()).ok()).collect();
+    if seen.is_empty() || !is_held(router, served) {
+        return Ok(located);
+    }
+    let (view, _) = router.view(served, resource.namespace.as_deref()).await;
+    let of_owners = located.found.iter().flat_map(|(cluster, _)| {
+        let name = cluster.name();
+        seen.iter().filter_map(move |version| Some((name.clone(), version.get(name)?)))
+    });
+    let missing: Vec<_> =
+        of_owners.filter(|(cluster, version)| view.version_of(cluster).is_none_or(|own| own < *version)).collect();
+    if missing.is_empty() {
+        return Ok(located);
+    }
+    let _ = view.reached(missing).await;
+    locate(router, resource, served, &held.head.headers).await
 }
 
 /// Where a request goes that makes the object if there is none: an apply, or a PUT (kinds that are not made by a PUT say 404,
