@@ -107,3 +107,47 @@ async fn a_new_configuration_of_a_cluster_is_no_news() {
     let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(resumed.brief().await, "MODIFIED a/x", "and what was handed out before is resumed");
 }
+
+#[tokio::test]
+async fn a_version_from_before_clusters_came_and_went_is_good() {
+    let fixture = Fixture::start(["a", "b", "c"]).await;
+    let filter = "fieldSelector=metadata.name!=kube-root-ca.crt";
+    fixture.set_clusters(&["a", "b"]).await;
+    for member in ["a", "b", "c"] {
+        fixture.put(member, &format!("of-{member}"), "");
+    }
+    until(|| async { items(&fixture.get(&format!("{CONFIG_MAPS}?{filter}")).await.ok()) == ["a/of-a", "b/of-b"] })
+        .await;
+    let list = fixture.get(&format!("{CONFIG_MAPS}?{filter}")).await.ok();
+    let open = format!("{CONFIG_MAPS}?watch=1&{filter}&resourceVersion={}", version(&list));
+    fixture.set_clusters(&["a", "c"]).await;
+    until(|| async { items(&fixture.get(&format!("{CONFIG_MAPS}?{filter}")).await.ok()) == ["a/of-a", "c/of-c"] })
+        .await;
+    // Somebody who was away meanwhile is told what became of it.
+    let mut events = fixture.watch(&open).await;
+    let mut told = [events.brief().await, events.brief().await];
+    told.sort();
+    assert_eq!(told, ["ADDED c/of-c", "DELETED b/of-b"]);
+    fixture.put("c", "of-c", "2");
+    let last = events.soon().await;
+    assert_eq!(brief(&last), "MODIFIED c/of-c");
+    let after = vector(&version(&last["object"]));
+    assert_eq!(after.as_object().unwrap().keys().collect::<Vec<_>>(), ["a", "c"]);
+    events.nothing().await;
+    // A version of the cluster that left alone is of no use to a list: the client is to list anew.
+    let left = crate::harness::composite(&json!({"b": vector(&version(&list))["b"]}));
+    fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={left}")).await.refused(410);
+}
+
+#[tokio::test]
+async fn names_that_are_no_clusters_are_no_danger() {
+    let fixture = Fixture::start(["a"]).await;
+    for path in ["/clusters", "/clusters/", "/clusters/A", "/clusters/a%2e", "/clusters/..", "/clusters//api/v1/pods"] {
+        let code = fixture.get(path).await.code;
+        assert!(matches!(code, 400 | 404), "{path}: {code}");
+    }
+    for (method, path) in [("POST", "/version"), ("DELETE", "/apis"), ("PUT", CONFIG_MAPS), ("TRACE", "/api")] {
+        let code = fixture.write(method, path, &json!({})).await.code;
+        assert_eq!(code, 405, "{method} {path}");
+    }
+}

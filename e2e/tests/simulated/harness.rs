@@ -176,7 +176,7 @@ impl Fixture {
     pub(crate) async fn watch(&self, path: &str) -> Events {
         let response = self.client().call("GET", path, &[], "").await;
         assert_eq!(response.status(), 200, "{path}: {response:?}");
-        Events { body: response.into_body(), buffer: BytesMut::new(), scanned: 0 }
+        Events::of(response)
     }
 
     /// What a list of all ConfigMaps of `default` must show: cluster and name of each, with its datum.
@@ -228,6 +228,11 @@ pub(crate) struct Events {
 }
 
 impl Events {
+    /// The events of a watch's answer.
+    pub(crate) fn of(response: Response<Body>) -> Self {
+        Self { body: response.into_body(), buffer: BytesMut::new(), scanned: 0 }
+    }
+
     /// The next event; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         let line = self.line().await?;

@@ -13,5 +13,6 @@ mod live;
 mod patches;
 mod placement;
 mod reviews;
+mod storm;
 mod watches;
 mod writes;
