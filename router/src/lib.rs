@@ -290,14 +290,19 @@ impl Router {
         partial: Partial,
     ) -> (Arc<View>, Result<Vec<(ClusterName, Standing)>, Status>) {
         let deadline = Instant::now() + KNOWN_WITHIN;
-        let mut view = self.views.get_or_start(served, None).await;
-        if let Some(namespace) = namespace {
-            let is_forbidden = |standing: &Standing| matches!(standing, Standing::Unknown { forbidden: true, .. });
-            let first = view.known(Partial::Allow, deadline).await.unwrap_or_default();
-            if first.iter().any(|(_, standing)| is_forbidden(standing)) {
-                view = self.views.get_or_start(served, Some(namespace)).await;
+        let view = self.views.get_or_start(served, None).await;
+        // With a partial answer allowed this is never refused.
+        let standings = view.known(Partial::Allow, deadline).await.unwrap_or_else(|_| view.standings());
+        let is_forbidden = |standing: &Standing| matches!(standing, Standing::Unknown { forbidden: true, .. });
+        let view = match namespace {
+            Some(namespace) if standings.iter().any(|(_, standing)| is_forbidden(standing)) => {
+                self.views.get_or_start(served, Some(namespace)).await
             }
-        }
+            _ if partial == Partial::Allow || standings.iter().all(|(_, standing)| standing.is_known()) => {
+                return (view, Ok(standings));
+            }
+            _ => view,
+        };
         let standings = view.known(partial, deadline).await;
         (view, standings)
     }

@@ -63,7 +63,7 @@ async fn requests_are_counted() {
     let fixture = fixture().await;
     fixture.get("/api/v1/pods?limit=1").await.ok();
     fixture.get("/api/v1/namespaces/default/pods/nothing").await.refused(404);
-    let _watch = fixture.watch("/api/v1/pods?watch=1").await;
+    let watch = fixture.watch("/api/v1/pods?watch=1").await;
     let text = fixture.router.metrics().expose();
     for (metric, part) in [
         ("apiserver_request_total", "verb=\"LIST\""),
@@ -74,4 +74,9 @@ async fn requests_are_counted() {
         let line = text.lines().find(|line| line.starts_with(metric) && line.contains(part));
         assert!(line.is_some_and(|line| !line.ends_with(" 0")), "{metric} {part}: {line:?}\n{text}");
     }
+    // A client that leaves is not counted any more.
+    drop(watch);
+    let text = fixture.router.metrics().expose();
+    let watches = text.lines().find(|line| line.starts_with("apiserver_longrunning_requests{"));
+    assert!(watches.is_some_and(|line| line.ends_with(" 0")), "{watches:?}");
 }

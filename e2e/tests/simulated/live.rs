@@ -71,3 +71,22 @@ async fn what_is_just_made_elsewhere_can_be_written_at_once() {
         fixture.client().send("DELETE", &format!("{path}-gone"), &[], "").await.ok();
     }
 }
+
+#[tokio::test]
+async fn logs_pass_untouched() {
+    let pods = |name| tributary_simulator::Config { pods: 5, ..config(name) };
+    let fixture = Fixture::with(["a", "b"].map(pods), allow()).await;
+    let pod = fixture.member("b").list("pods").remove(0);
+    let path = format!("/api/v1/namespaces/{}/pods/{}/log", pod["metadata"]["namespace"].as_str().unwrap(), name(&pod));
+    let log = fixture.get(&format!("{path}?tailLines=3")).await;
+    assert_eq!((log.code, log.headers["content-type"].to_str().unwrap()), (200, "text/plain"));
+    assert_eq!(String::from_utf8_lossy(&log.body).lines().count(), 3);
+    fixture.get("/api/v1/namespaces/default/pods/nothing/log").await.refused(404);
+    // A log that is followed comes as it is written.
+    let response = fixture.client().call("GET", &format!("{path}?follow=true&tailLines=1"), &[], "").await;
+    let mut body = response.into_body();
+    for _ in 0..2 {
+        let frame = tokio::time::timeout(crate::harness::SOON, http_body_util::BodyExt::frame(&mut body)).await;
+        assert!(frame.unwrap().unwrap().unwrap().data_ref().unwrap().ends_with(b"\n"));
+    }
+}
