@@ -174,6 +174,9 @@ impl Router {
             }
             planned => planned?,
         };
+        if request.method() == http::Method::HEAD && !planned.takes_head() {
+            return Err(Status::method_not_allowed());
+        }
         let planned = self.without_memory(planned, &request)?;
         match planned {
             Plan::Cluster(cluster) => self.forward_to_cluster(request, info, cluster, query).await,
@@ -203,9 +206,7 @@ impl Router {
     /// A resource that no known cluster serves may be one of a cluster that has not told yet what it serves: then it is not
     /// known to be missing, and a controller must not read it as gone.
     fn unless_undiscovered(&self, status: Status, info: &RequestInfo) -> Status {
-        let clusters = self.fleet.clusters();
-        let undiscovered = clusters.values().filter(|cluster| cluster.discovery().is_none());
-        let names: Vec<_> = undiscovered.map(|cluster| cluster.name().clone()).collect();
+        let names: Vec<_> = self.fleet.undiscovered().iter().map(|cluster| cluster.name().clone()).collect();
         match info.resource() {
             Some(request) if status.code == 404 && !names.is_empty() => {
                 Status::owner_unknown(&request.resource, request.name.as_deref().unwrap_or_default(), &names)

@@ -109,7 +109,8 @@ impl<'a> Clause<'a> {
 
     fn form(&self, answer: Answer) -> Option<Form> {
         let encoding = match self.media_type {
-            "application/json" | "*/*" | "application/*" => Encoding::Json,
+            // kube-apiserver, too, takes `application/*` for none of its types.
+            "application/json" | "*/*" => Encoding::Json,
             "application/yaml" if answer != Answer::Watch => Encoding::Yaml,
             _ => return None,
         };
@@ -161,6 +162,7 @@ mod tests {
             (Some("application/json;as=Table;g=nope;v=v1"), Answer::List, None),
             (Some("application/json;drop=metadata.managedFields"), Answer::List, Some((Encoding::Json, Shape::Object))),
             (Some("text/html"), Answer::List, None),
+            (Some("application/*"), Answer::List, None),
             (Some("application/json;q=0"), Answer::List, None),
         ];
         for (accept, answer, expected) in cases {

@@ -22,6 +22,13 @@ pub enum Plan<'a> {
     Resource(Arc<ServedResource>, ResourcePlan),
 }
 
+impl Plan<'_> {
+    /// Whether a HEAD is answered. kube-apiserver's resources take none, but for what lies behind a `proxy`.
+    pub fn takes_head(&self) -> bool {
+        !matches!(self, Self::Resource(_, plan) if *plan != ResourcePlan::Owner(OwnerRequest::Opaque))
+    }
+}
+
 /// How a request for a resource is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourcePlan {

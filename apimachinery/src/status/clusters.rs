@@ -40,11 +40,14 @@ impl Status {
     }
 
     /// 503: not found in the clusters that are known, and `unknown` cannot be asked. Controllers read a 404 as deleted.
+    /// Without a name it is the resource itself.
     pub fn owner_unknown(resource: &GroupVersionResource, name: &str, unknown: &[ClusterName]) -> Self {
+        let what = match name {
+            "" => format!("{}: the resource", group_resource(resource)),
+            name => format!("{} {}", group_resource(resource), go_quote(name)),
+        };
         let message = format!(
-            "{} {} is in none of the clusters that can be seen now, and it is not known whether it is in: {}",
-            group_resource(resource),
-            go_quote(name),
+            "{what} is in none of the clusters that can be seen now, and it is not known whether it is in: {}",
             names(unknown),
         );
         Self::new(503, Reason::ServiceUnavailable, message).with_details(details(resource, name)).with_retry_after(1)

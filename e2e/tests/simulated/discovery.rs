@@ -71,16 +71,27 @@ async fn health_has_a_line_for_each_cluster() {
 }
 
 #[tokio::test]
-async fn a_head_is_a_get_without_its_body() {
+async fn a_head_has_no_body_and_resources_take_none() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put("a", "x", "");
     let client = fixture.client();
+    let maps = CONFIG_MAPS.to_owned();
     for (path, code) in
-        [(CONFIG_MAPS.to_owned(), 200), (format!("{CONFIG_MAPS}/x"), 200), (format!("{CONFIG_MAPS}/y"), 404)]
+        [("/healthz".to_owned(), 200), ("/readyz".to_owned(), 200), (maps, 405), (format!("{CONFIG_MAPS}/x"), 405)]
     {
         let head = client.send("HEAD", &path, &[], "").await;
         assert_eq!((head.code, head.body.len()), (code, 0), "{path}");
-        assert_eq!(head.headers["content-type"], "application/json");
+    }
+}
+
+#[tokio::test]
+async fn the_root_names_the_paths() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let root = fixture.get("/").await.ok();
+    let paths: Vec<_> = root["paths"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    for path in ["/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/openapi/v3", "/version"] {
+        assert!(paths.contains(&path), "{path}: {paths:?}");
+        fixture.get(path).await.ok();
     }
 }
 

@@ -30,6 +30,8 @@ impl Document {
 /// Which document a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiscoveryPath<'a> {
+    /// `/`
+    Root,
     /// `/api`
     Core,
     /// `/apis`
@@ -45,6 +47,7 @@ impl<'a> DiscoveryPath<'a> {
     pub fn parse(path: &'a str) -> Option<Self> {
         let mut segments = path.trim_matches('/').split('/');
         match (segments.next()?, segments.next(), segments.next(), segments.next()) {
+            ("", None, None, None) => Some(Self::Root),
             ("api", None, None, None) => Some(Self::Core),
             ("apis", None, None, None) => Some(Self::Groups),
             ("api", Some(version), None, None) => Some(Self::Version("", version)),
@@ -77,6 +80,7 @@ pub fn aggregated(union: &Union, path: &DiscoveryPath<'_>) -> Option<Document> {
 /// that the client used.
 pub fn legacy(union: &Union, path: &DiscoveryPath<'_>, address: &str) -> Option<Document> {
     let value = match path {
+        DiscoveryPath::Root => json!({ "paths": paths(union) }),
         DiscoveryPath::Core => json!({
             "kind": "APIVersions",
             "versions": union.core.items.iter().flat_map(|group| &group.versions).map(|version| &version.version).collect::<Vec<_>>(),
@@ -116,6 +120,24 @@ pub fn answer(headers: &HeaderMap, document: Document, content_type: &'static st
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
     response
+}
+
+/// The paths that can be asked for, as kube-apiserver names them at its root.
+fn paths(union: &Union) -> Vec<String> {
+    const OTHERS: [&str; 6] = ["/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3", "/version"];
+    let mut paths: Vec<String> = OTHERS.map(str::to_owned).into();
+    for (root, document) in [("/api", &union.core), ("/apis", &union.named)] {
+        paths.push(root.to_owned());
+        for group in &document.items {
+            let name = &group.metadata.name;
+            let base = if name.is_empty() { root.to_owned() } else { format!("{root}/{name}") };
+            paths.extend(group.versions.iter().map(|version| format!("{base}/{}", version.version)));
+            paths.push(base);
+        }
+    }
+    paths.sort();
+    paths.dedup();
+    paths
 }
 
 fn api_group(group: &Group) -> Value {
@@ -190,6 +212,7 @@ mod tests {
 
     #[test]
     fn paths_of_documents() {
+        assert_eq!(DiscoveryPath::parse("/"), Some(DiscoveryPath::Root));
         assert_eq!(DiscoveryPath::parse("/api"), Some(DiscoveryPath::Core));
         assert_eq!(DiscoveryPath::parse("/apis/"), Some(DiscoveryPath::Groups));
         assert_eq!(DiscoveryPath::parse("/api/v1"), Some(DiscoveryPath::Version("", "v1")));

@@ -63,7 +63,7 @@ impl Union {
     /// Whether a discovery document has something to tell.
     pub fn has_document(&self, path: &DiscoveryPath<'_>) -> bool {
         match path {
-            DiscoveryPath::Core | DiscoveryPath::Groups => true,
+            DiscoveryPath::Root | DiscoveryPath::Core | DiscoveryPath::Groups => true,
             DiscoveryPath::Group(name) => self.group(name).is_some(),
             DiscoveryPath::Version(group, version) => self.version(group, version).is_some(),
         }

@@ -48,7 +48,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
         };
         standings.push((cluster.name().clone(), standing));
     }
-    for cluster in router.fleet().clusters().values().filter(|cluster| cluster.discovery().is_none()) {
+    for cluster in router.fleet().undiscovered() {
         standings.push((cluster.name().clone(), Standing::Unknown { reason: cluster.problem(), forbidden: false }));
     }
     if let (Partial::Deny, Some(refusal)) =

@@ -53,6 +53,11 @@ impl Fleet {
         self.clusters.load().get(name).cloned()
     }
 
+    /// The clusters that have not told yet what they serve.
+    pub fn undiscovered(&self) -> Vec<Arc<Cluster>> {
+        self.clusters.load().values().filter(|cluster| cluster.discovery().is_none()).cloned().collect()
+    }
+
     /// What all members together serve.
     pub fn union(&self) -> Arc<Union> {
         self.union.load_full()

@@ -22,15 +22,9 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
     let Call { router, resource, served, .. } = call;
     let held = Held::read(request, Verb::DeleteCollection, resource).await?;
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
-    let undiscovered: Vec<_> = router
-        .fleet()
-        .clusters()
-        .values()
-        .filter(|cluster| cluster.discovery().is_none())
-        .map(|cluster| cluster.name().clone())
-        .collect();
+    let undiscovered: Vec<_> = router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()).collect();
     if !undiscovered.is_empty() {
-        return Err(Status::owner_unknown(&resource.resource, "", &undiscovered));
+        return Err(Status::clusters_unknown(&resource.resource, &undiscovered, 1));
     }
     let answers = join_all(clusters.iter().map(|cluster| delete_in(call, cluster, &held))).await;
     let (mut done, mut failed) = (Vec::new(), Vec::new());

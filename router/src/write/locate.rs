@@ -78,9 +78,7 @@ pub async fn locate(
         return in_memory(router, request, served).await;
     }
     let mut located = live(router, request, served, headers, |_| true).await;
-    let clusters = router.fleet().clusters();
-    let undiscovered = clusters.values().filter(|cluster| cluster.discovery().is_none());
-    located.unknown.extend(undiscovered.map(|cluster| cluster.name().clone()));
+    located.unknown.extend(router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
     Ok(located)
 }
 
