@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 use tributary_apimachinery::rewrite::{self, VersionOf};
-use tributary_apimachinery::{Object, Query, RequestInfo, ResourceRequest, Status, Verb};
+use tributary_apimachinery::{Object, Query, ResourceRequest, Status, Verb};
 use tributary_merge::CompositeResourceVersion;
 
 use super::Call;
@@ -63,8 +63,8 @@ pub async fn to_owner(call: Call<'_>, request: Request<Body>, kind: OwnerRequest
 /// # Errors
 /// As [`locate`]. A version that does not come is no error here: the member judges what is sent.
 async fn seen_as_much(call: Call<'_>, held: &Held, located: Located) -> Result<Located, Status> {
-    let Call { router, resource, query, served, .. } = call;
-    let query = Query::parse(query);
+    let Call { router, info, resource, query, served } = call;
+    let query = Query::parse(query.filter(|_| info.verb == Verb::Delete));
     let facts = &held.facts;
     let texts = [facts.resource_version.as_deref(), facts.precondition_resource_version.as_deref()];
     let texts = texts.into_iter().chain([query.get("resourceVersion")]).flatten();
@@ -83,14 +83,15 @@ async fn seen_as_much(call: Call<'_>, held: &Held, located: Located) -> Result<L
         return Ok(located);
     }
     let _ = view.reached(missing).await;
-    locate(router, resource, served, &held.head.headers).await
+    let again = locate(router, resource, served, &held.head.headers).await?;
+    Ok(if again.found.is_empty() { located } else { again })
 }
 
 /// Where a request goes that makes the object if there is none: an apply, or a PUT (kinds that are not made by a PUT say 404,
 /// and so does this where nothing names a cluster).
 async fn target_of_new(call: Call<'_>, held: &Held, located: &Located) -> Result<Target, Status> {
-    let Call { info: RequestInfo { verb, .. }, resource, served, .. } = call;
-    let verb = *verb;
+    let Call { info, resource, served, .. } = call;
+    let verb = info.verb;
     let makes_objects = resource.subresource.is_none() && (verb == Verb::Update || held.is_apply());
     if !makes_objects || !located.unknown.is_empty() {
         return Err(located.missing(resource));
