@@ -58,7 +58,8 @@ pub(crate) struct Reflector {
 enum Reading {
     Nothing,
     Watch(Box<WatchStream>),
-    Page(Body),
+    /// A page of a list, and the continue token that it was asked for with.
+    Page(Body, Option<String>),
 }
 
 /// `Cacher::reset` was called.
@@ -141,10 +142,12 @@ impl Reflector {
     fn begin_reading(&mut self, target: &Target, response: Response<Body>) {
         let body = response.into_body();
         let (initial, short) = match target {
-            Target::Page { .. } | Target::Latest => {
-                self.reading = Reading::Page(body);
+            Target::Page { continue_token } => {
+                self.reading = Reading::Page(body, continue_token.clone());
                 return;
             }
+            // Asked by `ask_latest` alone.
+            Target::Latest => return,
             Target::WatchList => (true, false),
             Target::Watch { short } => (false, *short),
         };
@@ -202,13 +205,13 @@ impl Reflector {
     async fn read(&mut self) -> Result<Input, ResetAsked> {
         match std::mem::replace(&mut self.reading, Reading::Nothing) {
             Reading::Watch(stream) => self.read_watch(stream).await,
-            Reading::Page(body) => self.read_page(body).await,
+            Reading::Page(body, asked) => self.read_page(body, asked).await,
             Reading::Nothing => Ok(self.failed(Reason::Other("there is nothing to read".to_owned()))),
         }
     }
 
     /// Reads one page of a list, item by item; the last one puts the collection in place.
-    async fn read_page(&mut self, mut body: Body) -> Result<Input, ResetAsked> {
+    async fn read_page(&mut self, mut body: Body, asked: Option<String>) -> Result<Input, ResetAsked> {
         let shared = self.shared.clone();
         let tuning = &shared.config.tuning;
         let mut parser = ListParser::new(tuning.object_size_max);
@@ -235,6 +238,11 @@ impl Reflector {
             tokio::task::coop::consume_budget().await;
         }
         match parser.finish() {
+            // Whoever followed it would ask for the same page for ever, and without a pause.
+            Ok(meta) if asked.is_some() && meta.continue_token == asked => {
+                Ok(self
+                    .failed(Reason::Other("the list does not advance: its continue token leads to itself".to_owned())))
+            }
             Ok(meta) => {
                 if meta.continue_token.is_none() {
                     self.put_in_place(meta.resource_version);

@@ -154,7 +154,9 @@ pub(crate) async fn refusal(response: Response<Body>, within: Duration) -> Refus
 }
 
 async fn read_refusal(mut body: Body, text: &mut Vec<u8>) {
-    while let Some(Ok(frame)) = body.frame().await {
+    while text.len() < REFUSAL_SIZE_MAX
+        && let Some(Ok(frame)) = body.frame().await
+    {
         let data = frame.into_data().unwrap_or_default();
         text.extend_from_slice(&data[..data.len().min(REFUSAL_SIZE_MAX - text.len())]);
     }

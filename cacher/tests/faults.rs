@@ -339,3 +339,27 @@ async fn a_reflector_that_ends_does_not_look_synced() {
     state(&cacher, |state| matches!(state.reason(), Some(Reason::Other(text)) if text.contains("ended"))).await;
     assert!(cacher.wait_for(ResourceVersion(5), Duration::from_secs(3)).await.is_err());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_continue_token_that_leads_to_itself_is_not_followed() {
+    let (cacher, mut member, _updates) = start();
+    member.expect(&["sendInitialEvents=true"]).await.status(400, "");
+    member.expect(&["limit="]).await.text(list(&[], 5, Some("again")));
+    member.expect(&["continue=again"]).await.text(list(&[], 5, Some("again")));
+    let asked = Instant::now();
+    let next = member.expect(&["limit="]).await;
+    assert!(next.at - asked >= Duration::from_millis(100), "it waits");
+    assert!(!next.uri.contains("continue"), "it begins anew: {}", next.uri);
+    state(&cacher, |state| state.reason().is_some_and(|reason| reason.to_string().contains("does not advance"))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_without_end_is_read_in_part() {
+    let (cacher, mut member, _updates) = start();
+    let feed = member.expect(&["sendInitialEvents=true"]).await.stream_with(503);
+    for _ in 0..80 {
+        feed.send("x".repeat(1024));
+    }
+    state(&cacher, |state| state.reason().is_some_and(|reason| reason.to_string().contains("503"))).await;
+    assert!(feed.is_dropped());
+}

@@ -66,9 +66,14 @@ impl Member {
 
 impl Asked {
     pub fn stream(self) -> Feed {
+        self.stream_with(200)
+    }
+
+    pub fn stream_with(self, code: u16) -> Feed {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let body = StreamBody::new(futures::stream::poll_fn(move |cx| receiver.poll_recv(cx))).boxed_unsync();
-        self.answer.send(Ok(Response::new(body))).expect("the request was cancelled");
+        let response = Response::builder().status(code).body(body).expect("a head");
+        self.answer.send(Ok(response)).expect("the request was cancelled");
         Feed(sender)
     }
 
