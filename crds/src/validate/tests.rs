@@ -53,6 +53,7 @@ fn clusters_by_themselves() {
         ("endpoints: ['https://h:99999'], caFile: a, credentials: {token: a}", "or a bad port"),
         ("endpoints: ['https://u:p@h'], caFile: a, credentials: {token: a}", "has user information"),
         ("endpoints: ['http://h'], caFile: a, credentials: {token: a}", "is not encrypted"),
+        ("endpoints: ['http://127.0.0.1:1'], caFile: a, credentials: {token: a}", "accept it on this machine"),
         (
             "endpoints: ['https://h', 'https://h'], caFile: a, credentials: {token: a}",
             "W spec.endpoints[1]: \"https://h\" stands twice",

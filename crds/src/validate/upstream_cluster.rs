@@ -75,10 +75,16 @@ fn endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
             Some(rest) if host(rest).is_empty() || !has_valid_port(rest) => {
                 problems.error(field, format!("{endpoint:?} has no host or a bad port; give https://host:port"));
             }
+            Some(rest) if secure.is_none() && !is_loopback(host(rest)) => {
+                problems.error(
+                    field,
+                    format!("{endpoint:?} is not encrypted, and would show credentials to whoever is on the way; give https://"),
+                );
+            }
             Some(_) if secure.is_none() && !spec.insecure_skip_verify => {
                 problems.error(
                     field,
-                    format!("{endpoint:?} is not encrypted; give https://, or set spec.insecureSkipVerify: true to accept it"),
+                    format!("{endpoint:?} is not encrypted; give https://, or set spec.insecureSkipVerify: true to accept it on this machine"),
                 );
             }
             Some(_) if spec.endpoints[..index].contains(endpoint) => {
@@ -98,6 +104,11 @@ fn host(rest: &str) -> &str {
         Some(v6) => v6.split(']').next().unwrap_or_default(),
         None => address.split(':').next().unwrap_or_default(),
     }
+}
+
+/// This machine itself, where a `kubectl proxy` may listen.
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Whether what follows the host, up to the path, is nothing or a port.
