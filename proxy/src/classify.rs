@@ -17,13 +17,19 @@ pub fn is_long_running(uri: &Uri) -> bool {
     classify(uri).long_running
 }
 
+/// Whether a path and query ask a kube-apiserver for a watch, in the present form or the deprecated one (`/watch/`).
+pub fn is_watch(path: &str, query: Option<&str>) -> bool {
+    let (watch, subresource) = verb_and_subresource(path);
+    subresource != Some("proxy") && (watch || asks_to_watch(query))
+}
+
 pub(crate) fn classify(uri: &Uri) -> RequestClass {
     let (watch, subresource) = verb_and_subresource(uri.path());
     let proxied = subresource == Some("proxy");
     let long_running = proxied
         || matches!(subresource, Some("attach" | "exec" | "log" | "portforward"))
         || watch
-        || asks_to_watch(uri);
+        || asks_to_watch(uri.query());
     RequestClass { long_running, proxied }
 }
 
@@ -55,9 +61,8 @@ fn verb_and_subresource(path: &str) -> (bool, Option<&str>) {
 
 /// `watch` in the query: any value but `false` and `0` is true, an empty one too
 /// (`runtime.Convert_Slice_string_To_bool`).
-fn asks_to_watch(uri: &Uri) -> bool {
-    let Some(query) = uri.query() else { return false };
-    query.split('&').any(|pair| match pair.split_once('=') {
+fn asks_to_watch(query: Option<&str>) -> bool {
+    query.unwrap_or_default().split('&').any(|pair| match pair.split_once('=') {
         Some(("watch", value)) => value != "0" && !value.eq_ignore_ascii_case("false"),
         None => pair == "watch",
         _ => false,

@@ -169,7 +169,8 @@ impl Credentials {
             }
         }
         let recent = last.at.is_some_and(|at| at.elapsed() < self.retry_interval);
-        if recent && (rejected.is_some() || last.error.is_some()) {
+        // A plugin whose credentials have expired as it gives them (a wrong clock) must not run for each request either.
+        if recent && (rejected.is_some() || last.error.is_some() || matches!(self.source, Source::Exec(_))) {
             return match (&last.error, current) {
                 (None, Some(current)) => Ok(current),
                 (error, _) => Err(error.clone().unwrap_or_else(|| "tried a moment ago".to_owned())),

@@ -34,7 +34,7 @@ mod tuning;
 mod upgrade;
 
 pub use body::{Body, BoxError, ResponseBodyError};
-pub use classify::is_long_running;
+pub use classify::{is_long_running, is_watch};
 pub use client::{ClusterClient, Health, PoolStatistics, Transport};
 pub use error::{ConnectError, ForwardError, Sent};
 pub use identity::{ClientAddress, Identity, Impersonation, InvalidImpersonation};

@@ -300,3 +300,30 @@ async fn client_certificate_files_are_read_again_after_401() {
     write(1);
     client.forward(get("/api"), Identity::Member).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_plugin_that_fails_silently_is_said_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let member = Member::echo().await;
+    let mut config = member.config();
+    config.auth_info.exec = Some(plugin(folder.path(), "exit 1"));
+    let client = member::connect(config, quick()).await;
+    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err().to_string();
+    assert!(error.contains("it said nothing; run it in a terminal"), "{error}");
+}
+
+#[tokio::test]
+async fn a_plugin_whose_credentials_have_expired_already_does_not_run_for_each_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let member = Member::echo().await;
+    let mut config = member.config();
+    let credential = r#"{"status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}"#;
+    let exec = plugin(folder.path(), &format!("echo '{credential}'"));
+    config.auth_info.exec = Some(exec.clone());
+    let tuning = Tuning { credential_retry_interval: Duration::from_secs(60), ..quick() };
+    let client = member::connect(config, tuning).await;
+    for _ in 0..5 {
+        client.forward(get("/api"), Identity::Member).await.unwrap();
+    }
+    assert_eq!(runs(&exec), 1);
+}
