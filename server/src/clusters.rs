@@ -36,22 +36,31 @@ impl Clusters {
         let names: Vec<ClusterName> = specs.iter().map(|spec| spec.name.clone()).collect();
         let mut known = BTreeMap::new();
         for spec in specs {
-            let same = self.known.remove(&spec.name).filter(|known| known.holds_for(&spec, &names));
-            let entry = match same {
-                Some(same) => Known { origin: spec.origin, ..same },
-                None => self.connect(spec).await,
+            let entry = match self.known.remove(&spec.name) {
+                Some(same) if same.holds_for(&spec, &names) => Known { origin: spec.origin, ..same },
+                before => self.connect(spec, before).await,
             };
             known.insert(entry.setup.name.clone(), entry);
         }
         self.known = known;
     }
 
-    async fn connect(&self, spec: ClusterSpec) -> Known {
+    /// Makes a client. Why there is none is said once, however often it is tried.
+    async fn connect(&self, spec: ClusterSpec, before: Option<Known>) -> Known {
         let ClusterSpec { name, origin, config, fingerprint, index } = spec;
-        let client = ClusterClient::connect(name.clone(), config, self.tuning.clone()).await;
-        let client = client.map_err(|error| explain(&error));
-        if let Err(reason) = &client {
-            tracing::error!(cluster = %name, origin, reason, "the cluster cannot be used");
+        let client = match config {
+            Ok(config) => {
+                ClusterClient::connect(name.clone(), config, self.tuning.clone()).await.map_err(|e| explain(&e))
+            }
+            Err(reason) => Err(reason),
+        };
+        let said = before.and_then(|known| known.setup.client.err());
+        match &client {
+            Err(reason) if said.as_ref() != Some(reason) => {
+                tracing::error!(cluster = %name, origin, reason, "the cluster cannot be used; the others are served");
+            }
+            Ok(_) if said.is_some() => tracing::info!(cluster = %name, origin, "the cluster can be used now"),
+            _ => {}
         }
         // The reason is a part: a client that can be made later is another one, though its description is the same.
         let setup_fingerprint = match &client {
@@ -70,6 +79,11 @@ impl Clusters {
     /// The names, sorted.
     pub fn names(&self) -> Vec<ClusterName> {
         self.known.keys().cloned().collect()
+    }
+
+    /// The clusters' fingerprints, which tell of every change.
+    pub fn fingerprints(&self) -> Vec<String> {
+        self.known.values().map(|known| known.setup.fingerprint.clone()).collect()
     }
 
     /// Whether a cluster of this name is there.
@@ -129,14 +143,10 @@ mod tests {
         ClusterSpec {
             name: ClusterName::new(name).unwrap(),
             origin: format!("context {name:?}"),
-            config: kube::Config::new("https://127.0.0.1:1".parse().unwrap()),
+            config: Ok(kube::Config::new("https://127.0.0.1:1".parse().unwrap())),
             fingerprint: fingerprint.to_owned(),
             index: None,
         }
-    }
-
-    fn fingerprints(clusters: &Clusters) -> Vec<String> {
-        clusters.setups().into_iter().map(|setup| setup.fingerprint).collect()
     }
 
     #[tokio::test]
@@ -144,25 +154,30 @@ mod tests {
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let mut clusters = Clusters::new(Tuning::default());
         clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
-        assert_eq!(fingerprints(&clusters), ["1", "2"]);
+        assert_eq!(clusters.fingerprints(), ["1", "2"]);
         clusters.refuse(&b, &a, "same".to_owned());
-        assert_eq!(fingerprints(&clusters), ["1", "2 same"]);
+        assert_eq!(clusters.fingerprints(), ["1", "2 same"]);
         assert!(!clusters.any_failed(), "another try would not help");
         clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
-        assert_eq!(fingerprints(&clusters), ["1", "2 same"], "an unchanged configuration changes nothing");
+        assert_eq!(clusters.fingerprints(), ["1", "2 same"], "an unchanged configuration changes nothing");
         clusters.update(vec![spec("b", "2")]).await;
-        assert_eq!(fingerprints(&clusters), ["2"]);
+        assert_eq!(clusters.fingerprints(), ["2"]);
         assert!(clusters.setups()[0].client.is_ok());
     }
 
     #[tokio::test]
     async fn a_cluster_without_a_client_is_named() {
         let mut broken = spec("a", "1");
-        broken.config = kube::Config::new("ftp://127.0.0.1".parse().unwrap());
+        broken.config = Ok(kube::Config::new("ftp://127.0.0.1".parse().unwrap()));
         let mut clusters = Clusters::new(Tuning::default());
         clusters.update(vec![broken]).await;
         assert!(clusters.any_failed());
         assert_eq!(clusters.names().len(), 1);
         assert!(clusters.setups()[0].client.is_err());
+        let first = clusters.fingerprints();
+        let unreadable = ClusterSpec { config: Err("no such file".to_owned()), ..spec("a", "1") };
+        clusters.update(vec![unreadable]).await;
+        assert_eq!(clusters.setups()[0].client.as_ref().unwrap_err(), "no such file");
+        assert_ne!(clusters.fingerprints(), first, "another reason is news");
     }
 }

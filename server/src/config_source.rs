@@ -7,7 +7,7 @@ pub mod kubeconfig_source;
 pub mod upstream_clusters;
 pub mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use tributary_apimachinery::ClusterName;
@@ -24,8 +24,9 @@ pub struct ClusterSpec {
     pub name: ClusterName,
     /// Where it comes from, for messages: `context "a"`, `UpstreamCluster a`.
     pub origin: String,
-    /// How to reach and authenticate to it.
-    pub config: kube::Config,
+    /// How to reach and authenticate to it, or why that cannot be said: a context that nobody named may be broken without
+    /// harm to the others.
+    pub config: Result<kube::Config, String>,
     /// Equal for equal configurations, referenced files included.
     pub fingerprint: String,
     /// The index of `itemResourceVersions: Integer`, if the source gives one.
@@ -70,6 +71,23 @@ impl Sources {
             }),
         };
         Ok(Self { kubeconfig, files: arguments.config.clone().map(FileSource::new) })
+    }
+
+    /// Refuses to write over a file that is read: the next start would read this endpoint instead of the clusters.
+    ///
+    /// # Errors
+    /// The file, and what to do.
+    pub fn check_not_read(&self, written: &Path) -> anyhow::Result<()> {
+        let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let read = self.kubeconfig.iter().flat_map(|source| source.files.paths());
+        match read.into_iter().find(|path| real(path) == real(written)) {
+            None => Ok(()),
+            Some(path) => anyhow::bail!(
+                "--write-kubeconfig {} is a kubeconfig that is read as well; write to another file, or name the clusters' \
+                 own kubeconfig by --kubeconfig",
+                path.display()
+            ),
+        }
     }
 
     /// Reads everything anew.

@@ -120,6 +120,13 @@ enum Selector {
 #[derive(Clone, Debug, Default)]
 pub struct ContextSelection(Vec<Selector>);
 
+/// A context that one item chooses, and the name that it gives it.
+struct Choice {
+    context: String,
+    name: Option<ClusterName>,
+    named: bool,
+}
+
 /// A context that is a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectedContext {
@@ -127,6 +134,8 @@ pub struct SelectedContext {
     pub context: String,
     /// The name of the cluster.
     pub cluster: ClusterName,
+    /// Whether the selection names it, rather than taking it with all or by a pattern.
+    pub named: bool,
 }
 
 impl ContextSelection {
@@ -164,25 +173,28 @@ impl ContextSelection {
         if contexts.is_empty() {
             return Err(ContextsError::NoContexts);
         }
-        let mut chosen: Vec<(String, Option<ClusterName>)> = Vec::new();
-        for (context, given) in self.choices(contexts)? {
-            match chosen.iter_mut().find(|(known, _)| *known == context) {
-                None => chosen.push((context, given)),
-                Some((_, name @ None)) => *name = given,
-                Some((_, Some(first))) => match given {
-                    Some(second) if second != *first => {
-                        return Err(ContextsError::TwoNames { context, first: first.clone(), second });
-                    }
-                    _ => {}
-                },
+        let mut chosen: Vec<Choice> = Vec::new();
+        for choice in self.choices(contexts)? {
+            let Some(known) = chosen.iter_mut().find(|known| known.context == choice.context) else {
+                chosen.push(choice);
+                continue;
+            };
+            known.named |= choice.named;
+            match (&known.name, choice.name) {
+                (Some(first), Some(second)) if second != *first => {
+                    return Err(ContextsError::TwoNames { context: choice.context, first: first.clone(), second });
+                }
+                (None, given) => known.name = given,
+                _ => {}
             }
         }
         name_clusters(chosen)
     }
 
-    fn choices(&self, contexts: &[String]) -> Result<Vec<(String, Option<ClusterName>)>, ContextsError> {
+    fn choices(&self, contexts: &[String]) -> Result<Vec<Choice>, ContextsError> {
+        let unnamed = |context: &String| Choice { context: context.clone(), name: None, named: false };
         if self.0.is_empty() {
-            return Ok(contexts.iter().map(|context| (context.clone(), None)).collect());
+            return Ok(contexts.iter().map(unnamed).collect());
         }
         let mut choices = Vec::new();
         for selector in &self.0 {
@@ -190,8 +202,7 @@ impl ContextSelection {
                 Selector::Item(item) => choices.push(choose_item(item, contexts)?),
                 Selector::Pattern(pattern) => {
                     let before = choices.len();
-                    let matching = contexts.iter().filter(|context| pattern.is_match(context));
-                    choices.extend(matching.map(|context| (context.clone(), None)));
+                    choices.extend(contexts.iter().filter(|context| pattern.is_match(context)).map(unnamed));
                     if choices.len() == before {
                         let existing = Existing(contexts.to_vec());
                         return Err(ContextsError::NothingMatches { pattern: pattern.to_string(), existing });
@@ -242,14 +253,14 @@ fn split_at_comma(text: &str) -> (&str, Option<&str>) {
 }
 
 /// An item is a context's whole name if there is one, so that contexts with `=` can be named; else `name=context`.
-fn choose_item(item: &str, contexts: &[String]) -> Result<(String, Option<ClusterName>), ContextsError> {
+fn choose_item(item: &str, contexts: &[String]) -> Result<Choice, ContextsError> {
     let exists = |context: &str| contexts.iter().any(|known| known == context);
     let unknown = |context: &str| ContextsError::UnknownContext {
         context: context.to_owned(),
         existing: Existing(contexts.to_vec()),
     };
     if exists(item) {
-        return Ok((item.to_owned(), None));
+        return Ok(Choice { context: item.to_owned(), name: None, named: true });
     }
     let Some((name, context)) = item.split_once('=') else { return Err(unknown(item)) };
     let (name, context) = (name.trim(), context.trim());
@@ -257,14 +268,14 @@ fn choose_item(item: &str, contexts: &[String]) -> Result<(String, Option<Cluste
         return Err(unknown(context));
     }
     let name = ClusterName::new(name).map_err(|source| ContextsError::GivenName { item: item.to_owned(), source })?;
-    Ok((context.to_owned(), Some(name)))
+    Ok(Choice { context: context.to_owned(), name: Some(name), named: true })
 }
 
-fn name_clusters(chosen: Vec<(String, Option<ClusterName>)>) -> Result<Vec<SelectedContext>, ContextsError> {
+fn name_clusters(chosen: Vec<Choice>) -> Result<Vec<SelectedContext>, ContextsError> {
     let mut taken: BTreeMap<ClusterName, String> = BTreeMap::new();
     let mut selected = Vec::with_capacity(chosen.len());
-    for (context, given) in chosen {
-        let cluster = match given {
+    for Choice { context, name, named } in chosen {
+        let cluster = match name {
             Some(name) => name,
             None => cluster_name(&context)
                 .map_err(|source| ContextsError::DerivedName { context: context.clone(), source })?,
@@ -272,7 +283,7 @@ fn name_clusters(chosen: Vec<(String, Option<ClusterName>)>) -> Result<Vec<Selec
         if let Some(first) = taken.insert(cluster.clone(), context.clone()) {
             return Err(ContextsError::Collision { name: cluster, first, second: context });
         }
-        selected.push(SelectedContext { context, cluster });
+        selected.push(SelectedContext { context, cluster, named });
     }
     Ok(selected)
 }
@@ -330,6 +341,22 @@ mod tests {
         ] {
             let expected: Vec<_> = expected.into_iter().map(|(c, n)| (c.to_owned(), n.to_owned())).collect();
             assert_eq!(select(selection, &contexts), Ok(expected), "{selection}");
+        }
+    }
+
+    #[test]
+    fn who_is_named_is_known() {
+        let contexts = ["eu", "us"].map(str::to_owned);
+        let named = |selection: &str| {
+            let selection =
+                if selection.is_empty() { Ok(ContextSelection::default()) } else { ContextSelection::parse(selection) };
+            let selected = selection.unwrap().select(&contexts).unwrap();
+            selected.into_iter().map(|chosen| chosen.named).collect::<Vec<_>>()
+        };
+        for (selection, expected) in
+            [("", [false, false]), ("/./", [false, false]), ("/./,us", [false, true]), ("x=eu,/./", [true, false])]
+        {
+            assert_eq!(named(selection), expected, "{selection}");
         }
     }
 

@@ -2,17 +2,20 @@
 //! router remembers of clusters.
 //!
 //! Every file is 0600 and replaced atomically (a temporary file in the same directory, then a rename), so that a reader
-//! sees the old bytes or the new ones and a crash leaves no half of either.
+//! sees the old bytes or the new ones and a crash leaves no half of either. A directory or file of another user is
+//! refused: that user could read what is written, or choose what is read.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The mode of the directory: nobody but its owner.
 const DIRECTORY_MODE: u32 = 0o700;
 /// The mode of each file in it.
 const FILE_MODE: u32 = 0o600;
+/// The file that a process locks while it looks for what is there and makes what is not.
+const LOCK_FILE: &str = "lock";
 
 /// Why the data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +31,16 @@ pub enum DataDirectoryError {
         /// What the system said.
         #[source]
         source: io::Error,
+    },
+    /// It belongs to somebody else.
+    #[error(
+        "data directory {path} belongs to another user (uid {owner}), who could change what is in it; name another one by --data-dir"
+    )]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
     },
     /// A file in it could not be read.
     #[error("{path} cannot be read")]
@@ -68,16 +81,40 @@ impl DataDirectory {
             .ok_or(DataDirectoryError::Unknown)
     }
 
-    /// Opens the directory, making it (0700) and its parents if need be. The mode of one that exists is left alone: its
-    /// files are 0600 in any case.
+    /// Opens the directory, making it (0700) and its parents if need be. The mode of one that exists is left alone (volumes
+    /// in a cluster are open to a group): its files are 0600 in any case, and a mode that lets others write is warned of.
     ///
     /// # Errors
-    /// [`DataDirectoryError::Create`].
+    /// [`DataDirectoryError::Create`]; [`DataDirectoryError::Foreign`] unless it is this user's or root's.
     pub fn open(path: PathBuf) -> Result<Self, DataDirectoryError> {
-        match DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&path) {
-            Ok(()) => Ok(Self(path)),
-            Err(source) => Err(DataDirectoryError::Create { path, source }),
+        let made =
+            DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&path).and_then(|()| fs::metadata(&path));
+        let metadata = match made {
+            Ok(metadata) => metadata,
+            Err(source) => return Err(DataDirectoryError::Create { path, source }),
+        };
+        if !is_trusted(&metadata) {
+            return Err(DataDirectoryError::Foreign { path, owner: metadata.uid() });
         }
+        if metadata.mode() & 0o022 != 0 {
+            tracing::warn!(
+                path = %path.display(),
+                mode = format!("{:o}", metadata.mode() & 0o7777),
+                "others may write into the data directory, and so choose the credentials in it; close it by `chmod go-w`"
+            );
+        }
+        Ok(Self(path))
+    }
+
+    /// Waits until no other process makes what is missing here, and keeps others waiting until the file is dropped.
+    ///
+    /// # Errors
+    /// [`DataDirectoryError::Write`].
+    pub fn lock(&self) -> Result<File, DataDirectoryError> {
+        let path = self.file(LOCK_FILE);
+        let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(&path);
+        let locked = open().and_then(|file| file.lock().map(|()| file));
+        locked.map_err(|source| DataDirectoryError::Write { path, source })
     }
 
     /// The directory itself.
@@ -156,7 +193,10 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Writes a file with mode 0600 that does not exist yet, whole or not at all: a hard link fails where a rename replaces.
-fn create_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+///
+/// # Errors
+/// `AlreadyExists` if there is something, and what else the system says.
+pub fn create_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = write_temporary(path, bytes)?;
     let linked = fs::hard_link(&temporary, path);
     fs::remove_file(&temporary)?;
@@ -187,12 +227,31 @@ fn fill(mut file: File, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn read_private(path: &Path) -> io::Result<Vec<u8>> {
-    let mode = fs::metadata(path)?.permissions().mode() & 0o777;
+    // Before it is opened: to open a pipe is to wait for who writes into it.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+    }
+    let mut file = File::open(path)?;
+    let metadata = file.metadata()?;
+    if !is_trusted(&metadata) {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("it belongs to another user (uid {})", metadata.uid()),
+        ));
+    }
+    let mode = metadata.mode() & 0o777;
     if mode & !FILE_MODE != 0 {
-        fs::set_permissions(path, fs::Permissions::from_mode(FILE_MODE))?;
+        file.set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
         tracing::warn!(path = %path.display(), mode = format!("{mode:o}"), "the file was open to others; its mode is 0600 now");
     }
-    fs::read(path)
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Whether something belongs to this process's user, or to root, who could read it anyway.
+fn is_trusted(metadata: &fs::Metadata) -> bool {
+    metadata.uid() == 0 || metadata.uid() == rustix::process::geteuid().as_raw()
 }
 
 #[cfg(test)]
@@ -226,6 +285,34 @@ mod tests {
         assert_eq!(directory.read("secret").unwrap().unwrap(), b"two");
         assert_eq!(directory.read("absent").unwrap(), None);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn what_belongs_to_others_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let foreign = parent.path().join("foreign");
+        fs::create_dir(&foreign).unwrap();
+        // Only root can give things away; elsewhere this user's own must do.
+        let given = std::os::unix::fs::chown(&foreign, Some(4321), None).is_ok();
+        assert_eq!(DataDirectory::open(foreign.clone()).is_err(), given);
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        directory.write("token", b"t").unwrap();
+        let given = std::os::unix::fs::chown(directory.file("token"), Some(4321), None).is_ok();
+        assert_eq!(directory.read("token").is_err(), given);
+        fs::create_dir(directory.file("directory")).unwrap();
+        assert!(matches!(directory.read("directory"), Err(DataDirectoryError::Read { .. })));
+    }
+
+    #[test]
+    fn one_process_at_a_time_makes_what_is_missing() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        let first = directory.lock().unwrap();
+        let other = File::open(directory.file(LOCK_FILE)).unwrap();
+        assert!(other.try_lock().is_err());
+        drop(first);
+        assert!(other.try_lock().is_ok());
+        assert_eq!(mode(&directory.file(LOCK_FILE)), 0o600);
     }
 
     #[test]

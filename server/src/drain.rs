@@ -18,11 +18,10 @@ use crate::handler::{Body, BoxError};
 
 /// Whether this asks one cluster's own view for a watch. What follows a `proxy` subresource is a workload's business.
 pub(crate) fn is_forwarded_watch(uri: &Uri) -> bool {
-    let mut segments = uri.path().split('/').skip(1);
-    let watches = |pair: &str| matches!(pair, "watch" | "watch=" | "watch=1" | "watch=true" | "watch=True" | "watch=t");
-    segments.next() == Some("clusters")
-        && !segments.any(|segment| segment == "proxy")
-        && uri.query().is_some_and(|query| query.split('&').any(watches))
+    let Some((_cluster, path)) = uri.path().strip_prefix("/clusters/").and_then(|rest| rest.split_once('/')) else {
+        return false;
+    };
+    tributary_proxy::is_watch(&format!("/{path}"), uri.query())
 }
 
 /// Lets the answer to a watch end between two events once `stop` is cancelled. Only JSON events end with a newline;
@@ -97,6 +96,9 @@ mod tests {
         for (uri, expected) in [
             ("/clusters/a/api/v1/pods?watch=true", true),
             ("/clusters/a/api/v1/pods?limit=1&watch=1", true),
+            ("/clusters/a/api/v1/pods?watch=yes", true),
+            ("/clusters/a/api/v1/watch/pods", true),
+            ("/clusters/a/api/v1/namespaces/n/pods/p/log?follow=true", false),
             ("/clusters/a/api/v1/pods?watch=false", false),
             ("/clusters/a/api/v1/pods", false),
             ("/api/v1/pods?watch=true", false),

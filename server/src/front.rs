@@ -1,6 +1,5 @@
 //! What every request passes before the handler: authentication, `/metrics`, the catching of panics, the request log.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -19,6 +18,15 @@ use crate::drain;
 use crate::handler::{Body, Handler, full};
 use crate::metrics::{self, Metrics};
 use crate::status;
+
+/// What the authentication of a request came to, for the connection that it came by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The request had the token.
+    Known,
+    /// It had not, and is answered 401.
+    Unauthorized,
+}
 
 /// The front of the server: one per process, shared by all connections.
 pub struct Front<H> {
@@ -54,31 +62,39 @@ impl<H: Handler> Front<H> {
     /// Answers one request; never fails.
     ///
     /// The request log is at debug level: method, path, status and time to the head of the answer; never the query
-    /// (exec's holds commands), headers, bodies or tokens.
-    pub async fn call(&self, request: Request<Incoming>, client: SocketAddr) -> Result<Response<Body>, Infallible> {
+    /// (exec's holds commands), headers, bodies or tokens. `note` is told before the answer is begun who asked; a health
+    /// check says nothing about that.
+    pub async fn call(
+        &self,
+        request: Request<Incoming>,
+        client: SocketAddr,
+        note: impl FnOnce(Outcome),
+    ) -> Response<Body> {
         let start = Instant::now();
         let line = tracing::enabled!(tracing::Level::DEBUG)
             .then(|| (request.method().clone(), request.uri().path().to_owned()));
         let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
         request.extensions_mut().insert(ClientAddress(client.ip()));
-        let response = self.answer(request).await;
+        let response = self.answer(request, note).await;
         if let Some((method, path)) = line {
             let latency_ms = start.elapsed().as_secs_f64() * 1e3;
             tracing::debug!(%method, path, status = response.status().as_u16(), latency_ms, "request");
         }
-        Ok(response)
+        response
     }
 
-    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+    async fn answer(&self, request: Request<Body>, note: impl FnOnce(Outcome)) -> Response<Body> {
         let (mut head, body) = request.into_parts();
         let user = match self.authenticator.authenticate(&mut head) {
             Authentication::User(user) => {
                 self.metrics.count_authentication(true);
+                note(Outcome::Known);
                 user
             }
             Authentication::AnonymousHealthCheck => anonymous_user(),
             Authentication::Unauthorized => {
                 self.metrics.count_authentication(false);
+                note(Outcome::Unauthorized);
                 return status::unauthorized();
             }
         };

@@ -3,7 +3,7 @@
 //! ```text
 //! bind → accept → TLS handshake → HTTP/2 or HTTP/1.1 → Front
 //!          │                                              │
-//!   stop: no new ones        GOAWAY, watches close with bookmarks, tunnels end, at most DRAIN_TIMEOUT
+//!   stop: no new ones        GOAWAY, watches close with bookmarks, tunnels are waited for, at most DRAIN_TIMEOUT
 //! ```
 //!
 //! Invariant: the number of connections is bounded by [`CONNECTIONS_MAX`]; each holds its slot until its socket closes,
@@ -19,7 +19,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
@@ -37,6 +36,8 @@ use connection::Connection;
 pub const CONNECTIONS_MAX: usize = 4096;
 /// How long a drain waits for what is open; below the 30 s that a kubelet gives before it kills.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How soon what ends by itself has ended: bookmarks, answers under way. What is left then is named in the log.
+const DRAIN_SOON: Duration = Duration::from_secs(1);
 /// Connections that the kernel holds for us before they are accepted: Go's and nginx's order of magnitude.
 const BACKLOG: u32 = 1024;
 /// The first pause after a failed accept (out of file descriptors, say); doubles up to the longest.
@@ -97,7 +98,6 @@ pub async fn serve<H: Handler>(listener: TcpListener, tls: Arc<rustls::ServerCon
     let server = Server {
         tls: tls.into(),
         slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-        graceful: GracefulShutdown::new(),
         sockets: TaskTracker::new(),
         stop: stop.clone(),
         front,
@@ -111,7 +111,6 @@ pub async fn serve<H: Handler>(listener: TcpListener, tls: Arc<rustls::ServerCon
 struct Server<H> {
     tls: TlsAcceptor,
     slots: Arc<Semaphore>,
-    graceful: GracefulShutdown,
     /// Holds a token for every open socket, upgraded ones included.
     sockets: TaskTracker,
     stop: CancellationToken,
@@ -121,17 +120,23 @@ struct Server<H> {
 impl<H: Handler> Server<H> {
     async fn accept(&self, listener: &TcpListener) {
         let mut pause = ACCEPT_PAUSE;
-        let mut saturated = false;
+        let (mut saturated, mut failing) = (false, false);
         loop {
             let slot = self.slot(&mut saturated).await;
             match listener.accept().await {
                 Ok((stream, client)) => {
+                    if std::mem::take(&mut failing) {
+                        tracing::info!("connections are accepted again");
+                    }
                     pause = ACCEPT_PAUSE;
                     self.spawn(stream, client, slot);
                 }
                 Err(error) if concerns_one_connection(&error) => {}
                 Err(error) => {
-                    tracing::warn!(%error, ?pause, "connections cannot be accepted for now");
+                    // Said once: it may stay so for hours, with a try each second.
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::warn!(%error, "connections cannot be accepted for now");
+                    }
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(ACCEPT_PAUSE_MAX);
                 }
@@ -155,13 +160,8 @@ impl<H: Handler> Server<H> {
     }
 
     fn spawn(&self, stream: TcpStream, client: SocketAddr, slot: OwnedSemaphorePermit) {
-        let connection = Connection {
-            tls: self.tls.clone(),
-            front: Arc::clone(&self.front),
-            watcher: self.graceful.watcher(),
-            stop: self.stop.clone(),
-            client,
-        };
+        let connection =
+            Connection { tls: self.tls.clone(), front: Arc::clone(&self.front), stop: self.stop.clone(), client };
         let guard =
             connection::SocketGuard::new(self.sockets.token(), slot, self.front.own_metrics().connections.clone());
         tokio::spawn(connection.run(stream, guard));
@@ -170,12 +170,22 @@ impl<H: Handler> Server<H> {
     /// Sends GOAWAY (or ends keep-alive), lets the handler close its watches with bookmarks, and waits for the sockets.
     async fn drain(self) -> Drained {
         tracing::info!(connections = self.sockets.len(), "draining");
-        let Self { graceful, sockets, front, .. } = self;
+        let Self { sockets, front, .. } = self;
         sockets.close();
-        let drained = async { tokio::join!(graceful.shutdown(), front.handler().drain(), sockets.wait()) };
-        let cut = match tokio::time::timeout(DRAIN_TIMEOUT, drained).await {
+        let drained = async { tokio::join!(front.handler().drain(), sockets.wait()) };
+        tokio::pin!(drained);
+        let cut = match tokio::time::timeout(DRAIN_SOON, &mut drained).await {
             Ok(_) => 0,
-            Err(_) => sockets.len(),
+            Err(_) => {
+                tracing::info!(
+                    connections = sockets.len(),
+                    "waiting for requests that do not end by themselves (exec, attach, port-forward, logs -f); they are \
+                     cut {} s after the first signal, or at once by a second one",
+                    DRAIN_TIMEOUT.as_secs()
+                );
+                let left = DRAIN_TIMEOUT.saturating_sub(DRAIN_SOON);
+                tokio::time::timeout(left, drained).await.map_or_else(|_| sockets.len(), |_| 0)
+            }
         };
         tracing::info!(cut, "drained");
         Drained { cut }

@@ -53,12 +53,14 @@ pub enum PolicyError {
         source: tributary_crds::InvalidResourcePattern,
     },
     /// A field that this release does not carry out: better refused than ignored.
-    #[error("ResourceRegistry {registry}: {field} is not supported by this release; remove it")]
+    #[error("ResourceRegistry {registry}: {field} is right, but only a later release carries it out; {remedy}")]
     Unsupported {
         /// The registry.
         registry: String,
         /// The field and its value.
         field: &'static str,
+        /// What to do, and what then holds.
+        remedy: &'static str,
     },
 }
 
@@ -88,6 +90,28 @@ pub fn policies(
     Ok(Policies { default, rules, registered })
 }
 
+/// What a registry asks for and this release does not carry out.
+pub fn unsupported(registry: &ResourceRegistry) -> Vec<PolicyError> {
+    let spec = &registry.spec;
+    let fields = [
+        (!spec.clusters.is_all(), "spec.clusters", "remove it: the resources of all clusters are served"),
+        (!spec.namespaces.is_empty(), "spec.namespaces", "remove it: the resources of all namespaces are served"),
+        (
+            spec.item_resource_versions == ItemResourceVersions::Integer,
+            "spec.itemResourceVersions: Integer",
+            "remove it: items carry Composite versions",
+        ),
+        (
+            spec.consistency == Consistency::Quorum,
+            "spec.consistency: Quorum",
+            "remove it: lists come from memory, after the writes that were made through this endpoint",
+        ),
+    ];
+    let registry = registry.metadata.name.as_deref().unwrap_or_default();
+    let set = fields.into_iter().filter(|(is_set, ..)| *is_set);
+    set.map(|(_, field, remedy)| PolicyError::Unsupported { registry: registry.to_owned(), field, remedy }).collect()
+}
+
 fn rule(
     registry: &ResourceRegistry,
     default: &Policy,
@@ -95,14 +119,8 @@ fn rule(
 ) -> Result<(Vec<ResourcePattern>, Policy), PolicyError> {
     let name = registry.metadata.name.as_deref().unwrap_or_default();
     let spec = &registry.spec;
-    let unsupported = [
-        (!spec.clusters.is_all(), "spec.clusters"),
-        (!spec.namespaces.is_empty(), "spec.namespaces"),
-        (spec.item_resource_versions == ItemResourceVersions::Integer, "spec.itemResourceVersions: Integer"),
-        (spec.consistency == Consistency::Quorum, "spec.consistency: Quorum"),
-    ];
-    if let Some((_, field)) = unsupported.into_iter().find(|(is_set, _)| *is_set) {
-        return Err(PolicyError::Unsupported { registry: name.to_owned(), field });
+    if let Some(error) = unsupported(registry).into_iter().next() {
+        return Err(error);
     }
     let field = |field: &str| format!("ResourceRegistry {name}: spec.{field}");
     let placement = match &spec.placement {

@@ -5,8 +5,6 @@ use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::exit;
-
 /// The signals that this program follows, from the moment this is made.
 pub struct Signals {
     terminate: Signal,
@@ -27,24 +25,27 @@ impl Signals {
         })
     }
 
-    /// Follows signals for the life of the process: cancels `stop` on the first end signal, ends the process with exit code 1
-    /// on the second, and calls `reload` on each SIGHUP.
-    pub async fn follow(mut self, stop: CancellationToken, reload: impl Fn()) {
+    /// Follows signals for the life of the process: cancels `stop` on the first end signal and `at_once` on the second, and
+    /// calls `reload` on each SIGHUP.
+    ///
+    /// The process is not ended from here, so that whoever made temporary files can remove them.
+    pub async fn follow(mut self, stop: CancellationToken, at_once: CancellationToken, reload: impl Fn()) {
         loop {
             tokio::select! {
-                _ = self.terminate.recv() => end(&stop, "SIGTERM"),
-                _ = self.interrupt.recv() => end(&stop, "SIGINT"),
+                _ = self.terminate.recv() => end(&stop, &at_once, "SIGTERM"),
+                _ = self.interrupt.recv() => end(&stop, &at_once, "SIGINT"),
                 _ = self.hangup.recv() => reload(),
             }
         }
     }
 }
 
-fn end(stop: &CancellationToken, signal: &'static str) {
+fn end(stop: &CancellationToken, at_once: &CancellationToken, signal: &'static str) {
     if stop.is_cancelled() {
         tracing::warn!(signal, "second signal; ending at once");
-        std::process::exit(exit::RUNTIME_FAILURE.into());
+        at_once.cancel();
+    } else {
+        tracing::info!(signal, "stopping; a second signal ends at once");
+        stop.cancel();
     }
-    tracing::info!(signal, "stopping; a second signal ends at once");
-    stop.cancel();
 }

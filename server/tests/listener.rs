@@ -86,6 +86,7 @@ fn tunnel(mut request: Request<Body>) -> Response<Body> {
         let mut buffer = [0; 64];
         while let Ok(read @ 1..) = io.read(&mut buffer).await {
             io.write_all(&buffer[..read]).await.unwrap();
+            io.flush().await.unwrap();
         }
     });
     Response::builder()
@@ -170,8 +171,8 @@ async fn text(response: Response<Incoming>) -> String {
 #[tokio::test]
 async fn requests_need_the_token() {
     let server = start().await;
-    let mut client = server.http2().await;
     for path in ["/api/v1/pods", "/metrics", "/readyz?verbose", "/"] {
+        let mut client = server.http2().await;
         let response = client.send_request(bare(&server, path)).await.unwrap();
         assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{path}");
         assert!(response.headers().contains_key(header::WWW_AUTHENTICATE));
@@ -183,7 +184,9 @@ async fn requests_need_the_token() {
         );
     }
     let wrong = Request::get("https://x/api").header(header::AUTHORIZATION, "Bearer wrong").body(Empty::new()).unwrap();
-    assert_eq!(client.send_request(wrong).await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    let response = server.http2().await.send_request(wrong).await.unwrap();
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    let mut client = server.http2().await;
     let healthy = client.send_request(bare(&server, "/readyz")).await.unwrap();
     assert_eq!(healthy.status(), StatusCode::OK);
     assert!(text(healthy).await.starts_with("system:anonymous "));
@@ -192,6 +195,31 @@ async fn requests_need_the_token() {
     let scrape = client.send_request(server.request("/metrics").body(Empty::new()).unwrap()).await.unwrap();
     assert!(scrape.headers()[header::CONTENT_TYPE].to_str().unwrap().starts_with("application/openmetrics-text"));
     assert_eq!(text(scrape).await, "exposition\n# EOF\n");
+}
+
+#[tokio::test]
+async fn a_connection_without_the_token_is_closed_and_one_that_had_it_is_not() {
+    let server = start().await;
+    let mut stranger = server.http2().await;
+    let response = stranger.send_request(bare(&server, "/api")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    assert!(text(response).await.contains("Unauthorized"), "the answer is whole");
+    let closed = async {
+        while stranger.ready().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), closed).await.unwrap();
+    let mut known = server.http2().await;
+    let watch = known.send_request(server.request("/watch").body(Empty::new()).unwrap()).await.unwrap();
+    for _ in 0..3 {
+        let response = known.send_request(bare(&server, "/api")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    known.ready().await.unwrap();
+    server.stop.cancel();
+    assert_eq!(text(watch).await, "ADDED\nBOOKMARK\n");
 }
 
 #[tokio::test]
@@ -251,6 +279,7 @@ async fn a_drain_waits_for_tunnels() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!server.serving.is_finished(), "an open tunnel is waited for");
     tunnel.write_all(b"still open").await.unwrap();
+    tunnel.flush().await.unwrap();
     let mut echo = [0; 10];
     tunnel.read_exact(&mut echo).await.unwrap();
     assert_eq!(&echo, b"still open");

@@ -119,6 +119,13 @@ fn flags_that_cannot_be_followed_are_usage_errors() {
     let serve = ["serve", "--kubeconfig", file, "--contexts", "good", "--listen", "127.0.0.1:0"];
     let (code, message) = refused(&[&serve[..], &["--write-kubeconfig", file]].concat(), &[("HOME", directory.path())]);
     assert_eq!(code, Some(2));
+    assert!(message.contains("is read as well"), "{message}");
+    let foreign = directory.path().join("foreign");
+    std::fs::copy(&path, &foreign).unwrap();
+    let foreign = foreign.to_str().unwrap();
+    let (code, message) =
+        refused(&[&serve[..], &["--write-kubeconfig", foreign]].concat(), &[("HOME", directory.path())]);
+    assert_eq!(code, Some(2));
     assert!(message.contains("was not written by tributary"), "{message}");
     let (code, message) = refused(&[&serve[..], &["--create-in", "nowhere"]].concat(), &[("HOME", directory.path())]);
     assert_eq!(code, Some(2));
@@ -169,4 +176,13 @@ fn configurations_are_checked() {
     let (code, message) = refused(&["serve", "--config", path.to_str().unwrap()], &[("HOME", directory.path())]);
     assert_eq!(code, Some(2));
     assert!(message.contains("spec.endpoint"), "{message}");
+    let registry = "---\napiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: { name: r }\nspec:\n  \
+                    resources: [pods]\n  namespaces: [a]\n  consistency: Quorum\n";
+    std::fs::write(&path, format!("{good}{registry}")).unwrap();
+    let output = tributary(&["check", "--config", path.to_str().unwrap()], &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["spec.namespaces is", "spec.consistency: Quorum is", "a later release", "remove it"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
 }

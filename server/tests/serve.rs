@@ -316,3 +316,58 @@ async fn the_demo_cleans_up() {
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+#[tokio::test]
+async fn a_broken_context_that_nobody_named_does_not_keep_the_others_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = member("one").await;
+    let source = directory.path().join("members.kubeconfig");
+    let written = directory.path().join("all.kubeconfig");
+    let text = kubeconfig([&one])
+        .replace("contexts:\n", "contexts:\n- name: broken\n  context:\n    cluster: broken\n    user: one\n")
+        .replace("clusters:\n", "clusters:\n- name: broken\n  cluster:\n    server: https://127.0.0.1:1\n    certificate-authority: gone.pem\n");
+    std::fs::write(&source, text).unwrap();
+    let (source, path) = (source.to_str().unwrap(), written.to_str().unwrap());
+    let arguments = ["serve", "--kubeconfig", source, "--listen", "127.0.0.1:0", "--write-kubeconfig", path];
+    let mut program = Program::start(&arguments, directory.path());
+    assert!(program.ready().await.ends_with("clusters=broken,one"));
+    let ready = get(&written, "all", "/readyz?verbose").await.unwrap();
+    assert!(ready.contains("broken") && ready.contains("gone.pem"), "{ready}");
+    assert!(get(&written, "one", "/api/v1/namespaces?limit=1").await.is_ok());
+    for _ in 0..2 {
+        program.signal("HUP");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    program.signal("TERM");
+    assert_eq!(program.end().await.code(), Some(0));
+    let log = program.errors().await;
+    assert_eq!(log.matches("gone.pem").count(), 1, "said once: {log}");
+    let mut program = Program::start(&[&arguments[..], &["--contexts", "one,broken"]].concat(), directory.path());
+    assert_eq!(program.end().await.code(), Some(2));
+    let log = program.errors().await;
+    assert!(log.contains("gone.pem") && log.contains("context \"broken\""), "{log}");
+}
+
+#[tokio::test]
+async fn the_demo_cleans_up_after_a_second_signal_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut program = Program::start(&["demo", "--clusters", "1", "--pods", "5", "--churn", "0"], directory.path());
+    let ready = program.ready().await;
+    let kubeconfig = ready.split_whitespace().find_map(|word| word.strip_prefix("kubeconfig=")).unwrap().to_owned();
+    let begun = futures::stream::iter([Ok(hyper::body::Frame::data(bytes::Bytes::from_static(b"{")))]);
+    let body = StreamBody::new(begun.chain(futures::stream::pending())).boxed_unsync();
+    let request = http::Request::post("/clusters/member1/api/v1/namespaces").header("content-type", "application/json");
+    let config = config(Path::new(&kubeconfig), "all").await;
+    let client = ClusterClient::connect("own".parse().unwrap(), config, Tuning::default()).await.unwrap();
+    let request = request.body(body).unwrap();
+    let _sending = tokio::spawn(async move { client.forward(request, Identity::Member).await.map(drop) });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    program.signal("INT");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(program.child.try_wait().unwrap().is_none(), "the drain waits");
+    program.signal("INT");
+    let status = tokio::time::timeout(Duration::from_secs(2), program.child.wait()).await.unwrap().unwrap();
+    assert_eq!(status.code(), Some(1));
+    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}

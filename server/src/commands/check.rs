@@ -13,7 +13,7 @@ use crate::cli::CheckArguments;
 use crate::clusters::explain;
 use crate::config_source::upstream_clusters::{FileSource, cluster_spec};
 use crate::exit::Failure;
-use crate::policies::{PolicyFlags, policies};
+use crate::policies::{PolicyFlags, policies, unsupported};
 
 /// What a check found.
 struct Findings {
@@ -61,7 +61,10 @@ async fn examine(path: &Path) -> Findings {
         }
         let names: Vec<ClusterName> =
             objects.clusters.iter().filter_map(|cluster| name(cluster).parse().ok()).collect();
-        if let Err(error) = policies(&PolicyFlags::default(), &objects.registries, &names) {
+        errors.extend(objects.registries.iter().flat_map(unsupported).map(|error| explain(&error)));
+        if errors.is_empty()
+            && let Err(error) = policies(&PolicyFlags::default(), &objects.registries, &names)
+        {
             errors.push(explain(&error));
         }
     }
@@ -197,7 +200,7 @@ mod tests {
             (&CLUSTER.replace("endpoints", "endpoint"), "endpoint"),
             (&CLUSTER.replace("name: eu", "name: all"), "reserved"),
             (&missing_file, "spec.caFile: the file"),
-            (&integer, "Quorum is not supported"),
+            (&integer, "Quorum is right, but only a later release"),
         ] {
             let found = findings(text).await;
             assert!(found.errors.iter().any(|error| error.contains(expected)), "{expected} in {:?}", found.errors);

@@ -1,6 +1,7 @@
 //! `tributary serve`: wires sources, router and listener together, and keeps them in step until told to stop.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::authentication::Authenticator;
 use crate::cli::ServeArguments;
 use crate::clusters::Clusters;
 use crate::config_source::watch::FileWatch;
-use crate::config_source::{Configuration, Sources};
+use crate::config_source::{ClusterSpec, Configuration, Sources};
 use crate::credentials::{BearerToken, Certificates, certificates};
 use crate::data_directory::{DataDirectory, DataDirectoryError};
 use crate::descriptors;
@@ -41,6 +42,8 @@ const SAME_CLUSTER_INTERVAL: Duration = Duration::from_secs(5);
 /// How often a configuration that was refused, or a cluster without a client, is tried anew: a file that it names may have
 /// come back where nothing watches.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
+/// Why such a try is made, in the log.
+const ANOTHER_TRY: &str = "another try";
 /// How often the serving certificate's end is looked at; it is renewed 30 days before.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -68,15 +71,33 @@ pub(super) fn default_data_directory() -> Result<PathBuf, DataDirectoryError> {
 /// [`Failure`] of the start; what comes later is logged and served around.
 pub async fn serve(arguments: ServeArguments, on_ready: impl FnOnce(&Ready<'_>)) -> Result<(), Failure> {
     descriptors::raise_limit();
+    let (stop, at_once, reload) = (CancellationToken::new(), CancellationToken::new(), Arc::new(Notify::new()));
+    let reload_on_signal = Arc::clone(&reload);
     let signals = Signals::take().map_err(Failure::runtime)?;
-    let sources = Sources::new(&arguments).map_err(Failure::usage)?;
-    let configuration = sources.read().await.map_err(Failure::usage)?;
-    if let Some(path) = &arguments.write_kubeconfig {
-        check_replaceable(path).map_err(Failure::usage)?;
+    tokio::spawn(signals.follow(stop.clone(), at_once.clone(), move || reload_on_signal.notify_one()));
+    match at_once.run_until_cancelled(serve_until(&stop, &reload, arguments, on_ready)).await {
+        Some(served) => served,
+        None => Err(Failure::runtime(anyhow::anyhow!("a second signal ended it before it had drained"))),
     }
+}
+
+/// Serves until `stop` is cancelled and everything has drained. During the start `stop` ends it at once.
+async fn serve_until(
+    stop: &CancellationToken,
+    reload: &Notify,
+    arguments: ServeArguments,
+    on_ready: impl FnOnce(&Ready<'_>),
+) -> Result<(), Failure> {
+    let sources = Sources::new(&arguments).map_err(Failure::usage)?;
+    if let Some(path) = &arguments.write_kubeconfig {
+        sources.check_not_read(path).map_err(Failure::usage)?;
+        check_replaceable(path).map(drop).map_err(Failure::usage)?;
+    }
+    let Some(configuration) = stop.run_until_cancelled(sources.read()).await else { return Ok(()) };
+    let configuration = configuration.map_err(Failure::usage)?;
     let identity = Identity::open(&arguments)?;
     let socket = listener::bind(arguments.listen.socket_address()).map_err(Failure::runtime)?;
-    let url = format!("https://{}", socket.local_addr().map_err(Failure::runtime)?);
+    let address = socket.local_addr().map_err(Failure::runtime)?;
 
     let tuning = Tuning::default();
     let tunnels_shutdown = tuning.tunnels_shutdown.clone();
@@ -88,22 +109,20 @@ pub async fn serve(arguments: ServeArguments, on_ready: impl FnOnce(&Ready<'_>))
         sources,
         identity,
         arguments,
-        url,
+        address,
         refused: None,
     };
-    running.start(configuration).await?;
+    let Some(started) = stop.run_until_cancelled(running.start(configuration)).await else { return Ok(()) };
+    started?;
 
-    let (stop, reload) = (CancellationToken::new(), Arc::new(Notify::new()));
     let authenticator = Authenticator::new(running.identity.token.digest());
     let front = Arc::new(Front::new(Arc::new(router), authenticator, stop.clone()));
     let tls = server_config(Arc::clone(&running.identity.certificate)).map_err(Failure::runtime)?;
     let serving = tokio::spawn(listener::serve(socket, tls, front));
-    let reload_on_signal = Arc::clone(&reload);
-    tokio::spawn(signals.follow(stop.clone(), move || reload_on_signal.notify_one()));
     running.write_kubeconfig().map_err(Failure::runtime)?;
     running.announce(on_ready);
 
-    stop.run_until_cancelled(running.keep_up(&reload)).await;
+    stop.run_until_cancelled(running.keep_up(reload)).await;
     let drained = serving.await.context("the listener ended").map_err(Failure::runtime)?;
     tunnels_shutdown.cancel();
     tracing::info!(cut = drained.cut, "stopped");
@@ -126,6 +145,8 @@ impl Identity {
             None => default_data_directory().map_err(Failure::usage)?,
         };
         let directory = DataDirectory::open(path).map_err(Failure::runtime)?;
+        // Two processes that begin at once must not make two authorities.
+        let _lock = directory.lock().map_err(Failure::runtime)?;
         let token = BearerToken::open(&directory).map_err(Failure::runtime)?;
         let names = arguments.listen.certificate_names();
         let made = Certificates::open(&directory, &names, certificates::now()).map_err(Failure::runtime)?;
@@ -140,6 +161,7 @@ impl Identity {
 
     /// Replaces the serving certificate when its end is near.
     fn renew(&mut self) -> Result<(), certificates::CertificateError> {
+        let _lock = self.directory.lock()?;
         let made = Certificates::open(&self.directory, &self.listen.certificate_names(), certificates::now())?;
         self.certificate.replace(made.certified_key()?);
         self.authority_pem = made.authority_pem().to_owned();
@@ -155,7 +177,8 @@ struct Running {
     router: Arc<Router>,
     watch: FileWatch,
     identity: Identity,
-    url: String,
+    /// Where this endpoint listens.
+    address: SocketAddr,
     /// Why the configuration that was read last is not the one that is served.
     refused: Option<String>,
 }
@@ -173,6 +196,7 @@ impl Running {
 
     /// Takes over a configuration that has been read, or refuses it whole.
     async fn apply(&mut self, configuration: Configuration) -> anyhow::Result<()> {
+        different_from(self.address, &configuration.clusters)?;
         let names: Vec<_> = configuration.clusters.iter().map(|spec| spec.name.clone()).collect();
         let policies = policies(&PolicyFlags::from(&self.arguments), &configuration.registries, &names)?;
         self.watch.set(configuration.files);
@@ -206,7 +230,7 @@ impl Running {
                 _ = same_cluster.tick() => self.refuse_same_clusters(),
                 _ = certificate.tick() => self.renew_certificate(),
                 _ = retry.tick() => if self.refused.is_some() || self.clusters.any_failed() {
-                    self.reload("another try").await;
+                    self.reload(ANOTHER_TRY).await;
                 },
             }
         }
@@ -214,7 +238,7 @@ impl Running {
 
     /// Reads everything anew. A configuration that cannot be used is logged, and the old one stays.
     async fn reload(&mut self, why: &str) {
-        let before = self.clusters.names();
+        let (before, fingerprints) = (self.clusters.names(), self.clusters.fingerprints());
         let applied = match self.sources.read().await {
             Ok(configuration) => self.apply(configuration).await,
             Err(error) => Err(error),
@@ -222,8 +246,11 @@ impl Running {
         match applied {
             Err(error) => self.refuse(why, format!("{error:#}")),
             Ok(()) => {
-                self.refused = None;
-                self.report_change(why, &before);
+                let was_refused = self.refused.take().is_some();
+                // A try that was nobody's wish and changed nothing is no news.
+                if why != ANOTHER_TRY || was_refused || fingerprints != self.clusters.fingerprints() {
+                    self.report_change(why, &before);
+                }
             }
         }
     }
@@ -272,7 +299,7 @@ impl Running {
         let Some(path) = &self.arguments.write_kubeconfig else { return Ok(()) };
         let clusters = self.clusters.names();
         let kubeconfig = ClientKubeconfig {
-            url: &self.url,
+            url: &self.url(),
             authority_pem: &self.identity.authority_pem,
             token: &self.identity.token,
             clusters: &clusters,
@@ -282,9 +309,30 @@ impl Running {
 
     /// The one line on standard output.
     fn announce(&self, on_ready: impl FnOnce(&Ready<'_>)) {
-        let clusters = self.clusters.names();
-        print(&ready_line(&self.url, self.arguments.write_kubeconfig.as_deref(), &clusters));
-        on_ready(&Ready { url: &self.url, directory: &self.identity.directory, clusters: &clusters });
+        let (url, clusters) = (self.url(), self.clusters.names());
+        print(&ready_line(&url, self.arguments.write_kubeconfig.as_deref(), &clusters));
+        on_ready(&Ready { url: &url, directory: &self.identity.directory, clusters: &clusters });
+    }
+
+    /// The URL of the merged view.
+    fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+}
+
+/// Refuses a cluster that is this endpoint: each of its requests would come back for ever.
+fn different_from(address: SocketAddr, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
+    let leads_here = |server: &http::Uri| {
+        let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
+        let same_host = host == "localhost" || host.parse() == Ok(address.ip());
+        same_host && server.port_u16() == Some(address.port())
+    };
+    match clusters.iter().find(|spec| spec.config.as_ref().is_ok_and(|config| leads_here(&config.cluster_url))) {
+        None => Ok(()),
+        Some(spec) => anyhow::bail!(
+            "{} leads to {address}, which is this endpoint itself; leave it out: --contexts names the ones to serve",
+            spec.origin
+        ),
     }
 }
 
@@ -337,6 +385,28 @@ fn read_epochs(directory: &DataDirectory) -> Epochs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cluster_that_is_this_endpoint_is_refused() {
+        let address = "127.0.0.1:7443".parse().unwrap();
+        for (server, expected) in [
+            ("https://127.0.0.1:7443", false),
+            ("https://127.0.0.1:7443/clusters/a", false),
+            ("https://localhost:7443", false),
+            ("https://127.0.0.1:6443", true),
+            ("https://127.0.0.2:7443", true),
+            ("https://example.com:7443", true),
+        ] {
+            let spec = ClusterSpec {
+                name: ClusterName::new("a").unwrap(),
+                origin: "context \"a\"".to_owned(),
+                config: Ok(kube::Config::new(server.parse().unwrap())),
+                fingerprint: String::new(),
+                index: None,
+            };
+            assert_eq!(different_from(address, &[spec]).is_ok(), expected, "{server}");
+        }
+    }
 
     #[test]
     fn the_ready_line_is_one_line() {

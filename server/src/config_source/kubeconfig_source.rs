@@ -1,6 +1,6 @@
 //! Personal mode's source: the contexts of kubeconfig files.
 
-use crate::contexts::{ContextSelection, ContextsError};
+use crate::contexts::{ContextSelection, ContextsError, SelectedContext};
 use crate::kubeconfig::{ContextProblem, KubeconfigFiles, Kubeconfigs, LoadError};
 
 use super::{ClusterSpec, Configuration};
@@ -38,8 +38,9 @@ impl KubeconfigSource {
     /// Reads everything anew.
     ///
     /// # Errors
-    /// [`KubeconfigSourceError`]: one context that cannot be used refuses the whole, so that no cluster is left out
-    /// silently.
+    /// [`KubeconfigSourceError`]: a context that was named and cannot be used refuses the whole, and so does a kubeconfig
+    /// in which none can be used. One that was chosen with all, or by a pattern, becomes a cluster that says why it fails,
+    /// so that it is neither left out silently nor keeps the others away.
     pub async fn read(&self) -> Result<Configuration, KubeconfigSourceError> {
         let configs = Kubeconfigs::load(&self.files)?;
         let selected = self
@@ -47,22 +48,26 @@ impl KubeconfigSource {
             .select(&configs.context_names())
             .map_err(|source| KubeconfigSourceError::Contexts { files: self.files.clone(), source })?;
         let mut configuration = Configuration { files: self.files.paths().to_vec(), ..Configuration::default() };
-        let mut problems = Vec::new();
+        let (mut problems, mut usable, mut refuses) = (Vec::new(), 0_usize, false);
         for chosen in selected {
             match configs.target(&chosen.context).await {
                 Ok(target) => {
                     configuration.files.extend(target.files);
-                    configuration.clusters.push(ClusterSpec {
-                        name: chosen.cluster,
-                        origin: format!("context {:?}", chosen.context),
-                        config: target.config,
-                        fingerprint: target.fingerprint,
-                        index: None,
-                    });
+                    usable += 1;
+                    configuration.clusters.push(spec(chosen, Ok(target.config), target.fingerprint));
                 }
-                Err(problem) => problems.push(problem),
+                Err(problem) => {
+                    refuses |= chosen.named;
+                    configuration.clusters.push(spec(chosen, Err(problem.to_string()), String::new()));
+                    problems.push(problem);
+                }
             }
         }
-        if problems.is_empty() { Ok(configuration) } else { Err(KubeconfigSourceError::Problems(problems)) }
+        if refuses || usable == 0 { Err(KubeconfigSourceError::Problems(problems)) } else { Ok(configuration) }
     }
+}
+
+fn spec(chosen: SelectedContext, config: Result<kube::Config, String>, fingerprint: String) -> ClusterSpec {
+    let origin = format!("context {:?}", chosen.context);
+    ClusterSpec { name: chosen.cluster, origin, config, fingerprint, index: None }
 }

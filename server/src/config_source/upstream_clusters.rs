@@ -131,7 +131,7 @@ pub async fn cluster_spec(
     }
     let spec = ClusterSpec {
         origin: format!("UpstreamCluster {name}"),
-        config: target.config,
+        config: Ok(target.config),
         fingerprint: target.fingerprint,
         index: cluster.spec.index,
         name,
@@ -256,10 +256,11 @@ mod tests {
             "index": 7,
         }));
         let (spec, files) = cluster_spec(&cluster, base.path()).await.unwrap();
-        assert_eq!(spec.config.cluster_url.to_string(), "https://eu.example.com:6443/");
-        assert_eq!(spec.config.root_cert.as_ref().map(Vec::len), Some(1));
-        assert_eq!(spec.config.tls_server_name.as_deref(), Some("kubernetes"));
-        assert!(spec.config.auth_info.token.is_some());
+        let config = spec.config.as_ref().unwrap();
+        assert_eq!(config.cluster_url.to_string(), "https://eu.example.com:6443/");
+        assert_eq!(config.root_cert.as_ref().map(Vec::len), Some(1));
+        assert_eq!(config.tls_server_name.as_deref(), Some("kubernetes"));
+        assert!(config.auth_info.token.is_some());
         assert_eq!(spec.index, Some(7));
         assert_eq!(files, [base.path().join("ca.pem")]);
         let (again, _) = cluster_spec(&cluster, base.path()).await.unwrap();

@@ -12,6 +12,7 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 
 /// Changes come in bursts (write, rename, chmod); this long after the first the files are read.
 const DEBOUNCE: Duration = Duration::from_millis(300);
@@ -25,6 +26,9 @@ pub struct FileWatch {
     events: mpsc::Receiver<()>,
     files: Vec<PathBuf>,
     seen: BTreeMap<PathBuf, Option<[u8; 32]>>,
+    /// When the files are looked at next: soon after a notice, else by the slow check. Kept here and not in a future, because
+    /// whoever waits for changes waits for other things beside and begins anew each time.
+    due: Instant,
 }
 
 impl FileWatch {
@@ -43,7 +47,14 @@ impl FileWatch {
                 |error| tracing::warn!(%error, "file changes are not reported; they are looked for once a minute"),
             )
             .ok();
-        Self { watcher, directories: BTreeSet::new(), events, files: Vec::new(), seen: BTreeMap::new() }
+        Self {
+            watcher,
+            directories: BTreeSet::new(),
+            events,
+            files: Vec::new(),
+            seen: BTreeMap::new(),
+            due: Instant::now() + SLOW_CHECK_INTERVAL,
+        }
     }
 
     /// Watches these files, and directories whole, from now on. What new ones hold now counts as seen; what known ones
@@ -62,20 +73,20 @@ impl FileWatch {
 
     /// Waits until the contents of a watched file have changed.
     ///
-    /// Cancel: safe; a change that was not waited for is found by the next call.
+    /// Cancel: safe at any point; a notice that was taken, and the time until the slow check, outlive the future.
     pub async fn changed(&mut self) {
         loop {
-            // An error is the slow check's turn.
-            if let Ok(None) = tokio::time::timeout(SLOW_CHECK_INTERVAL, self.events.recv()).await {
-                // Without a watcher nobody sends.
-                tokio::time::sleep(SLOW_CHECK_INTERVAL).await;
-            }
-            tokio::time::sleep(DEBOUNCE).await;
-            let _ = self.events.try_recv();
-            let now = contents(&self.files);
-            if now != self.seen {
-                self.seen = now;
-                return;
+            tokio::select! {
+                // Without a watcher nobody sends, and the slow check alone is left.
+                Some(()) = self.events.recv() => self.due = self.due.min(Instant::now() + DEBOUNCE),
+                () = sleep_until(self.due) => {
+                    self.due = Instant::now() + SLOW_CHECK_INTERVAL;
+                    let now = contents(&self.files);
+                    if now != self.seen {
+                        self.seen = now;
+                        return;
+                    }
+                }
             }
         }
     }
@@ -162,6 +173,40 @@ mod tests {
         assert!(changes(&mut watch).await, "a new file in the directory");
         fs::remove_file(&config).unwrap();
         assert!(changes(&mut watch).await, "the file is gone");
+    }
+
+    /// Waits in short turns, as a loop does that has other things to do.
+    async fn changes_in_turns(watch: &mut FileWatch, turn: Duration) -> bool {
+        for _ in 0..200 {
+            if tokio::time::timeout(turn, watch.changed()).await.is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
+    #[tokio::test]
+    async fn an_interrupted_wait_loses_no_notice() {
+        let parent = tempfile::tempdir().unwrap();
+        let config = parent.path().join("config");
+        fs::write(&config, "one").unwrap();
+        let mut watch = FileWatch::new();
+        watch.set(vec![config.clone()]);
+        fs::write(&config, "two").unwrap();
+        // Each turn is shorter than the pause after a notice.
+        assert!(changes_in_turns(&mut watch, Duration::from_millis(20)).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn interrupted_waits_come_to_the_slow_check() {
+        let parent = tempfile::tempdir().unwrap();
+        let config = parent.path().join("config");
+        fs::write(&config, "one").unwrap();
+        let mut watch = FileWatch::new();
+        watch.watcher = None;
+        watch.set(vec![config.clone()]);
+        fs::write(&config, "two").unwrap();
+        assert!(changes_in_turns(&mut watch, Duration::from_secs(5)).await);
     }
 
     #[tokio::test]

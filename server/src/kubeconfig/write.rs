@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tributary_apimachinery::ClusterName;
 
 use crate::credentials::BearerToken;
-use crate::data_directory::write_private;
+use crate::data_directory::{create_private, write_private};
 
 /// The name of the extension that marks a file as ours to replace.
 const MARKER: &str = "tributary.dev/written-by";
@@ -24,9 +24,20 @@ const USER: &str = "tributary";
 pub enum WriteError {
     /// Somebody else's file stands there.
     #[error(
-        "{0} exists and was not written by tributary; choose another file by --write-kubeconfig, or remove it first"
+        "{0} exists and was not written by tributary, or holds more than it wrote; choose another file by \
+         --write-kubeconfig, or remove it first"
     )]
     Foreign(PathBuf),
+    /// There is no directory for it.
+    #[error(
+        "{path} cannot be written: {directory} is no directory; make it, or choose another file by --write-kubeconfig"
+    )]
+    NoDirectory {
+        /// The file.
+        path: PathBuf,
+        /// Where it would stand.
+        directory: PathBuf,
+    },
     /// The file that stands there cannot be looked at.
     #[error("{path} exists and cannot be read")]
     Read {
@@ -99,34 +110,68 @@ impl ClientKubeconfig<'_> {
     /// # Errors
     /// [`WriteError`]; what stood there before is untouched.
     pub fn write(&self, path: &Path) -> Result<(), WriteError> {
-        check_replaceable(path)?;
-        write_private(path, self.render().as_bytes())
-            .map_err(|source| WriteError::Write { path: path.to_owned(), source })
+        let write = match check_replaceable(path)? {
+            Place::Free => create_private,
+            Place::Ours => write_private,
+        };
+        write(path, self.render().as_bytes()).map_err(|source| match source.kind() {
+            // Somebody was faster.
+            io::ErrorKind::AlreadyExists => WriteError::Foreign(path.to_owned()),
+            _ => WriteError::Write { path: path.to_owned(), source },
+        })
     }
+}
+
+/// What stands where a file is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Nothing.
+    Free,
+    /// A file that this program wrote.
+    Ours,
 }
 
 /// Whether a file may be written here: there is none, or ours.
 ///
 /// # Errors
-/// [`WriteError::Foreign`] and [`WriteError::Read`].
-pub fn check_replaceable(path: &Path) -> Result<(), WriteError> {
-    match fs::read(path) {
-        Ok(bytes) if is_ours(&bytes) => Ok(()),
+/// [`WriteError`] but for `Write`.
+pub fn check_replaceable(path: &Path) -> Result<Place, WriteError> {
+    let unreadable = |source| WriteError::Read { path: path.to_owned(), source };
+    match fs::metadata(path) {
+        // A pipe or a terminal would be waited for.
+        Ok(metadata) if !metadata.is_file() => Err(WriteError::Foreign(path.to_owned())),
+        Ok(_) if is_ours(&fs::read(path).map_err(unreadable)?) => Ok(Place::Ours),
         Ok(_) => Err(WriteError::Foreign(path.to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(WriteError::Read { path: path.to_owned(), source }),
+        // A link that leads nowhere is somebody's, too.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_ok() => {
+            Err(WriteError::Foreign(path.to_owned()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            if directory.is_dir() {
+                return Ok(Place::Free);
+            }
+            Err(WriteError::NoDirectory { path: path.to_owned(), directory: directory.to_owned() })
+        }
+        Err(source) => Err(unreadable(source)),
     }
 }
 
-/// Whether this program wrote these bytes. kubectl rewrites a file as YAML when a user changes its current context; the
-/// marker survives that. An empty file holds nothing to lose, but it is not ours either.
+/// Whether this program wrote these bytes, and nobody has put in anything else. kubectl rewrites a file as YAML when a
+/// user changes its current context, and the marker survives that; it also survives `kubectl config view --flatten`, by
+/// which users merge files, and then the file holds their own clusters beside ours. An empty file holds nothing to lose,
+/// but it is not ours either.
 fn is_ours(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let Ok(config) = serde_saphyr::from_str::<Value>(text) else { return false };
-    let extensions = config.get("extensions").and_then(Value::as_array);
-    extensions.is_some_and(|extensions| {
-        extensions.iter().any(|extension| extension.get("name").is_some_and(|name| name == MARKER))
-    })
+    let names = |list: &str| {
+        let entries = config.get(list).and_then(Value::as_array).into_iter().flatten();
+        entries.map(|entry| entry.get("name").and_then(Value::as_str).unwrap_or_default()).collect::<Vec<_>>()
+    };
+    let prefix = format!("{USER}-");
+    names("extensions").contains(&MARKER)
+        && names("users").iter().all(|name| *name == USER)
+        && names("clusters").iter().all(|name| name.starts_with(&prefix))
 }
 
 #[cfg(test)]
@@ -172,12 +217,21 @@ mod tests {
         let as_yaml = "apiVersion: v1\nkind: Config\nextensions:\n- extension:\n    program: tributary\n  name: tributary.dev/written-by\n";
         fs::write(&path, as_yaml).unwrap();
         write(&path, &["eu"]).unwrap();
-        for foreign in ["apiVersion: v1\nkind: Config\n", "", "# tributary.dev/written-by\n", "{", "\u{0}"] {
+        let merged = format!("{as_yaml}users:\n- name: admin\n  user: {{ token: precious }}\n");
+        let clusters = format!("{as_yaml}clusters:\n- name: prod\n  cluster: {{ server: 'https://a' }}\n");
+        for foreign in
+            [&*merged, &*clusters, "apiVersion: v1\nkind: Config\n", "", "# tributary.dev/written-by\n", "{", "\u{0}"]
+        {
             fs::write(&path, foreign).unwrap();
             assert!(matches!(write(&path, &["eu"]), Err(WriteError::Foreign(_))), "{foreign:?}");
             assert_eq!(fs::read_to_string(&path).unwrap(), foreign);
         }
         let missing = parent.path().join("no/such/directory/config");
-        assert!(matches!(write(&missing, &[]), Err(WriteError::Write { .. })));
+        assert!(matches!(write(&missing, &[]), Err(WriteError::NoDirectory { .. })));
+        assert!(matches!(write(parent.path(), &[]), Err(WriteError::Foreign(_))), "a directory");
+        assert!(matches!(write(Path::new("/dev/null"), &[]), Err(WriteError::Foreign(_))));
+        let dangling = parent.path().join("link");
+        std::os::unix::fs::symlink(&missing, &dangling).unwrap();
+        assert!(matches!(write(&dangling, &[]), Err(WriteError::Foreign(_))));
     }
 }

@@ -1,8 +1,10 @@
 //! One client connection: the TLS handshake, then HTTP/2 or HTTP/1.1 with upgrades.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,11 +12,10 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::Watcher;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -22,7 +23,7 @@ use super::coalesce::Coalesce;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::front::Front;
+use crate::front::{Front, Outcome};
 use crate::handler::Handler;
 
 /// The limit of a TLS handshake: Go's `net/http` clients give it 10 s, too.
@@ -48,11 +49,16 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// that they, not we, close first, and no request meets a closing connection.
 const HTTP1_HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// How long a connection may live without one request that had the token. 30 s: no client opens one this long before it
+/// uses it, and who has no token shall not hold what is there for those who have.
+const STRANGER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the last answers to a stranger may take once its connection is being closed: it may not read them.
+const STRANGER_FAREWELL: Duration = Duration::from_secs(5);
+
 /// A connection before its handshake.
 pub(super) struct Connection<H> {
     pub(super) tls: TlsAcceptor,
     pub(super) front: Arc<Front<H>>,
-    pub(super) watcher: Watcher,
     pub(super) stop: CancellationToken,
     pub(super) client: SocketAddr,
 }
@@ -72,13 +78,26 @@ impl<H: Handler> Connection<H> {
             Some(Err(_)) => return self.handshake_failed("timed out"),
         };
         let (front, client) = (self.front, self.client);
+        let acquaintance = Arc::new(Acquaintance::default());
+        let known = Arc::clone(&acquaintance);
         let service = service_fn(move |request| {
-            let front = Arc::clone(&front);
-            async move { front.call(request, client).await }
+            let (front, known) = (Arc::clone(&front), Arc::clone(&known));
+            async move { Ok::<_, Infallible>(front.call(request, client, |outcome| known.note(outcome)).await) }
         });
         let io = TokioIo::new(TrackedStream { stream, _guard: guard });
-        let connection = BUILDER.serve_connection_with_upgrades(io, service).into_owned();
-        if let Err(error) = self.watcher.watch(connection).await {
+        let mut connection = pin!(BUILDER.serve_connection_with_upgrades(io, service));
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+            () = acquaintance.refused() => {
+                connection.as_mut().graceful_shutdown();
+                tokio::time::timeout(STRANGER_FAREWELL, connection).await.unwrap_or(Ok(()))
+            }
+        };
+        if let Err(error) = ended {
             tracing::debug!(%client, error, "connection ended");
         }
     }
@@ -108,6 +127,31 @@ static BUILDER: LazyLock<auto::Builder<TokioExecutor>> = LazyLock::new(|| {
         .keep_alive_timeout(PING_TIMEOUT);
     builder
 });
+
+/// Whether a request of a connection has had the token. One that never had is closed: after a 401, as kube-apiserver does
+/// it against floods of requests that cost the sender nothing (CVE-2023-44487), or after a while.
+#[derive(Default)]
+struct Acquaintance {
+    known: AtomicBool,
+    unauthorized: Notify,
+}
+
+impl Acquaintance {
+    fn note(&self, outcome: Outcome) {
+        match outcome {
+            Outcome::Known => self.known.store(true, Ordering::Relaxed),
+            Outcome::Unauthorized => self.unauthorized.notify_one(),
+        }
+    }
+
+    /// Ends when the connection is to be closed. Nothing that others do on a connection that is known closes it.
+    async fn refused(&self) {
+        let _ = tokio::time::timeout(STRANGER_TIMEOUT, self.unauthorized.notified()).await;
+        if self.known.load(Ordering::Relaxed) {
+            std::future::pending().await
+        }
+    }
+}
 
 /// What an open socket holds: its slot, its place among those that a drain waits for, and its count.
 pub(super) struct SocketGuard {
