@@ -15,7 +15,8 @@ pub(super) fn group_resource(resource: &GroupVersionResource) -> String {
     }
 }
 
-fn details(resource: &GroupVersionResource, name: &str) -> StatusDetails {
+/// The details of an error about a resource, or an object of it.
+pub(super) fn details(resource: &GroupVersionResource, name: &str) -> StatusDetails {
     StatusDetails {
         name: name.to_owned(),
         group: resource.group.to_string(),

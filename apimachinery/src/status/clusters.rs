@@ -1,6 +1,8 @@
 //! Errors that only a view of many clusters has. Each names the clusters and what the client can do.
 
-use super::{Reason, Status, StatusDetails, cases::group_resource, field_error::go_quote};
+use super::cases::{details, group_resource};
+use super::field_error::go_quote;
+use super::{Reason, Status, StatusDetails};
 use crate::object::CLUSTER_ANNOTATION;
 use crate::{ClusterName, GroupVersionResource};
 
@@ -15,15 +17,6 @@ fn names(clusters: &[ClusterName]) -> String {
         text.push_str(&format!(" and {} more", clusters.len() - NAMED_MAX));
     }
     text
-}
-
-fn details(resource: &GroupVersionResource, name: &str) -> StatusDetails {
-    StatusDetails {
-        name: name.to_owned(),
-        group: resource.group.to_string(),
-        kind: resource.resource.to_string(),
-        ..StatusDetails::default()
-    }
 }
 
 impl Status {

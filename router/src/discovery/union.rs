@@ -141,49 +141,41 @@ impl MemberDiscovery {
 
 fn join<'a>(documents: impl Iterator<Item = &'a GroupList>) -> GroupList {
     let mut groups: Vec<Group> = Vec::new();
-    for group in documents.flat_map(|document| &document.items) {
-        match groups.iter_mut().find(|known| known.metadata.name == group.metadata.name) {
-            Some(known) => join_versions(&mut known.versions, &group.versions),
-            None => groups.push(group.clone()),
-        }
+    for document in documents {
+        let same = |own: &Group, other: &Group| own.metadata.name == other.metadata.name;
+        join_all(&mut groups, &document.items, same, |own, other| join_versions(&mut own.versions, &other.versions));
     }
     GroupList::new(groups)
 }
 
 fn join_versions(known: &mut Vec<Version>, more: &[Version]) {
-    for version in more {
-        match known.iter_mut().find(|own| own.version == version.version) {
-            Some(own) => join_resources(&mut own.resources, &version.resources),
-            None => known.push(version.clone()),
-        }
-    }
+    let same = |own: &Version, other: &Version| own.version == other.version;
+    join_all(known, more, same, |own, other| join_resources(&mut own.resources, &other.resources));
 }
 
 fn join_resources(known: &mut Vec<Resource>, more: &[Resource]) {
-    for resource in more {
-        match known.iter_mut().find(|own| own.resource == resource.resource) {
-            Some(own) => {
-                join_strings(&mut own.verbs, &resource.verbs);
-                join_subresources(&mut own.subresources, &resource.subresources);
-            }
-            None => known.push(resource.clone()),
-        }
-    }
+    let same = |own: &Resource, other: &Resource| own.resource == other.resource;
+    join_all(known, more, same, |own, other| {
+        join_verbs(&mut own.verbs, &other.verbs);
+        join_subresources(&mut own.subresources, &other.subresources);
+    });
 }
 
 fn join_subresources(known: &mut Vec<Subresource>, more: &[Subresource]) {
-    for subresource in more {
-        match known.iter_mut().find(|own| own.subresource == subresource.subresource) {
-            Some(own) => join_strings(&mut own.verbs, &subresource.verbs),
-            None => known.push(subresource.clone()),
-        }
-    }
+    let same = |own: &Subresource, other: &Subresource| own.subresource == other.subresource;
+    join_all(known, more, same, |own, other| join_verbs(&mut own.verbs, &other.verbs));
 }
 
-fn join_strings(known: &mut Vec<String>, more: &[String]) {
-    for text in more {
-        if !known.contains(text) {
-            known.push(text.clone());
+fn join_verbs(known: &mut Vec<String>, more: &[String]) {
+    join_all(known, more, String::eq, |_, _| {});
+}
+
+/// Adds what is not known yet; what is known is joined.
+fn join_all<T: Clone>(known: &mut Vec<T>, more: &[T], same: impl Fn(&T, &T) -> bool, join: impl Fn(&mut T, &T)) {
+    for other in more {
+        match known.iter_mut().find(|own| same(own, other)) {
+            Some(own) => join(own, other),
+            None => known.push(other.clone()),
         }
     }
 }
