@@ -37,6 +37,13 @@ use crate::{Body, BoxError, Transport};
 /// would fill the log.
 const DECODE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
+/// The most requests of one reflector within [`PACE_INTERVAL`], further pages of a list not counted. Watches that end are
+/// resumed at once, and what they bring meanwhile counts as success: a member (or a proxy before it) that ends each after its
+/// first event would be asked as fast as it answers.
+const REQUESTS_PER_INTERVAL: u32 = 10;
+/// The time in which requests are counted.
+const PACE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The reflector's task, before it runs.
 pub(crate) struct Reflector {
     shared: Arc<Shared>,
@@ -52,6 +59,8 @@ pub(crate) struct Reflector {
     health: Health,
     announced: Announced,
     decode_logged: Option<Instant>,
+    /// When counting began, and the requests since.
+    pace: (Instant, u32),
 }
 
 /// What is being read.
@@ -82,6 +91,7 @@ impl Reflector {
             health,
             announced: Announced::default(),
             decode_logged: None,
+            pace: (Instant::now(), 0),
         }
     }
 
@@ -106,6 +116,9 @@ impl Reflector {
     /// Sends a request in place of what is being read.
     async fn open(&mut self, target: Target) -> Result<Input, ResetAsked> {
         self.reading = Reading::Nothing;
+        if !matches!(target, Target::Page { continue_token: Some(_) }) {
+            self.keep_pace().await?;
+        }
         if target == Target::Latest {
             return self.ask_latest().await;
         }
@@ -137,6 +150,21 @@ impl Reflector {
         }
         self.begin_reading(&target, response);
         Ok(Input::Opened)
+    }
+
+    /// Waits if there were too many requests lately.
+    async fn keep_pace(&mut self) -> Result<(), ResetAsked> {
+        let (since, requests) = self.pace;
+        let end = since + PACE_INTERVAL;
+        if Instant::now() >= end {
+            self.pace = (Instant::now(), 1);
+        } else if requests < REQUESTS_PER_INTERVAL {
+            self.pace.1 += 1;
+        } else {
+            self.attend(sleep_until(end)).await?;
+            self.pace = (end, 1);
+        }
+        Ok(())
     }
 
     fn begin_reading(&mut self, target: &Target, response: Response<Body>) {

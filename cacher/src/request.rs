@@ -131,10 +131,17 @@ fn describe(code: u16) -> String {
     format!("{code}: {}", words.unwrap_or("unknown status"))
 }
 
-/// An error with its causes in one line.
+/// An error with its causes in one line, without repeating what a message already quotes.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    shortened(&causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
+    let mut text = String::new();
+    for cause in std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    shortened(&text)
 }
 
 fn shortened(text: &str) -> String {
@@ -295,5 +302,17 @@ mod tests {
         let text = format!(r#"{{"message":"{long}"}}"#);
         let Reason::Other(reason) = read(&text, Some(500)).reason else { panic!("another reason") };
         assert!(reason.len() <= REASON_LENGTH_MAX + 5);
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("broke off: {0}")]
+    struct Quoting(#[source] std::io::Error);
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let quoting = Quoting(std::io::Error::other("reset"));
+        assert_eq!(chain(&quoting), "broke off: reset");
+        let error = LatestError::Unreachable(Box::new(quoting));
+        assert_eq!(chain(&error), "the member cannot be reached: broke off: reset");
     }
 }

@@ -363,3 +363,20 @@ async fn a_refusal_without_end_is_read_in_part() {
     state(&cacher, |state| state.reason().is_some_and(|reason| reason.to_string().contains("503"))).await;
     assert!(feed.is_dropped());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_ends_each_watch_after_one_event_is_not_asked_without_pause() {
+    let (cacher, mut member, mut updates) = start();
+    let mut feed = member.sync(&[pod("a", 1)], 5).await;
+    updates.synced().await;
+    let began = Instant::now();
+    for version in 6..56 {
+        feed.send(event("MODIFIED", &pod("a", version)));
+        updates.changes().await;
+        drop(feed);
+        feed = member.expect(&["watch=1", &format!("resourceVersion={version}&")]).await.stream();
+    }
+    let took = began.elapsed();
+    assert!((Duration::from_secs(4)..Duration::from_secs(6)).contains(&took), "{took:?}");
+    assert_eq!(cacher.state(), State::Synced);
+}
