@@ -75,6 +75,8 @@ Cluster names:
   A context becomes a cluster of its name in lower case, with '-' for what a DNS-1123 label does not allow
   (kubernetes-admin@eu: kubernetes-admin-eu); of an ARN the part after the last '/' counts. Names that collide are
   refused; NAME=CONTEXT gives another one. 'all' is reserved for the merged view.
+  A context that cannot be used (a file is missing, say) ends the start if --contexts names it. Taken with all or by a
+  pattern, it is there as a cluster that says why it fails, and the others are served.
 
 Security:
   The listener is for this machine alone. Requests need the bearer token that is kept in the data directory (0600) and
@@ -82,7 +84,7 @@ Security:
   kubeconfig's own users.
 
 Signals:
-  SIGTERM, SIGINT  drain: bookmarks, GOAWAY, at most 10 s; a second one ends at once
+  SIGTERM, SIGINT  drain: bookmarks, GOAWAY, at most 10 s (for exec, port-forward, logs -f); a second one ends at once
   SIGHUP           read the kubeconfig and the configuration anew (changes of the files are noticed by themselves, too)
 
 Exit codes:

@@ -202,6 +202,18 @@ async fn configuration_files_are_served_and_followed() {
     assert_eq!(program.end().await.code(), Some(0));
 }
 
+/// Begins a request whose body never ends: it holds a drain.
+async fn hold_the_drain(kubeconfig: &Path, cluster: &str) {
+    let begun = futures::stream::iter([Ok(hyper::body::Frame::data(bytes::Bytes::from_static(b"{")))]);
+    let body = StreamBody::new(begun.chain(futures::stream::pending())).boxed_unsync();
+    let request = http::Request::post(format!("/clusters/{cluster}/api/v1/namespaces"));
+    let request = request.header("content-type", "application/json").body(body).unwrap();
+    let config = config(kubeconfig, "all").await;
+    let client = ClusterClient::connect("own".parse().unwrap(), config, Tuning::default()).await.unwrap();
+    tokio::spawn(async move { client.forward(request, Identity::Member).await.map(drop) });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+}
+
 #[tokio::test]
 async fn a_second_signal_ends_at_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -213,15 +225,7 @@ async fn a_second_signal_ends_at_once() {
     let arguments = ["serve", "--kubeconfig", source, "--listen", "127.0.0.1:0", "--write-kubeconfig", path];
     let mut program = Program::start(&arguments, directory.path());
     program.ready().await;
-    // A request whose body never ends holds the drain.
-    let begun = futures::stream::iter([Ok(hyper::body::Frame::data(bytes::Bytes::from_static(b"{")))]);
-    let body = StreamBody::new(begun.chain(futures::stream::pending())).boxed_unsync();
-    let request = http::Request::post("/clusters/one/api/v1/namespaces").header("content-type", "application/json");
-    let request = request.body(body).unwrap();
-    let own = "own".parse().unwrap();
-    let client = ClusterClient::connect(own, config(&written, "all").await, Tuning::default()).await.unwrap();
-    let _sending = tokio::spawn(async move { client.forward(request, Identity::Member).await.map(drop) });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    hold_the_drain(&written, "one").await;
     program.signal("TERM");
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(program.child.try_wait().unwrap().is_none(), "the drain waits");
@@ -354,14 +358,7 @@ async fn the_demo_cleans_up_after_a_second_signal_too() {
     let mut program = Program::start(&["demo", "--clusters", "1", "--pods", "5", "--churn", "0"], directory.path());
     let ready = program.ready().await;
     let kubeconfig = ready.split_whitespace().find_map(|word| word.strip_prefix("kubeconfig=")).unwrap().to_owned();
-    let begun = futures::stream::iter([Ok(hyper::body::Frame::data(bytes::Bytes::from_static(b"{")))]);
-    let body = StreamBody::new(begun.chain(futures::stream::pending())).boxed_unsync();
-    let request = http::Request::post("/clusters/member1/api/v1/namespaces").header("content-type", "application/json");
-    let config = config(Path::new(&kubeconfig), "all").await;
-    let client = ClusterClient::connect("own".parse().unwrap(), config, Tuning::default()).await.unwrap();
-    let request = request.body(body).unwrap();
-    let _sending = tokio::spawn(async move { client.forward(request, Identity::Member).await.map(drop) });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    hold_the_drain(Path::new(&kubeconfig), "member1").await;
     program.signal("INT");
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(program.child.try_wait().unwrap().is_none(), "the drain waits");
