@@ -43,6 +43,7 @@ impl Handler for StandIn {
             "/watch" => watch(self.draining.clone()),
             "/clusters/a/api/v1/pods" => forwarded_watch(),
             "/tunnel" => tunnel(request),
+            "/late" => late(request),
             _ => {
                 let seen = request.headers().contains_key(header::AUTHORIZATION);
                 Response::new(full(format!("{} {} {seen}", user.name, request.headers().len())))
@@ -89,6 +90,29 @@ fn tunnel(mut request: Request<Body>) -> Response<Body> {
             io.flush().await.unwrap();
         }
     });
+    switched()
+}
+
+/// Switches protocols and joins the client with somebody who speaks once the client has said all it had to say.
+fn late(mut request: Request<Body>) -> Response<Body> {
+    let upgrade = hyper::upgrade::on(&mut request);
+    let (mut near, mut far) = tokio::io::duplex(64);
+    tokio::spawn(async move {
+        let mut client = TokioIo::new(upgrade.await.unwrap());
+        let _ = tokio::io::copy_bidirectional(&mut client, &mut near).await;
+    });
+    tokio::spawn(async move {
+        let mut said = Vec::new();
+        far.read_to_end(&mut said).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        far.write_all(&said).await.unwrap();
+        // It stays, so that no end of the stream pushes out what it said.
+        std::future::pending::<()>().await;
+    });
+    switched()
+}
+
+fn switched() -> Response<Body> {
     Response::builder()
         .status(StatusCode::SWITCHING_PROTOCOLS)
         .header(header::CONNECTION, "upgrade")
@@ -286,6 +310,20 @@ async fn a_drain_waits_for_tunnels() {
     drop(tunnel);
     let drained = tokio::time::timeout(Duration::from_secs(5), server.serving).await.unwrap().unwrap();
     assert_eq!(drained, Drained { cut: 0 });
+}
+
+#[tokio::test]
+async fn a_tunnel_brings_what_comes_after_the_client_has_finished() {
+    let server = start().await;
+    let mut client = server.http1().await;
+    let request = server.request("/late").header(header::CONNECTION, "upgrade").header(header::UPGRADE, "SPDY/3.1");
+    let response = client.send_request(request.body(Empty::new()).unwrap()).await.unwrap();
+    let mut tunnel = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    tunnel.write_all(b"late").await.unwrap();
+    tunnel.shutdown().await.unwrap();
+    let mut got = [0; 4];
+    tokio::time::timeout(Duration::from_secs(5), tunnel.read_exact(&mut got)).await.unwrap().unwrap();
+    assert_eq!(&got, b"late");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 //! HTTP/2 writes and flushes each DATA frame on its own, and TLS makes a record of each: 500 watchers of one event would cost
 //! 500 system calls of 7 KB, each with its own trip through the TCP stack, which is half of what a delivered event costs. So a
 //! flush is put off until the task that asked for it has been polled again: by then the streams that were ready have
-//! added theirs. What was put off is written when the task next reads (a connection always does), flushes again without having
+//! added theirs. What was put off is written when the task next reads (an HTTP/2 connection always does), flushes again without having
 //! written, or fills the buffer; the task is woken for that at once, so a frame waits only for those that are ready with it.
 
 use std::io;
@@ -23,6 +23,8 @@ pub(super) struct Coalesce<S> {
     /// How many bytes of `pending` have been written.
     written: usize,
     flush: Flush,
+    /// Whether flushes are put off.
+    defers: bool,
 }
 
 /// How far the last flush is.
@@ -36,7 +38,13 @@ enum Flush {
 
 impl<S> Coalesce<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, pending: Vec::new(), written: 0, flush: Flush::None }
+        Self { stream, pending: Vec::new(), written: 0, flush: Flush::None, defers: false }
+    }
+
+    /// Puts flushes off from now on. For HTTP/2 alone, which always comes back to read: a tunnel does not while one
+    /// direction waits or has ended, and what was put off for the other would stay.
+    pub(super) fn defer_flushes(&mut self) {
+        self.defers = true;
     }
 }
 
@@ -112,7 +120,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Coalesce<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.pending.is_empty() && self.flush == Flush::None {
+        if self.defers && !self.pending.is_empty() && self.flush == Flush::None {
             self.flush = Flush::Deferred;
             cx.waker().wake_by_ref();
             return Poll::Ready(Ok(()));
@@ -137,6 +145,7 @@ mod tests {
     async fn writes_of_one_turn_are_sent_together() {
         let (near, mut far) = tokio::io::duplex(BUFFER_BYTES);
         let mut stream = Coalesce::new(near);
+        stream.defer_flushes();
         stream.write_all(b"one ").await.unwrap();
         stream.write_all(b"two").await.unwrap();
         let early = tokio::time::timeout(std::time::Duration::from_millis(20), far.read_u8()).await;
@@ -159,6 +168,7 @@ mod tests {
     async fn a_second_flush_without_a_write_is_a_real_one() {
         let (near, mut far) = tokio::io::duplex(BUFFER_BYTES);
         let mut stream = Coalesce::new(near);
+        stream.defer_flushes();
         stream.write_all(b"one").await.unwrap();
         stream.flush().await.unwrap();
         stream.flush().await.unwrap();
@@ -174,6 +184,7 @@ mod tests {
         let expected: Vec<u8> = sizes.iter().enumerate().flat_map(|(at, size)| vec![at as u8; *size]).collect();
         let writer = tokio::spawn(async move {
             let mut stream = Coalesce::new(near);
+            stream.defer_flushes();
             for (at, size) in sizes.iter().enumerate() {
                 stream.write_all(&vec![at as u8; *size]).await.unwrap();
             }

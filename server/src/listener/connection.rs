@@ -73,7 +73,12 @@ impl<H: Handler> Connection<H> {
         let handshake = tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, self.tls.accept(Coalesce::new(stream)));
         let stream = match self.stop.run_until_cancelled(handshake).await {
             None => return,
-            Some(Ok(Ok(stream))) => stream,
+            Some(Ok(Ok(mut stream))) => {
+                if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+                    stream.get_mut().0.defer_flushes();
+                }
+                stream
+            }
             Some(Ok(Err(error))) => return self.handshake_failed(&error.to_string()),
             Some(Err(_)) => return self.handshake_failed("timed out"),
         };
