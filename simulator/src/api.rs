@@ -20,7 +20,7 @@ use crate::list::named;
 use crate::path::{self, Route, Target};
 use crate::present::Form;
 use crate::store::Store;
-use crate::{Config, discovery, list, log, openapi, scale, status, watch, write};
+use crate::{Config, discovery, list, log, openapi, protobuf, scale, status, watch, write};
 
 /// The largest request body (kube-apiserver's limit).
 const BODY_MAX: usize = 3 * 1024 * 1024;
@@ -124,7 +124,7 @@ impl Api {
         request: Request<Incoming>,
         query: &Query<'_>,
     ) -> Result<Response<Body>, Status> {
-        let form = Form::negotiate(request.headers(), query)?;
+        let form = Form::negotiate(target.resource, request.headers(), query)?;
         if !target.subresource.is_empty()
             && !CATALOG[target.resource].subresources.contains(&target.subresource.as_str())
         {
@@ -143,9 +143,13 @@ impl Api {
         }
         let (parts, incoming) = request.into_parts();
         let content_type = parts.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let content_type =
+        let mut content_type =
             content_type.unwrap_or("application/json").split(';').next().unwrap_or_default().trim().to_owned();
-        let bytes = read(incoming).await?;
+        let mut bytes = read(incoming).await?;
+        if content_type == protobuf::CONTENT_TYPE && !bytes.is_empty() {
+            bytes = protobuf::to_json(&bytes)?.into();
+            "application/json".clone_into(&mut content_type);
+        }
         let write = write::Request { content_type: &content_type, body: &bytes, query };
         let namespace_deleted = target.name.clone();
         let (code, answer) = match (parts.method.as_str(), target.name.is_some()) {

@@ -10,7 +10,9 @@
 //! of events, bookmarks, pages at a pinned revision, WatchList, selectors, Status errors, discovery. Objects are generated
 //! when they are read, so a million pods cost nothing at rest; only what was written is kept.
 //!
-//! Not simulated: admission, schema validation, protobuf bodies (415), exec, attach and port-forward (there are no containers).
+//! Bodies may be JSON or protobuf; answers are JSON.
+//!
+//! Not simulated: admission, schema validation, exec, attach and port-forward (there are no containers).
 
 mod api;
 mod body;
@@ -31,6 +33,7 @@ mod openapi;
 mod patch;
 mod path;
 mod present;
+mod protobuf;
 mod scale;
 mod select;
 mod status;

@@ -1,9 +1,14 @@
 //! The form in which objects are shown: whole, metadata alone, or rows of a table.
 
+use std::sync::LazyLock;
+
 use bytes::BufMut;
 use http::HeaderMap;
 use jiff::Timestamp;
-use tributary_apimachinery::{Object, Query, Rendering, Status};
+use tributary_apimachinery::{GroupVersionResource, Object, Query, Rendering, Status};
+use tributary_printers::{Printer, Row, column};
+
+use crate::catalog::{CATALOG, ResourceIndex};
 
 /// The form that a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,8 +17,8 @@ pub(crate) enum Form {
     Whole,
     /// `as=PartialObjectMetadata` or its list.
     Metadata,
-    /// `as=Table`.
-    Table(RowObject),
+    /// `as=Table`, with the columns of this resource.
+    Table(ResourceIndex, RowObject),
 }
 
 /// What a row of a table carries beside its cells (`includeObject`).
@@ -29,12 +34,18 @@ pub(crate) const AS_IS: Rendering<'static> = Rendering { resource_version: None,
 /// The object without what a list says once.
 const ITEM: Rendering<'static> = Rendering { resource_version: None, annotation: None, list_item: true };
 
-/// The columns of every table here.
-const COLUMNS: &str = r#"[{"name":"Name","type":"string","format":"name","description":"Name must be unique within a namespace.","priority":0},{"name":"Age","type":"string","format":"","description":"How long ago the object was created.","priority":0}]"#;
+/// The printer of each resource of [`CATALOG`].
+static PRINTERS: LazyLock<Vec<Printer>> = LazyLock::new(|| {
+    CATALOG
+        .iter()
+        .map(|r| GroupVersionResource::new(r.group, r.version, r.name))
+        .map(|resource| Printer::for_resource(&resource).unwrap_or_else(Printer::default_columns))
+        .collect()
+});
 
 impl Form {
-    /// The first form among the client's that can be given.
-    pub(crate) fn negotiate(headers: &HeaderMap, query: &Query<'_>) -> Result<Self, Status> {
+    /// The first form among the client's that can be given for this resource.
+    pub(crate) fn negotiate(resource: ResourceIndex, headers: &HeaderMap, query: &Query<'_>) -> Result<Self, Status> {
         let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if accept.trim().is_empty() {
             return Ok(Self::Whole);
@@ -51,7 +62,7 @@ impl Form {
             }
             match parts.find_map(|part| part.strip_prefix("as=")) {
                 None => return Ok(Self::Whole),
-                Some("Table") => return Ok(Self::Table(row_object)),
+                Some("Table") => return Ok(Self::Table(resource, row_object)),
                 Some("PartialObjectMetadata" | "PartialObjectMetadataList") => return Ok(Self::Metadata),
                 Some(_) => {}
             }
@@ -64,10 +75,10 @@ impl Form {
         match self {
             Self::Whole => object.render(&AS_IS, out),
             Self::Metadata => metadata(object, out),
-            Self::Table(row_object) => {
+            Self::Table(resource, row_object) => {
                 let version = object.resource_version().0.to_string();
-                table_head(&format!("\"resourceVersion\":\"{version}\""), columns, out);
-                row(object, row_object, out);
+                table_head(resource, &format!("\"resourceVersion\":\"{version}\""), columns, out);
+                row(resource, object, row_object, out);
                 out.put_slice(b"]}");
             }
         }
@@ -83,7 +94,7 @@ impl Form {
                 format!(r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{{{metadata}}},"items":["#)
                     .as_bytes(),
             ),
-            Self::Table(_) => table_head(metadata, true, out),
+            Self::Table(resource, _) => table_head(resource, metadata, true, out),
         }
     }
 
@@ -95,7 +106,7 @@ impl Form {
         match self {
             Self::Whole => object.render(&ITEM, out),
             Self::Metadata => metadata(object, out),
-            Self::Table(row_object) => row(object, row_object, out),
+            Self::Table(resource, row_object) => row(resource, object, row_object, out),
         }
     }
 
@@ -114,10 +125,11 @@ impl Form {
         let text = match self {
             Self::Whole => format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}",{metadata}}}"#),
             Self::Metadata => format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",{metadata}}}"#),
-            Self::Table(_) => {
-                table_head(&format!(r#""resourceVersion":"{revision}""#), false, out);
+            Self::Table(resource, _) => {
+                table_head(resource, &format!(r#""resourceVersion":"{revision}""#), false, out);
+                let cells = vec![r#""""#; PRINTERS[resource].columns().len()].join(",");
                 format!(
-                    r#"{{"cells":["",""],"object":{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",{metadata}}}}}]}}"#
+                    r#"{{"cells":[{cells}],"object":{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",{metadata}}}}}]}}"#
                 )
             }
         };
@@ -131,17 +143,27 @@ fn metadata(object: &Object, out: &mut Vec<u8>) {
     out.put_u8(b'}');
 }
 
-fn table_head(metadata: &str, columns: bool, out: &mut Vec<u8>) {
-    let columns = if columns { COLUMNS } else { "null" };
+fn table_head(resource: ResourceIndex, metadata: &str, columns: bool, out: &mut Vec<u8>) {
     out.put_slice(
-        format!(r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{{{metadata}}},"columnDefinitions":{columns},"rows":["#)
+        format!(r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{{{metadata}}},"columnDefinitions":"#)
             .as_bytes(),
     );
+    if columns {
+        column::write_columns(PRINTERS[resource].columns(), false, out);
+    } else {
+        out.put_slice(b"null");
+    }
+    out.put_slice(br#","rows":["#);
 }
 
-fn row(object: &Object, row_object: RowObject, out: &mut Vec<u8>) {
-    let age = age(object.creation_timestamp());
-    out.put_slice(format!(r#"{{"cells":["{}","{age}"]"#, object.name()).as_bytes());
+fn row(resource: ResourceIndex, object: &Object, row_object: RowObject, out: &mut Vec<u8>) {
+    let (mut cells, now) = (Row::new(), Timestamp::now());
+    if PRINTERS[resource].print(object.json(), now, &mut cells).is_err() {
+        // Nothing here checks what is written: such an object still shows its name.
+        let _ = Printer::default_columns().print(object.json(), now, &mut cells);
+    }
+    out.put_slice(br#"{"cells":"#);
+    cells.write_cells(None, out);
     match row_object {
         RowObject::None => {}
         RowObject::Metadata => {
@@ -154,16 +176,4 @@ fn row(object: &Object, row_object: RowObject, out: &mut Vec<u8>) {
         }
     }
     out.put_u8(b'}');
-}
-
-/// A duration as kubectl shows it, in its simplest form: one unit.
-fn age(created: &str) -> String {
-    let Ok(created) = created.parse::<Timestamp>() else { return "<unknown>".to_owned() };
-    let seconds = (Timestamp::now().as_second() - created.as_second()).max(0);
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..7200 => format!("{}m", seconds / 60),
-        7200..172_800 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
-    }
 }

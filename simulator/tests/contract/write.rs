@@ -87,8 +87,9 @@ async fn patches_of_every_type_apply_with_their_preconditions() {
     );
     assert_eq!(fixture.get(&path).await.json()["data"]["k"], "v", "a dry run leaves no trace");
     assert_eq!(fixture.write("PATCH", &path, "application/unknown", &apply).await.code, 415);
-    let protobuf = fixture.write("POST", CONFIGMAPS, "application/vnd.kubernetes.protobuf", &apply).await;
-    assert_eq!(protobuf.code, 415);
+    assert_eq!(fixture.write("POST", CONFIGMAPS, "application/yaml", &apply).await.code, 415);
+    let garbage = fixture.write("POST", CONFIGMAPS, "application/vnd.kubernetes.protobuf", &apply).await;
+    assert_eq!(garbage.code, 400);
 }
 
 #[tokio::test]

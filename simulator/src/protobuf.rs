@@ -1,0 +1,361 @@
+//! Bodies in protobuf, as generated clients send them (kubectl create, client-go, controller-runtime), made into JSON.
+//!
+//! A body is `k8s\0` and a `runtime.Unknown` (apimachinery/pkg/runtime/generated.proto), whose `raw` is the object's own
+//! message. The messages of the kinds that are served stand in `protobuf/schema.txt`, which `protobuf/schema.awk` makes
+//! from Kubernetes' own definitions. Answers are always JSON.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use tributary_apimachinery::Status;
+
+/// The content type of protobuf bodies.
+pub(crate) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
+/// What every body begins with.
+const MAGIC: &[u8] = b"k8s\0";
+/// Messages within messages. Kubernetes' own types end at about fifteen.
+const DEPTH_MAX: usize = 32;
+/// Members that are written as a message of their own, whose fields are the surrounding object's in JSON
+/// (`json:",inline"` in core/v1/types.go).
+const INLINE: [&str; 4] = ["ephemeralContainerCommon", "handler", "localObjectReference", "volumeSource"];
+
+static SCHEMA: LazyLock<HashMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
+    include_str!("protobuf/schema.txt")
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ');
+            Some((words.next()?, words.filter_map(Field::parse).collect()))
+        })
+        .collect()
+});
+
+/// Why a body is no object.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DecodeError {
+    #[error("the body does not begin as Kubernetes' protobuf does")]
+    Magic,
+    #[error("the message ends within a field")]
+    Truncated,
+    #[error("field {0} has another wire type than its definition")]
+    WireType(u64),
+    #[error("a string is not UTF-8")]
+    Text,
+    #[error("messages are nested too deeply")]
+    Depth,
+    #[error("the kind {0:?} is not served")]
+    Kind(String),
+}
+
+/// A field of a message.
+struct Field {
+    number: u64,
+    name: &'static str,
+    shape: Shape,
+    of: &'static str,
+}
+
+/// How often a field stands in its message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    One,
+    Many,
+    Map,
+}
+
+impl Field {
+    /// `name=number:type` of the schema.
+    fn parse(word: &'static str) -> Option<Self> {
+        let (name, rest) = word.split_once('=')?;
+        let (number, of) = rest.split_once(':')?;
+        let (shape, of) = match (of.strip_prefix('*'), of.strip_prefix('%')) {
+            (Some(of), _) => (Shape::Many, of),
+            (_, Some(of)) => (Shape::Map, of),
+            _ => (Shape::One, of),
+        };
+        Some(Self { number: number.parse().ok()?, name, shape, of })
+    }
+}
+
+/// The JSON of a protobuf body.
+///
+/// # Errors
+/// 400, if it is no object of a kind that is served.
+pub(crate) fn to_json(body: &[u8]) -> Result<Vec<u8>, Status> {
+    let object =
+        decode(body).map_err(|error| Status::bad_request(format!("error decoding the body as protobuf: {error}")))?;
+    Ok(object.to_string().into_bytes())
+}
+
+fn decode(body: &[u8]) -> Result<Value, DecodeError> {
+    let mut rest = body.strip_prefix(MAGIC).ok_or(DecodeError::Magic)?;
+    let (mut kind, mut api_version, mut raw) = (String::new(), String::new(), &[][..]);
+    while let Some((number, wire)) = next(&mut rest)? {
+        match (number, wire) {
+            (1, Wire::Bytes(mut meta)) => {
+                while let Some((number, wire)) = next(&mut meta)? {
+                    match number {
+                        1 => api_version = wire.text(number)?,
+                        2 => kind = wire.text(number)?,
+                        _ => {}
+                    }
+                }
+            }
+            (2, Wire::Bytes(bytes)) => raw = bytes,
+            _ => {}
+        }
+    }
+    let Some((name, _)) = SCHEMA.get_key_value(kind.as_str()) else { return Err(DecodeError::Kind(kind)) };
+    let mut object = message(name, raw, 0)?;
+    object["kind"] = kind.into();
+    object["apiVersion"] = api_version.into();
+    Ok(object)
+}
+
+/// What a field holds on the wire.
+#[derive(Clone, Copy)]
+enum Wire<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+    /// Fixed-width numbers, which Kubernetes' definitions have none of.
+    Fixed,
+}
+
+impl<'a> Wire<'a> {
+    fn number(self, field: u64) -> Result<u64, DecodeError> {
+        if let Self::Number(number) = self { Ok(number) } else { Err(DecodeError::WireType(field)) }
+    }
+
+    fn bytes(self, field: u64) -> Result<&'a [u8], DecodeError> {
+        if let Self::Bytes(bytes) = self { Ok(bytes) } else { Err(DecodeError::WireType(field)) }
+    }
+
+    fn text(self, field: u64) -> Result<String, DecodeError> {
+        std::str::from_utf8(self.bytes(field)?).map(str::to_owned).map_err(|_| DecodeError::Text)
+    }
+}
+
+/// Takes the next field off a message.
+fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<(u64, Wire<'a>)>, DecodeError> {
+    if rest.is_empty() {
+        return Ok(None);
+    }
+    let key = varint(rest)?;
+    let wire = match key & 7 {
+        0 => Wire::Number(varint(rest)?),
+        1 => take(rest, 8).map(|_| Wire::Fixed)?,
+        2 => {
+            let length = varint(rest)?;
+            Wire::Bytes(take(rest, length)?)
+        }
+        5 => take(rest, 4).map(|_| Wire::Fixed)?,
+        _ => return Err(DecodeError::WireType(key >> 3)),
+    };
+    Ok(Some((key >> 3, wire)))
+}
+
+fn take<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], DecodeError> {
+    let split = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length));
+    let (taken, after) = split.ok_or(DecodeError::Truncated)?;
+    *rest = after;
+    Ok(taken)
+}
+
+fn varint(rest: &mut &[u8]) -> Result<u64, DecodeError> {
+    let mut value = 0_u64;
+    // 64 bits take at most ten bytes.
+    for (index, byte) in rest.iter().enumerate().take(10) {
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            *rest = &rest[index + 1..];
+            return Ok(value);
+        }
+    }
+    Err(DecodeError::Truncated)
+}
+
+/// A message as JSON. Empty strings are left out as Go's `omitempty` does; numbers and booleans are kept, since the
+/// definitions do not tell pointers, which are written only if set.
+fn message(name: &'static str, mut bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
+    if depth > DEPTH_MAX {
+        return Err(DecodeError::Depth);
+    }
+    if matches!(name, "Time" | "MicroTime" | "FieldsV1" | "Quantity" | "IntOrString") {
+        return with_own_json(name, bytes);
+    }
+    let fields = SCHEMA.get(name).map(Vec::as_slice).unwrap_or_default();
+    let mut object = Map::new();
+    while let Some((number, wire)) = next(&mut bytes)? {
+        let Some(field) = fields.iter().find(|field| field.number == number) else { continue };
+        match field.shape {
+            Shape::One => match value(field.of, number, wire, depth)? {
+                Value::String(text) if text.is_empty() => {}
+                Value::Object(members) if INLINE.contains(&field.name) => object.extend(members),
+                value => drop(object.insert(field.name.to_owned(), value)),
+            },
+            Shape::Many => {
+                let item = value(field.of, number, wire, depth)?;
+                if let Value::Array(items) = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new())) {
+                    items.push(item);
+                }
+            }
+            Shape::Map => {
+                let (key, value) = entry(field.of, wire.bytes(number)?, depth)?;
+                if let Value::Object(entries) = object.entry(field.name).or_insert_with(|| Value::Object(Map::new())) {
+                    entries.insert(key, value);
+                }
+            }
+        }
+    }
+    Ok(Value::Object(object))
+}
+
+fn value(of: &'static str, number: u64, wire: Wire<'_>, depth: usize) -> Result<Value, DecodeError> {
+    Ok(match of {
+        "string" => wire.text(number)?.into(),
+        "bytes" => BASE64_STANDARD.encode(wire.bytes(number)?).into(),
+        "bool" => (wire.number(number)? != 0).into(),
+        // Negative numbers are written as their two's complement in 64 bits.
+        "int32" | "int64" => wire.number(number)?.cast_signed().into(),
+        _ => message(of, wire.bytes(number)?, depth + 1)?,
+    })
+}
+
+/// One entry of a map: its key is field 1, its value field 2.
+fn entry(of: &'static str, mut bytes: &[u8], depth: usize) -> Result<(String, Value), DecodeError> {
+    let (mut key, mut held) = (String::new(), Value::String(String::new()));
+    while let Some((number, wire)) = next(&mut bytes)? {
+        match number {
+            1 => key = wire.text(number)?,
+            2 => held = value(of, number, wire, depth)?,
+            _ => {}
+        }
+    }
+    Ok((key, held))
+}
+
+/// The types that write their JSON themselves (apimachinery: meta/v1 `Time`, `MicroTime` and `FieldsV1`, api/resource
+/// `Quantity`, util/intstr `IntOrString`).
+fn with_own_json(name: &str, mut bytes: &[u8]) -> Result<Value, DecodeError> {
+    let (mut numbers, mut held) = ([0_i64; 2], &[][..]);
+    let empty = bytes.is_empty();
+    while let Some((number, wire)) = next(&mut bytes)? {
+        match (number, wire) {
+            (1, Wire::Number(value)) => numbers[0] = value.cast_signed(),
+            (2, Wire::Number(value)) => numbers[1] = value.cast_signed(),
+            (_, Wire::Bytes(value)) => held = value,
+            _ => {}
+        }
+    }
+    let text = || std::str::from_utf8(held).map(Value::from).map_err(|_| DecodeError::Text);
+    match name {
+        "Time" | "MicroTime" if empty => Ok(Value::Null),
+        "Time" | "MicroTime" => {
+            let format = if name == "Time" { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S.%6fZ" };
+            let time = Timestamp::new(numbers[0], i32::try_from(numbers[1]).unwrap_or(0));
+            Ok(time.map_or(Value::Null, |time| time.strftime(format).to_string().into()))
+        }
+        "FieldsV1" => Ok(serde_json::from_slice(held).unwrap_or_default()),
+        "IntOrString" if numbers[0] == 0 => Ok(numbers[1].into()),
+        _ => text(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A field of bytes.
+    fn field(number: u8, contents: &[u8]) -> Vec<u8> {
+        let mut out = vec![number << 3 | 2];
+        let mut length = contents.len();
+        while length >= 0x80 {
+            out.push((length & 0x7f) as u8 | 0x80);
+            length >>= 7;
+        }
+        out.push(length as u8);
+        out.extend_from_slice(contents);
+        out
+    }
+
+    fn body(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+        let meta = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
+        [MAGIC.to_vec(), field(1, &meta), field(2, raw)].concat()
+    }
+
+    #[test]
+    fn a_deployment_is_read_with_its_maps_inline_members_and_special_types() {
+        let metadata =
+            [field(1, b"web"), field(3, b""), field(8, &[]), field(11, &[field(1, b"app"), field(2, b"web")].concat())]
+                .concat();
+        let volume = [field(1, b"data"), field(2, &field(2, &field(1, b"Memory")))].concat();
+        let container =
+            [field(1, b"nginx"), field(8, &field(2, &[field(1, b"cpu"), field(2, &field(1, b"2"))].concat()))];
+        let template = field(2, &[field(1, &volume), field(2, &container.concat())].concat());
+        let rolling = field(2, &field(1, &[vec![1 << 3, 1], field(3, b"25%")].concat()));
+        let spec = [vec![1 << 3, 3], field(3, &template), field(4, &rolling)].concat();
+        let raw = [field(1, &metadata), field(2, &spec)].concat();
+        assert_eq!(
+            decode(&body("apps/v1", "Deployment", &raw)),
+            Ok(json!({
+                "apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": {"name": "web", "creationTimestamp": null, "labels": {"app": "web"}},
+                "spec": {
+                    "replicas": 3,
+                    "strategy": {"rollingUpdate": {"maxUnavailable": "25%"}},
+                    "template": {"spec": {
+                        "volumes": [{"name": "data", "emptyDir": {"medium": "Memory"}}],
+                        "containers": [{"name": "nginx", "resources": {"requests": {"cpu": "2"}}}],
+                    }},
+                },
+            }))
+        );
+    }
+
+    #[test]
+    fn bytes_times_and_negative_numbers_have_their_json_forms() {
+        let time = [vec![1 << 3], vec![0x80, 0xa3, 0x05]].concat();
+        let minus_one = [vec![4 << 3], vec![0xff; 9], vec![1]].concat();
+        let raw = [field(1, &field(8, &time)), field(3, &[field(1, b"k"), field(2, b"\x00\xff")].concat()), minus_one]
+            .concat();
+        assert_eq!(
+            decode(&body("v1", "ConfigMap", &raw)),
+            Ok(json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"creationTimestamp": "1970-01-02T00:00:00Z"},
+                "binaryData": {"k": "AP8="}, "immutable": true,
+            }))
+        );
+        assert_eq!(value("int32", 1, Wire::Number(u64::MAX), 0), Ok(json!(-1)));
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        assert_eq!(decode(b"{}"), Err(DecodeError::Magic));
+        assert_eq!(decode(&body("v1", "Secret", &[])), Err(DecodeError::Kind("Secret".to_owned())));
+        assert_eq!(decode(&body("v1", "ConfigMap", &[0x0a, 0x05, 0x00])), Err(DecodeError::Truncated));
+        assert_eq!(decode(&body("v1", "ConfigMap", &[1 << 3, 0])), Err(DecodeError::WireType(1)));
+        assert_eq!(decode(&body("v1", "ConfigMap", &field(1, &field(1, b"\xff")))), Err(DecodeError::Text));
+        let whole = body("v1", "ConfigMap", &field(1, &field(1, b"name")));
+        // A body without `raw` is an empty object.
+        let before_raw = body("v1", "ConfigMap", &[]).len() - 2;
+        for end in (MAGIC.len() + 1..whole.len()).filter(|end| *end != before_raw) {
+            assert!(decode(&whole[..end]).is_err(), "{end}");
+        }
+    }
+
+    #[test]
+    fn the_schema_has_every_kind_and_every_type_that_it_names() {
+        const SCALARS: [&str; 8] = ["string", "bytes", "bool", "int32", "int64", "FieldsV1", "Quantity", "IntOrString"];
+        for resource in &crate::catalog::CATALOG {
+            assert!(SCHEMA.contains_key(resource.kind), "{}", resource.kind);
+        }
+        for field in SCHEMA.values().flatten() {
+            assert!(SCALARS.contains(&field.of) || SCHEMA.contains_key(field.of), "{}: {}", field.name, field.of);
+        }
+    }
+}
