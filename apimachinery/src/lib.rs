@@ -5,6 +5,7 @@
 
 pub mod change;
 pub mod cluster_name;
+pub mod explain;
 pub mod filter;
 pub mod json;
 pub mod object;
@@ -21,6 +22,7 @@ pub mod status;
 
 pub use change::{Change, ChangeType};
 pub use cluster_name::{ClusterName, InvalidClusterName};
+pub use explain::explain;
 pub use filter::{ClusterSelector, Filter};
 pub use object::{ClusterAnnotation, DecodeError, Object, ObjectDecoder, ObjectKey, Rendering, SelectableField};
 pub use options::{GetOptions, ListOptions, ResourceVersionMatch, WatchOptions};

@@ -12,7 +12,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio::time::timeout;
 use tower::ServiceExt;
-use tributary_apimachinery::ResourceVersion;
+use tributary_apimachinery::{ResourceVersion, explain};
 
 use crate::config::Config;
 use crate::list_stream::{ListError, ListParser};
@@ -131,17 +131,9 @@ fn describe(code: u16) -> String {
     format!("{code}: {}", words.unwrap_or("unknown status"))
 }
 
-/// An error with its causes in one line, without repeating what a message already quotes.
+/// An error with its causes in one line, short enough for a state.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = String::new();
-    for cause in std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    shortened(&text)
+    shortened(&explain(error))
 }
 
 fn shortened(text: &str) -> String {

@@ -9,9 +9,9 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, explain};
 
-use crate::error::{SharedError, chain};
+use crate::error::SharedError;
 use crate::http1;
 use crate::pool::StreamPermit;
 
@@ -69,7 +69,7 @@ impl HttpBody for MemberBody {
         let frame = match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
             Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
             Some(Err(error)) => {
-                let cause = chain(&error).into();
+                let cause = explain(&error).into();
                 let error = ResponseBodyError { cluster: self.cluster.clone(), cause, source: Arc::new(error) };
                 Some(Err(error.into()))
             }

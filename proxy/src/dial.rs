@@ -177,7 +177,7 @@ impl Dialer {
     }
 
     fn handshake_failed(&self, error: hyper::Error) -> ForwardError {
-        let alert = tls::alert_remedy(&crate::error::chain(&error));
+        let alert = tls::alert_remedy(&tributary_apimachinery::explain(&error));
         let source: SharedError = Arc::new(OneLine(error.into()));
         match (&self.tls, alert) {
             (Some(tls), Some(remedy)) => self.tls_failed(tls, source, remedy),
@@ -207,7 +207,7 @@ struct OneLine(BoxError);
 
 impl std::fmt::Display for OneLine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&crate::error::chain(&*self.0))
+        f.write_str(&tributary_apimachinery::explain(&*self.0))
     }
 }
 

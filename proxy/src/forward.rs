@@ -8,11 +8,13 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Duration;
 
+use tributary_apimachinery::explain;
+
 use crate::body::{self, Body, Lease, MemberBody};
 use crate::classify::classify;
 use crate::client::Inner;
 use crate::credentials::Current;
-use crate::error::{ForwardError, Sent, chain};
+use crate::error::{ForwardError, Sent};
 use crate::headers::{self, UpgradeProtocol};
 use crate::identity::{ClientAddress, Identity};
 use crate::pool::{Connection, LaneKind};
@@ -215,7 +217,7 @@ impl Inner {
         sent: Sent,
         request: Option<Request<Body>>,
     ) -> Failed {
-        let cause = chain(&error).into();
+        let cause = explain(&error).into();
         let error = ForwardError::Send { cluster: self.name.clone(), cause, source: Arc::new(error), sent };
         Failed { error, request }
     }

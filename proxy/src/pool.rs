@@ -16,13 +16,13 @@ use futures::future::{BoxFuture, Shared};
 use hyper::client::conn::http2::SendRequest;
 use parking_lot::Mutex;
 use tokio::time::Duration;
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, explain};
 
 use crate::body::Body;
 use crate::client::PoolStatistics;
 use crate::credentials::{Credentials, Current};
 use crate::dial::{Dialed, Dialer, Http2Connection};
-use crate::error::{ForwardError, Sent, chain};
+use crate::error::{ForwardError, Sent};
 use crate::http1::{Checkout, IdleConnections};
 use crate::reachability::Observer;
 use crate::tls::Protocols;
@@ -326,7 +326,7 @@ impl Pool {
                 let cluster = self.cluster.clone();
                 tokio::spawn(async move {
                     if let Err(error) = connection.await {
-                        tracing::debug!(%cluster, error = chain(&error), "HTTP/1.1 connection broke");
+                        tracing::debug!(%cluster, error = explain(&error), "HTTP/1.1 connection broke");
                     }
                 });
                 Ok(Some(self.http1.checkout(sender, version)))
@@ -359,7 +359,7 @@ async fn drive(pool: Weak<Pool>, kind: LaneKind, id: u64, load: Arc<Load>, mut c
     let Some(pool) = pool.upgrade() else { return };
     pool.lane(kind).remove(id);
     if let Err(error) = ended {
-        let cause = chain(&error);
+        let cause = explain(&error);
         if error.is_timeout() {
             pool.observer.unreachable(format!("cluster {}: the connection went silent: {cause}", pool.cluster));
         }

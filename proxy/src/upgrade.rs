@@ -11,11 +11,13 @@ use http_body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
+use tributary_apimachinery::explain;
+
 use crate::body::{self, Body, Lease, MemberBody};
 use crate::classify::RequestClass;
 use crate::client::Inner;
 use crate::dial::Dialed;
-use crate::error::{ForwardError, chain};
+use crate::error::ForwardError;
 use crate::forward::authorize;
 use crate::headers::{self, UpgradeProtocol};
 
@@ -46,7 +48,7 @@ pub(crate) async fn forward(
     let cluster = inner.name.clone();
     tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(%cluster, error = chain(&error), "connection of an upgraded request broke");
+            tracing::debug!(%cluster, error = explain(&error), "connection of an upgraded request broke");
         }
     });
     let request = inner.in_http1_form(request);
@@ -89,7 +91,7 @@ async fn tunnel(client: OnUpgrade, member: OnUpgrade) {
     let (client, member) = match tokio::try_join!(client, member) {
         Ok(both) => both,
         Err(error) => {
-            tracing::debug!(error = chain(&error), "upgrade was not completed");
+            tracing::debug!(error = explain(&error), "upgrade was not completed");
             return;
         }
     };

@@ -40,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{ClusterName, RequestInfo, Status, Verb};
 use tributary_merge::Epochs;
 
-use discovery::{DiscoveryPath, ServedResource, documents, model};
+use discovery::{DiscoveryPath, ServedResource, Union, documents, model};
 use metrics::RequestLabels;
 use plan::{OwnerRequest, Plan, ResourcePlan, plan};
 use read::Asked;
@@ -148,7 +148,9 @@ impl Router {
         let parsed = RequestInfo::parse(request.method().as_str(), &path, query.as_deref());
         let head_only = request.method() == http::Method::HEAD;
         let (labels, answer) = match parsed {
-            Ok(info) => (request_labels(&info), self.answer(request, &info, query.as_deref(), user).await),
+            Ok(info) => {
+                (request_labels(&info, &self.fleet.union()), self.answer(request, &info, query.as_deref(), user).await)
+            }
             Err(status) => (RequestLabels::unparsed(), Err(status)),
         };
         let mut response = answer.unwrap_or_else(|status| response::status(&status));
@@ -374,7 +376,8 @@ impl RequestLabels {
     }
 }
 
-fn request_labels(info: &RequestInfo) -> RequestLabels {
+/// The labels of a request. What no member serves is not named: a client could make series without end.
+fn request_labels(info: &RequestInfo, union: &Union) -> RequestLabels {
     let mut labels = RequestLabels::unparsed();
     labels.verb = match info.verb {
         Verb::Create => "POST".into(),
@@ -382,11 +385,14 @@ fn request_labels(info: &RequestInfo) -> RequestLabels {
         verb => verb.as_str().to_uppercase(),
     };
     labels.source = if info.cluster.is_some() { "member" } else { "merged" }.into();
-    if let Some(request) = info.resource() {
+    if let Some((request, served)) = info.resource().and_then(|request| Some((request, union.get(&request.resource)?)))
+    {
+        let subresources = &served.description.subresources;
+        let known = |own: &&String| subresources.iter().any(|subresource| subresource.subresource == **own);
         labels.group = request.resource.group.to_string();
         labels.version = request.resource.version.to_string();
         labels.resource = request.resource.resource.to_string();
-        labels.subresource = request.subresource.clone().unwrap_or_default();
+        labels.subresource = request.subresource.as_ref().filter(known).cloned().unwrap_or_default();
         labels.scope = match (&request.name, &request.namespace) {
             (Some(_), _) => "resource",
             (None, Some(_)) => "namespace",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, explain};
 use tributary_proxy::{ClusterClient, Tuning};
 use tributary_router::ClusterSetup;
 
@@ -119,20 +119,6 @@ impl Known {
         };
         usable && self.fingerprint == spec.fingerprint && self.setup.index == spec.index
     }
-}
-
-/// An error with its causes in one line, without repeating what a message already quotes.
-pub(crate) fn explain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let own = error.to_string();
-        if !text.contains(&own) {
-            text = format!("{text}: {own}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

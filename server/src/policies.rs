@@ -208,7 +208,7 @@ mod tests {
     fn what_cannot_be_followed_is_refused() {
         let refused = |line: &str, rules: &[ResourceRegistry]| {
             let error = policies(&arguments(line), rules, &clusters()).unwrap_err();
-            crate::clusters::explain(&error)
+            tributary_apimachinery::explain(&error)
         };
         let error = refused("--create-in asia", &[]);
         assert!(error.contains("--create-in \"asia\"") && error.contains("eu, us"), "{error}");

@@ -11,7 +11,7 @@ use rand::Rng;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, explain};
 use tributary_proxy::{ClusterClient, Transport};
 
 use super::mark::ClusterMark;
@@ -217,18 +217,4 @@ async fn kube_system_uid(transport: Transport) -> Option<String> {
     }
     let text = body::whole(answer.into_body()).await.ok()?;
     serde_json::from_slice::<Namespace>(&text).ok().map(|namespace| namespace.metadata.uid)
-}
-
-/// An error with its causes in one line.
-pub(crate) fn explain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let own = error.to_string();
-        if !text.contains(&own) {
-            text = format!("{text}: {own}");
-        }
-        cause = error.source();
-    }
-    text
 }

@@ -5,12 +5,11 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, explain};
 use tributary_crds::{Configuration, Credentials, ResourceRegistry, Severity, UpstreamCluster};
 
 use super::serve::print;
 use crate::cli::CheckArguments;
-use crate::clusters::explain;
 use crate::config_source::upstream_clusters::{FileSource, cluster_spec};
 use crate::exit::Failure;
 use crate::policies::{PolicyFlags, policies, unsupported};

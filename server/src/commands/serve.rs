@@ -287,7 +287,7 @@ impl Running {
     fn renew_certificate(&mut self) {
         let before = self.identity.authority_pem.clone();
         if let Err(error) = self.identity.renew() {
-            tracing::error!(error = crate::clusters::explain(&error), "the serving certificate was not renewed");
+            tracing::error!(error = tributary_apimachinery::explain(&error), "the serving certificate was not renewed");
         } else if before != self.identity.authority_pem
             && let Err(error) = self.write_kubeconfig()
         {
@@ -362,7 +362,7 @@ fn router_config(directory: &DataDirectory) -> RouterConfig {
         keep_epochs: Some(Box::new(move |epochs| {
             let bytes = serde_json::to_vec(epochs).unwrap_or_default();
             if let Err(error) = keep.write(EPOCHS_FILE, &bytes) {
-                let error = crate::clusters::explain(&error);
+                let error = tributary_apimachinery::explain(&error);
                 tracing::warn!(error, "compact resourceVersions of before will be 410 after a restart");
             }
         })),
