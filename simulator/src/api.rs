@@ -128,7 +128,12 @@ impl Api {
         if !target.subresource.is_empty()
             && !CATALOG[target.resource].subresources.contains(&target.subresource.as_str())
         {
-            return Err(Status::path_not_found());
+            return Err(match target.subresource.as_str() {
+                "exec" | "attach" | "portforward" => {
+                    Status::bad_request(format!("{} is not simulated: there are no containers", target.subresource))
+                }
+                _ => Status::path_not_found(),
+            });
         }
         if request.method() == Method::GET {
             let watches = target.watch_path || query.bool("watch") == Some(true);

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tributary_apimachinery::{Object, Query, Reason, Status};
 
-use crate::catalog::{CATALOG, DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, ResourceIndex};
+use crate::catalog::{CATALOG, DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, ResourceIndex, SERVICES};
 use crate::generate::{self, layout::mix};
 use crate::list::named;
 use crate::patch;
@@ -130,7 +130,7 @@ pub(crate) fn create(store: &Store, target: &mut Target, request: &Request<'_>) 
     let written = put(store, target, &key, request, |existing| match existing {
         Some(_) => Err(Status::already_exists(&named(target), &name)),
         None => {
-            default_status(&mut object, target.resource);
+            default_status(&mut object, target.resource, entropy);
             inherit(&mut object, None, entropy);
             Ok(object)
         }
@@ -177,7 +177,7 @@ pub(crate) fn patch(store: &Store, target: &Target, request: &Request<'_>) -> Re
             let mut object = change;
             check_kind(&object, target)?;
             check_namespace(metadata_mut(&mut object)?, target)?;
-            default_status(&mut object, target.resource);
+            default_status(&mut object, target.resource, entropy);
             inherit(&mut object, None, entropy);
             return Ok(object);
         };
@@ -386,7 +386,7 @@ fn inherit(object: &mut Value, existing: Option<&Object>, entropy: u64) {
 }
 
 /// The state in which a new object starts.
-fn default_status(object: &mut Value, resource: ResourceIndex) {
+fn default_status(object: &mut Value, resource: ResourceIndex, entropy: u64) {
     match resource {
         PODS => object["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"}),
         NAMESPACES => {
@@ -395,11 +395,27 @@ fn default_status(object: &mut Value, resource: ResourceIndex) {
             let name = object["metadata"]["name"].clone();
             object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
         }
+        SERVICES => {
+            let spec = &mut object["spec"];
+            if spec["type"].is_null() {
+                spec["type"] = "ClusterIP".into();
+            }
+            if spec["clusterIP"].is_null() {
+                // 10.96.0.0/12, as kubeadm gives out.
+                let [a, b, c, ..] = mix(entropy).to_le_bytes();
+                spec["clusterIP"] = format!("10.{}.{b}.{}", 96 + a % 16, c.max(1)).into();
+            }
+            object["status"] = json!({"loadBalancer": {}});
+        }
         DEPLOYMENTS | REPLICASETS => {
             object["status"] = json!({});
             object["metadata"]["generation"] = 1.into();
             if object["spec"]["replicas"].is_null() {
                 object["spec"]["replicas"] = 1.into();
+            }
+            if resource == DEPLOYMENTS && object["spec"]["strategy"]["type"].is_null() {
+                object["spec"]["strategy"] =
+                    json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}});
             }
         }
         _ => {}

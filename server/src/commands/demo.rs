@@ -80,7 +80,9 @@ fn lines_to_try(arguments: &DemoArguments, ready: &Ready<'_>, kubeconfig: &Path)
         Certificates::authority_file(ready.directory).display(),
         BearerToken::header_file(ready.directory).display()
     );
-    let (url, last) = (ready.url, ready.clusters.last().map_or("member1", |name| name.as_str()));
+    let url = ready.url;
+    let [first, last] =
+        [ready.clusters.first(), ready.clusters.last()].map(|name| name.map_or("", |name| name.as_str()));
     format!(
         "
 {clusters} simulated clusters with {pods} pods each, {churn} changes per second in each, as one:
@@ -88,6 +90,9 @@ fn lines_to_try(arguments: &DemoArguments, ready: &Ready<'_>, kubeconfig: &Path)
   {kubectl} get pods -A
   {kubectl} get pods -A -w
   {kubectl} --context {last} get nodes
+  {kubectl} create deployment web --image=nginx --replicas=3
+
+What is created goes to {first}, or where its annotation tributary.dev/cluster says. Simulated pods have logs, but no containers to exec into.
 
 Without kubectl:
 

@@ -78,7 +78,7 @@ async fn a_stranger_is_401_and_an_unknown_path_404() {
     request.headers_mut().insert("authorization", "Bearer wrong".parse().unwrap());
     let refused = fixture.answer(request).await;
     assert_eq!((refused.code, refused.json()["reason"].clone()), (401, json!("Unauthorized")));
-    for path in ["/apis/none/v1/things", "/api/v1//pods", "/nothing", "/api/v1/namespaces/default/pods/p/exec"] {
+    for path in ["/apis/none/v1/things", "/api/v1//pods", "/nothing", "/api/v1/namespaces/default/pods/p/none"] {
         assert_eq!(fixture.get(path).await.code, 404, "{path}");
     }
     assert_eq!(fixture.write("POST", "/version", "application/json", &json!({})).await.code, 405);
