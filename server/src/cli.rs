@@ -64,7 +64,7 @@ pub enum Command {
 const SERVE_HELP: &str = "Examples:
   tributary serve
       serves every context of your kubeconfig
-  tributary serve --kubeconfig members.kubeconfig --contexts member1,member2 --write-kubeconfig all.kubeconfig
+  tributary serve --contexts eu,us --write-kubeconfig all.kubeconfig
       serves two contexts; then: kubectl --kubeconfig all.kubeconfig get pods -A
   tributary serve --contexts '/^eu-/,america=us@1' --resources pods,deployments.apps
       serves the contexts that match a regular expression, and one under another name
@@ -72,20 +72,24 @@ const SERVE_HELP: &str = "Examples:
       serves the UpstreamClusters of the YAML files in a directory
 
 Cluster names:
-  A context becomes a cluster of its name in lower case, with '-' for what a DNS-1123 label does not allow
-  (kubernetes-admin@eu: kubernetes-admin-eu); of an ARN the part after the last '/' counts. Names that collide are
-  refused; NAME=CONTEXT gives another one. 'all' is reserved for the merged view.
-  A context that cannot be used (a file is missing, say) ends the start if --contexts names it. Taken with all or by a
-  pattern, it is there as a cluster that says why it fails, and the others are served.
+  A context becomes a cluster of its name in lower case, with '-' for what a DNS-1123 label does
+  not allow (kubernetes-admin@eu: kubernetes-admin-eu); of an ARN the part after the last '/'
+  counts. Names that collide are refused; NAME=CONTEXT gives another one. 'all' is reserved for
+  the merged view.
+  A context that cannot be used (a file is missing, say) ends the start if --contexts names it.
+  Taken with all or by a pattern, it is there as a cluster that says why it fails, and the others
+  are served.
 
 Security:
-  The listener is for this machine alone. Requests need the bearer token that is kept in the data directory (0600) and
-  stands in the kubeconfig of --write-kubeconfig; only plain /healthz, /livez and /readyz are open. The members see the
-  kubeconfig's own users.
+  The listener is for this machine alone. Requests need the bearer token that is kept in the data
+  directory (0600) and stands in the kubeconfig of --write-kubeconfig; only plain /healthz, /livez
+  and /readyz are open. The members see the kubeconfig's own users.
 
 Signals:
-  SIGTERM, SIGINT  drain: bookmarks, GOAWAY, at most 10 s (for exec, port-forward, logs -f); a second one ends at once
-  SIGHUP           read the kubeconfig and the configuration anew (changes of the files are noticed by themselves, too)
+  SIGTERM, SIGINT  drain: bookmarks, GOAWAY, at most 10 s (for exec, port-forward, logs -f);
+                   a second one ends at once
+  SIGHUP           read the kubeconfig and the configuration anew (changes of the files are
+                   noticed by themselves, too)
 
 Exit codes:
   0  done; also after a graceful drain
@@ -100,6 +104,20 @@ const DEMO_EXAMPLES: &str = "Examples:
 const CHECK_EXAMPLES: &str = "Examples:
   tributary check --config clusters.yaml
   tributary check --config clusters/
+
+A configuration file:
+  apiVersion: tributary.dev/v1alpha1
+  kind: UpstreamCluster
+  metadata: { name: eu }
+  spec:
+    kubeconfig: { path: members.kubeconfig, context: eu }
+  ---
+  apiVersion: tributary.dev/v1alpha1
+  kind: ResourceRegistry
+  metadata: { name: workloads }
+  spec:
+    resources: [pods, deployments.apps]
+    placement: eu
 
 Exit codes: 0 valid, 2 there are errors.";
 

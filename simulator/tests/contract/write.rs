@@ -90,6 +90,12 @@ async fn patches_of_every_type_apply_with_their_preconditions() {
     assert_eq!(fixture.write("POST", CONFIGMAPS, "application/yaml", &apply).await.code, 415);
     let garbage = fixture.write("POST", CONFIGMAPS, "application/vnd.kubernetes.protobuf", &apply).await;
     assert_eq!(garbage.code, 400);
+    // A ConfigMap named "made" with the data k: v.
+    let body = "k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x10\x0a\x06\x0a\x04made\x12\x06\x0a\x01k\x12\x01v";
+    let made = fixture.request("POST", CONFIGMAPS, "application/vnd.kubernetes.protobuf", body);
+    assert_eq!(fixture.answer(made).await.code, 201);
+    let stored = fixture.get(&format!("{CONFIGMAPS}/made")).await.json();
+    assert_eq!((&stored["data"]["k"], &stored["kind"]), (&json!("v"), &json!("ConfigMap")));
 }
 
 #[tokio::test]
