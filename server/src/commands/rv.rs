@@ -49,11 +49,16 @@ fn components(version: &CompositeResourceVersion) -> String {
     format!("{:#}\n", Value::from(components))
 }
 
-/// A number names no cluster, but its index: which cluster that is stands in the configuration.
+/// A number names no cluster, but its index: which cluster that is stands in the configuration. Any number has this form,
+/// so the table says what it was taken for.
 fn integer_form(integer: IntegerResourceVersion, output: OutputFormat) -> String {
     let (index, version) = (integer.index.get(), integer.version);
     match output {
-        OutputFormat::Table => format!("INDEX   RESOURCEVERSION\n{index:<5}   {version}\n"),
+        OutputFormat::Table => format!(
+            "INDEX   RESOURCEVERSION\n{index:<5}   {version}\n\nTaken for the integer form of an item (itemResourceVersions: \
+             Integer), where INDEX is spec.index of an\nUpstreamCluster. A cluster's own resourceVersion is a plain number and \
+             has nothing to decode.\n"
+        ),
         OutputFormat::Json => format!("{:#}\n", json!({ "index": index, "resourceVersion": version.to_string() })),
     }
 }
@@ -103,7 +108,10 @@ mod tests {
         let json = decode_with("eyJjbHVzdGVyMSI6IjEyMzQifQ", OutputFormat::Json, None).unwrap();
         assert_eq!(json, "{\n  \"cluster1\": \"1234\"\n}\n");
         let integer = decode_with("12340007", OutputFormat::Table, None).unwrap();
-        assert_eq!(integer, "INDEX   RESOURCEVERSION\n7       1234\n");
+        assert!(
+            integer.starts_with("INDEX   RESOURCEVERSION\n7       1234\n\nTaken for the integer form"),
+            "{integer}"
+        );
     }
 
     #[test]

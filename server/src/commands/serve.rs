@@ -311,6 +311,9 @@ impl Running {
     fn announce(&self, on_ready: impl FnOnce(&Ready<'_>)) {
         let (url, clusters) = (self.url(), self.clusters.names());
         print(&ready_line(&url, self.arguments.write_kubeconfig.as_deref(), &clusters));
+        if self.arguments.write_kubeconfig.is_none() {
+            tracing::info!("no kubeconfig is written for clients; --write-kubeconfig FILE does");
+        }
         on_ready(&Ready { url: &url, directory: &self.identity.directory, clusters: &clusters });
     }
 
