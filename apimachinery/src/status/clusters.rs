@@ -24,7 +24,7 @@ impl Status {
     pub fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName], path: &str) -> Self {
         let first = clusters.first().map_or("<name>", ClusterName::as_str);
         let message = format!(
-            "{} {} exists in more than one cluster: {}; address one of them by its own path, /clusters/{first}{path}, or name its cluster in the body's annotation {CLUSTER_ANNOTATION}",
+            "{} {} exists in more than one cluster: {}; address one of them by its own path, /clusters/{first}{path} (kubectl --context {first}), or name its cluster in the body's annotation {CLUSTER_ANNOTATION}",
             group_resource(resource),
             go_quote(name),
             names(clusters),
@@ -70,7 +70,7 @@ impl Status {
     /// 400: a create that does not say in which cluster.
     pub fn no_target_cluster(resource: &GroupVersionResource, clusters: &[ClusterName]) -> Self {
         Self::bad_request(format!(
-            "it is not said in which cluster {} are to be created: set the annotation {CLUSTER_ANNOTATION} to one of {}, or use the path /clusters/<name>, or configure a placement",
+            "it is not said in which cluster {} are to be created: set the annotation {CLUSTER_ANNOTATION} to one of {}, or use the path /clusters/<name> (kubectl --context <name>), or set a default: --create-in, or placement of a ResourceRegistry",
             group_resource(resource),
             names(clusters),
         ))
