@@ -22,7 +22,7 @@ use crate::Router;
 use crate::body::{Body, BoxError};
 use crate::discovery::ServedResource;
 use crate::negotiate::Answer;
-use crate::response::watch::{EventWriter, error};
+use crate::response::watch::{EventWriter, Prepared, error};
 use crate::response::{self, FRAME_BYTES, ObjectWriter};
 use crate::view::{View, Watching};
 
@@ -142,7 +142,9 @@ struct WatchStream {
     watching: Watching,
     watcher: Watcher<Filter>,
     writer: EventWriter,
+    /// What a turn takes from the log; kept for its memory.
     events: Vec<WatchEvent>,
+    prepared: Vec<Option<Prepared>>,
     ready: VecDeque<Bytes>,
     head: tokio::sync::watch::Receiver<u64>,
     bookmarks: bool,
@@ -152,6 +154,8 @@ struct WatchStream {
     deadline: Instant,
     timer: Pin<Box<Sleep>>,
     draining: CancellationToken,
+    /// Whether there was nothing new at the last turn, so that the next one waits for the head to move.
+    caught_up: bool,
     ended: bool,
 }
 
@@ -179,6 +183,7 @@ impl WatchStream {
             watcher,
             writer,
             events: Vec::new(),
+            prepared: Vec::new(),
             ready: VecDeque::new(),
             head: view.head(),
             bookmarks,
@@ -187,6 +192,7 @@ impl WatchStream {
             deadline,
             timer: Box::pin(tokio::time::sleep_until(if bookmarks { next_bookmark } else { deadline })),
             draining,
+            caught_up: false,
             ended: false,
         }
     }
@@ -205,61 +211,58 @@ impl WatchStream {
                 self.end();
                 continue;
             }
+            if self.caught_up {
+                match self.wake().await {
+                    Wake::Head => self.caught_up = false,
+                    Wake::Timer => self.timer_fired(),
+                    Wake::End => self.end(),
+                }
+                continue;
+            }
             self.head.borrow_and_update();
             match self.turn() {
-                Progress::More => continue,
-                Progress::CaughtUp if !self.ready.is_empty() => continue,
-                Progress::CaughtUp => {}
+                Progress::More => {}
+                Progress::CaughtUp => self.caught_up = true,
                 Progress::Lagged => {
                     self.watching.view().counters.terminated.inc();
                     self.ended = true;
-                    continue;
                 }
                 Progress::Expired(too_old) => {
                     self.ready.push_back(error(&Status::expired(too_old.to_string())));
                     self.ended = true;
-                    continue;
                 }
-            }
-            match self.wake().await {
-                Wake::Head => {}
-                Wake::Timer => self.timer_fired(),
-                Wake::End => self.end(),
             }
         }
     }
 
     /// Takes what is new from the log and encodes it.
     fn turn(&mut self) -> Progress {
-        let Self { watching, watcher, writer, events, .. } = self;
+        let Self { watching, watcher, writer, events, prepared, ready, .. } = self;
         events.clear();
-        let (progress, prepared) = {
+        let progress = {
             let log = watching.view().log();
             let progress = watcher.next(&log, EVENTS_PER_TURN, events);
-            let prepared: Vec<_> = events
-                .iter()
-                .map(|event| match event {
-                    WatchEvent::Object(event) => Some(writer.prepare(&log, event)),
-                    WatchEvent::InitialEventsEnd(_) => None,
-                })
-                .collect();
-            (progress, prepared)
+            prepared.extend(events.iter().map(|event| match event {
+                WatchEvent::Object(event) => Some(writer.prepare(&log, event)),
+                WatchEvent::InitialEventsEnd(_) => None,
+            }));
+            progress
         };
-        let mut frames = Vec::with_capacity(events.len());
-        for (event, prepared) in events.iter().zip(prepared) {
+        let mut joined = Joined { ready, open: BytesMut::new() };
+        for (event, prepared) in events.iter().zip(prepared.drain(..)) {
             match (event, prepared) {
-                (WatchEvent::Object(event), Some(prepared)) => frames.push(writer.frame(event, prepared)),
+                (WatchEvent::Object(event), Some(prepared)) => joined.push(writer.frame(event, prepared)),
                 (WatchEvent::InitialEventsEnd(EventVersion::Vector(version)), _) => {
                     self.bookmarked = Some((**version).clone());
-                    frames.push(writer.bookmark(version, true));
+                    joined.push(writer.bookmark(version, true));
                 }
                 _ => {}
             }
         }
-        if !frames.is_empty() {
-            self.watching.view().counters.events.inc_by(frames.len() as u64);
+        joined.end();
+        if !events.is_empty() {
+            watching.view().counters.events.inc_by(events.len() as u64);
         }
-        coalesce(frames, &mut self.ready);
         progress
     }
 
@@ -315,20 +318,35 @@ fn vector(log: &Log, version: &EventVersion) -> Option<CompositeResourceVersion>
     }
 }
 
-/// Joins small frames into ones of about 64 KiB; a single one is passed on as it is, shared by all who watch.
-fn coalesce(mut frames: Vec<Bytes>, ready: &mut VecDeque<Bytes>) {
-    if frames.len() == 1 {
-        ready.extend(frames.pop());
-        return;
-    }
-    let mut joined = BytesMut::new();
-    for frame in frames {
-        if joined.len() + frame.len() > FRAME_BYTES && !joined.is_empty() {
-            ready.push_back(joined.split().freeze());
+/// Joins the frames of one turn into ones of about 64 KiB. A single one is passed on as it is, shared by all who watch.
+struct Joined<'a> {
+    ready: &'a mut VecDeque<Bytes>,
+    open: BytesMut,
+}
+
+impl Joined<'_> {
+    fn push(&mut self, frame: Bytes) {
+        if self.open.is_empty() {
+            // Perhaps it is the only one: it waits at the end of the queue until another comes.
+            if let Some(last) = self.ready.pop_back_if(|last| last.len() + frame.len() <= FRAME_BYTES) {
+                self.open.extend_from_slice(&last);
+                self.open.extend_from_slice(&frame);
+            } else {
+                self.ready.push_back(frame);
+            }
+            return;
         }
-        joined.extend_from_slice(&frame);
+        if self.open.len() + frame.len() > FRAME_BYTES {
+            self.ready.push_back(self.open.split().freeze());
+            self.ready.push_back(frame);
+        } else {
+            self.open.extend_from_slice(&frame);
+        }
     }
-    if !joined.is_empty() {
-        ready.push_back(joined.freeze());
+
+    fn end(mut self) {
+        if !self.open.is_empty() {
+            self.ready.push_back(self.open.split().freeze());
+        }
     }
 }
