@@ -21,6 +21,7 @@ pub struct ListPage {
 }
 
 /// A list that is being read.
+#[derive(Clone)]
 pub struct ListCursor<F> {
     snapshots: Heads,
     filter: F,

@@ -19,6 +19,7 @@ pub mod policy;
 pub mod read;
 pub mod response;
 pub mod topology;
+pub mod turns;
 pub mod view;
 pub mod views;
 pub mod write;
@@ -27,6 +28,7 @@ pub use body::{Body, BoxError};
 pub use metrics::Metrics;
 pub use policy::{Policies, Policy, ResourcePattern};
 pub use topology::ClusterSetup;
+pub use turns::Peer;
 pub use view::Partial;
 
 use std::sync::Arc;
@@ -45,6 +47,7 @@ use metrics::RequestLabels;
 use plan::{OwnerRequest, Plan, ResourcePlan, plan};
 use read::Asked;
 use topology::Fleet;
+use turns::Turns;
 use view::{KNOWN_WITHIN, Standing, View};
 use views::Views;
 use write::Call;
@@ -77,6 +80,7 @@ pub struct Router {
     policies: ArcSwap<Policies>,
     epochs: ArcSwap<Epochs>,
     metrics: Arc<Metrics>,
+    turns: Arc<Turns>,
     draining: CancellationToken,
 }
 
@@ -88,6 +92,7 @@ impl Router {
             views: Views::new(Arc::clone(&fleet), Arc::clone(&metrics)),
             policies: ArcSwap::from_pointee(config.policies),
             epochs: ArcSwap::from_pointee(config.epochs),
+            turns: Turns::new(turns::AT_ONCE, metrics.turns.clone()),
             metrics,
             draining: CancellationToken::new(),
             fleet,
@@ -189,7 +194,8 @@ impl Router {
             Plan::Relay => self.relay(request, info, query).await,
             Plan::Resource(served, plan) => {
                 let resource = info.resource().ok_or_else(Status::path_not_found)?;
-                let asked = Asked { info, request: resource, query, headers: request.headers() };
+                let peer = request.extensions().get().copied();
+                let asked = Asked { info, request: resource, query, headers: request.headers(), peer };
                 let call = Call { router: self, info, resource, query, served: &served };
                 match plan {
                     ResourcePlan::Get => read::get::get(self, asked, &served).await,
@@ -262,6 +268,11 @@ impl Router {
     /// The views.
     pub(crate) fn views(&self) -> &Arc<Views> {
         &self.views
+    }
+
+    /// Who may write long answers.
+    pub(crate) fn turns(&self) -> &Arc<Turns> {
+        &self.turns
     }
 
     /// Ends when watches are to end.

@@ -13,6 +13,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tributary_apimachinery::GroupVersionResource;
 
+use crate::turns::TurnMetrics;
+
 /// The labels of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
@@ -62,6 +64,8 @@ pub struct Metrics {
     watches: Family<ResourceLabels, Gauge>,
     watch_events: Family<ResourceLabels, Counter>,
     terminated_watchers: Family<ResourceLabels, Counter>,
+    /// Long answers and their turns.
+    pub turns: TurnMetrics,
     /// Objects held for one resource of one cluster.
     pub cached_objects: Family<CacherLabels, Gauge>,
     /// Whether a cacher is synced (1), or still unknown or stale (0).
@@ -84,6 +88,7 @@ impl Default for Metrics {
             watches: Family::default(),
             watch_events: Family::default(),
             terminated_watchers: Family::default(),
+            turns: TurnMetrics::default(),
             cached_objects: Family::default(),
             cacher_synced: Family::default(),
             registry: Mutex::new(Registry::default()),
@@ -100,6 +105,18 @@ impl Default for Metrics {
             "apiserver_terminated_watchers",
             "Watches ended because their client read too slowly",
             metrics.terminated_watchers.clone(),
+        );
+        let turns = &metrics.turns;
+        registry.register("tributary_long_answers_active", "Long answers being written", turns.active.clone());
+        registry.register(
+            "tributary_long_answers_waiting",
+            "Long answers that wait for their turn",
+            turns.waiting.clone(),
+        );
+        registry.register(
+            "tributary_long_answers_refused",
+            "Long answers refused with 429: no turn in time",
+            turns.refused.clone(),
         );
         registry.register(
             "tributary_cached_objects",

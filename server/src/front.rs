@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_proxy::ClientAddress;
+use tributary_router::Peer;
 
 use crate::authentication::{Authentication, Authenticator, anonymous_user};
 use crate::drain;
@@ -75,6 +76,7 @@ impl<H: Handler> Front<H> {
             .then(|| (request.method().clone(), request.uri().path().to_owned()));
         let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
         request.extensions_mut().insert(ClientAddress(client.ip()));
+        request.extensions_mut().insert(Peer(client));
         let response = self.answer(request, note).await;
         if let Some((method, path)) = line {
             let latency_ms = start.elapsed().as_secs_f64() * 1e3;

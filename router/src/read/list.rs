@@ -14,7 +14,7 @@ use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
 use crate::negotiate::Answer;
-use crate::response::list::{ListMetadata, answer};
+use crate::response::list::{ListAnswer, ListMetadata};
 use crate::response::{ObjectWriter, accepts_gzip};
 use crate::view::View;
 
@@ -65,9 +65,16 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
         continue_token: next,
         remaining_item_count: remaining,
     };
-    let writer = ObjectWriter::new(&view.kind, form, include);
-    let gzip = accepts_gzip(asked.headers);
-    let mut response = answer(Arc::clone(&view), cursor, writer, metadata, gzip);
+    let answer = ListAnswer {
+        view: Arc::clone(&view),
+        cursor,
+        writer: ObjectWriter::new(&view.kind, form, include),
+        metadata,
+        gzip: accepts_gzip(asked.headers),
+        turns: router.turns(),
+        peer: asked.peer,
+    };
+    let mut response = answer.respond().await?;
     warn(&mut response, &view, &standings);
     response.headers_mut().entry(header::VARY).or_insert(http::HeaderValue::from_static("Accept"));
     Ok(response)

@@ -17,6 +17,7 @@ use crate::body::Body;
 use crate::discovery::ServedResource;
 use crate::negotiate::{Answer, Form, negotiate};
 use crate::response::IncludeObject;
+use crate::turns::Peer;
 use crate::view::{Standing, View, standing};
 
 /// One request, taken apart.
@@ -30,6 +31,8 @@ pub struct Asked<'a> {
     pub query: Option<&'a str>,
     /// The client's headers.
     pub headers: &'a HeaderMap,
+    /// The connection that it came by.
+    pub peer: Option<Peer>,
 }
 
 /// What a list or watch reads.

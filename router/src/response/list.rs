@@ -8,14 +8,16 @@ use futures::stream;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use tributary_apimachinery::{Filter, GroupVersionResource};
+use tributary_apimachinery::{Filter, GroupVersionResource, Object, Status};
 use tributary_merge::ListCursor;
 
 use super::compression::{Gzip, THRESHOLD_BYTES};
+use super::indent::Indent;
 use super::{FRAME_BYTES, ObjectWriter, Place};
 use crate::body::{self, Body, BoxError};
 use crate::negotiate::{Encoding, Form, Shape};
 use crate::topology::ClusterMark;
+use crate::turns::{Peer, Turn, Turns};
 use crate::view::View;
 
 /// The list's own metadata.
@@ -51,95 +53,113 @@ struct ListWriter {
     mark: Option<Arc<ClusterMark>>,
     /// Reused for the version of each item.
     version: String,
+    /// Reused for the text of each item that is laid out anew.
+    item: Vec<u8>,
+    indent: Option<Indent>,
     begun: bool,
     any: bool,
     done: bool,
     metadata: ListMetadata,
 }
 
-/// The answer to a list. `gzip` says whether the client takes it.
-pub fn answer(
-    view: Arc<View>,
-    cursor: ListCursor<Filter>,
-    writer: ObjectWriter,
-    metadata: ListMetadata,
-    gzip: bool,
-) -> Response<Body> {
-    let form = writer.form();
-    let mut list = ListWriter {
-        view,
-        cursor,
-        writer,
-        mark: None,
-        version: String::new(),
-        begun: false,
-        any: false,
-        done: false,
-        metadata,
-    };
-    if form.encoding != Encoding::Json || form.pretty {
-        return super::whole(StatusCode::OK, form, list.all());
-    }
-    // What fits below the threshold of compression is answered whole, with its length.
-    let mut frames = VecDeque::new();
-    let mut bytes = 0;
-    while bytes <= THRESHOLD_BYTES {
-        let Some(frame) = list.next_frame() else {
-            return super::with_content_type(StatusCode::OK, Encoding::Json.content_type(), body_of(frames));
-        };
-        bytes += frame.len();
-        frames.push_back(Bytes::from(frame));
-    }
-    let body = if gzip {
-        streamed(Compressed { frames, list, gzip: Some(Gzip::default()) })
-    } else {
-        streamed(Plain { frames, list })
-    };
-    let mut response = super::with_content_type(StatusCode::OK, Encoding::Json.content_type(), body);
-    if gzip {
-        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    }
-    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-    response
+/// What a list's answer is made of.
+pub struct ListAnswer<'a> {
+    /// What is listed.
+    pub view: Arc<View>,
+    /// The objects.
+    pub cursor: ListCursor<Filter>,
+    /// Writes them in the form that was asked for.
+    pub writer: ObjectWriter,
+    /// The list's own metadata.
+    pub metadata: ListMetadata,
+    /// Whether the client takes gzip.
+    pub gzip: bool,
+    /// Whoever writes more than a frame takes a turn.
+    pub turns: &'a Arc<Turns>,
+    /// The connection that it goes to.
+    pub peer: Option<Peer>,
 }
 
-fn body_of(mut frames: VecDeque<Bytes>) -> Body {
-    if frames.len() == 1 {
-        body::full(frames.pop_front().unwrap_or_default())
-    } else {
-        body::full(frames.into_iter().flatten().collect::<Bytes>())
-    }
-}
-
-/// Gives the frames of a body one by one.
-trait Frames: Send + 'static {
-    fn next(&mut self) -> Option<Bytes>;
-}
-
-struct Plain {
-    frames: VecDeque<Bytes>,
-    list: ListWriter,
-}
-
-impl Frames for Plain {
-    fn next(&mut self) -> Option<Bytes> {
-        self.frames.pop_front().or_else(|| self.list.next_frame().map(Bytes::from))
+impl ListAnswer<'_> {
+    /// The answer. One that fits a frame is made at once; a longer one waits for its turn, and holds no bytes until then.
+    ///
+    /// # Errors
+    /// 429 where there is no turn for it in time.
+    pub async fn respond(self) -> Result<Response<Body>, Status> {
+        let Self { view, cursor, writer, metadata, gzip, turns, peer } = self;
+        let (encoding, content_type) = (writer.form().encoding, writer.form().encoding.content_type());
+        let start = cursor.clone();
+        let mut list = ListWriter::new(view, cursor, writer, metadata);
+        let first = list.next_frame().unwrap_or_default();
+        if list.done {
+            return Ok(super::with_content_type(StatusCode::OK, content_type, body::full(first)));
+        }
+        drop(first);
+        list.restart(start);
+        let turn = turns.take(peer).await.map_err(|none| Status::too_many_requests(none.to_string(), RETRY_AFTER))?;
+        // What fits below the threshold of compression is answered whole, with its length.
+        let mut frames = VecDeque::new();
+        let mut bytes = 0;
+        while bytes <= THRESHOLD_BYTES {
+            let Some(frame) = list.next_frame() else {
+                let whole: Bytes = frames.into_iter().flatten().collect();
+                return Ok(super::with_content_type(StatusCode::OK, content_type, body::full(whole)));
+            };
+            bytes += frame.len();
+            frames.push_back(Bytes::from(frame));
+        }
+        let gzip = gzip && encoding == Encoding::Json;
+        let long = LongAnswer { frames, list, gzip: gzip.then(Gzip::default), turn, turns: Arc::clone(turns), peer };
+        let mut response = super::with_content_type(StatusCode::OK, content_type, long.into_body());
+        if gzip {
+            response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        Ok(response)
     }
 }
 
-struct Compressed {
+/// When a client that found no turn is to come again, in seconds.
+const RETRY_AFTER: u32 = 1;
+
+/// An answer that is written frame by frame, as its reader takes it.
+struct LongAnswer {
+    /// Frames that were made before it was known how long it would be.
     frames: VecDeque<Bytes>,
     list: ListWriter,
     gzip: Option<Gzip>,
+    turn: Turn,
+    turns: Arc<Turns>,
+    peer: Option<Peer>,
 }
 
-impl Frames for Compressed {
+impl LongAnswer {
+    fn into_body(self) -> Body {
+        let stream = stream::unfold(Some(self), |answer| async move {
+            let mut answer = answer?;
+            if !answer.turn.is_live() {
+                // Its reader was slow, and the turn is another's: it lines up again.
+                match answer.turns.take(answer.peer).await {
+                    Ok(turn) => answer.turn = turn,
+                    Err(none) => return Some((Err(BoxError::from(none)), None)),
+                }
+            }
+            let frame = answer.next()?;
+            // A list of many megabytes is work without a pause: others get their turn between frames.
+            tokio::task::yield_now().await;
+            Some((Ok(Frame::data(frame)), Some(answer)))
+        });
+        StreamBody::new(stream).boxed_unsync()
+    }
+
     fn next(&mut self) -> Option<Bytes> {
-        let gzip = self.gzip.as_mut()?;
+        if self.gzip.is_none() {
+            return self.next_plain();
+        }
         let mut out = Vec::new();
         while out.len() < FRAME_BYTES {
-            let next = self.frames.pop_front().or_else(|| self.list.next_frame().map(Bytes::from));
-            match next {
+            let Some(gzip) = self.gzip.as_mut() else { break };
+            match self.frames.pop_front().or_else(|| self.list.next_frame().map(Bytes::from)) {
                 Some(frame) => out.extend(gzip.push(&frame)),
                 None => {
                     out.extend(self.gzip.take().map(Gzip::finish).unwrap_or_default());
@@ -147,54 +167,105 @@ impl Frames for Compressed {
                 }
             }
         }
-        Some(out.into())
+        // After the last frame there is neither compressor nor text left.
+        (!out.is_empty()).then(|| out.into())
+    }
+
+    fn next_plain(&mut self) -> Option<Bytes> {
+        self.frames.pop_front().or_else(|| self.list.next_frame().map(Bytes::from))
     }
 }
 
-fn streamed(frames: impl Frames) -> Body {
-    let stream = stream::unfold(frames, |mut frames| async move {
-        let frame = frames.next()?;
-        // A list of many megabytes is work without a pause: others get their turn between frames.
-        tokio::task::yield_now().await;
-        Some((Ok::<_, BoxError>(Frame::data(frame)), frames))
-    });
-    StreamBody::new(stream).boxed_unsync()
-}
-
 impl ListWriter {
+    fn new(view: Arc<View>, cursor: ListCursor<Filter>, writer: ObjectWriter, metadata: ListMetadata) -> Self {
+        let form = writer.form();
+        let indent = (form.pretty && form.encoding == Encoding::Json).then(Indent::default);
+        let (version, item) = (String::new(), Vec::new());
+        let (begun, any, done) = (false, false, false);
+        Self { view, cursor, writer, mark: None, version, item, indent, begun, any, done, metadata }
+    }
+
+    /// Starts anew, as if nothing had been written.
+    fn restart(&mut self, cursor: ListCursor<Filter>) {
+        self.cursor = cursor;
+        self.indent = self.indent.as_ref().map(|_| Indent::default());
+        (self.begun, self.any, self.done) = (false, false, false);
+    }
+
     /// The next frame; `None` after the last.
     fn next_frame(&mut self) -> Option<Vec<u8>> {
         if self.done {
             return None;
         }
+        let frame = match self.writer.form() {
+            Form { encoding: Encoding::Json, .. } => self.json_frame(),
+            // Rare, and its columns come before its rows: it is made whole.
+            Form { shape: Shape::Table, .. } => {
+                let mut text = Vec::new();
+                while !self.done {
+                    text.extend(self.json_frame());
+                }
+                super::as_yaml(&text).map_or(text, String::into_bytes)
+            }
+            Form { .. } => self.yaml_frame(),
+        };
+        let Some(indent) = &mut self.indent else { return Some(frame) };
+        // Indented text is half as long again.
+        let mut laid_out = Vec::with_capacity(frame.len() * 2);
+        indent.push(&frame, &mut laid_out);
+        Some(laid_out)
+    }
+
+    fn json_frame(&mut self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FRAME_BYTES + FRAME_BYTES / 4);
-        if !self.begun {
-            self.begun = true;
+        if !std::mem::replace(&mut self.begun, true) {
             self.head(&mut out);
         }
-        let Self { view, cursor, writer, mark, version, any, .. } = self;
-        let more = cursor.next_chunk(FRAME_BYTES, |cluster, object| {
-            if mark.as_ref().is_none_or(|mark| mark.name != *cluster) {
-                *mark = Some(view.mark(cluster));
-            }
-            let Some(mark) = mark else { return };
-            if std::mem::replace(any, true) {
-                out.push(b',');
-            }
-            mark.item_version(object.resource_version(), version);
-            writer.write(object, version, mark, Place::Item, true, &mut out);
-        });
+        let any = &mut self.any;
+        let writer = &mut self.writer;
+        let more =
+            next_items(&mut self.cursor, &self.view, &mut self.mark, &mut self.version, |object, version, mark| {
+                if std::mem::replace(any, true) {
+                    out.push(b',');
+                }
+                writer.write(object, version, mark, Place::Item, true, &mut out);
+            });
         if !more {
             self.done = true;
             out.extend_from_slice(b"]}\n");
         }
-        Some(out)
+        out
     }
 
-    fn all(&mut self) -> Vec<u8> {
-        let mut out = Vec::new();
-        while let Some(frame) = self.next_frame() {
-            out.extend(frame);
+    /// Items one by one: a value of a whole list would be ten times its text.
+    fn yaml_frame(&mut self) -> Vec<u8> {
+        let (kind, api_version) = list_kind(&self.view.kind.kind, &self.view.kind.resource, self.writer.form());
+        let mut out = Vec::with_capacity(FRAME_BYTES + FRAME_BYTES / 4);
+        if !std::mem::replace(&mut self.begun, true) {
+            out.extend_from_slice(format!("apiVersion: {api_version}\nitems:").as_bytes());
+        }
+        let Self { view, cursor, writer, mark, version, item, any, .. } = self;
+        let more = next_items(cursor, view, mark, version, |object, version, mark| {
+            item.clear();
+            writer.write(object, version, mark, Place::Item, true, item);
+            for (at, line) in super::as_yaml(item).unwrap_or_default().lines().enumerate() {
+                out.extend_from_slice(if at == 0 { b"\n- " } else { b"\n  " });
+                out.extend_from_slice(line.as_bytes());
+            }
+            *any = true;
+        });
+        if !more {
+            self.done = true;
+            if !self.any {
+                out.extend_from_slice(b" []");
+            }
+            out.extend_from_slice(format!("\nkind: {kind}\nmetadata:").as_bytes());
+            let metadata = super::as_yaml(format!("{{{}}}", self.metadata.json()).as_bytes()).unwrap_or_default();
+            for line in metadata.lines() {
+                out.extend_from_slice(b"\n  ");
+                out.extend_from_slice(line.as_bytes());
+            }
+            out.push(b'\n');
         }
         out
     }
@@ -209,6 +280,24 @@ impl ListWriter {
             format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{{metadata}}},\"items\":[");
         out.extend_from_slice(head.as_bytes());
     }
+}
+
+/// Visits about a frame's worth of items, each with the text of its version and its cluster's mark; false after the last.
+fn next_items(
+    cursor: &mut ListCursor<Filter>,
+    view: &View,
+    mark: &mut Option<Arc<ClusterMark>>,
+    version: &mut String,
+    mut write: impl FnMut(&Object, &str, &ClusterMark),
+) -> bool {
+    cursor.next_chunk(FRAME_BYTES, |cluster, object| {
+        if mark.as_ref().is_none_or(|mark| mark.name != *cluster) {
+            *mark = Some(view.mark(cluster));
+        }
+        let Some(mark) = mark else { return };
+        mark.item_version(object.resource_version(), version);
+        write(object, version, mark);
+    })
 }
 
 /// Kind and apiVersion of a list.

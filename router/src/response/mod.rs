@@ -1,6 +1,7 @@
 //! Answers: objects, lists and watch streams in the form that the client asked for.
 
 pub mod compression;
+pub mod indent;
 pub mod list;
 pub mod object_writer;
 pub mod watch;
@@ -47,8 +48,8 @@ pub fn status(status: &Status) -> Response<Body> {
 /// JSON text in the encoding and layout that the client asked for. Only for answers that are held whole.
 pub fn whole(status: StatusCode, form: Form, text: Vec<u8>) -> Response<Body> {
     let reformatted = match form {
-        Form { encoding: Encoding::Yaml, .. } => as_yaml(&text),
-        Form { pretty: true, .. } => pretty(&text),
+        Form { encoding: Encoding::Yaml, .. } => as_yaml(&text).map(String::into_bytes),
+        Form { pretty: true, .. } => Some(pretty(&text)),
         _ => None,
     };
     match reformatted {
@@ -62,11 +63,10 @@ fn as_yaml(text: &[u8]) -> Option<String> {
     serde_saphyr::to_string(&value).ok()
 }
 
-fn pretty(text: &[u8]) -> Option<String> {
-    let value: serde_json::Value = serde_json::from_slice(text).ok()?;
-    let mut text = serde_json::to_string_pretty(&value).ok()?;
-    text.push('\n');
-    Some(text)
+fn pretty(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() * 2);
+    indent::Indent::default().push(text, &mut out);
+    out
 }
 
 /// Whether the client takes gzip. Only the plain coding is looked for; `q=0` refuses it.

@@ -40,7 +40,7 @@ impl Call<'_> {
     /// # Errors
     /// 406; 400 for parameters of a Table that do not exist.
     fn form(&self, headers: &HeaderMap) -> Result<(Form, IncludeObject), Status> {
-        let asked = Asked { info: self.info, request: self.resource, query: self.query, headers };
+        let asked = Asked { info: self.info, request: self.resource, query: self.query, headers, peer: None };
         Ok((asked.form(Answer::Object, None)?, asked.include_object()?))
     }
 }

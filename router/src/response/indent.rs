@@ -1,0 +1,122 @@
+//! Lays JSON text out for people, piece by piece: a list of 60 MB is never held.
+//!
+//! Source: Go's `encoding/json.Indent` with two blanks, which kube-apiserver answers `pretty=true` with. Numbers and strings stay
+//! as they are spelled.
+
+/// Where a layout stands. Text may be cut anywhere between calls.
+#[derive(Clone, Debug, Default)]
+pub struct Indent {
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    /// A bracket was opened and nothing has followed: `{}` stays on one line.
+    opened: bool,
+}
+
+impl Indent {
+    /// Appends the next piece of text, laid out. Only for JSON text: what is none is passed on in some layout.
+    pub fn push(&mut self, text: &[u8], out: &mut Vec<u8>) {
+        for &byte in text {
+            if self.in_string {
+                out.push(byte);
+                match byte {
+                    _ if self.escaped => self.escaped = false,
+                    b'\\' => self.escaped = true,
+                    b'"' => self.in_string = false,
+                    _ => {}
+                }
+                continue;
+            }
+            match byte {
+                b' ' | b'\t' | b'\r' | b'\n' => {
+                    // The newline after the text ends it; the others are our own to set.
+                    if byte == b'\n' && self.depth == 0 && !self.opened {
+                        out.push(byte);
+                    }
+                    continue;
+                }
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if !std::mem::take(&mut self.opened) {
+                        self.new_line(out);
+                    }
+                    out.push(byte);
+                    continue;
+                }
+                _ => {}
+            }
+            if std::mem::take(&mut self.opened) {
+                self.new_line(out);
+            }
+            match byte {
+                b'{' | b'[' => {
+                    out.push(byte);
+                    self.depth += 1;
+                    self.opened = true;
+                }
+                b',' => {
+                    out.push(byte);
+                    self.new_line(out);
+                }
+                b':' => out.extend_from_slice(b": "),
+                _ => {
+                    self.in_string = byte == b'"';
+                    out.push(byte);
+                }
+            }
+        }
+    }
+
+    fn new_line(&self, out: &mut Vec<u8>) {
+        out.push(b'\n');
+        out.resize(out.len() + 2 * self.depth, b' ');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn laid_out(pieces: &[&[u8]]) -> String {
+        let (mut indent, mut out) = (Indent::default(), Vec::new());
+        for piece in pieces {
+            indent.push(piece, &mut out);
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn text_is_laid_out_as_go_does() {
+        let text = br#"{"a":[],"b":{},"c":[1, {"d":"x\\\"{,:}"}],"e":1.50}"#;
+        let expected = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"x\\\\\\\"{,:}\"\n    }\n  ],\n  \"e\": 1.50\n}\n";
+        assert_eq!(laid_out(&[text, b"\n"]), expected);
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            ".{0,12}".prop_map(Value::from)
+        ];
+        leaf.prop_recursive(4, 32, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::btree_map(".{0,6}", inner, 0..5)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_are_laid_out_as_the_whole(value in values(), cut in any::<prop::sample::Index>()) {
+            let text = serde_json::to_vec(&value).unwrap();
+            let (left, right) = text.split_at(cut.index(text.len() + 1));
+            prop_assert_eq!(laid_out(&[left, right]), serde_json::to_string_pretty(&value).unwrap());
+        }
+    }
+}

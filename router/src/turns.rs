@@ -1,0 +1,323 @@
+//! Who may write a long answer now: at most a few at once, and connections in turn.
+//!
+//! A list of 10,000 objects is gathered in milliseconds, but it goes through buffers of the frame, of HTTP/2 and of TLS, and
+//! while a thousand are under way together nobody else gets the processor. So an answer that does not fit one frame takes a turn
+//! first. Whoever waits holds a snapshot (two words per cluster) and no bytes. Turns are given to connections round robin, so
+//! that one which asks for a thousand lists delays another's by one.
+//!
+//! ```text
+//! take ──▶ waiting (in its connection's line) ──▶ active ──▶ done: given back when dropped
+//!             ▲                                     │
+//!             └───── next use ◀── overdue ◀─────────┘ not used for OVERDUE while somebody waits: its reader is slow
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// The connection that a request came by: the fair share is between connections. The server puts it into the request's
+/// extensions; requests without it share one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Peer(pub SocketAddr);
+
+/// How many long answers are written at once. A turn may hold a frame of 64 KiB here, what HTTP/2 has taken of it, and the
+/// state of a compressor (some 300 KiB), so 16 are about 8 MiB at worst; two cores are busy with two.
+pub const AT_ONCE: usize = 16;
+
+/// How many may wait. Each costs some 10 KiB (its request, its stream, its place in line), so this many are 100 MiB.
+pub const WAITING_MAX: usize = 10_000;
+
+/// How long one waits before it is told to come again: kube-apiserver's own limit of a request (`--request-timeout`).
+pub const WAITS_MAX: Duration = Duration::from_secs(60);
+
+/// After how long without use a turn is another's who waits: its reader does not keep up. A frame of 64 KiB in this time is
+/// 256 KB/s, less than any client reads that is not stuck.
+const OVERDUE: Duration = Duration::from_millis(250);
+
+/// Why there is no turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoTurn {
+    /// Too many wait already.
+    #[error("{WAITING_MAX} long answers wait for their turn")]
+    Crowded,
+    /// It took too long.
+    #[error("no turn within {} s among the long answers that others asked for", WAITS_MAX.as_secs())]
+    TimedOut,
+}
+
+/// What is counted about turns.
+#[derive(Clone, Debug, Default)]
+pub struct TurnMetrics {
+    /// Long answers that are being written.
+    pub active: Gauge,
+    /// Those that wait.
+    pub waiting: Gauge,
+    /// Those that were refused.
+    pub refused: Counter,
+}
+
+/// Gives turns. One per process.
+#[derive(Debug)]
+pub struct Turns {
+    at_once: usize,
+    metrics: TurnMetrics,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    /// The turns that are taken, and when each was last used.
+    active: HashMap<u64, Instant>,
+    /// The connections that wait, the next one first, each with those of its answers that wait.
+    lines: VecDeque<Line>,
+    waiting: usize,
+}
+
+#[derive(Debug)]
+struct Line {
+    peer: Option<Peer>,
+    places: VecDeque<oneshot::Sender<Turn>>,
+}
+
+/// The right to write a long answer. Given back when dropped.
+#[derive(Debug)]
+pub struct Turn {
+    id: u64,
+    turns: Arc<Turns>,
+}
+
+impl Turns {
+    /// Gives at most `at_once` turns at a time.
+    pub fn new(at_once: usize, metrics: TurnMetrics) -> Arc<Self> {
+        Arc::new(Self { at_once: at_once.max(1), metrics, state: Mutex::default() })
+    }
+
+    /// Takes a turn, waiting for one if need be. Cancel: dropping the future gives up the place.
+    ///
+    /// # Errors
+    /// [`NoTurn`].
+    pub async fn take(self: &Arc<Self>, peer: Option<Peer>) -> Result<Turn, NoTurn> {
+        let mut place = {
+            let mut state = self.state.lock();
+            if state.waiting == 0 && state.active.len() < self.at_once {
+                return Ok(self.activate(&mut state));
+            }
+            if state.waiting >= WAITING_MAX {
+                self.metrics.refused.inc();
+                return Err(NoTurn::Crowded);
+            }
+            self.line_up(&mut state, peer)
+        };
+        let deadline = Instant::now() + WAITS_MAX;
+        loop {
+            // Each waiter looks for overdue turns, so that there is no task whose end would stop it all.
+            self.advance();
+            let until = deadline.min(Instant::now() + OVERDUE);
+            match tokio::time::timeout_at(until, &mut place).await {
+                Ok(Ok(turn)) => return Ok(turn),
+                Err(_) if Instant::now() < deadline => {}
+                // A place is never dropped without a turn; if it were, this is the honest answer.
+                Ok(Err(_)) | Err(_) => {
+                    self.metrics.refused.inc();
+                    return Err(NoTurn::TimedOut);
+                }
+            }
+        }
+    }
+
+    /// A turn that is free. Call with one free.
+    fn activate(self: &Arc<Self>, state: &mut State) -> Turn {
+        state.next += 1;
+        state.active.insert(state.next, Instant::now());
+        self.metrics.active.inc();
+        Turn { id: state.next, turns: Arc::clone(self) }
+    }
+
+    fn line_up(&self, state: &mut State, peer: Option<Peer>) -> oneshot::Receiver<Turn> {
+        let (give, place) = oneshot::channel();
+        state.waiting += 1;
+        self.metrics.waiting.inc();
+        match state.lines.iter_mut().find(|line| line.peer == peer) {
+            Some(line) => line.places.push_back(give),
+            None => state.lines.push_back(Line { peer, places: VecDeque::from([give]) }),
+        }
+        place
+    }
+
+    /// Gives free and overdue turns to those who wait.
+    fn advance(self: &Arc<Self>) {
+        // Turns that nobody took any more are dropped after the lock: dropping one takes it.
+        let mut untaken = Vec::new();
+        let mut state = self.state.lock();
+        while state.waiting > 0 {
+            if state.active.len() >= self.at_once && !self.revoke(&mut state) {
+                break;
+            }
+            let Some(give) = next_in_line(&mut state) else { break };
+            self.metrics.waiting.dec();
+            if give.is_closed() {
+                continue;
+            }
+            let turn = self.activate(&mut state);
+            if let Err(turn) = give.send(turn) {
+                self.end(&mut state, turn.id);
+                untaken.push(turn);
+            }
+        }
+        drop(state);
+    }
+
+    /// Ends the most overdue turn, if there is one.
+    fn revoke(&self, state: &mut State) -> bool {
+        let oldest = state.active.iter().min_by_key(|(_, used)| **used);
+        let Some((&id, _)) = oldest.filter(|(_, used)| used.elapsed() >= OVERDUE) else { return false };
+        self.end(state, id)
+    }
+
+    fn end(&self, state: &mut State, id: u64) -> bool {
+        let was_active = state.active.remove(&id).is_some();
+        if was_active {
+            self.metrics.active.dec();
+        }
+        was_active
+    }
+}
+
+/// The next place; its connection goes to the end of the round.
+fn next_in_line(state: &mut State) -> Option<oneshot::Sender<Turn>> {
+    let mut line = state.lines.pop_front()?;
+    let place = line.places.pop_front();
+    if !line.places.is_empty() {
+        state.lines.push_back(line);
+    }
+    state.waiting -= usize::from(place.is_some());
+    place
+}
+
+impl Turn {
+    /// Notes that the answer is being written; false if the turn has become another's, because it was not used for long.
+    pub fn is_live(&self) -> bool {
+        match self.turns.state.lock().active.get_mut(&self.id) {
+            Some(used) => {
+                *used = Instant::now();
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let waits = {
+            let mut state = self.turns.state.lock();
+            self.turns.end(&mut state, self.id);
+            state.waiting > 0
+        };
+        if waits {
+            self.turns.advance();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn peer(port: u16) -> Option<Peer> {
+        Some(Peer(SocketAddr::from(([127, 0, 0, 1], port))))
+    }
+
+    async fn settle() {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_take_turns() {
+        let turns = Turns::new(1, TurnMetrics::default());
+        let first = turns.take(peer(1)).await.unwrap();
+        let (tell, mut order) = tokio::sync::mpsc::unbounded_channel();
+        // One connection asks for three, then another for one.
+        for (at, port) in [1, 1, 1, 2].into_iter().enumerate() {
+            let (turns, tell) = (Arc::clone(&turns), tell.clone());
+            tokio::spawn(async move {
+                let turn = turns.take(peer(port)).await.unwrap();
+                tell.send((at, turn)).unwrap();
+            });
+            settle().await;
+        }
+        assert!(order.recv().now_or_never().is_none());
+        assert_eq!((turns.metrics.active.get(), turns.metrics.waiting.get()), (1, 4));
+        drop(first);
+        let mut got = Vec::new();
+        for _ in 0..4 {
+            let (at, turn) = order.recv().await.unwrap();
+            got.push(at);
+            drop(turn);
+        }
+        assert_eq!(got, [0, 3, 1, 2], "the second connection waits for one answer of the first, not for three");
+        assert_eq!((turns.metrics.active.get(), turns.metrics.waiting.get()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stuck_reader_loses_its_turn_to_who_waits() {
+        let turns = Turns::new(1, TurnMetrics::default());
+        let stuck = turns.take(peer(1)).await.unwrap();
+        tokio::time::advance(10 * OVERDUE).await;
+        assert!(stuck.is_live(), "nobody waited for it");
+        let start = Instant::now();
+        let second = turns.take(peer(2)).await.unwrap();
+        assert!(start.elapsed() <= 2 * OVERDUE);
+        assert!(!stuck.is_live() && second.is_live());
+        drop(stuck);
+        assert!(second.is_live(), "a lost turn is not given back twice");
+        assert_eq!(turns.metrics.active.get(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_goes_away_leaves_no_gap() {
+        let turns = Turns::new(1, TurnMetrics::default());
+        let first = turns.take(peer(1)).await.unwrap();
+        let mut gone = Box::pin(turns.take(peer(2)));
+        assert!(gone.as_mut().now_or_never().is_none());
+        let mut stays = Box::pin(turns.take(peer(3)));
+        assert!(stays.as_mut().now_or_never().is_none());
+        drop(gone);
+        drop(first);
+        stays.await.unwrap();
+        assert_eq!((turns.metrics.active.get(), turns.metrics.waiting.get()), (0, 0));
+        assert!(turns.take(None).now_or_never().unwrap().is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_ever() {
+        let turns = Turns::new(1, TurnMetrics::default());
+        let busy = turns.take(peer(1)).await.unwrap();
+        let writes = async {
+            loop {
+                assert!(busy.is_live());
+                tokio::time::sleep(OVERDUE / 2).await;
+            }
+        };
+        let refused = tokio::select! {
+            turn = turns.take(peer(2)) => turn.map(drop),
+            () = writes => Ok(()),
+        };
+        assert_eq!(refused, Err(NoTurn::TimedOut));
+        assert_eq!(turns.metrics.refused.get(), 1);
+        drop(busy);
+        assert!(turns.take(peer(2)).now_or_never().unwrap().is_ok(), "the place of the refused one is skipped");
+    }
+}
