@@ -66,6 +66,18 @@ pub(crate) fn judge(results: &Results) -> Vec<Figure> {
         judge("500 watchers: streams cut", Some(tributary.cut as f64), 0.0, "");
         judge("500 watchers: events lost", Some(tributary.lost as f64), 0.0, "");
     }
+    judge("Table of all: time", p50("table-all"), 0.5, "×");
+    judge("PartialObjectMetadata of all: time", p50("metadata-all"), 0.5, "×");
+    judge("selector of 1 %: time", p50("selector-1-percent"), 0.2, "×");
+    judge("all in pages of 200: time", p50("list-pages-200"), 0.5, "×");
+    for storm in &results.storms {
+        let ratio = storm.peak_bytes as f64 / storm.idle_bytes as f64;
+        judge(&format!("{}: peak memory against idle", storm.name), Some(ratio), 1.3, "×");
+        judge(&format!("{}: not answered", storm.name), Some(storm.refused as f64), 0.0, "");
+    }
+    judge("idle watcher", results.idle.as_ref().map(|idle| idle.bytes_each / 1e3), 20.0, "KB");
+    let lists = results.resumed.as_ref().map(|resumed| resumed.member_lists as f64);
+    judge("lists asked of the member after a restart", lists, 1.0, "");
     if let Some(memory) = &results.memory
         && let Some(resident) = memory.tributary_idle
     {

@@ -20,6 +20,7 @@ use crate::usage::Processes;
 
 mod client;
 mod figures;
+mod limits;
 mod load;
 mod reads;
 mod report;
@@ -77,8 +78,27 @@ struct Arguments {
 struct Stage {
     member: Side,
     tributary: Side,
+    started: Option<Started>,
+}
+
+/// The servers that this program started.
+struct Started {
     // Tributary before its member, so that its log does not end in connection errors.
-    _started: Option<(Tributary, Member)>,
+    tributary: Option<Tributary>,
+    member: Member,
+    /// Tributary's data, which a restart finds again.
+    folder: tempfile::TempDir,
+}
+
+impl Started {
+    async fn start_tributary(&mut self, listen: &str) -> anyhow::Result<Side> {
+        let builder = Tributary::builder(&self.member.kubeconfig(), ["member1"]).folder(self.folder.path());
+        let tributary = builder.listen(listen).start().await.context("start tributary")?;
+        let target = Target::from_kubeconfig("tributary", tributary.kubeconfig(), None).await?;
+        let side = Side { target, processes: Processes { server: Some(tributary.pid()), storage: None } };
+        self.tributary = Some(tributary);
+        Ok(side)
+    }
 }
 
 #[tokio::main]
@@ -99,7 +119,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<bool> {
     if arguments.pods < load::PODS_PER_NAMESPACE {
         bail!("--pods {}: at least {} are needed, one namespace of them", arguments.pods, load::PODS_PER_NAMESPACE);
     }
-    let stage = set_up(&arguments).await?;
+    let mut stage = set_up(&arguments).await?;
     let wanted =
         |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| name.contains(only.as_str()));
     let mut results = Results { pods: arguments.pods, ..Results::default() };
@@ -113,8 +133,9 @@ async fn run(arguments: Arguments) -> anyhow::Result<bool> {
         results.reads.push(Read { name: scenario.name.to_owned(), member, tributary });
     }
     measure_watches(&stage, &arguments, &wanted, &mut results).await?;
-
     memory.tributary_end = stage.tributary.processes.resident();
+    measure_limits(&mut stage, &wanted, &mut results).await?;
+
     memory.member_end = stage.member.processes.resident();
     results.memory = Some(memory);
     results.figures = figures::judge(&results);
@@ -131,7 +152,7 @@ async fn set_up(arguments: &Arguments) -> anyhow::Result<Stage> {
         let stage = Stage {
             member: side(Target::from_kubeconfig("member", member, None).await?, arguments.member_pid),
             tributary: side(Target::from_kubeconfig("tributary", tributary, None).await?, arguments.tributary_pid),
-            _started: None,
+            started: None,
         };
         if arguments.fill {
             load::fill(&stage.member.target, arguments.pods).await?;
@@ -148,18 +169,14 @@ async fn set_up(arguments: &Arguments) -> anyhow::Result<Stage> {
     let start = Instant::now();
     load::fill(&target, arguments.pods).await?;
     eprintln!("filled in {:.0} s", start.elapsed().as_secs_f64());
-    let tributary = Tributary::builder(&member.kubeconfig(), ["member1"]).start().await.context("start tributary")?;
-    Ok(Stage {
-        member: Side {
-            target,
-            processes: Processes { server: member.apiserver_pid().await, storage: member.etcd_pid().await },
-        },
-        tributary: Side {
-            target: Target::from_kubeconfig("tributary", tributary.kubeconfig(), None).await?,
-            processes: Processes { server: Some(tributary.pid()), storage: None },
-        },
-        _started: Some((tributary, member)),
-    })
+    let member_side = Side {
+        target,
+        processes: Processes { server: member.apiserver_pid().await, storage: member.etcd_pid().await },
+    };
+    let folder = tempfile::Builder::new().prefix("tributary-bench-").tempdir().context("make a folder")?;
+    let mut started = Started { tributary: None, member, folder };
+    let tributary = started.start_tributary("127.0.0.1:0").await?;
+    Ok(Stage { member: member_side, tributary, started: Some(started) })
 }
 
 /// The first list, which fills the cache, and one round of reads; then memory at rest.
@@ -202,5 +219,35 @@ async fn measure_watches(
         let tributary = scenario.run(&stage.tributary, writer, time, arguments.pods, None).await?;
         results.watches.push(Watch { name: scenario.name.to_owned(), member, tributary });
     }
+    Ok(())
+}
+
+/// What very many at once cost. The restart is last: it empties the caches.
+async fn measure_limits(
+    stage: &mut Stage,
+    wanted: &impl Fn(&str) -> bool,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    for storm in limits::STORMS.into_iter().filter(|storm| wanted(storm.name)) {
+        eprintln!("measuring {} …", storm.name);
+        results.storms.push(storm.run(&stage.tributary).await?);
+    }
+    if !wanted("idle-watchers") {
+        return Ok(());
+    }
+    eprintln!("measuring idle-watchers …");
+    let (idle, open) = limits::IDLE_WATCHERS.open(&stage.tributary).await?;
+    results.idle = Some(idle);
+    let Some(started) = &mut stage.started else { return Ok(()) };
+    eprintln!("measuring their return after a restart …");
+    let listen = started.tributary.as_ref().map(|tributary| tributary.url().trim_start_matches("https://").to_owned());
+    let Some((tributary, listen)) = started.tributary.take().zip(listen) else { return Ok(()) };
+    let before = limits::lists_of_pods(&stage.member.target).await?;
+    tributary.stop().await.context("stop tributary")?;
+    stage.tributary = started.start_tributary(&listen).await?;
+    let (resumed, relisted, seconds) = limits::IDLE_WATCHERS.resume(&stage.tributary.target, open).await?;
+    let member_lists = limits::lists_of_pods(&stage.member.target).await? - before;
+    let watchers = limits::IDLE_WATCHERS.watchers;
+    results.resumed = Some(limits::Resumed { watchers, resumed, relisted, member_lists, seconds });
     Ok(())
 }

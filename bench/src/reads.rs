@@ -70,6 +70,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         scenario("list-all", format!("{pods}?resourceVersion=0"), JSON, 1),
         scenario("list-all-unset", pods.clone(), JSON, 1),
         Scenario { paged: true, ..scenario("list-pages-500", format!("{pods}?limit=500"), JSON, 1) },
+        Scenario { paged: true, ..scenario("list-pages-200", format!("{pods}?limit=200"), JSON, 1) },
         scenario("namespace-100", format!("{in_namespace}?resourceVersion=0"), JSON, 1),
         scenario("namespace-100-unset", in_namespace.clone(), JSON, 1),
         scenario("get", format!("{pod}?resourceVersion=0"), JSON, 1),

@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::figures::Figure;
-use crate::{reads, watches};
+use crate::{limits, reads, watches};
 
 /// One read on both sides.
 #[derive(Clone, Debug, Serialize)]
@@ -57,6 +57,12 @@ pub(crate) struct Results {
     pub(crate) reads: Vec<Read>,
     /// Watches.
     pub(crate) watches: Vec<Watch>,
+    /// Storms.
+    pub(crate) storms: Vec<limits::Weathered>,
+    /// Watchers that wait.
+    pub(crate) idle: Option<limits::Idle>,
+    /// Their return after a restart.
+    pub(crate) resumed: Option<limits::Resumed>,
     /// Memory.
     pub(crate) memory: Option<Memory>,
     /// The figures to reach.
@@ -144,6 +150,7 @@ impl Results {
                 mb(memory.member_end),
             )?;
         }
+        self.write_limits(out)?;
         writeln!(out, "| figure | measured | allowed | |")?;
         writeln!(out, "|---|---|---|---|")?;
         for figure in &self.figures {
@@ -152,6 +159,45 @@ impl Results {
                 out,
                 "| {} | {:.3} {} | {:.2} {} | {verdict} |",
                 figure.name, figure.measured, figure.unit, figure.limit, figure.unit
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_limits(&self, out: &mut String) -> std::fmt::Result {
+        if !self.storms.is_empty() {
+            writeln!(
+                out,
+                "| storm | requests on connections | answered | s | memory before / peak MB | × | another's get alone / during, p50 / p99 ms | another's list of 100 |"
+            )?;
+            writeln!(out, "|---|---|---|---|---|---|---|---|")?;
+        }
+        for storm in &self.storms {
+            writeln!(
+                out,
+                "| {} | {} on {} | {} | {:.1} | {:.0} / {:.0} | {:.2} | {} → {} | {} → {} |",
+                storm.name,
+                storm.requests,
+                storm.connections,
+                storm.answered,
+                storm.seconds,
+                storm.idle_bytes as f64 / 1e6,
+                storm.peak_bytes as f64 / 1e6,
+                storm.peak_bytes as f64 / storm.idle_bytes as f64,
+                pair(storm.get_alone),
+                pair(storm.get_during),
+                pair(storm.list_alone),
+                pair(storm.list_during),
+            )?;
+        }
+        if let Some(idle) = &self.idle {
+            writeln!(out, "\n{} idle watchers: {:.1} KB each", idle.watchers, idle.bytes_each / 1e3)?;
+        }
+        if let Some(resumed) = &self.resumed {
+            writeln!(
+                out,
+                "{} watchers after a restart: {} went on, {} listed again from memory, within {:.1} s; lists asked of the member: {}\n",
+                resumed.watchers, resumed.resumed, resumed.relisted, resumed.seconds, resumed.member_lists
             )?;
         }
         Ok(())

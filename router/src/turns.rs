@@ -21,6 +21,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tributary_apimachinery::Status;
 
 /// The connection that a request came by: the fair share is between connections. The server puts it into the request's
 /// extensions; requests without it share one line.
@@ -50,6 +51,15 @@ pub enum NoTurn {
     /// It took too long.
     #[error("no turn within {} s among the long answers that others asked for", WAITS_MAX.as_secs())]
     TimedOut,
+}
+
+/// When a client that found no turn is to come again, in seconds. As kube-apiserver's flow control says it.
+const RETRY_AFTER: u32 = 1;
+
+impl From<NoTurn> for Status {
+    fn from(none: NoTurn) -> Self {
+        Self::too_many_requests(none.to_string(), RETRY_AFTER)
+    }
 }
 
 /// What is counted about turns.

@@ -24,6 +24,7 @@ use crate::discovery::ServedResource;
 use crate::negotiate::Answer;
 use crate::response::watch::{EventWriter, Prepared, error};
 use crate::response::{self, FRAME_BYTES, ObjectWriter};
+use crate::turns::{Peer, Turn, Turns};
 use crate::view::{View, Watching};
 
 /// How often a quiet watch is sent a bookmark (kube-apiserver's `bookmarkFrequency` in `cacher.go`).
@@ -55,10 +56,16 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
         Err(Refusal::Before(status)) => return Err(status),
         Err(Refusal::InStream(status)) => return Ok(response::json(StatusCode::OK, error(&status))),
     };
+    let initial = if options.sends_initial_events() && is_long(&view, asked) {
+        Some(InitialEvents::new(Arc::clone(router.turns()), asked.peer).await?)
+    } else {
+        None
+    };
     let writer = EventWriter::new(Arc::clone(&view), ObjectWriter::new(&view.kind, form, include), router.epochs());
     let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(rand::rng().random_range(TIMEOUT_SECONDS)));
-    let stream =
+    let mut stream =
         WatchStream::new(&view, watcher, writer, options.allow_watch_bookmarks, timeout, router.draining().clone());
+    stream.initial = initial;
     let frames = stream::unfold(stream, |mut stream| async move {
         Some((Ok::<_, BoxError>(Frame::data(stream.next().await?)), stream))
     });
@@ -66,6 +73,47 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
         response::with_content_type(StatusCode::OK, "application/json", StreamBody::new(frames).boxed_unsync());
     warn(&mut response, &view, &standings);
     Ok(response)
+}
+
+/// Whether the initial events are more than one turn of a watcher. What they are filtered by but the namespace and the name is
+/// not looked at: most watches that select otherwise are of many objects, too.
+fn is_long(view: &View, asked: Asked<'_>) -> bool {
+    let namespace = asked.request.namespace.as_deref();
+    let log = view.log();
+    let objects = log.head().iter().flat_map(|(_, snapshot)| snapshot.range(namespace, None));
+    asked.request.name.is_none() && objects.take(EVENTS_PER_TURN + 1).count() > EVENTS_PER_TURN
+}
+
+/// Many initial events are a long answer like a list, and take a turn as one.
+struct InitialEvents {
+    turns: Arc<Turns>,
+    peer: Option<Peer>,
+    turn: Turn,
+}
+
+impl InitialEvents {
+    /// Waits for the turn.
+    ///
+    /// # Errors
+    /// 429 where there is none in time.
+    async fn new(turns: Arc<Turns>, peer: Option<Peer>) -> Result<Self, Status> {
+        let turn = turns.take(peer).await.map_err(Status::from)?;
+        Ok(Self { turns, peer, turn })
+    }
+
+    /// Waits until more may be written; false if that takes too long.
+    async fn may_write(&mut self) -> bool {
+        if self.turn.is_live() {
+            return true;
+        }
+        match self.turns.take(self.peer).await {
+            Ok(turn) => {
+                self.turn = turn;
+                true
+            }
+            Err(_) => false,
+        }
+    }
 }
 
 /// Why a watch does not start.
@@ -154,6 +202,8 @@ struct WatchStream {
     deadline: Instant,
     timer: Pin<Box<Sleep>>,
     draining: CancellationToken,
+    /// While many initial events are being written.
+    initial: Option<InitialEvents>,
     /// Whether there was nothing new at the last turn, so that the next one waits for the head to move.
     caught_up: bool,
     ended: bool,
@@ -192,6 +242,7 @@ impl WatchStream {
             deadline,
             timer: Box::pin(tokio::time::sleep_until(if bookmarks { next_bookmark } else { deadline })),
             draining,
+            initial: None,
             caught_up: false,
             ended: false,
         }
@@ -219,10 +270,20 @@ impl WatchStream {
                 }
                 continue;
             }
+            if let Some(initial) = &mut self.initial {
+                let may_write = self.draining.run_until_cancelled(initial.may_write()).await;
+                if may_write != Some(true) {
+                    self.ended = may_write.is_some();
+                    continue;
+                }
+            }
             self.head.borrow_and_update();
             match self.turn() {
                 Progress::More => {}
-                Progress::CaughtUp => self.caught_up = true,
+                Progress::CaughtUp => {
+                    self.caught_up = true;
+                    self.initial = None;
+                }
                 Progress::Lagged => {
                     self.watching.view().counters.terminated.inc();
                     self.ended = true;
@@ -237,7 +298,7 @@ impl WatchStream {
 
     /// Takes what is new from the log and encodes it.
     fn turn(&mut self) -> Progress {
-        let Self { watching, watcher, writer, events, prepared, ready, .. } = self;
+        let Self { watching, watcher, writer, events, prepared, ready, initial, .. } = self;
         events.clear();
         let progress = {
             let log = watching.view().log();
@@ -253,6 +314,7 @@ impl WatchStream {
             match (event, prepared) {
                 (WatchEvent::Object(event), Some(prepared)) => joined.push(writer.frame(event, prepared)),
                 (WatchEvent::InitialEventsEnd(EventVersion::Vector(version)), _) => {
+                    *initial = None;
                     self.bookmarked = Some((**version).clone());
                     joined.push(writer.bookmark(version, true));
                 }

@@ -96,7 +96,7 @@ impl ListAnswer<'_> {
         }
         drop(first);
         list.restart(start);
-        let turn = turns.take(peer).await.map_err(|none| Status::too_many_requests(none.to_string(), RETRY_AFTER))?;
+        let turn = turns.take(peer).await?;
         // What fits below the threshold of compression is answered whole, with its length.
         let mut frames = VecDeque::new();
         let mut bytes = 0;
@@ -118,9 +118,6 @@ impl ListAnswer<'_> {
         Ok(response)
     }
 }
-
-/// When a client that found no turn is to come again, in seconds.
-const RETRY_AFTER: u32 = 1;
 
 /// An answer that is written frame by frame, as its reader takes it.
 struct LongAnswer {

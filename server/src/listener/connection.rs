@@ -36,6 +36,9 @@ const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 /// The window of all request bodies of a connection, in bytes: a body that a slow member does not take must not stop the
 /// connection's others.
 const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
+/// What HTTP/2 takes of one answer before the socket does, in bytes. Two frames of ours keep it busy; hyper's own 400 KiB would be held
+/// for each stream of a reader that is stuck.
+const SEND_BUFFER_BYTES: usize = 128 << 10;
 /// The largest request head, in bytes. A compact resourceVersion of 1,000 clusters is 7 KiB and impersonation adds a
 /// header per group; hyper's own 16 KiB is too small.
 const HEADER_LIST_BYTES_MAX: u32 = 1 << 20;
@@ -127,6 +130,7 @@ static BUILDER: LazyLock<auto::Builder<TokioExecutor>> = LazyLock::new(|| {
         .max_concurrent_streams(STREAMS_MAX)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_send_buf_size(SEND_BUFFER_BYTES)
         .max_header_list_size(HEADER_LIST_BYTES_MAX)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);

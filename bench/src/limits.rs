@@ -1,0 +1,356 @@
+//! What Tributary holds while very many ask at once, and what it leaves for the others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use http::Method;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::client::{Connection, Target};
+use crate::load;
+use crate::reads::Side;
+use crate::statistics::Percentiles;
+
+const JSON: &str = "application/json";
+/// How often memory is looked at during a storm.
+const SAMPLE: Duration = Duration::from_millis(10);
+/// How long memory is left to settle before it is read at rest.
+const REST: Duration = Duration::from_secs(3);
+/// How long the lone client is measured without a storm.
+const ALONE: Duration = Duration::from_secs(2);
+/// The longest that a storm, or the return of all watchers, may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Many that ask for everything at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Storm {
+    /// The key of the figures.
+    pub(crate) name: &'static str,
+    path: &'static str,
+    requests: usize,
+    connections: usize,
+}
+
+/// All storms: lists, and the streamed lists of informers.
+pub(crate) const STORMS: [Storm; 3] = [
+    Storm { name: "storm-lists", path: "/api/v1/pods?resourceVersion=0", requests: 1000, connections: 100 },
+    Storm { name: "storm-lists-unshared", path: "/api/v1/pods?resourceVersion=0", requests: 1000, connections: 1000 },
+    Storm {
+        name: "storm-informers",
+        path: "/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+        requests: 1000,
+        connections: 100,
+    },
+];
+
+/// What became of a storm.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Weathered {
+    /// The scenario.
+    pub(crate) name: String,
+    /// Requests at once.
+    pub(crate) requests: usize,
+    /// Connections that carried them.
+    pub(crate) connections: usize,
+    /// Requests that were answered to the end.
+    pub(crate) answered: usize,
+    /// Requests that were refused or broke off.
+    pub(crate) refused: usize,
+    /// Until the last was answered.
+    pub(crate) seconds: f64,
+    /// Memory before, in bytes, the connections open.
+    pub(crate) idle_bytes: u64,
+    /// The most memory during it, in bytes.
+    pub(crate) peak_bytes: u64,
+    /// A get by another client, before.
+    pub(crate) get_alone: Percentiles,
+    /// The same during it.
+    pub(crate) get_during: Percentiles,
+    /// A list of 100 by another client, before.
+    pub(crate) list_alone: Percentiles,
+    /// The same during it.
+    pub(crate) list_during: Percentiles,
+}
+
+impl Storm {
+    /// Lets it come down on Tributary.
+    ///
+    /// # Errors
+    /// When the connections cannot be opened, or it is not over in [`PATIENCE`].
+    pub(crate) async fn run(&self, side: &Side) -> anyhow::Result<Weathered> {
+        let other = side.target.connect().await?;
+        let (get_alone, list_alone) = others(&other, || true, Some(ALONE)).await?;
+        let mut connections = Vec::new();
+        for _ in 0..self.connections {
+            connections.push(side.target.connect().await?);
+        }
+        sleep(REST).await;
+        let idle_bytes = side.processes.resident().context("the process's memory cannot be read")?;
+        let over = Arc::new(AtomicBool::new(false));
+        let sampler = tokio::spawn(peak(side.processes, Arc::clone(&over)));
+        let start = Instant::now();
+        let storm = timeout(PATIENCE, self.rage(connections));
+        let rage = async {
+            let answered = storm.await.context("the storm is not over in time");
+            over.store(true, Ordering::SeqCst);
+            answered
+        };
+        let (answered, during) = tokio::join!(rage, others(&other, || !over.load(Ordering::SeqCst), None));
+        let (answered, (get_during, list_during)) = (answered??, during?);
+        Ok(Weathered {
+            name: self.name.to_owned(),
+            requests: self.requests,
+            connections: self.connections,
+            answered,
+            refused: self.requests - answered,
+            seconds: start.elapsed().as_secs_f64(),
+            idle_bytes,
+            peak_bytes: sampler.await.context("memory was not followed")?,
+            get_alone,
+            get_during,
+            list_alone,
+            list_during,
+        })
+    }
+
+    /// Sends all requests together; says how many were answered to the end.
+    async fn rage(&self, connections: Vec<Connection>) -> anyhow::Result<usize> {
+        let together = Arc::new(Barrier::new(self.requests));
+        let mut requests = JoinSet::new();
+        for number in 0..self.requests {
+            let (connection, together, path) =
+                (connections[number % connections.len()].clone(), Arc::clone(&together), self.path);
+            requests.spawn(async move {
+                together.wait().await;
+                if path.contains("watch=1") {
+                    initial_events(&connection, path).await
+                } else {
+                    connection.discard(path, JSON).await.map(drop)
+                }
+            });
+        }
+        let mut answered = 0;
+        while let Some(ended) = requests.join_next().await {
+            match ended.context("a request panicked")? {
+                Ok(()) => answered += 1,
+                Err(error) if answered == 0 => eprintln!("  {error:#}"),
+                Err(_) => {}
+            }
+        }
+        Ok(answered)
+    }
+}
+
+/// Reads a stream up to the end of its initial events.
+async fn initial_events(connection: &Connection, path: &str) -> anyhow::Result<()> {
+    const END: &[u8] = b"k8s.io/initial-events-end";
+    let response = connection.send(Method::GET, path, JSON, "", Bytes::new()).await?;
+    anyhow::ensure!(response.status() == 200, "answered {}", response.status());
+    let mut body = response.into_body();
+    let mut before: Vec<u8> = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.context("read the events")?;
+        let Some(data) = frame.data_ref() else { continue };
+        // The mark may stand across two frames.
+        before.extend_from_slice(&data[..data.len().min(END.len())]);
+        if memchr::memmem::find(&before, END).is_some() || memchr::memmem::find(data, END).is_some() {
+            return Ok(());
+        }
+        before = data[data.len() - data.len().min(END.len())..].to_vec();
+    }
+    anyhow::bail!("the stream ended before its initial events did")
+}
+
+/// Gets and lists of a lone client, in turns, for a time or while something goes on.
+async fn others(
+    connection: &Connection,
+    go_on: impl Fn() -> bool,
+    time: Option<Duration>,
+) -> anyhow::Result<(Percentiles, Percentiles)> {
+    let namespace = format!("/api/v1/namespaces/{}/pods", load::namespace(0));
+    let (get, list) = (format!("{namespace}/{}", load::pod_name(7)), format!("{namespace}?resourceVersion=0"));
+    let (mut gets, mut lists) = (Vec::new(), Vec::new());
+    let start = Instant::now();
+    while go_on() && time.is_none_or(|time| start.elapsed() < time) {
+        gets.push(connection.discard(&get, JSON).await?.elapsed);
+        lists.push(connection.discard(&list, JSON).await?.elapsed);
+        sleep(Duration::from_millis(5)).await;
+    }
+    Ok((Percentiles::of(&gets), Percentiles::of(&lists)))
+}
+
+async fn peak(processes: crate::usage::Processes, over: Arc<AtomicBool>) -> u64 {
+    let mut peak = 0;
+    while !over.load(Ordering::SeqCst) {
+        peak = peak.max(processes.resident().unwrap_or_default());
+        sleep(SAMPLE).await;
+    }
+    peak
+}
+
+/// Watchers that wait, and their return after a restart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IdleWatchers {
+    /// How many watch all pods.
+    pub(crate) watchers: usize,
+    /// Connections that they share.
+    pub(crate) connections: usize,
+}
+
+/// The scenario.
+pub(crate) const IDLE_WATCHERS: IdleWatchers = IdleWatchers { watchers: 1000, connections: 10 };
+
+/// What idle watchers cost.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Idle {
+    /// How many watched.
+    pub(crate) watchers: usize,
+    /// Memory of each, in bytes.
+    pub(crate) bytes_each: f64,
+}
+
+/// What a restart cost.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Resumed {
+    /// How many watched before and after.
+    pub(crate) watchers: usize,
+    /// Watches that went on from where they were.
+    pub(crate) resumed: usize,
+    /// Watchers that were told to list again.
+    pub(crate) relisted: usize,
+    /// Lists of pods, and streamed ones, that the member was asked for.
+    pub(crate) member_lists: u64,
+    /// From the restarted server's first answer to the last watch that is open.
+    pub(crate) seconds: f64,
+}
+
+/// Open watches.
+pub(crate) struct Open {
+    /// The version they were opened from.
+    version: String,
+    streams: Vec<Incoming>,
+}
+
+impl IdleWatchers {
+    /// Opens the watches, and says what each occupies.
+    ///
+    /// # Errors
+    /// When one is refused.
+    pub(crate) async fn open(&self, side: &Side) -> anyhow::Result<(Idle, Open)> {
+        // What the first watcher of all allocates is not the others'.
+        let version = version(&side.target.connect().await?).await?;
+        let first = self.watch(&side.target, &version, 1).await?;
+        sleep(REST).await;
+        let before = side.processes.resident().context("the process's memory cannot be read")?;
+        let streams = self.watch(&side.target, &version, self.watchers).await?;
+        sleep(REST).await;
+        let after = side.processes.resident().context("the process's memory cannot be read")?;
+        drop(first);
+        let bytes_each = after.saturating_sub(before) as f64 / self.watchers as f64;
+        Ok((Idle { watchers: self.watchers, bytes_each }, Open { version, streams }))
+    }
+
+    /// Comes back after a restart as informers do: from the last version, and by a list where that is refused.
+    ///
+    /// # Errors
+    /// When a watch or list is refused otherwise.
+    pub(crate) async fn resume(&self, target: &Target, open: Open) -> anyhow::Result<(usize, usize, f64)> {
+        drop(open.streams);
+        let start = Instant::now();
+        let relisted = Arc::new(AtomicU64::new(0));
+        let mut returning = JoinSet::new();
+        for _ in 0..self.connections {
+            let (target, relisted, version) = (target.clone(), Arc::clone(&relisted), open.version.clone());
+            let share = self.watchers / self.connections;
+            returning.spawn(async move {
+                let connection = target.connect().await?;
+                let mut streams = Vec::new();
+                for _ in 0..share {
+                    streams.push(come_back(&connection, &version, &relisted).await?);
+                }
+                anyhow::Ok((connection, streams))
+            });
+        }
+        let mut kept = Vec::new();
+        while let Some(ended) = returning.join_next().await {
+            kept.push(ended.context("a watcher panicked")??);
+        }
+        let relisted = usize::try_from(relisted.load(Ordering::SeqCst)).unwrap_or(usize::MAX);
+        Ok((self.watchers - relisted.min(self.watchers), relisted, start.elapsed().as_secs_f64()))
+    }
+
+    async fn watch(&self, target: &Target, version: &str, watchers: usize) -> anyhow::Result<Vec<Incoming>> {
+        let mut connections = Vec::new();
+        for _ in 0..self.connections.min(watchers) {
+            connections.push(target.connect().await?);
+        }
+        let mut streams = Vec::new();
+        for number in 0..watchers {
+            streams.push(watch(&connections[number % connections.len()], version).await?);
+        }
+        Ok(streams)
+    }
+}
+
+async fn version(connection: &Connection) -> anyhow::Result<String> {
+    let list: Value =
+        serde_json::from_slice(&connection.read("/api/v1/pods?limit=1").await?).context("read the list")?;
+    Ok(list["metadata"]["resourceVersion"].as_str().context("the list has no version")?.to_owned())
+}
+
+async fn watch(connection: &Connection, version: &str) -> anyhow::Result<Incoming> {
+    let path = format!("/api/v1/pods?watch=1&allowWatchBookmarks=true&timeoutSeconds=600&resourceVersion={version}");
+    let response = connection.send(Method::GET, &path, JSON, "", Bytes::new()).await?;
+    anyhow::ensure!(response.status() == 200, "a watch was answered {}", response.status());
+    Ok(response.into_body())
+}
+
+/// One informer after the restart.
+async fn come_back(connection: &Connection, version: &str, relisted: &AtomicU64) -> anyhow::Result<Incoming> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let opened = watch(connection, version).await;
+        let Ok(mut body) = opened else {
+            // 429 while the member is not known again.
+            anyhow::ensure!(Instant::now() < deadline, "the watch is refused for too long");
+            sleep(Duration::from_millis(200)).await;
+            continue;
+        };
+        // A version that cannot be resumed is refused in the stream at once; a quiet stream goes on.
+        return match timeout(Duration::from_millis(50), body.frame()).await {
+            Ok(Some(Ok(frame))) if frame.data_ref().is_some_and(|data| data.starts_with(b"{\"type\":\"ERROR\"")) => {
+                relisted.fetch_add(1, Ordering::SeqCst);
+                connection.discard("/api/v1/pods", JSON).await?;
+                let version = self::version(connection).await?;
+                watch(connection, &version).await
+            }
+            _ => Ok(body),
+        };
+    }
+}
+
+/// How many lists of pods a kube-apiserver has been asked for, streamed ones included, by its own metrics.
+///
+/// # Errors
+/// When it gives no metrics.
+pub(crate) async fn lists_of_pods(member: &Target) -> anyhow::Result<u64> {
+    let text = member.connect().await?.read("/metrics").await?;
+    let text = String::from_utf8_lossy(&text);
+    let lines = text.lines().filter(|line| {
+        // A watch that begins with a list counts in this metric alone.
+        (line.starts_with("apiserver_request_total{") && line.contains("verb=\"LIST\""))
+            || line.starts_with("apiserver_watch_list_duration_seconds_count{")
+    });
+    let of_pods = lines.filter(|line| line.contains("resource=\"pods\""));
+    let counts = of_pods.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+    Ok(counts.sum::<f64>() as u64)
+}
