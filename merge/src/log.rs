@@ -50,7 +50,7 @@ pub struct LogConfig {
     /// How long an entry is kept. A client that lost its stream is back within seconds, a rolled-out one within
     /// minutes; etcd's default compaction interval is five minutes too.
     pub history_age_max: Duration,
-    /// How many changes of a cluster are kept in any case, boundaries apart. Without it a few objects near etcd's
+    /// How many changes of a cluster are kept even if they occupy up to twice as much, or are old; boundaries apart. Without it a few objects near etcd's
     /// limit of 1.5 MiB, or a quiet hour, would make every client that lost its stream relist. kube-apiserver's watch
     /// cache never shrinks below 100 either.
     pub history_entries_min: usize,
@@ -401,7 +401,8 @@ fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64,
         let boundary = history.boundaries.front().is_some_and(old);
         let spare = history.events.queue.len() > config.history_entries_min;
         let large = history.bytes > config.history_bytes_max;
-        if !(boundary || spare && (old(&oldest) || large)) {
+        let too_large = history.bytes > 2 * config.history_bytes_max;
+        if !(boundary || too_large || spare && (old(&oldest) || large)) {
             break;
         }
         history.events.pop();

@@ -12,6 +12,7 @@
 pub mod body;
 pub mod discovery;
 pub mod health;
+pub mod limits;
 pub mod metrics;
 pub mod negotiate;
 pub mod plan;
@@ -25,6 +26,7 @@ pub mod views;
 pub mod write;
 
 pub use body::{Body, BoxError};
+pub use limits::Limits;
 pub use metrics::Metrics;
 pub use policy::{Policies, Policy, ResourcePattern};
 pub use topology::ClusterSetup;
@@ -71,6 +73,8 @@ pub struct RouterConfig {
     pub epochs: Epochs,
     /// Is given the lists when they change, to keep them.
     pub keep_epochs: Option<KeepEpochs>,
+    /// What is held at most.
+    pub limits: Limits,
 }
 
 /// Answers requests. One per process; shared by all connections.
@@ -88,11 +92,12 @@ impl Router {
     /// A router without clusters. Must be called within a tokio runtime.
     pub fn new(config: RouterConfig) -> Arc<Self> {
         let (fleet, metrics) = (Fleet::new(), Arc::new(Metrics::default()));
+        metrics.set_limits(&config.limits);
         let router = Arc::new(Self {
-            views: Views::new(Arc::clone(&fleet), Arc::clone(&metrics)),
+            views: Views::new(Arc::clone(&fleet), Arc::clone(&metrics), config.limits.clone()),
             policies: ArcSwap::from_pointee(config.policies),
             epochs: ArcSwap::from_pointee(config.epochs),
-            turns: Turns::new(turns::AT_ONCE, metrics.turns.clone()),
+            turns: Turns::new(config.limits.long_answers, metrics.turns.clone()),
             metrics,
             draining: CancellationToken::new(),
             fleet,

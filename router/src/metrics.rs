@@ -13,6 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tributary_apimachinery::GroupVersionResource;
 
+use crate::limits::Limits;
 use crate::turns::TurnMetrics;
 
 /// The labels of a request.
@@ -56,6 +57,13 @@ pub struct CacherLabels {
     pub resource: String,
 }
 
+/// The labels of a bound.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct LimitLabels {
+    /// The bound's name.
+    pub limit: String,
+}
+
 /// The router's metrics.
 pub struct Metrics {
     registry: Mutex<Registry>,
@@ -64,6 +72,9 @@ pub struct Metrics {
     watches: Family<ResourceLabels, Gauge>,
     watch_events: Family<ResourceLabels, Counter>,
     terminated_watchers: Family<ResourceLabels, Counter>,
+    history_bytes: Family<ResourceLabels, Gauge>,
+    encodings_bytes: Family<ResourceLabels, Gauge>,
+    limits: Family<LimitLabels, Gauge>,
     /// Long answers and their turns.
     pub turns: TurnMetrics,
     /// Objects held for one resource of one cluster.
@@ -88,6 +99,9 @@ impl Default for Metrics {
             watches: Family::default(),
             watch_events: Family::default(),
             terminated_watchers: Family::default(),
+            history_bytes: Family::default(),
+            encodings_bytes: Family::default(),
+            limits: Family::default(),
             turns: TurnMetrics::default(),
             cached_objects: Family::default(),
             cacher_synced: Family::default(),
@@ -106,6 +120,17 @@ impl Default for Metrics {
             "Watches ended because their client read too slowly",
             metrics.terminated_watchers.clone(),
         );
+        registry.register(
+            "tributary_history_bytes",
+            "What remembered changes occupy, all clusters together",
+            metrics.history_bytes.clone(),
+        );
+        registry.register(
+            "tributary_encodings_bytes",
+            "What encoded watch events that watchers share occupy",
+            metrics.encodings_bytes.clone(),
+        );
+        registry.register("tributary_limit", "What may be held at most", metrics.limits.clone());
         let turns = &metrics.turns;
         registry.register("tributary_long_answers_active", "Long answers being written", turns.active.clone());
         registry.register(
@@ -137,6 +162,22 @@ pub struct WatchCounters {
     pub events: Counter,
     /// Watches that were ended because their client read too slowly.
     pub terminated: Counter,
+    /// What the resource's history and encodings occupy.
+    pub held: HeldBytes,
+}
+
+/// What one resource holds beside its objects.
+pub struct HeldBytes {
+    history: Gauge,
+    encodings: Gauge,
+}
+
+impl HeldBytes {
+    /// Takes over what is held now, in bytes.
+    pub fn set(&self, history: usize, encodings: usize) {
+        self.history.set(i64::try_from(history).unwrap_or(i64::MAX));
+        self.encodings.set(i64::try_from(encodings).unwrap_or(i64::MAX));
+    }
 }
 
 impl ResourceLabels {
@@ -157,6 +198,10 @@ impl Metrics {
             watches: self.watches.get_or_create_owned(labels),
             events: self.watch_events.get_or_create_owned(labels),
             terminated: self.terminated_watchers.get_or_create_owned(labels),
+            held: HeldBytes {
+                history: self.history_bytes.get_or_create_owned(labels),
+                encodings: self.encodings_bytes.get_or_create_owned(labels),
+            },
         }
     }
 
@@ -171,6 +216,14 @@ impl Metrics {
             self.durations.get_or_create(&resource).observe(took.as_secs_f64());
         }
         self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Shows what may be held at most.
+    pub fn set_limits(&self, limits: &Limits) {
+        for (name, limit) in limits.named() {
+            let labels = LimitLabels { limit: name.to_owned() };
+            self.limits.get_or_create(&labels).set(i64::try_from(limit).unwrap_or(i64::MAX));
+        }
     }
 
     /// Lets others register metrics of their own in the same exposition.

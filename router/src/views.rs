@@ -12,14 +12,11 @@ use tributary_printers::{ColumnDefinition, Printer};
 
 use crate::body;
 use crate::discovery::ServedResource;
+use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::response::ResourceKind;
 use crate::topology::Fleet;
 use crate::view::View;
-
-/// How long a view is kept that nobody reads or watches. 30 minutes: a person at a terminal comes back to the same
-/// resources, and a list of them anew costs a member more than an idle watch does in a day.
-const UNUSED_AFTER: Duration = Duration::from_secs(30 * 60);
 
 /// How often unused views and old history are looked for.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
@@ -30,13 +27,14 @@ type Key = (GroupVersionResource, Option<String>);
 pub struct Views {
     fleet: Arc<Fleet>,
     metrics: Arc<Metrics>,
+    limits: Limits,
     by_key: Mutex<HashMap<Key, Arc<View>>>,
 }
 
 impl Views {
     /// No views; they follow the fleet from now on. Must be called within a tokio runtime.
-    pub fn new(fleet: Arc<Fleet>, metrics: Arc<Metrics>) -> Arc<Self> {
-        let views = Arc::new(Self { fleet, metrics, by_key: Mutex::default() });
+    pub fn new(fleet: Arc<Fleet>, metrics: Arc<Metrics>, limits: Limits) -> Arc<Self> {
+        let views = Arc::new(Self { fleet, metrics, limits, by_key: Mutex::default() });
         let weak = Arc::downgrade(&views);
         let mut changes = views.fleet.changes();
         tokio::spawn(async move {
@@ -87,7 +85,7 @@ impl Views {
         let namespace = namespace.map(str::to_owned);
         let mut by_key = self.by_key.lock();
         let view = by_key.entry((served.resource.clone(), namespace.clone())).or_insert_with(|| {
-            View::start(kind, namespace, decoder, Arc::clone(&self.fleet), Arc::clone(&self.metrics))
+            View::start(kind, namespace, decoder, Arc::clone(&self.fleet), Arc::clone(&self.metrics), &self.limits)
         });
         Arc::clone(view)
     }
@@ -96,8 +94,11 @@ impl Views {
         // Dropped outside of the lock: the end of a view ends its cachers.
         let unused: Vec<_> = {
             let mut by_key = self.by_key.lock();
-            let keys: Vec<_> =
-                by_key.iter().filter(|(_, view)| view.idle() > UNUSED_AFTER).map(|(key, _)| key.clone()).collect();
+            let keys: Vec<_> = by_key
+                .iter()
+                .filter(|(_, view)| view.idle() > self.limits.unused_after)
+                .map(|(key, _)| key.clone())
+                .collect();
             keys.iter().filter_map(|key| by_key.remove(key)).collect()
         };
         drop(unused);

@@ -1,11 +1,13 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tributary_apimachinery::ClusterName;
+use tributary_router::Limits;
 
-use crate::listener::ListenAddress;
+use crate::listener::{CONNECTIONS_MAX, ListenAddress};
 use crate::log::{LogFormat, LogLevel};
 
 /// What stands at the end of every command's help.
@@ -152,6 +154,67 @@ pub struct ServeArguments {
     /// Where the certificates and the token are kept [default: $XDG_DATA_HOME/tributary, else ~/.local/share/tributary]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// What is held at most.
+    #[command(flatten)]
+    pub limits: LimitArguments,
+}
+
+/// What is held at most. Each bound is a metric, too: `tributary_limit`.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Limits")]
+pub struct LimitArguments {
+    /// Client connections; more wait until one closes
+    #[arg(long, value_name = "N", default_value_t = Self::default().max_connections, value_parser = parse_count)]
+    pub max_connections: usize,
+    /// Lists and initial events longer than 64 KiB that are written at once; more wait, connections in turn, at most 60 s
+    #[arg(long, value_name = "N", default_value_t = Self::default().max_long_answers, value_parser = parse_count)]
+    pub max_long_answers: usize,
+    /// Bytes of changes that are remembered of each resource in each cluster; who was away for longer lists again
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().history_bytes)]
+    pub history_bytes: usize,
+    /// Seconds for which changes are remembered
+    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().history_seconds)]
+    pub history_seconds: u64,
+    /// Bytes of encoded watch events that watchers share, per resource
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().encodings_bytes)]
+    pub encodings_bytes: usize,
+    /// Seconds after which a resource is no longer held that nobody reads or watches
+    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().unused_seconds)]
+    pub unused_seconds: u64,
+}
+
+impl Default for LimitArguments {
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            max_connections: CONNECTIONS_MAX,
+            max_long_answers: limits.long_answers,
+            history_bytes: limits.history_bytes,
+            history_seconds: limits.history_age.as_secs(),
+            encodings_bytes: limits.encodings_bytes,
+            unused_seconds: limits.unused_after.as_secs(),
+        }
+    }
+}
+
+impl LimitArguments {
+    /// The router's part.
+    pub fn router(&self) -> Limits {
+        Limits {
+            history_bytes: self.history_bytes,
+            history_age: Duration::from_secs(self.history_seconds),
+            encodings_bytes: self.encodings_bytes,
+            long_answers: self.max_long_answers,
+            unused_after: Duration::from_secs(self.unused_seconds),
+        }
+    }
+}
+
+fn parse_count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err("must be a whole number above 0".to_owned()),
+    }
 }
 
 impl ServeArguments {
@@ -263,12 +326,15 @@ mod tests {
         assert_eq!(serve.resources, ["pods", "deployments.apps"]);
         assert_eq!(serve.partial, Some(PartialRule::Deny));
         assert_eq!(serve.create_in.unwrap().as_str(), "eu");
+        assert_eq!(serve.limits.router(), Limits::default());
         for wrong in [
             "tributary",
             "tributary serve --listen 0.0.0.0:7443",
             "tributary serve --listen nonsense",
             "tributary serve --create-in A_B",
             "tributary serve --partial maybe",
+            "tributary serve --max-connections 0",
+            "tributary serve --history-bytes -1",
             "tributary demo --clusters 0",
             "tributary demo --churn -1",
             "tributary check",

@@ -6,7 +6,7 @@
 //!   stop: no new ones        GOAWAY, watches close with bookmarks, tunnels are waited for, at most DRAIN_TIMEOUT
 //! ```
 //!
-//! Invariant: the number of connections is bounded by [`CONNECTIONS_MAX`]; each holds its slot until its socket closes,
+//! Invariant: the number of connections is bounded (by [`CONNECTIONS_MAX`] unless told otherwise); each holds its slot until its socket closes,
 //! upgraded ones included.
 
 pub mod address;
@@ -31,7 +31,7 @@ use crate::handler::Handler;
 pub use address::ListenAddress;
 use connection::Connection;
 
-/// The most connections at once. Each costs tens of KiB, and a file descriptor; a client holds one over HTTP/2 and one
+/// The most connections at once, where nothing else is asked for. Each costs tens of KiB, and a file descriptor; a client holds one over HTTP/2 and one
 /// more per exec or port-forward. Beyond it connections wait in the kernel's queue.
 pub const CONNECTIONS_MAX: usize = 4096;
 /// How long a drain waits for what is open; below the 30 s that a kubelet gives before it kills.
@@ -93,11 +93,18 @@ pub struct Drained {
 ///
 /// Cancel: dropping the future closes the listener; connections live on in their tasks, so cancel
 /// [`Front::stop`] instead.
-pub async fn serve<H: Handler>(listener: TcpListener, tls: Arc<rustls::ServerConfig>, front: Arc<Front<H>>) -> Drained {
+pub async fn serve<H: Handler>(
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    front: Arc<Front<H>>,
+    connections_max: usize,
+) -> Drained {
     let stop = front.stop().clone();
+    front.own_metrics().connections_max.set(i64::try_from(connections_max).unwrap_or(i64::MAX));
     let server = Server {
         tls: tls.into(),
-        slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+        slots: Arc::new(Semaphore::new(connections_max)),
+        connections_max,
         sockets: TaskTracker::new(),
         stop: stop.clone(),
         front,
@@ -111,6 +118,7 @@ pub async fn serve<H: Handler>(listener: TcpListener, tls: Arc<rustls::ServerCon
 struct Server<H> {
     tls: TlsAcceptor,
     slots: Arc<Semaphore>,
+    connections_max: usize,
     /// Holds a token for every open socket, upgraded ones included.
     sockets: TaskTracker,
     stop: CancellationToken,
@@ -148,9 +156,9 @@ impl<H: Handler> Server<H> {
     async fn slot(&self, saturated: &mut bool) -> OwnedSemaphorePermit {
         let free = self.slots.available_permits();
         if free == 0 && !*saturated {
-            tracing::warn!(connections = CONNECTIONS_MAX, "the limit of connections is reached; new ones wait");
+            tracing::warn!(connections = self.connections_max, "the limit of connections is reached; new ones wait");
         }
-        *saturated = free == 0 || (*saturated && free < CONNECTIONS_MAX / 10);
+        *saturated = free == 0 || (*saturated && free < self.connections_max / 10);
         loop {
             // The semaphore is never closed.
             if let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await {

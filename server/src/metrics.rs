@@ -29,6 +29,8 @@ pub struct Metrics {
     pub authentication_attempts: Family<AuthenticationLabels, Counter>,
     /// Requests whose handler panicked.
     pub panics: Counter,
+    /// The most connections at once.
+    pub connections_max: Gauge,
 }
 
 impl Metrics {
@@ -38,6 +40,11 @@ impl Metrics {
             "tributary_connections",
             "Open client connections, upgraded ones included",
             self.connections.clone(),
+        );
+        registry.register(
+            "tributary_connections_max",
+            "Client connections that may be open at once",
+            self.connections_max.clone(),
         );
         registry.register(
             "apiserver_tls_handshake_errors",

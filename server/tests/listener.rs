@@ -142,7 +142,7 @@ async fn start() -> Server {
     let stop = CancellationToken::new();
     let authenticator = Authenticator::new(token.digest());
     let front = Arc::new(Front::new(Arc::new(StandIn::default()), authenticator, stop.clone()));
-    let serving = tokio::spawn(listener::serve(socket, tls, front));
+    let serving = tokio::spawn(listener::serve(socket, tls, front, listener::CONNECTIONS_MAX));
     let (token, authority) = (token.expose().to_owned(), made.authority_pem().to_owned());
     Server { address, token, authority, stop, serving, _directory: parent }
 }

@@ -8,16 +8,12 @@ use tributary_merge::SharedKey;
 
 use crate::negotiate::Shape;
 
-/// How many bytes of encoded events are kept, per resource. 8 MiB: a second of 1,000 events of 8 KB, and a watcher that is
-/// further behind encodes for itself.
-const BYTES_MAX: usize = 8 << 20;
-
 /// Names one encoding: the event and the shape of its object.
 pub type Key = (SharedKey, Shape);
 
 /// The newest encoded events. Each event is encoded once however many watch it.
-#[derive(Default)]
 pub struct Encodings {
+    bytes_max: usize,
     kept: Mutex<Kept>,
 }
 
@@ -29,6 +25,16 @@ struct Kept {
 }
 
 impl Encodings {
+    /// Keeps at most so many bytes.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, kept: Mutex::default() }
+    }
+
+    /// How many bytes are kept.
+    pub fn bytes(&self) -> usize {
+        self.kept.lock().bytes
+    }
+
     /// The encoding of this event, if somebody has made it.
     pub fn get(&self, key: &Key) -> Option<Bytes> {
         self.kept.lock().by_key.get(key).cloned()
@@ -36,13 +42,13 @@ impl Encodings {
 
     /// Keeps an encoding for others. Two watchers may rarely make one twice; both are equal.
     pub fn keep(&self, key: Key, made: Bytes) {
-        self.kept.lock().keep(key, made);
+        self.kept.lock().keep(key, made, self.bytes_max);
     }
 }
 
 impl Kept {
-    fn keep(&mut self, key: Key, made: Bytes) {
-        if made.len() > BYTES_MAX / 2 {
+    fn keep(&mut self, key: Key, made: Bytes, bytes_max: usize) {
+        if made.len() > bytes_max / 2 {
             return;
         }
         self.bytes += made.len();
@@ -50,7 +56,7 @@ impl Kept {
             Some(before) => self.bytes -= before.len(),
             None => self.order.push_back(key),
         }
-        while self.bytes > BYTES_MAX {
+        while self.bytes > bytes_max {
             let Some(oldest) = self.order.pop_front() else { break };
             self.bytes -= self.by_key.remove(&oldest).map_or(0, |bytes| bytes.len());
         }

@@ -32,6 +32,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ObjectDecoder, ResourceVersion, Snapshot};
 use tributary_merge::Log;
 
+use crate::limits::Limits;
 use crate::metrics::{Metrics, ResourceLabels, WatchCounters};
 use crate::response::ResourceKind;
 use crate::topology::{ClusterMark, Fleet};
@@ -71,18 +72,19 @@ impl View {
         decoder: ObjectDecoder,
         fleet: Arc<Fleet>,
         metrics: Arc<Metrics>,
+        limits: &Limits,
     ) -> Arc<Self> {
         let labels = ResourceLabels::of(&kind.resource);
         let view = Arc::new(Self {
             kind,
             namespace,
             decoder,
-            encodings: Encodings::default(),
+            encodings: Encodings::new(limits.encodings_bytes),
             fences: Fences::default(),
             fleet,
             counters: metrics.watch_counters(&labels),
             metrics,
-            log: RwLock::new(Log::new(tributary_merge::LogConfig::default())),
+            log: RwLock::new(Log::new(limits.log())),
             head: watch::Sender::new(0),
             standing: watch::Sender::new(0),
             members: Mutex::new(Members::default()),
@@ -124,7 +126,12 @@ impl View {
 
     /// Forgets history that is too old. Events do so too, but in a quiet resource none come.
     pub fn trim(&self) {
-        self.log.write().trim(self.started.elapsed());
+        let history_bytes = {
+            let mut log = self.log.write();
+            log.trim(self.started.elapsed());
+            log.history_bytes()
+        };
+        self.counters.held.set(history_bytes, self.encodings.bytes());
     }
 
     /// Notes that somebody reads, so that the view is kept.

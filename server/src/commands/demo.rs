@@ -6,7 +6,7 @@ use anyhow::Context;
 use tributary_simulator::{Churn, Config, Member, Simulator, kubeconfig};
 
 use super::serve::{Ready, print, serve};
-use crate::cli::{DemoArguments, ServeArguments};
+use crate::cli::{DemoArguments, LimitArguments, ServeArguments};
 use crate::credentials::{BearerToken, Certificates};
 use crate::data_directory::{DataDirectory, write_private};
 use crate::exit::Failure;
@@ -36,6 +36,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
         create_in: members.first().and_then(|member| member.name().parse().ok()),
         partial: None,
         data_dir: Some(directory.0.join("data")),
+        limits: LimitArguments::default(),
     };
     let served = serve(serve_arguments, |ready| print(&lines_to_try(&arguments, ready, &written))).await;
     // After a second signal nothing is waited for; the files still go.

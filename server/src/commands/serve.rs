@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 use tributary_merge::Epochs;
 use tributary_proxy::Tuning;
-use tributary_router::{Policies, Router, RouterConfig};
+use tributary_router::{Limits, Policies, Router, RouterConfig};
 
 use crate::authentication::Authenticator;
 use crate::cli::ServeArguments;
@@ -101,7 +101,7 @@ async fn serve_until(
 
     let tuning = Tuning::default();
     let tunnels_shutdown = tuning.tunnels_shutdown.clone();
-    let router = Router::new(router_config(&identity.directory));
+    let router = Router::new(router_config(&identity.directory, arguments.limits.router()));
     let mut running = Running {
         clusters: Clusters::new(tuning),
         router: Arc::clone(&router),
@@ -118,7 +118,8 @@ async fn serve_until(
     let authenticator = Authenticator::new(running.identity.token.digest());
     let front = Arc::new(Front::new(Arc::new(router), authenticator, stop.clone()));
     let tls = server_config(Arc::clone(&running.identity.certificate)).map_err(Failure::runtime)?;
-    let serving = tokio::spawn(listener::serve(socket, tls, front));
+    let connections_max = running.arguments.limits.max_connections;
+    let serving = tokio::spawn(listener::serve(socket, tls, front, connections_max));
     running.write_kubeconfig().map_err(Failure::runtime)?;
     running.announce(on_ready);
 
@@ -357,10 +358,11 @@ fn difference(one: &[ClusterName], other: &[ClusterName]) -> String {
     names.join(",")
 }
 
-fn router_config(directory: &DataDirectory) -> RouterConfig {
+fn router_config(directory: &DataDirectory, limits: Limits) -> RouterConfig {
     let keep = directory.clone();
     RouterConfig {
         policies: Policies::default(),
+        limits,
         epochs: read_epochs(directory),
         keep_epochs: Some(Box::new(move |epochs| {
             let bytes = serde_json::to_vec(epochs).unwrap_or_default();

@@ -1,0 +1,65 @@
+//! What the router holds at most. Each bound is in the configuration and, as `tributary_limit`, in the metrics, beside what is used
+//! of it.
+
+use std::time::Duration;
+
+use tributary_merge::LogConfig;
+
+use crate::body::WHOLE_BODY_BYTES_MAX;
+use crate::turns::{AT_ONCE, WAITING_MAX};
+
+/// The bounds that can be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// What the changes that are remembered of one resource in one cluster may occupy, in bytes. A client that was cut off for
+    /// longer than this covers lists again.
+    pub history_bytes: usize,
+    /// How long changes are remembered.
+    pub history_age: Duration,
+    /// What encoded watch events that watchers share may occupy, in bytes, per resource.
+    pub encodings_bytes: usize,
+    /// How many answers longer than a frame are written at once.
+    pub long_answers: usize,
+    /// How long a resource is held that nobody reads or watches.
+    pub unused_after: Duration,
+}
+
+/// 8 MiB: a second of 1,000 events of 8 KB; a watcher that is further behind encodes for itself.
+const ENCODINGS_BYTES: usize = 8 << 20;
+
+/// 30 minutes: a person at a terminal comes back to the same resources, and a list of them anew costs a member more than
+/// an idle watch does in a day.
+const UNUSED_AFTER: Duration = Duration::from_secs(30 * 60);
+
+impl Default for Limits {
+    fn default() -> Self {
+        let history = LogConfig::default();
+        Self {
+            history_bytes: history.history_bytes_max,
+            history_age: history.history_age_max,
+            encodings_bytes: ENCODINGS_BYTES,
+            long_answers: AT_ONCE,
+            unused_after: UNUSED_AFTER,
+        }
+    }
+}
+
+impl Limits {
+    /// How the log of a resource is bounded.
+    pub fn log(&self) -> LogConfig {
+        LogConfig { history_bytes_max: self.history_bytes, history_age_max: self.history_age, ..LogConfig::default() }
+    }
+
+    /// Every bound under its name in the metrics, those that cannot be set included; times in seconds.
+    pub fn named(&self) -> [(&'static str, u64); 7] {
+        [
+            ("history_bytes", self.history_bytes as u64),
+            ("history_age_seconds", self.history_age.as_secs()),
+            ("encodings_bytes", self.encodings_bytes as u64),
+            ("long_answers", self.long_answers as u64),
+            ("long_answers_waiting", WAITING_MAX as u64),
+            ("request_body_bytes", WHOLE_BODY_BYTES_MAX as u64),
+            ("unused_after_seconds", self.unused_after.as_secs()),
+        ]
+    }
+}
