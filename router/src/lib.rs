@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use http::request::Parts;
 use http::{Request, Response, StatusCode, header};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -44,6 +45,7 @@ use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{ClusterName, RequestInfo, Status, Verb};
 use tributary_merge::Epochs;
 
+use discovery::storage_versions::{self, StorageVersionHashes};
 use discovery::{DiscoveryPath, ServedResource, Union, documents, model};
 use metrics::RequestLabels;
 use plan::{OwnerRequest, Plan, ResourcePlan, plan};
@@ -192,7 +194,10 @@ impl Router {
         let planned = self.without_memory(planned, &request)?;
         match planned {
             Plan::Cluster(cluster) => self.forward_to_cluster(request, info, cluster, query).await,
-            Plan::Discovery(path) => self.discover(&request, &path),
+            Plan::Discovery(path) => {
+                let (head, _) = request.into_parts();
+                self.discover(&head, &path).await
+            }
             Plan::Health => {
                 Ok(health::answer(&info.path, query, self.fleet.clusters().values(), self.draining.is_cancelled()))
             }
@@ -326,18 +331,24 @@ impl Router {
         (view, standings)
     }
 
-    fn discover(&self, request: &Request<Body>, path: &DiscoveryPath<'_>) -> Result<Response<Body>, Status> {
+    async fn discover(&self, request: &Parts, path: &DiscoveryPath<'_>) -> Result<Response<Body>, Status> {
         let union = self.fleet.union();
-        let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        let accept = request.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
         if documents::wants_aggregated(accept)
             && let Some(document) = documents::aggregated(&union, path)
         {
-            return Ok(documents::answer(request.headers(), document, model::AGGREGATED_ACCEPT));
+            return Ok(documents::answer(&request.headers, document, model::AGGREGATED_ACCEPT));
         }
-        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-        let address = host.or(request.uri().authority().map(|authority| authority.as_str())).unwrap_or_default();
-        let document = documents::legacy(&union, path, address).ok_or_else(Status::path_not_found)?;
-        Ok(documents::answer(request.headers(), document, "application/json"))
+        let host = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let address = host.or(request.uri.authority().map(|authority| authority.as_str())).unwrap_or_default();
+        let hashes = match path {
+            DiscoveryPath::Version(group, version) => {
+                storage_versions::hashes(&self.fleet, &union, group, version).await
+            }
+            _ => StorageVersionHashes::new(),
+        };
+        let document = documents::legacy(&union, path, address, &hashes).ok_or_else(Status::path_not_found)?;
+        Ok(documents::answer(&request.headers, document, "application/json"))
     }
 
     /// Keeps the epochs of compact versions at the identities of the clusters as they are now.

@@ -56,6 +56,8 @@ impl Form {
 pub enum Answer {
     /// One object.
     Object,
+    /// The answer to a question, which is stored nowhere and has no rows to print.
+    Review,
     /// A list.
     List,
     /// A stream of events: JSON alone has a framing.
@@ -77,7 +79,7 @@ pub fn negotiate(accept: Option<&str>, answer: Answer) -> Result<Form, Status> {
 fn acceptable(answer: Answer) -> &'static [&'static str] {
     match answer {
         Answer::Watch => &["application/json"],
-        Answer::Object | Answer::List => &["application/json", "application/yaml"],
+        Answer::Object | Answer::Review | Answer::List => &["application/json", "application/yaml"],
     }
 }
 
@@ -118,7 +120,7 @@ impl<'a> Clause<'a> {
             && self.version.is_none_or(|version| matches!(version, "v1" | "v1beta1"));
         let shape = match (self.shape, answer) {
             (None, _) => Shape::Object,
-            (Some("Table"), _) if meta => Shape::Table,
+            (Some("Table"), Answer::Object | Answer::List | Answer::Watch) if meta => Shape::Table,
             (Some("PartialObjectMetadata"), Answer::Object | Answer::Watch) if meta => Shape::PartialMetadata,
             (Some("PartialObjectMetadataList"), Answer::List) if meta => Shape::PartialMetadata,
             _ => return None,
@@ -139,6 +141,8 @@ mod tests {
             (Some(""), Answer::List, Some((Encoding::Json, Shape::Object))),
             (Some("*/*"), Answer::Watch, Some((Encoding::Json, Shape::Object))),
             (Some(table), Answer::List, Some((Encoding::Json, Shape::Table))),
+            (Some(table), Answer::Review, Some((Encoding::Json, Shape::Object))),
+            (Some("application/json;as=Table;v=v1;g=meta.k8s.io"), Answer::Review, None),
             (
                 Some("application/vnd.kubernetes.protobuf,application/json"),
                 Answer::List,

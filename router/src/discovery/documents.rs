@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::model::{Group, Kind, Resource, Version};
+use super::storage_versions::StorageVersionHashes;
 use super::union::Union;
 use crate::body::{self, Body};
 
@@ -77,8 +78,13 @@ pub fn aggregated(union: &Union, path: &DiscoveryPath<'_>) -> Option<Document> {
 }
 
 /// The legacy document of a path, or `None` if no member serves that group or version. `address` is the host and port
-/// that the client used.
-pub fn legacy(union: &Union, path: &DiscoveryPath<'_>, address: &str) -> Option<Document> {
+/// that the client used; `hashes` are those of the version that the path names, if it names one.
+pub fn legacy(
+    union: &Union,
+    path: &DiscoveryPath<'_>,
+    address: &str,
+    hashes: &StorageVersionHashes,
+) -> Option<Document> {
     let value = match path {
         DiscoveryPath::Root => json!({ "paths": paths(union) }),
         DiscoveryPath::Core => json!({
@@ -97,7 +103,7 @@ pub fn legacy(union: &Union, path: &DiscoveryPath<'_>, address: &str) -> Option<
             group["apiVersion"] = "v1".into();
             group
         }
-        DiscoveryPath::Version(group, version) => resource_list(group, union.version(group, version)?),
+        DiscoveryPath::Version(group, version) => resource_list(group, union.version(group, version)?, hashes),
     };
     Some(Document::new(&value))
 }
@@ -149,11 +155,15 @@ fn api_group(group: &Group) -> Value {
     json!({"name": group.metadata.name, "preferredVersion": versions.first(), "versions": versions})
 }
 
-fn resource_list(group: &str, version: &Version) -> Value {
+fn resource_list(group: &str, version: &Version, hashes: &StorageVersionHashes) -> Value {
     let group_version = if group.is_empty() { version.version.clone() } else { format!("{group}/{}", version.version) };
     let mut resources = Vec::new();
     for resource in &version.resources {
-        resources.push(api_resource(group, version, resource));
+        let mut entry = api_resource(group, version, resource);
+        if let Some(hash) = hashes.get(&resource.resource) {
+            entry["storageVersionHash"] = json!(hash);
+        }
+        resources.push(entry);
         for subresource in &resource.subresources {
             let kind = subresource.response_kind.as_ref();
             let mut entry = json!({

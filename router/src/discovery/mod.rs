@@ -8,6 +8,7 @@
 pub mod documents;
 pub mod fetch;
 pub mod model;
+pub mod storage_versions;
 pub mod union;
 
 pub use documents::{DiscoveryPath, Document};

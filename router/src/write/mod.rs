@@ -40,7 +40,19 @@ impl Call<'_> {
     /// # Errors
     /// 406; 400 for parameters of a Table that do not exist.
     fn form(&self, headers: &HeaderMap) -> Result<(Form, IncludeObject), Status> {
-        let asked = Asked { info: self.info, request: self.resource, query: self.query, headers, peer: None };
+        let asked = self.asked(headers);
         Ok((asked.form(Answer::Object, None)?, asked.include_object()?))
+    }
+
+    /// In which form a question is to be answered.
+    ///
+    /// # Errors
+    /// 406, for a Table too.
+    fn review_form(&self, headers: &HeaderMap) -> Result<Form, Status> {
+        self.asked(headers).form(Answer::Review, None)
+    }
+
+    fn asked<'a>(&'a self, headers: &'a HeaderMap) -> Asked<'a> {
+        Asked { info: self.info, request: self.resource, query: self.query, headers, peer: None }
     }
 }

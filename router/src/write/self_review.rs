@@ -14,10 +14,11 @@ use crate::response;
 /// Asks every cluster.
 ///
 /// # Errors
-/// 503 where a cluster does not answer: a guess at rights would be worse than none. 409 where the clusters know the caller by
+/// 406 for a Table alone. 503 where a cluster does not answer: a guess at rights would be worse than none. 409 where the clusters know the caller by
 /// different names.
 pub async fn self_review(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
     let Call { router, info, resource, query, served } = call;
+    let form = call.review_form(request.headers())?;
     let held = Held::read(request, Verb::Create, resource).await?;
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
     let asked = clusters.iter().map(|cluster| async {
@@ -42,7 +43,7 @@ pub async fn self_review(call: Call<'_>, request: Request<Body>) -> Result<Respo
         _ => join_decisions(answers),
     };
     let joined = joined.ok_or_else(|| Status::service_unavailable("no cluster can be asked"))?;
-    Ok(response::json(StatusCode::CREATED, serde_json::to_vec(&joined).unwrap_or_default()))
+    Ok(response::whole(StatusCode::CREATED, form, serde_json::to_vec(&joined).unwrap_or_default()))
 }
 
 /// One decision of all: the first answer, allowed only where every one is; the reason names those that do not allow it.

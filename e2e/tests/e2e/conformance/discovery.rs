@@ -77,7 +77,8 @@ fn resources(list: &Value) -> BTreeMap<String, Vec<Value>> {
         .into_iter()
         .flatten()
         .map(|resource| {
-            let facts = ["kind", "singularName", "namespaced", "verbs", "shortNames", "categories"];
+            let facts =
+                ["kind", "singularName", "namespaced", "verbs", "shortNames", "categories", "storageVersionHash"];
             (
                 resource["name"].as_str().unwrap_or_default().to_owned(),
                 facts.map(|fact| resource[fact].clone()).to_vec(),

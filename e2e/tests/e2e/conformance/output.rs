@@ -19,7 +19,7 @@ pub(super) fn cases() -> Vec<Conformance> {
         table_of_a_list, table_of_one, table_of_nothing, table_include_object, table_watch, table_beta_falls_back,
         partial_list, partial_list_of_nothing, partial_of_one, partial_watch, yaml_list, yaml_object, any_type,
         unknown_parameters_are_ignored, protobuf_or_json, protobuf_alone, unknown_type, unknown_as, wildcard_subtype,
-        yaml_watch_is_refused, error_in_json_where_the_type_is_unknown,
+        yaml_watch_is_refused, review_as_a_table_is_refused, error_in_json_where_the_type_is_unknown,
     ]
 }
 
@@ -229,6 +229,20 @@ async fn yaml_watch_is_refused(target: Target) -> anyhow::Result<()> {
     let path = target.maps("?watch=true&timeoutSeconds=1");
     let answer = target.http.get(&path).accept("application/yaml").send().await?;
     ensure!(answer.status == 406, "{}: {}", answer.status, answer.text());
+    Ok(())
+}
+
+/// The answer to a question has no rows: a Table of it is refused, and what the client takes beside that is given.
+async fn review_as_a_table_is_refused(target: Target) -> anyhow::Result<()> {
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let review = json!({
+        "kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}},
+    });
+    let ask = |accept: &'static str| target.http.post(path, &review).accept(accept).send();
+    assert_status(&ask(TABLE_ALONE).await?, 406, Some("NotAcceptable"), "application/json")?;
+    let answer = ask(TABLE).await?.expect(201)?.json()?;
+    ensure!(answer["kind"] == "SelfSubjectAccessReview" && answer["status"]["allowed"] == true, "{answer}");
     Ok(())
 }
 

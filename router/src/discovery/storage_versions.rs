@@ -1,0 +1,86 @@
+//! Hashes of the versions in which members store their objects.
+//!
+//! Clients compare them to see whether stored objects have to be migrated. Aggregated discovery does not tell them, so they
+//! are asked for live, of one member, when a client wants the legacy document of one version: newer clients do not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::future::join_all;
+use http::{Request, header};
+use serde::Deserialize;
+use tributary_apimachinery::{ClusterName, GroupVersionResource, Status};
+
+use super::union::Union;
+use crate::body;
+use crate::topology::Fleet;
+use crate::write::forward::forward;
+
+/// The hash of each resource of one version, by the resource's name. A resource whose member says nothing has none.
+pub type StorageVersionHashes = BTreeMap<String, String>;
+
+/// How long a member is waited for. A document without hashes is of more use than none.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What is read of a legacy document.
+#[derive(Deserialize)]
+struct ResourceList {
+    resources: Vec<Stored>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stored {
+    name: String,
+    #[serde(default)]
+    storage_version_hash: String,
+}
+
+/// Asks for the hashes of one version. Each resource is asked of the first member that serves it and is in reach; a member
+/// that does not answer leaves its resources without hashes.
+pub async fn hashes(fleet: &Fleet, union: &Union, group: &str, version: &str) -> StorageVersionHashes {
+    let Some(described) = union.version(group, version) else { return StorageVersionHashes::new() };
+    let owners: BTreeMap<&str, &ClusterName> = described
+        .resources
+        .iter()
+        .filter_map(|resource| {
+            let served = union.get(&GroupVersionResource::new(group, version, &resource.resource))?;
+            let mut in_reach = served.clusters.iter().filter(|name| {
+                let cluster = fleet.cluster(name);
+                cluster.is_some_and(|cluster| cluster.problem().is_none())
+            });
+            Some((&*resource.resource, in_reach.next()?))
+        })
+        .collect();
+    let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+    let clusters: BTreeSet<&ClusterName> = owners.values().copied().collect();
+    let asked =
+        clusters.into_iter().map(async |name| match tokio::time::timeout(PATIENCE, ask(fleet, name, &path)).await {
+            Ok(Ok(list)) => (name, list.resources),
+            Ok(Err(status)) => {
+                tracing::debug!(cluster = %name, path, message = status.message, "no storage version hashes");
+                (name, Vec::new())
+            }
+            Err(_) => (name, Vec::new()),
+        });
+    let told = join_all(asked).await.into_iter();
+    told.flat_map(|(cluster, resources)| resources.into_iter().map(move |stored| (cluster, stored)))
+        .filter(|(cluster, stored)| {
+            !stored.storage_version_hash.is_empty() && owners.get(&*stored.name) == Some(cluster)
+        })
+        .map(|(_, stored)| (stored.name, stored.storage_version_hash))
+        .collect()
+}
+
+async fn ask(fleet: &Fleet, name: &ClusterName, path: &str) -> Result<ResourceList, Status> {
+    let cluster = fleet.cluster(name).ok_or_else(|| Status::cluster_not_found(name.as_str()))?;
+    let mut request = Request::new(body::empty());
+    request.headers_mut().insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
+    let answer = forward(&cluster, request, path, None).await?;
+    let code = answer.status();
+    let text = body::whole(answer.into_body()).await.map_err(|error| Status::cluster_unavailable(name, error))?;
+    if !code.is_success() {
+        return Err(Status::from_response(code.as_u16(), &text));
+    }
+    serde_json::from_slice(&text).map_err(|error| Status::cluster_unavailable(name, error))
+}
