@@ -32,17 +32,50 @@ const CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,garbag
 #[derive(Clone, Debug)]
 pub struct MemberBuilder {
     name: String,
-    controllers: bool,
+    controllers: Option<String>,
+    scheduler: Option<PathBuf>,
+    service_accounts: bool,
     kwok: bool,
     nodes: usize,
+    schedulable: bool,
     apiserver_arguments: Vec<String>,
 }
 
 impl MemberBuilder {
-    /// Runs kube-controller-manager too.
+    /// Runs kube-controller-manager too, with the few controllers that tests need.
     #[must_use]
     pub fn controllers(mut self, yes: bool) -> Self {
-        self.controllers = yes;
+        self.controllers = yes.then(|| CONTROLLERS.to_owned());
+        self
+    }
+
+    /// Runs kube-controller-manager with what its flag `--controllers` is given here.
+    #[must_use]
+    pub fn controllers_named(mut self, list: &str) -> Self {
+        self.controllers = Some(list.to_owned());
+        self
+    }
+
+    /// Runs this kube-scheduler too. Without one, pods that name no node stay pending.
+    #[must_use]
+    pub fn scheduler(mut self, program: &Path) -> Self {
+        self.scheduler = Some(program.to_owned());
+        self
+    }
+
+    /// Has pods mount a service account's token, as in a whole cluster: a pod is refused until its namespace has the
+    /// service account, which a controller makes.
+    #[must_use]
+    pub fn service_accounts(mut self, yes: bool) -> Self {
+        self.service_accounts = yes;
+        self
+    }
+
+    /// Takes the taint `node.kubernetes.io/not-ready` off the nodes once they are ready. In a whole cluster the node
+    /// lifecycle controller does; without it no pod is scheduled there.
+    #[must_use]
+    pub fn schedulable(mut self, yes: bool) -> Self {
+        self.schedulable = yes;
         self
     }
 
@@ -83,6 +116,7 @@ impl MemberBuilder {
             etcd_peer: ports::free_port()?,
             apiserver: ports::free_port()?,
             controller_manager: ports::free_port()?,
+            scheduler: ports::free_port()?,
             kubelet: ports::free_port()?,
         };
         let access = Access {
@@ -110,6 +144,7 @@ struct Ports {
     etcd_peer: u16,
     apiserver: u16,
     controller_manager: u16,
+    scheduler: u16,
     kubelet: u16,
 }
 
@@ -117,6 +152,7 @@ struct Ports {
 struct Processes {
     // Dropped in this order: clients before servers, so that logs do not end in connection errors.
     kwok: Option<Process>,
+    scheduler: Option<Process>,
     controller_manager: Option<Process>,
     apiserver: Option<Process>,
     etcd: Option<Process>,
@@ -141,9 +177,12 @@ impl Member {
     pub fn builder(name: &str) -> MemberBuilder {
         MemberBuilder {
             name: name.to_owned(),
-            controllers: false,
+            controllers: None,
+            scheduler: None,
+            service_accounts: false,
             kwok: false,
             nodes: 0,
+            schedulable: false,
             apiserver_arguments: Vec::new(),
         }
     }
@@ -256,8 +295,14 @@ impl Member {
             processes.apiserver = Some(self.spawn("kube-apiserver", self.apiserver())?);
         }
         self.wait_until_ready(&mut processes).await?;
-        if self.builder.controllers && processes.controller_manager.is_none() {
-            processes.controller_manager = Some(self.spawn("kube-controller-manager", self.controller_manager())?);
+        if let Some(controllers) =
+            self.builder.controllers.as_deref().filter(|_| processes.controller_manager.is_none())
+        {
+            let command = self.controller_manager(controllers);
+            processes.controller_manager = Some(self.spawn("kube-controller-manager", command)?);
+        }
+        if let Some(program) = self.builder.scheduler.as_deref().filter(|_| processes.scheduler.is_none()) {
+            processes.scheduler = Some(self.spawn("kube-scheduler", self.scheduler(program))?);
         }
         if self.builder.kwok && processes.kwok.is_none() {
             processes.kwok = Some(self.spawn("kwok", self.kwok())?);
@@ -300,7 +345,11 @@ impl Member {
         }
         if self.builder.kwok {
             for index in 0..self.builder.nodes {
-                self.wait_until_node_is_ready(&format!("{}-node-{index}", self.name())).await?;
+                let name = format!("{}-node-{index}", self.name());
+                self.wait_until_node_is_ready(&name).await?;
+                if self.builder.schedulable {
+                    self.remove_taints(&name).await?;
+                }
             }
         }
         Ok(())
@@ -319,6 +368,12 @@ impl Member {
             }
             sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    async fn remove_taints(&self, node: &str) -> anyhow::Result<()> {
+        let patch = json!({"spec": {"taints": null}});
+        self.http.patch(&format!("/api/v1/nodes/{node}"), "merge-patch+json", &patch).send().await?.expect(200)?;
+        Ok(())
     }
 
     /// Appends a line to the log that `kubectl logs` shows for every pod of this member.
@@ -387,26 +442,37 @@ impl Member {
             "--service-account-key-file=service-account.pub",
             "--service-account-signing-key-file=service-account.key",
             "--service-cluster-ip-range=10.0.0.0/24",
-            // Pods of tests have no service account token to mount.
-            "--disable-admission-plugins=ServiceAccount",
             // kwok's nodes have an address; their names do not resolve.
             "--kubelet-preferred-address-types=InternalIP",
         ]);
+        if !self.builder.service_accounts {
+            // Pods of tests have no service account token to mount.
+            command.arg("--disable-admission-plugins=ServiceAccount");
+        }
         command.args(&self.builder.apiserver_arguments);
         command
     }
 
-    fn controller_manager(&self) -> Command {
+    fn controller_manager(&self, controllers: &str) -> Command {
         let mut command = self.program("kube-controller-manager");
         command.args([
             "--kubeconfig=kubeconfig",
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
             "--root-ca-file=ca.crt",
+            "--service-account-private-key-file=service-account.key",
             "--use-service-account-credentials=false",
         ]);
         command.arg(format!("--secure-port={}", self.ports.controller_manager));
-        command.arg(format!("--controllers={CONTROLLERS}"));
+        command.arg(format!("--controllers={controllers}"));
+        command
+    }
+
+    fn scheduler(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.folder());
+        command.args(["--kubeconfig=kubeconfig", "--leader-elect=false", "--bind-address=127.0.0.1"]);
+        command.arg(format!("--secure-port={}", self.ports.scheduler));
         command
     }
 

@@ -18,11 +18,20 @@ impl Tools {
     /// # Errors
     /// When Go is missing or a build fails; the script's message is passed on.
     pub async fn locate() -> anyhow::Result<Self> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/build.sh");
+        let script = script();
         let servers = run(Command::new(&script).arg("servers")).await?;
         let clients = run(Command::new(&script).arg("clients")).await?;
         let stages = run(Command::new(&script).arg("kwok-stages")).await?;
         Ok(Self { servers: servers.into(), clients: clients.into(), kwok_stages: stages.into() })
+    }
+
+    /// The folder of Kubernetes' own specs: `e2e.test`, `ginkgo` and `kube-scheduler`. Built when first asked for: few
+    /// tests need it.
+    ///
+    /// # Errors
+    /// When Go is missing or a build fails; the script's message is passed on.
+    pub async fn specs(&self) -> anyhow::Result<PathBuf> {
+        Ok(run(Command::new(script()).arg("specs")).await?.into())
     }
 
     /// One of `kube-apiserver`, `kubectl`, `etcd`, `kube-controller-manager`, `kwok`.
@@ -42,6 +51,10 @@ impl Tools {
     pub fn kwok_stages(&self) -> &Path {
         &self.kwok_stages
     }
+}
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/build.sh")
 }
 
 /// The last line of a command's output. Its standard error, which shows the progress of builds, goes to ours.

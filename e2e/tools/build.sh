@@ -4,6 +4,7 @@
 #
 #   build.sh [servers]     kube-apiserver, kubectl, etcd, kube-controller-manager, kwok
 #   build.sh clients       tributary-e2e-clients (client-go and controller-runtime, from ../clients)
+#   build.sh specs         e2e.test (Kubernetes' own end-to-end specs), ginkgo, which runs it, and kube-scheduler
 #   build.sh kwok-stages   the folder of kwok's ready-made stages
 #   build.sh key           a digest of everything above, for a cache key of CI
 #
@@ -26,14 +27,16 @@ key() {
    echo "-trimpath -s -w CGO_ENABLED=0 $kubernetes_flags"; go env GOOS GOARCH GOVERSION) | sha256sum | cut -c1-16
 }
 
-# build MODULE OUTPUT LDFLAGS PACKAGE: one binary, moved into place only when it is whole.
+# build MODULE OUTPUT LDFLAGS PACKAGE: one binary, moved into place only when it is whole. A name that ends in .test is
+# the package's test binary.
 build() {
-  local module=$1 output=$2 ldflags=$3 package=$4
+  local module=$1 output=$2 ldflags=$3 package=$4 command=(go build)
+  case $output in *.test) command=(go test -c) ;; esac
   [ -x "$bin/$output" ] && return 0
   local started=$SECONDS
   mkdir -p "$bin"
   echo "tools: building $output …" >&2
-  (cd "$here/$module" && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $ldflags" -o "$bin/.$output.$$" "$package") >&2
+  (cd "$here/$module" && CGO_ENABLED=0 "${command[@]}" -trimpath -ldflags "-s -w $ldflags" -o "$bin/.$output.$$" "$package") >&2
   mv "$bin/.$output.$$" "$bin/$output"
   echo "tools: built $output in $((SECONDS - started)) s" >&2
 }
@@ -53,14 +56,21 @@ case ${1:-servers} in
     build ../clients tributary-e2e-clients "" .
     echo "$bin"
     ;;
+  specs)
+    bin=$cache/specs-$(key specs)
+    build specs e2e.test "$kubernetes_flags" .
+    build specs ginkgo "" github.com/onsi/ginkgo/v2/ginkgo
+    build specs kube-scheduler "$kubernetes_flags" k8s.io/kubernetes/cmd/kube-scheduler
+    echo "$bin"
+    ;;
   kwok-stages)
     (cd "$here/kwok" && go mod download sigs.k8s.io/kwok >&2 && echo "$(go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage")
     ;;
   key)
-    echo "$(key kubernetes etcd kwok)-$(key ../clients)"
+    echo "$(key kubernetes etcd kwok)-$(key ../clients)-$(key specs)"
     ;;
   *)
-    echo "tools: unknown argument '$1'; allowed: servers, clients, kwok-stages, key" >&2
+    echo "tools: unknown argument '$1'; allowed: servers, clients, specs, kwok-stages, key" >&2
     exit 2
     ;;
 esac

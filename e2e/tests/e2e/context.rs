@@ -54,6 +54,7 @@ type Run = Box<dyn Fn(TestContext) -> BoxFuture<'static, anyhow::Result<()>> + S
 pub(crate) struct Case {
     /// Its path, such as `kubectl::get_shows_the_cluster_column`.
     pub(crate) name: String,
+    patience: Duration,
     run: Run,
 }
 
@@ -63,7 +64,19 @@ impl Case {
         F: Fn(TestContext) -> R + Send + Sync + 'static,
         R: Future<Output = anyhow::Result<()>> + Send + 'static,
     {
-        Self { name: name.into(), run: Box::new(move |context| Box::pin(run(context))) }
+        Self { name: name.into(), patience: TEST_TIMEOUT, run: Box::new(move |context| Box::pin(run(context))) }
+    }
+
+    /// Lets it take longer than other tests may.
+    pub(crate) fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Whether it takes longer than continuous integration should: one that begins with `proof_`. Such a test runs where
+    /// ignored ones are asked for.
+    pub(crate) fn is_proof(&self) -> bool {
+        self.name.starts_with("proof_")
     }
 
     /// Runs it; a panic and a timeout are failures too, and every failure comes with a dump.
@@ -71,10 +84,10 @@ impl Case {
         use futures::FutureExt;
         let context = TestContext { fixture, namespaces: Arc::default() };
         let test = AssertUnwindSafe((self.run)(context.clone())).catch_unwind();
-        let outcome = match tokio::time::timeout(TEST_TIMEOUT, test).await {
+        let outcome = match tokio::time::timeout(self.patience, test).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(panic)) => Err(anyhow::anyhow!("panicked: {}", panic_message(panic.as_ref()))),
-            Err(_) => Err(anyhow::anyhow!("not done after {TEST_TIMEOUT:?}")),
+            Err(_) => Err(anyhow::anyhow!("not done after {:?}", self.patience)),
         };
         match outcome {
             Ok(()) => Ok(()),

@@ -1,0 +1,119 @@
+//! The members and the `tributary` processes that the specs run against.
+
+use super::Target;
+use anyhow::Context;
+use serde_json::json;
+use std::{path::PathBuf, time::Duration};
+use tokio::time::{Instant, sleep};
+use tributary_e2e::{Member, MemberBuilder, Tools, Tributary, guard, kubeconfig};
+
+/// What the API machinery's own specs need: namespaces with a service account and the root certificate in each, garbage
+/// collection and Deployments. Without the root certificate's publisher the framework waits for two minutes before each spec.
+const FEW_CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,garbage-collector-controller,\
+                               root-ca-certificate-publisher-controller,replicaset-controller,deployment-controller,\
+                               resourcequota-controller";
+
+/// What takes place in the member that specs write nothing to.
+const SPECTATOR_CONTROLLERS: &str = "namespace-controller,garbage-collector-controller";
+
+/// How long the second member may take to let go of a name.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Members and, but for the bare one, what serves them as one.
+pub(crate) struct Clusters {
+    // In the order of dropping: clients before servers.
+    tributary: Option<Tributary>,
+    members: Vec<Member>,
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Clusters {
+    /// Starts what a target is made of; `whole` says whether the member that specs write to has every controller, a
+    /// scheduler and service accounts.
+    pub(crate) async fn start(tools: &Tools, target: Target, whole: bool) -> anyhow::Result<Self> {
+        let first = if whole { whole_member(tools).await? } else { small_member(tools).await? };
+        match target {
+            Target::Bare => Ok(Self { tributary: None, members: vec![first], _folder: None }),
+            Target::OverOne => {
+                let tributary = Tributary::builder(&first.kubeconfig(), [first.name()]).start().await?;
+                Ok(Self { tributary: Some(tributary), members: vec![first], _folder: None })
+            }
+            Target::OverTwo => {
+                let second = spectator(tools).await?;
+                let folder = guard::temporary_folder("specs-two")?;
+                let path = folder.path().join("kubeconfig");
+                kubeconfig::write(&path, &[&first.access(), &second.access()])?;
+                let builder = Tributary::builder(&path, [first.name(), second.name()]).argument("--create-in=member1");
+                let tributary = Some(builder.start().await?);
+                Ok(Self { tributary, members: vec![first, second], _folder: Some(folder) })
+            }
+        }
+    }
+
+    /// The kubeconfig of a client of this target.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        match &self.tributary {
+            Some(tributary) => tributary.kubeconfig().to_owned(),
+            None => self.members[0].kubeconfig(),
+        }
+    }
+
+    /// The end of Tributary's log.
+    pub(crate) fn log_tail(&self) -> String {
+        self.tributary.as_ref().map(|tributary| tributary.log_tail(40)).unwrap_or_default()
+    }
+}
+
+/// A member for the API machinery's own specs.
+async fn small_member(tools: &Tools) -> anyhow::Result<Member> {
+    with_node(Member::builder("member1").controllers_named(FEW_CONTROLLERS)).start(tools).await
+}
+
+/// A member with every controller that kube-controller-manager runs by default, a scheduler and service accounts.
+async fn whole_member(tools: &Tools) -> anyhow::Result<Member> {
+    let scheduler = tools.specs().await?.join("kube-scheduler");
+    let builder = Member::builder("member1").controllers_named("*").scheduler(&scheduler).service_accounts(true);
+    with_node(builder).apiserver_argument("--allow-privileged=true").start(tools).await
+}
+
+fn with_node(builder: MemberBuilder) -> MemberBuilder {
+    builder.kwok(true).nodes(1).schedulable(true)
+}
+
+/// The second of two members, which nothing is written to. It has no node, for a pod of the first could not be bound to it, and
+/// no Service `kubernetes`: every run reads it first, and a name that both have is a 409.
+async fn spectator(tools: &Tools) -> anyhow::Result<Member> {
+    let member = Member::builder("member2").controllers_named(SPECTATOR_CONTROLLERS).start(tools).await?;
+    let admission = "/apis/admissionregistration.k8s.io/v1";
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "no-service-kubernetes"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"]},
+            ]},
+            "validations": [{"expression": "object.metadata.name != 'kubernetes'"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "no-service-kubernetes"},
+        "spec": {"policyName": "no-service-kubernetes", "validationActions": ["Deny"]},
+    });
+    let http = member.http();
+    http.post(&format!("{admission}/validatingadmissionpolicies"), &policy).send().await?.expect(201)?;
+    http.post(&format!("{admission}/validatingadmissionpolicybindings"), &binding).send().await?.expect(201)?;
+    let deadline = Instant::now() + PATIENCE;
+    // The policy takes a moment to hold. Until then kube-apiserver makes the Service anew, each ten seconds at the latest.
+    let probe = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kubernetes", "namespace": "kube-system"}, "spec": {"ports": [{"port": 1}]}});
+    while http.post("/api/v1/namespaces/kube-system/services?dryRun=All", &probe).send().await?.status == 201 {
+        anyhow::ensure!(Instant::now() < deadline, "the policy of {} does not hold", member.name());
+        sleep(Duration::from_millis(100)).await;
+    }
+    http.delete("/api/v1/namespaces/default/services/kubernetes")
+        .send()
+        .await?
+        .expect(200)
+        .context("delete the Service")?;
+    Ok(member)
+}
