@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tributary_apimachinery::{ClusterName, ResourceVersion, Snapshot};
 
-use crate::Epochs;
+use crate::{ClusterIndex, Epochs};
 
 /// The longest text of the JSON form, in bytes; a larger vector is written in the compact form. Well below nginx's
 /// request line of 8 KiB, with room for a path and selectors.
@@ -47,6 +47,9 @@ pub enum Foreign {
     /// A number: one member's own version, or the integer form of one object.
     #[error("a plain number does not say which cluster it belongs to")]
     Number,
+    /// The integer form of one object, of a cluster that is not known.
+    #[error("index {0} of the resourceVersion belongs to no cluster here")]
+    Index(ClusterIndex),
     /// A compact form of a later release.
     #[error("the resourceVersion has a form that this release does not know")]
     Form,

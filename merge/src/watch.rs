@@ -197,13 +197,7 @@ impl<F: ObjectFilter> Watcher<F> {
             LogVersion { position: at.seq, component: at.entry.component_after(self.part) }
         };
         let other = if change_type == ChangeType::Deleted { self.other(log, &at) } else { None };
-        let own = Emission {
-            change_type,
-            cluster: &at.entry.cluster,
-            object,
-            native: at.change.resource_version(),
-            other: None,
-        };
+        let own = Emission { change_type, cluster: &at.entry.cluster, object, native: at.native(), other: None };
         match other {
             None => turn.push(self.event(log, &at, own, after)),
             Some((index, cluster, object)) => {
@@ -279,6 +273,18 @@ struct At<'a> {
     seq: u64,
     entry: &'a Entry,
     change: &'a Change,
+}
+
+impl At<'_> {
+    /// The member's version of the change. Which one deleted an object that a relist found gone is not known, only that it was
+    /// by then; the object's own would stand for the event before, and a watch that went on after it would go back.
+    fn native(&self) -> ResourceVersion {
+        let own = self.change.resource_version();
+        match (self.change.change_type, self.entry.boundary()) {
+            (ChangeType::Deleted, Some(boundary)) => boundary.component.unwrap_or(own),
+            _ => own,
+        }
+    }
 }
 
 /// An event without its version.

@@ -28,7 +28,7 @@ pub mod write;
 pub use body::{Body, BoxError};
 pub use limits::Limits;
 pub use metrics::Metrics;
-pub use policy::{Policies, Policy, ResourcePattern};
+pub use policy::{ItemResourceVersions, Policies, Policy, ResourcePattern};
 pub use topology::ClusterSetup;
 pub use turns::Peer;
 pub use view::Partial;
@@ -50,6 +50,7 @@ use discovery::{DiscoveryPath, ServedResource, Union, documents, model};
 use metrics::RequestLabels;
 use plan::{OwnerRequest, Plan, ResourcePlan, plan};
 use read::Asked;
+use read::version::Versions;
 use topology::Fleet;
 use turns::Turns;
 use view::{KNOWN_WITHIN, Standing, View};
@@ -77,6 +78,9 @@ pub struct RouterConfig {
     pub keep_epochs: Option<KeepEpochs>,
     /// What is held at most.
     pub limits: Limits,
+    /// Whether no other process serves the same clients. Only then can a watch go on from the integer of one object: the
+    /// places of the other clusters are taken from this process's log, which is no other's.
+    pub alone: bool,
 }
 
 /// Answers requests. One per process; shared by all connections.
@@ -88,6 +92,7 @@ pub struct Router {
     metrics: Arc<Metrics>,
     turns: Arc<Turns>,
     draining: CancellationToken,
+    alone: bool,
 }
 
 impl Router {
@@ -102,6 +107,7 @@ impl Router {
             turns: Turns::new(config.limits.long_answers, metrics.turns.clone()),
             metrics,
             draining: CancellationToken::new(),
+            alone: config.alone,
             fleet,
         });
         router.follow_identities(config.keep_epochs);
@@ -263,6 +269,28 @@ impl Router {
     /// How a resource is treated.
     pub(crate) fn policy(&self, resource: &tributary_apimachinery::GroupVersionResource) -> Policy {
         self.policies.load().of(resource).clone()
+    }
+
+    /// The form of the versions that a resource's objects carry. Cost: a walk over the rules, without an allocation.
+    pub(crate) fn items(&self, resource: &tributary_apimachinery::GroupVersionResource) -> ItemResourceVersions {
+        self.policies.load().of(resource).item_resource_versions
+    }
+
+    /// Reads and writes the versions of a resource.
+    pub(crate) fn versions(&self, resource: &tributary_apimachinery::GroupVersionResource) -> Versions {
+        Versions::new(self.epochs(), self.items(resource), self.fleet.clusters())
+    }
+
+    /// As [`versions`](Self::versions), of an object whose resource is not known: integers are read if any resource has them.
+    pub(crate) fn versions_of_any(&self) -> Versions {
+        let any = self.policies.load().any_integer();
+        let items = if any { ItemResourceVersions::Integer } else { ItemResourceVersions::Composite };
+        Versions::new(self.epochs(), items, self.fleet.clusters())
+    }
+
+    /// Whether no other process serves the same clients.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
     }
 
     /// Whether a resource is held in memory.

@@ -4,9 +4,22 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
 use crate::view::Partial;
 
+/// The form of the resourceVersion that single objects carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ItemResourceVersions {
+    /// The object's own component in the composite form.
+    #[default]
+    Composite,
+    /// `native × 10⁴ + index`: for clients that parse the versions of objects as numbers. Lists, bookmarks and continue
+    /// tokens stay composite.
+    Integer,
+}
+
 /// How one resource is treated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
+    /// The form of single objects' versions.
+    pub item_resource_versions: ItemResourceVersions,
     /// What happens while a cluster is unknown.
     pub partial: Partial,
     /// Where objects are created that do not say so themselves.
@@ -75,6 +88,12 @@ impl Policies {
     pub fn of(&self, resource: &GroupVersionResource) -> &Policy {
         let rule = self.rules.iter().find(|(patterns, _)| patterns.iter().any(|pattern| pattern.matches(resource)));
         rule.map_or(&self.default, |(_, policy)| policy)
+    }
+
+    /// Whether some resource's objects carry integers.
+    pub fn any_integer(&self) -> bool {
+        let mut all = self.rules.iter().map(|(_, policy)| policy).chain([&self.default]);
+        all.any(|policy| policy.item_resource_versions == ItemResourceVersions::Integer)
     }
 
     /// Whether a resource is to be cached.

@@ -151,6 +151,14 @@ pub struct ServeArguments {
     /// [default: Allow; Deny with --config alone]
     #[arg(long, value_enum, ignore_case = true, value_name = "Deny|Allow")]
     pub partial: Option<PartialRule>,
+    /// The form of the versions that single objects carry: Composite, or Integer for clients that compare them as numbers
+    /// (controller-runtime's EnableReadYourWritesConsistency, say). A ResourceRegistry says it for its resources
+    #[arg(long, value_enum, ignore_case = true, value_name = "Composite|Integer", default_value = "Composite")]
+    pub item_resource_versions: ItemVersionsRule,
+    /// How many processes serve this endpoint's clients. With Several, a watch of several clusters never goes on from an Integer
+    /// version, only from those of bookmarks and lists [default: One; Several with --config alone]
+    #[arg(long, value_enum, ignore_case = true, value_name = "One|Several")]
+    pub replicas: Option<Replicas>,
     /// Where the certificates and the token are kept [default: $XDG_DATA_HOME/tributary, else ~/.local/share/tributary]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
@@ -222,6 +230,37 @@ impl ServeArguments {
     pub fn serves_contexts(&self) -> bool {
         self.config.is_none() || self.kubeconfig.is_some() || self.contexts.is_some()
     }
+
+    /// Whether this process alone serves its clients. Who shares an endpoint may well run it twice, and has to say that not.
+    pub fn is_alone(&self) -> bool {
+        match self.replicas {
+            Some(replicas) => replicas == Replicas::One,
+            None => self.serves_contexts(),
+        }
+    }
+}
+
+/// The form of the versions that single objects carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ItemVersionsRule {
+    /// The object's own component in the form of lists and bookmarks.
+    #[default]
+    #[value(name = "Composite")]
+    Composite,
+    /// A number.
+    #[value(name = "Integer")]
+    Integer,
+}
+
+/// How many processes serve one endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Replicas {
+    /// This one.
+    #[value(name = "One")]
+    One,
+    /// This and others, behind a load balancer say.
+    #[value(name = "Several")]
+    Several,
 }
 
 /// What lists and watches do about clusters that are unknown.
@@ -316,7 +355,7 @@ mod tests {
         let parse = |line: &str| Cli::try_parse_from(line.split_whitespace());
         let Command::Serve(serve) = parse(
             "tributary serve --kubeconfig k --contexts a,/b/ --listen 127.0.0.1:0 --resources pods,deployments.apps \
-             --create-in eu --partial deny --data-dir d --write-kubeconfig w --log-format json --log-level debug",
+             --create-in eu --partial deny --item-resource-versions integer --replicas several --data-dir d --write-kubeconfig w --log-format json --log-level debug",
         )
         .unwrap()
         .command
@@ -325,6 +364,18 @@ mod tests {
         };
         assert_eq!(serve.resources, ["pods", "deployments.apps"]);
         assert_eq!(serve.partial, Some(PartialRule::Deny));
+        assert_eq!(serve.item_resource_versions, ItemVersionsRule::Integer);
+        assert!(!serve.is_alone());
+        for (line, expected) in [
+            ("tributary serve", true),
+            ("tributary serve --config x", false),
+            ("tributary serve --config x --replicas one", true),
+            ("tributary serve --config x --contexts a", true),
+        ] {
+            let Command::Serve(serve) = parse(line).unwrap().command else { panic!("serve") };
+            assert_eq!(serve.is_alone(), expected, "{line}");
+            assert_eq!(serve.item_resource_versions, ItemVersionsRule::Composite);
+        }
         assert_eq!(serve.create_in.unwrap().as_str(), "eu");
         assert_eq!(serve.limits.router(), Limits::default());
         for wrong in [
@@ -335,6 +386,8 @@ mod tests {
             "tributary serve --partial maybe",
             "tributary serve --max-connections 0",
             "tributary serve --history-bytes -1",
+            "tributary serve --item-resource-versions number",
+            "tributary serve --replicas 2",
             "tributary demo --clusters 0",
             "tributary demo --churn -1",
             "tributary check",

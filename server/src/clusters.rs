@@ -62,10 +62,15 @@ impl Clusters {
             Ok(_) if said.is_some() => tracing::info!(cluster = %name, origin, "the cluster can be used now"),
             _ => {}
         }
+        let fingerprint_with_index = match index {
+            // Its objects' versions carry it.
+            Some(index) => format!("{fingerprint} index {index}"),
+            None => fingerprint.clone(),
+        };
         // The reason is a part: a client that can be made later is another one, though its description is the same.
         let setup_fingerprint = match &client {
-            Ok(_) => fingerprint.clone(),
-            Err(reason) => format!("{fingerprint} {reason}"),
+            Ok(_) => fingerprint_with_index,
+            Err(reason) => format!("{fingerprint_with_index} {reason}"),
         };
         let setup = ClusterSetup { name, client, fingerprint: setup_fingerprint, index };
         Known { origin, fingerprint, twin: None, setup }

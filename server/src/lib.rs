@@ -11,6 +11,7 @@
 
 pub mod authentication;
 pub mod cli;
+pub mod cluster_indices;
 pub mod clusters;
 pub mod commands;
 pub mod config_source;

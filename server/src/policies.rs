@@ -1,16 +1,18 @@
 //! Turns flags and registries into the router's policies. Pure.
 
 use tributary_apimachinery::ClusterName;
-use tributary_crds::{Consistency, ItemResourceVersions, ResourceRegistry};
-use tributary_router::{Partial, Policies, Policy, ResourcePattern};
+use tributary_crds::{Consistency, ResourceRegistry};
+use tributary_router::{ItemResourceVersions, Partial, Policies, Policy, ResourcePattern};
 
-use crate::cli::{PartialRule, ServeArguments};
+use crate::cli::{ItemVersionsRule, PartialRule, ServeArguments};
 
 /// What the command line says about resources.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyFlags {
     /// What holds where no registry says it.
     pub partial: Partial,
+    /// `--item-resource-versions`
+    pub item_resource_versions: ItemResourceVersions,
     /// `--create-in`
     pub create_in: Option<ClusterName>,
     /// `--resources`
@@ -26,7 +28,16 @@ impl From<&ServeArguments> for PolicyFlags {
             None if arguments.serves_contexts() => Partial::Allow,
             None => Partial::Deny,
         };
-        Self { partial, create_in: arguments.create_in.clone(), resources: arguments.resources.clone() }
+        let item_resource_versions = match arguments.item_resource_versions {
+            ItemVersionsRule::Composite => ItemResourceVersions::Composite,
+            ItemVersionsRule::Integer => ItemResourceVersions::Integer,
+        };
+        Self {
+            partial,
+            item_resource_versions,
+            create_in: arguments.create_in.clone(),
+            resources: arguments.resources.clone(),
+        }
     }
 }
 
@@ -73,7 +84,11 @@ pub fn policies(
     registries: &[ResourceRegistry],
     clusters: &[ClusterName],
 ) -> Result<Policies, PolicyError> {
-    let default = Policy { partial: flags.partial, placement: flags.create_in.clone() };
+    let default = Policy {
+        partial: flags.partial,
+        item_resource_versions: flags.item_resource_versions,
+        placement: flags.create_in.clone(),
+    };
     if let Some(cluster) = &flags.create_in {
         known_cluster("--create-in", cluster.as_str(), clusters)?;
     }
@@ -96,11 +111,6 @@ pub fn unsupported(registry: &ResourceRegistry) -> Vec<PolicyError> {
     let fields = [
         (!spec.clusters.is_all(), "spec.clusters", "remove it: the resources of all clusters are served"),
         (!spec.namespaces.is_empty(), "spec.namespaces", "remove it: the resources of all namespaces are served"),
-        (
-            spec.item_resource_versions == ItemResourceVersions::Integer,
-            "spec.itemResourceVersions: Integer",
-            "remove it: items carry Composite versions",
-        ),
         (
             spec.consistency == Consistency::Quorum,
             "spec.consistency: Quorum",
@@ -131,7 +141,12 @@ fn rule(
         tributary_crds::Partial::Deny => Partial::Deny,
         tributary_crds::Partial::Allow => Partial::Allow,
     };
-    Ok((patterns(&field("resources"), &spec.resources)?, Policy { partial, placement }))
+    let item_resource_versions = match spec.item_resource_versions {
+        tributary_crds::ItemResourceVersions::Composite => ItemResourceVersions::Composite,
+        tributary_crds::ItemResourceVersions::Integer => ItemResourceVersions::Integer,
+    };
+    let policy = Policy { item_resource_versions, partial, placement };
+    Ok((patterns(&field("resources"), &spec.resources)?, policy))
 }
 
 fn known_cluster(field: &str, cluster: &str, clusters: &[ClusterName]) -> Result<ClusterName, PolicyError> {
@@ -186,7 +201,7 @@ mod tests {
         let pods = GroupVersionResource::new("", "v1", "pods");
         let deployments = GroupVersionResource::new("apps", "v1", "deployments");
         let none = policies(&arguments(""), &[], &clusters()).unwrap();
-        assert_eq!(none.of(&pods), &Policy { partial: Partial::Allow, placement: None });
+        assert_eq!(none.of(&pods), &Policy { partial: Partial::Allow, ..Policy::default() });
         assert!(none.is_registered(&pods));
         let alone = policies(&arguments("--config x"), &[], &clusters()).unwrap();
         assert_eq!(alone.of(&pods).partial, Partial::Deny);
@@ -221,7 +236,6 @@ mod tests {
             (serde_json::json!({"resources": ["*"], "namespaces": ["a"]}), "spec.namespaces"),
             (serde_json::json!({"resources": ["*"], "clusters": {"names": ["eu"]}}), "spec.clusters"),
             (serde_json::json!({"resources": ["*"], "consistency": "Quorum"}), "Quorum"),
-            (serde_json::json!({"resources": ["*"], "itemResourceVersions": "Integer"}), "Integer"),
             (serde_json::json!({"resources": ["*"], "placement": "asia"}), "\"asia\": there is no such cluster"),
         ] {
             let error = refused("", &[registry(spec)]);

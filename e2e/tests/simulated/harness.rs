@@ -80,12 +80,12 @@ pub(crate) fn config(name: &str) -> Config {
 
 /// Policies under which a partial answer is allowed.
 pub(crate) fn allow() -> Policies {
-    Policies { default: Policy { partial: Partial::Allow, placement: None }, ..Policies::default() }
+    Policies { default: Policy { partial: Partial::Allow, ..Policy::default() }, ..Policies::default() }
 }
 
 /// A router under these policies, without clusters.
 pub(crate) fn router(policies: Policies) -> Arc<Router> {
-    Router::new(RouterConfig { policies, ..RouterConfig::default() })
+    Router::new(RouterConfig { policies, alone: true, ..RouterConfig::default() })
 }
 
 /// What the router is told of a member. `name` is the cluster's.
@@ -120,7 +120,9 @@ impl Fixture {
     pub(crate) async fn set_clusters(&self, names: &[impl AsRef<str>]) {
         let mut setups = Vec::new();
         for name in names {
-            setups.push(setup(self.member(name.as_ref()), name.as_ref()).await);
+            let index = self.members.iter().position(|member| member.name() == name.as_ref());
+            let index = index.and_then(|index| u16::try_from(index).ok());
+            setups.push(ClusterSetup { index, ..setup(self.member(name.as_ref()), name.as_ref()).await });
         }
         self.router.set_clusters(setups);
     }

@@ -7,6 +7,7 @@ mod clusters;
 mod discovery;
 mod faults;
 mod harness;
+mod integers;
 mod large;
 mod lists;
 mod live;

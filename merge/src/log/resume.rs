@@ -62,7 +62,7 @@ impl Log {
         let newest_first = history.events.queue.iter().rev();
         let mark = newest_first.take_while(|mark| mark.component >= Some(version)).find(|mark| {
             mark.component == Some(version)
-                && self.entries.get(&mark.seq).is_some_and(|entry| matches!(entry.kind, EntryKind::Change(_)))
+                && self.change(mark.seq).is_some_and(|change| change.resource_version() == version)
         })?;
         Some(mark.seq + 1)
     }

@@ -24,17 +24,19 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
     let form = asked.form(Answer::Object, options.pretty)?;
     let include = asked.include_object()?;
     let text = options.resource_version.as_deref();
-    let wanted = Wanted::parse(text, &router.epochs()).map_err(|error| refuse_get(text.unwrap_or_default(), &error))?;
+    let versions = router.versions(&served.resource);
+    let wanted = Wanted::parse(text, &versions).map_err(|error| refuse_get(text.unwrap_or_default(), &error))?;
     let (view, standings) = router.view(served, asked.request.namespace.as_deref()).await;
     match wanted {
         Wanted::Newest => view.own_writes_seen().await?,
         Wanted::Any => {}
+        Wanted::Item(cluster, version) => view.reached([(cluster, version)]).await?,
         Wanted::Version(version) => view.reached(version.iter().map(|(name, version)| (name.clone(), version))).await?,
     }
     let (cluster, object) = the_only(&view, &standings, asked)?;
     let mark = view.mark(&cluster);
     let mut version = String::new();
-    mark.item_version(object.resource_version(), &mut version);
+    mark.item_version(versions.items(), object.resource_version(), &mut version);
     let mut text = Vec::with_capacity(object.json().len() + 256);
     ObjectWriter::new(&view.kind, form, include).write(&object, &version, &mark, Place::Alone, true, &mut text);
     text.push(b'\n');

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use http::{Response, header};
-use tributary_apimachinery::{ListOptions, ResourceVersionMatch, Status};
+use tributary_apimachinery::{ClusterName, ListOptions, ResourceVersion, ResourceVersionMatch, Status};
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, Position, SnapshotError,
 };
 
-use super::version::{Wanted, refuse_list};
+use super::version::{Versions, Wanted, refuse_list};
 use super::{Asked, Collection, warn};
 use crate::Router;
 use crate::body::Body;
@@ -29,6 +29,8 @@ enum State {
     NotOlderThan(CompositeResourceVersion),
     /// This version.
     Exact(CompositeResourceVersion),
+    /// This version of one cluster, as an object of it carries it; of the others whatever is held.
+    ExactItem(ClusterName, ResourceVersion),
     /// The state that a continue token names, or the present one for an inconsistent token.
     Continue(ContinueToken),
 }
@@ -42,7 +44,8 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     let options = ListOptions::parse(asked.query)?;
     let form = asked.form(Answer::List, options.pretty)?;
     let include = asked.include_object()?;
-    let state = state(router, &options)?;
+    let versions = router.versions(&served.resource);
+    let state = state(&versions, &options)?;
     let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
     let Collection { view, standings, filter } = collection;
     // With `0` the limit says nothing: the whole list is at hand.
@@ -64,6 +67,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
         resource_version: version.encode(&epochs),
         continue_token: next,
         remaining_item_count: remaining,
+        items: versions.items(),
     };
     let answer = ListAnswer {
         view: Arc::clone(&view),
@@ -81,19 +85,19 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
 }
 
 /// Reads from the options which state is asked for.
-fn state(router: &Router, options: &ListOptions) -> Result<State, Status> {
-    let epochs = router.epochs();
+fn state(versions: &Versions, options: &ListOptions) -> Result<State, Status> {
     if let Some(token) = &options.continue_token {
-        return match ContinueToken::decode(token, &epochs) {
+        let epochs = versions.epochs();
+        return match ContinueToken::decode(token, epochs) {
             Ok(token) => Ok(State::Continue(token)),
             Err(ContinueError::Foreign { position, .. }) => {
-                Err(Status::continue_expired(Some(ContinueToken::inconsistent(position).encode(&epochs))))
+                Err(Status::continue_expired(Some(ContinueToken::inconsistent(position).encode(epochs))))
             }
             Err(error) => Err(Status::invalid_continue_token(error)),
         };
     }
     let text = options.resource_version.as_deref();
-    let wanted = Wanted::parse(text, &epochs).map_err(|error| refuse_list(text.unwrap_or_default(), &error))?;
+    let wanted = Wanted::parse(text, versions).map_err(|error| refuse_list(text.unwrap_or_default(), &error))?;
     Ok(match (wanted, options.resource_version_match) {
         (Wanted::Newest, _) => State::Newest,
         (Wanted::Any, _) => State::Any,
@@ -102,6 +106,9 @@ fn state(router: &Router, options: &ListOptions) -> Result<State, Status> {
         // Before there was a match, a limit pinned the version (`LegacyExact`).
         (Wanted::Version(version), None) if options.limit > 0 => State::Exact(version),
         (Wanted::Version(version), None) => State::NotOlderThan(version),
+        (Wanted::Item(cluster, version), Some(ResourceVersionMatch::Exact)) => State::ExactItem(cluster, version),
+        (Wanted::Item(cluster, version), None) if options.limit > 0 => State::ExactItem(cluster, version),
+        (Wanted::Item(cluster, version), _) => State::NotOlderThan([(cluster, version)].into_iter().collect()),
     })
 }
 
@@ -117,19 +124,17 @@ async fn snapshots(
         State::NotOlderThan(version) | State::Exact(version) => {
             view.reached(version.iter().map(|(cluster, version)| (cluster.clone(), version))).await?;
         }
+        State::ExactItem(cluster, version) => view.reached([(cluster.clone(), *version)]).await?,
         State::Continue(_) => {}
     }
     let log = view.log();
     let snapshots = match state {
-        State::Exact(version) => log
-            .snapshot_at(version)
-            .map_err(|error| match error {
-                SnapshotError::Expired(_) => Status::list_expired(),
-                SnapshotError::TooNew { requested, current, .. } => {
-                    Status::too_large_resource_version(requested, current)
-                }
-            })?
-            .into(),
+        State::Exact(version) => log.snapshot_at(version).map_err(refuse_snapshot)?.into(),
+        State::ExactItem(cluster, version) => {
+            let mut vector = log.resource_version();
+            vector.set(cluster, *version);
+            log.snapshot_at(&vector).map_err(refuse_snapshot)?.into()
+        }
         State::Continue(token) => match &token.version {
             None => log.head().clone(),
             Some(version) => log
@@ -149,4 +154,12 @@ async fn snapshots(
         _ => CompositeResourceVersion::of(&snapshots),
     };
     Ok((snapshots, version))
+}
+
+/// Why a past state cannot be shown.
+fn refuse_snapshot(error: SnapshotError) -> Status {
+    match error {
+        SnapshotError::Expired(_) => Status::list_expired(),
+        SnapshotError::TooNew { requested, current, .. } => Status::too_large_resource_version(requested, current),
+    }
 }

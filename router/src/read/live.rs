@@ -16,6 +16,7 @@ use crate::Router;
 use crate::body::{self, Body};
 use crate::discovery::ServedResource;
 use crate::negotiate::{Answer, Shape};
+use crate::policy::ItemResourceVersions;
 use crate::response::{self, IncludeObject};
 use crate::topology::Cluster;
 use crate::view::{KNOWN_WITHIN, Partial, Standing, standing};
@@ -29,6 +30,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     let options = ListOptions::parse(asked.query)?;
     let form = asked.form(Answer::List, options.pretty)?;
     let include = asked.include_object()?;
+    let form_of_items = router.items(&served.resource);
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
     let query = member_query(asked.query);
     let lists = clusters.iter().map(|cluster| async {
@@ -40,7 +42,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     for (cluster, list) in clusters.iter().zip(lists) {
         let standing = match list {
             Ok(list) => {
-                add(cluster, list, &mut items, &mut version);
+                add(cluster, list, form_of_items, &mut items, &mut version);
                 Standing::Fresh
             }
             Err(status) if status.code == 404 => continue,
@@ -96,6 +98,7 @@ async fn ask(cluster: &Arc<Cluster>, path: &str, query: Option<&str>) -> Result<
 fn add(
     cluster: &Cluster,
     mut list: Value,
+    form: ItemResourceVersions,
     items: &mut Vec<(ClusterName, Value)>,
     version: &mut CompositeResourceVersion,
 ) {
@@ -105,13 +108,13 @@ fn add(
     let Some(own) = list.get_mut("items").and_then(Value::as_array_mut) else { return };
     for mut item in own.drain(..) {
         if let Some(metadata) = item.get_mut("metadata").and_then(Value::as_object_mut) {
-            mark(cluster, metadata);
+            mark(cluster, form, metadata);
         }
         items.push((cluster.name().clone(), item));
     }
 }
 
-fn mark(cluster: &Cluster, metadata: &mut Map<String, Value>) {
+fn mark(cluster: &Cluster, form: ItemResourceVersions, metadata: &mut Map<String, Value>) {
     let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
     if !annotations.is_object() {
         *annotations = json!({});
@@ -121,7 +124,7 @@ fn mark(cluster: &Cluster, metadata: &mut Map<String, Value>) {
         metadata.get("resourceVersion").and_then(Value::as_str).and_then(|own| ResourceVersion::parse(own).ok())
     {
         let mut text = String::new();
-        cluster.mark.item_version(own, &mut text);
+        cluster.mark.item_version(form, own, &mut text);
         metadata.insert("resourceVersion".into(), json!(text));
     }
 }

@@ -1,7 +1,29 @@
-//! The versions that clients send back with reads.
+//! The versions that clients send back.
 
-use tributary_apimachinery::Status;
-use tributary_merge::{CompositeResourceVersion, DecodeError, Epochs};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tributary_apimachinery::{ClusterName, ResourceVersion, Status};
+use tributary_merge::{CompositeResourceVersion, DecodeError, Epochs, Foreign, IntegerResourceVersion};
+
+use crate::policy::ItemResourceVersions;
+use crate::topology::Cluster;
+
+/// Reads and writes the versions of one resource, for one request.
+pub struct Versions {
+    epochs: Arc<Epochs>,
+    items: ItemResourceVersions,
+    clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
+}
+
+/// A version that was handed out here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// A vector: of a list, a bookmark or an event, or an object's own component in that form.
+    Vector(CompositeResourceVersion),
+    /// The integer of one object: exactly that version of that cluster.
+    Item(ClusterName, ResourceVersion),
+}
 
 /// What a resourceVersion asks of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,18 +34,70 @@ pub enum Wanted {
     Any,
     /// A vector.
     Version(CompositeResourceVersion),
+    /// The integer of one object: it says something of one cluster and nothing of the others.
+    Item(ClusterName, ResourceVersion),
+}
+
+impl Versions {
+    /// Versions over these clusters, where objects carry them in this form.
+    pub fn new(
+        epochs: Arc<Epochs>,
+        items: ItemResourceVersions,
+        clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
+    ) -> Self {
+        Self { epochs, items, clusters }
+    }
+
+    /// The form that single objects carry.
+    pub fn items(&self) -> ItemResourceVersions {
+        self.items
+    }
+
+    /// The lists of clusters that compact vectors refer to.
+    pub fn epochs(&self) -> &Epochs {
+        &self.epochs
+    }
+
+    /// Reads a version: a vector in either form, or an integer where objects carry those.
+    ///
+    /// # Errors
+    /// The reason why a text is no version that was handed out here. A number is garbage nowhere: an integer whose index is no
+    /// cluster's, and any number where objects carry none, is foreign.
+    pub fn decode(&self, text: &str) -> Result<Given, DecodeError> {
+        if self.items == ItemResourceVersions::Integer
+            && let Ok(IntegerResourceVersion { version, index }) = IntegerResourceVersion::decode(text)
+        {
+            let owner = self.clusters.values().find(|cluster| cluster.mark.index() == Some(index));
+            let owner = owner.ok_or(Foreign::Index(index))?;
+            return Ok(Given::Item(owner.name().clone(), version));
+        }
+        CompositeResourceVersion::decode(text, &self.epochs).map(Given::Vector)
+    }
+}
+
+impl Given {
+    /// What is said of a cluster.
+    pub fn component(&self, cluster: &ClusterName) -> Option<ResourceVersion> {
+        match self {
+            Self::Vector(vector) => vector.get(cluster),
+            Self::Item(own, version) => (own == cluster).then_some(*version),
+        }
+    }
 }
 
 impl Wanted {
     /// Reads a resourceVersion.
     ///
     /// # Errors
-    /// The reason why a text is no version that was handed out here.
-    pub fn parse(text: Option<&str>, epochs: &Epochs) -> Result<Self, DecodeError> {
+    /// As [`Versions::decode`].
+    pub fn parse(text: Option<&str>, versions: &Versions) -> Result<Self, DecodeError> {
         match text {
             None | Some("") => Ok(Self::Newest),
             Some("0") => Ok(Self::Any),
-            Some(text) => CompositeResourceVersion::decode(text, epochs).map(Self::Version),
+            Some(text) => Ok(match versions.decode(text)? {
+                Given::Vector(vector) => Self::Version(vector),
+                Given::Item(cluster, version) => Self::Item(cluster, version),
+            }),
         }
     }
 }
@@ -39,5 +113,67 @@ pub fn refuse_list(text: &str, error: &DecodeError) -> Status {
     match error {
         DecodeError::Malformed(_) => Status::invalid_resource_version(text, &error.to_string()),
         DecodeError::Foreign(_) => Status::expired(format!("the resourceVersion cannot be honoured here: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::topology::ClusterSetup;
+
+    fn versions(items: ItemResourceVersions) -> Versions {
+        let clusters = [("a", Some(3)), ("b", Some(0)), ("c", None)].map(|(name, index)| {
+            let name = ClusterName::new(name).unwrap();
+            let setup = ClusterSetup {
+                name: name.clone(),
+                client: Err("a test".to_owned()),
+                fingerprint: String::new(),
+                index,
+            };
+            (name, Cluster::new(setup, None))
+        });
+        Versions::new(Arc::default(), items, Arc::new(clusters.into_iter().collect()))
+    }
+
+    fn name(text: &str) -> ClusterName {
+        ClusterName::new(text).unwrap()
+    }
+
+    #[test]
+    fn numbers_are_versions_only_where_objects_carry_them() {
+        let (integer, composite) = (versions(ItemResourceVersions::Integer), versions(ItemResourceVersions::Composite));
+        assert_eq!(integer.decode("12340003"), Ok(Given::Item(name("a"), ResourceVersion(1234))));
+        assert_eq!(integer.decode("50000"), Ok(Given::Item(name("b"), ResourceVersion(5))));
+        assert!(matches!(integer.decode("12340004"), Err(DecodeError::Foreign(Foreign::Index(_)))));
+        assert_eq!(composite.decode("12340003"), Err(Foreign::Number.into()));
+        for garbage in ["-1", "01", "1x", "x"] {
+            assert!(matches!(integer.decode(garbage), Err(DecodeError::Malformed(_))), "{garbage}");
+        }
+        assert!(matches!(integer.decode("99999999999999999999999"), Err(DecodeError::Foreign(Foreign::Number))));
+        assert_eq!(Wanted::parse(Some("0"), &integer), Ok(Wanted::Any));
+        assert_eq!(Wanted::parse(Some(""), &integer), Ok(Wanted::Newest));
+    }
+
+    #[test]
+    fn an_integer_says_nothing_of_other_clusters() {
+        let given = versions(ItemResourceVersions::Integer).decode("12340003").unwrap();
+        assert_eq!(given.component(&name("a")), Some(ResourceVersion(1234)));
+        assert_eq!(given.component(&name("b")), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_objects_carry_is_read_again(version in 0..u64::from(u32::MAX), of_first: bool, integer: bool) {
+            let items = if integer { ItemResourceVersions::Integer } else { ItemResourceVersions::Composite };
+            let (versions, owner) = (versions(items), name(if of_first { "a" } else { "b" }));
+            let mut text = String::new();
+            versions.clusters[&owner].mark.item_version(items, ResourceVersion(version), &mut text);
+            let given = versions.decode(&text).unwrap();
+            prop_assert_eq!(given.component(&owner), Some(ResourceVersion(version)));
+            prop_assert_eq!(given.component(&name("c")), None);
+            prop_assert_eq!(matches!(given, Given::Item(..)), integer);
+        }
     }
 }

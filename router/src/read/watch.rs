@@ -13,15 +13,16 @@ use http_body_util::{BodyExt, StreamBody};
 use rand::Rng;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::{Filter, Status, WatchOptions};
+use tributary_apimachinery::{ClusterName, Filter, ResourceVersion, Status, WatchOptions};
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
-use super::version::Wanted;
+use super::version::{Versions, Wanted};
 use super::{Asked, Collection, warn};
 use crate::Router;
 use crate::body::{Body, BoxError};
 use crate::discovery::ServedResource;
 use crate::negotiate::Answer;
+use crate::policy::ItemResourceVersions;
 use crate::response::watch::{EventWriter, Prepared, error};
 use crate::response::{self, FRAME_BYTES, ObjectWriter};
 use crate::turns::{Peer, Turn, Turns};
@@ -32,6 +33,10 @@ const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long before its deadline a watch is sent a last bookmark (`time_budget.go`: about 2 s).
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+
+/// How long after an event a bookmark follows where events carry the integers of single objects, which alone are no version of
+/// the merged view. Clients are promised 250 ms; the rest is for the way there.
+const BOOKMARK_AFTER_EVENT: Duration = Duration::from_millis(200);
 
 /// The bounds of the time after which a watch ends that names none, in seconds (`minRequestTimeout` and twice that).
 const TIMEOUT_SECONDS: std::ops::Range<u64> = 1800..3600;
@@ -51,7 +56,8 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     let include = asked.include_object()?;
     let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
     let Collection { view, standings, filter } = collection;
-    let watcher = match start(router, &view, &options, filter).await {
+    let versions = router.versions(&served.resource);
+    let watcher = match start(router, &versions, &view, &options, filter).await {
         Ok(watcher) => watcher,
         Err(Refusal::Before(status)) => return Err(status),
         Err(Refusal::InStream(status)) => return Ok(response::json(StatusCode::OK, error(&status))),
@@ -61,10 +67,16 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     } else {
         None
     };
-    let writer = EventWriter::new(Arc::clone(&view), ObjectWriter::new(&view.kind, form, include), router.epochs());
+    let items = versions.items();
+    let objects = ObjectWriter::new(&view.kind, form, include);
+    let writer = EventWriter::new(Arc::clone(&view), objects, router.epochs(), items);
     let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(rand::rng().random_range(TIMEOUT_SECONDS)));
-    let mut stream =
-        WatchStream::new(&view, watcher, writer, options.allow_watch_bookmarks, timeout, router.draining().clone());
+    let bookmarks = match (options.allow_watch_bookmarks, items) {
+        (false, _) => Bookmarks::None,
+        (true, ItemResourceVersions::Composite) => Bookmarks::Regular,
+        (true, ItemResourceVersions::Integer) => Bookmarks::AfterEvents,
+    };
+    let mut stream = WatchStream::new(&view, watcher, writer, bookmarks, timeout, router.draining().clone());
     stream.initial = initial;
     let frames = stream::unfold(stream, |mut stream| async move {
         Some((Ok::<_, BoxError>(Frame::data(stream.next().await?)), stream))
@@ -126,31 +138,72 @@ enum Refusal {
 
 async fn start(
     router: &Router,
+    versions: &Versions,
     view: &Arc<View>,
     options: &WatchOptions,
     filter: Filter,
 ) -> Result<Watcher<Filter>, Refusal> {
-    let text = options.resource_version.as_deref();
-    let wanted = Wanted::parse(text, &router.epochs()).map_err(|error| {
-        Refusal::InStream(Status::expired(format!("the resourceVersion cannot be resumed here: {error}")))
-    })?;
+    let wanted = Wanted::parse(options.resource_version.as_deref(), versions)
+        .map_err(|error| expired(format_args!("the resourceVersion cannot be resumed here: {error}")))?;
     match &wanted {
         Wanted::Any => {}
         Wanted::Newest => view.own_writes_seen().await.map_err(Refusal::InStream)?,
         Wanted::Version(version) if options.sends_initial_events() => {
             let reached = view.reached(version.iter().map(|(cluster, version)| (cluster.clone(), version))).await;
-            reached.map_err(
-                |status| if status.code == 429 { Refusal::Before(status) } else { Refusal::InStream(status) },
-            )?;
+            reached.map_err(Refusal::of_version)?;
         }
         Wanted::Version(version) => resumable(view, version).await?,
+        Wanted::Item(cluster, version) => {
+            let reached = view.reached([(cluster.clone(), *version)]).await;
+            reached.map_err(Refusal::of_version)?;
+        }
     }
+    // Before the log: whoever holds a view's clusters may wait for it.
+    let only = view.standings().len() == 1;
     let log = view.log();
     match wanted {
         _ if options.sends_initial_events() => Ok(Watcher::initial(&log, filter, options.sends_initial_events_end())),
         Wanted::Newest | Wanted::Any => Ok(Watcher::now(&log, filter)),
-        Wanted::Version(version) => Watcher::resume(&log, &version, filter)
-            .map_err(|too_old| Refusal::InStream(Status::expired(too_old.to_string()))),
+        Wanted::Version(version) => Watcher::resume(&log, &version, filter).map_err(expired),
+        Wanted::Item(cluster, version) if only => {
+            // Over one cluster it is a whole vector, which any process can resume.
+            Watcher::resume(&log, &[(cluster, version)].into_iter().collect(), filter).map_err(expired)
+        }
+        Wanted::Item(cluster, version) => after_item(router, &log, &cluster, version, filter),
+    }
+}
+
+/// Goes on after the event that gave an object its integer.
+///
+/// The integer says nothing of the other clusters: their places are those of the event in this log, so it has to be there, and
+/// the client has to have got it from here.
+fn after_item(
+    router: &Router,
+    log: &Log,
+    cluster: &ClusterName,
+    version: ResourceVersion,
+    filter: Filter,
+) -> Result<Watcher<Filter>, Refusal> {
+    let cause = if router.is_alone() {
+        match Watcher::after_event(log, cluster, version, filter) {
+            Some(watcher) => return Ok(watcher),
+            None => "its event is not kept here",
+        }
+    } else {
+        "where several processes serve one endpoint, only bookmarks and lists give versions to resume"
+    };
+    Err(expired(format_args!("the resourceVersion of one object, of cluster {cluster}, cannot be resumed: {cause}")))
+}
+
+/// A version from which a watch cannot go on.
+fn expired(cause: impl std::fmt::Display) -> Refusal {
+    Refusal::InStream(Status::expired(cause.to_string()))
+}
+
+impl Refusal {
+    /// Of a version that is not reached: a cluster that is not known yet is waited for by the client.
+    fn of_version(status: Status) -> Self {
+        if status.code == 429 { Self::Before(status) } else { Self::InStream(status) }
     }
 }
 
@@ -185,6 +238,17 @@ async fn resumable(view: &Arc<View>, version: &CompositeResourceVersion) -> Resu
     Ok(())
 }
 
+/// When a watch is sent bookmarks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bookmarks {
+    /// Never: the client does not take them.
+    None,
+    /// Now and then, and before the end.
+    Regular,
+    /// Soon after events, too.
+    AfterEvents,
+}
+
 /// The stream of one watch.
 struct WatchStream {
     watching: Watching,
@@ -195,7 +259,9 @@ struct WatchStream {
     prepared: Vec<Option<Prepared>>,
     ready: VecDeque<Bytes>,
     head: tokio::sync::watch::Receiver<u64>,
-    bookmarks: bool,
+    bookmarks: Bookmarks,
+    /// When the bookmark is due that follows the last events.
+    events_end: Option<Instant>,
     /// The vector of the last bookmark, so that none is repeated.
     bookmarked: Option<CompositeResourceVersion>,
     next_bookmark: Instant,
@@ -221,7 +287,7 @@ impl WatchStream {
         view: &Arc<View>,
         watcher: Watcher<Filter>,
         writer: EventWriter,
-        bookmarks: bool,
+        bookmarks: Bookmarks,
         timeout: Duration,
         draining: CancellationToken,
     ) -> Self {
@@ -237,10 +303,15 @@ impl WatchStream {
             ready: VecDeque::new(),
             head: view.head(),
             bookmarks,
+            events_end: None,
             bookmarked: None,
             next_bookmark,
             deadline,
-            timer: Box::pin(tokio::time::sleep_until(if bookmarks { next_bookmark } else { deadline })),
+            timer: Box::pin(tokio::time::sleep_until(if bookmarks == Bookmarks::None {
+                deadline
+            } else {
+                next_bookmark
+            })),
             draining,
             initial: None,
             caught_up: false,
@@ -276,6 +347,9 @@ impl WatchStream {
                     self.ended = may_write.is_some();
                     continue;
                 }
+            } else if self.events_end.is_some_and(|due| due <= Instant::now()) {
+                self.timer_fired();
+                continue;
             }
             self.head.borrow_and_update();
             match self.turn() {
@@ -324,8 +398,20 @@ impl WatchStream {
         joined.end();
         if !events.is_empty() {
             watching.view().counters.events.inc_by(events.len() as u64);
+            if self.bookmarks == Bookmarks::AfterEvents && self.events_end.is_none() {
+                self.schedule_after_events();
+            }
         }
         progress
+    }
+
+    /// Has the timer fire for the bookmark that follows events, unless another one comes sooner.
+    fn schedule_after_events(&mut self) {
+        let due = Instant::now() + BOOKMARK_AFTER_EVENT;
+        self.events_end = Some(due);
+        if due < self.timer.deadline() {
+            self.timer.as_mut().reset(due);
+        }
     }
 
     /// Waits for something to do. A drain wakes through the head as well: one thing to wait for is cheaper than two, for each
@@ -339,6 +425,7 @@ impl WatchStream {
 
     fn timer_fired(&mut self) {
         let now = Instant::now();
+        self.events_end = None;
         if now >= self.deadline {
             self.ended = true;
             return;
@@ -357,7 +444,7 @@ impl WatchStream {
     }
 
     fn bookmark(&mut self) {
-        if !self.bookmarks {
+        if self.bookmarks == Bookmarks::None {
             return;
         }
         let version = {

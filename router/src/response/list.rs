@@ -16,6 +16,7 @@ use super::indent::Indent;
 use super::{FRAME_BYTES, ObjectWriter, Place};
 use crate::body::{self, Body, BoxError};
 use crate::negotiate::{Encoding, Form, Shape};
+use crate::policy::ItemResourceVersions;
 use crate::topology::ClusterMark;
 use crate::turns::{Peer, Turn, Turns};
 use crate::view::View;
@@ -29,6 +30,8 @@ pub struct ListMetadata {
     pub continue_token: Option<String>,
     /// How many objects come after this page, where that is known.
     pub remaining_item_count: Option<u64>,
+    /// The form of the versions that the items carry.
+    pub items: ItemResourceVersions,
 }
 
 impl ListMetadata {
@@ -218,15 +221,13 @@ impl ListWriter {
         if !std::mem::replace(&mut self.begun, true) {
             self.head(&mut out);
         }
-        let any = &mut self.any;
-        let writer = &mut self.writer;
-        let more =
-            next_items(&mut self.cursor, &self.view, &mut self.mark, &mut self.version, |object, version, mark| {
-                if std::mem::replace(any, true) {
-                    out.push(b',');
-                }
-                writer.write(object, version, mark, Place::Item, true, &mut out);
-            });
+        let Self { view, cursor, writer, mark, version, any, metadata, .. } = self;
+        let more = next_items(cursor, view, metadata.items, mark, version, |object, version, mark| {
+            if std::mem::replace(any, true) {
+                out.push(b',');
+            }
+            writer.write(object, version, mark, Place::Item, true, &mut out);
+        });
         if !more {
             self.done = true;
             out.extend_from_slice(b"]}\n");
@@ -241,8 +242,8 @@ impl ListWriter {
         if !std::mem::replace(&mut self.begun, true) {
             out.extend_from_slice(format!("apiVersion: {api_version}\nitems:").as_bytes());
         }
-        let Self { view, cursor, writer, mark, version, item, any, .. } = self;
-        let more = next_items(cursor, view, mark, version, |object, version, mark| {
+        let Self { view, cursor, writer, mark, version, item, any, metadata, .. } = self;
+        let more = next_items(cursor, view, metadata.items, mark, version, |object, version, mark| {
             item.clear();
             writer.write(object, version, mark, Place::Item, true, item);
             for (at, line) in super::as_yaml(item).unwrap_or_default().lines().enumerate() {
@@ -283,6 +284,7 @@ impl ListWriter {
 fn next_items(
     cursor: &mut ListCursor<Filter>,
     view: &View,
+    items: ItemResourceVersions,
     mark: &mut Option<Arc<ClusterMark>>,
     version: &mut String,
     mut write: impl FnMut(&Object, &str, &ClusterMark),
@@ -292,7 +294,7 @@ fn next_items(
             *mark = Some(view.mark(cluster));
         }
         let Some(mark) = mark else { return };
-        mark.item_version(object.resource_version(), version);
+        mark.item_version(items, object.resource_version(), version);
         write(object, version, mark);
     })
 }

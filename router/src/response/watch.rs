@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tributary_apimachinery::{ClusterName, Status};
+use tributary_apimachinery::{ClusterName, ResourceVersion, Status};
 use tributary_merge::{CompositeResourceVersion, Epochs, EventVersion, Log, ObjectEvent};
 
 use super::{ObjectWriter, Place};
 use crate::negotiate::Shape;
+use crate::policy::ItemResourceVersions;
 use crate::topology::ClusterMark;
 use crate::view::View;
 
@@ -17,6 +18,7 @@ pub struct EventWriter {
     view: Arc<View>,
     writer: ObjectWriter,
     epochs: Arc<Epochs>,
+    items: ItemResourceVersions,
     marks: HashMap<ClusterName, Arc<ClusterMark>>,
     /// Whether the next Table still has to define its columns.
     columns: bool,
@@ -32,8 +34,8 @@ pub enum Prepared {
 
 impl EventWriter {
     /// A writer for one watch.
-    pub fn new(view: Arc<View>, writer: ObjectWriter, epochs: Arc<Epochs>) -> Self {
-        Self { view, writer, epochs, marks: HashMap::new(), columns: true }
+    pub fn new(view: Arc<View>, writer: ObjectWriter, epochs: Arc<Epochs>, items: ItemResourceVersions) -> Self {
+        Self { view, writer, epochs, items, marks: HashMap::new(), columns: true }
     }
 
     /// Finds an event's encoding, or the text of its version. Call with the log that gave the event: versions of places in it
@@ -45,14 +47,19 @@ impl EventWriter {
             return Prepared::Encoded(found);
         }
         Prepared::Version(match &event.version {
-            EventVersion::Item(version) => {
-                let mut text = String::new();
-                self.mark(&event.cluster).item_version(*version, &mut text);
-                text
-            }
+            _ if self.items == ItemResourceVersions::Integer => self.item(event, event.native_version),
+            EventVersion::Item(version) => self.item(event, *version),
             EventVersion::Log(version) => log.vector(*version).unwrap_or_default().encode(&self.epochs),
             EventVersion::Vector(version) => version.encode(&self.epochs),
         })
+    }
+
+    /// The version of an event's object alone.
+    fn item(&mut self, event: &ObjectEvent, version: ResourceVersion) -> String {
+        let mut text = String::new();
+        let items = self.items;
+        self.mark(&event.cluster).item_version(items, version, &mut text);
+        text
     }
 
     /// The frame of an event. An encoding that others can use is kept for them.
@@ -102,7 +109,7 @@ impl EventWriter {
     fn shared(&self, event: &ObjectEvent) -> Option<crate::view::EncodingKey> {
         // A Table's first event differs from watcher to watcher, and its ages from second to second.
         let shape = self.writer.form().shape;
-        event.shared.filter(|_| shape != Shape::Table).map(|key| (key, shape))
+        event.shared.filter(|_| shape != Shape::Table).map(|key| (key, shape, self.items))
     }
 
     fn mark(&mut self, cluster: &ClusterName) -> Arc<ClusterMark> {

@@ -64,10 +64,10 @@ pub struct Cluster {
 
 impl Cluster {
     /// A cluster about which nothing is known yet, but what it served when it was configured otherwise.
-    pub(super) fn new(setup: ClusterSetup, before: Option<&Arc<Self>>) -> Arc<Self> {
+    pub(crate) fn new(setup: ClusterSetup, before: Option<&Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
             inherited: before.and_then(|before| before.offers()),
-            mark: Arc::new(ClusterMark::new(&setup.name)),
+            mark: Arc::new(ClusterMark::new(&setup.name, setup.index)),
             fetched: ArcSwapOption::empty(),
             uid: ArcSwapOption::empty(),
             problem: Mutex::new(setup.client.as_ref().err().cloned()),

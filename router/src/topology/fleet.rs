@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 
 use super::cluster::{Cluster, ClusterSetup};
+use super::mark::ClusterMark;
 use crate::discovery::Union;
 
 /// How often an unknown path may make all members be asked anew, in seconds.
@@ -19,6 +20,9 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long a request for an unknown path waits for the members' answers, in seconds.
 const REFRESH_WAIT: Duration = Duration::from_secs(3);
+
+/// How many clusters that left are remembered. As many as there are indices: more can never have been named by integers.
+const FORMER_MAX: usize = 10_000;
 
 /// All member clusters, by name. Readers take an `Arc` and never wait.
 pub struct Fleet {
@@ -29,6 +33,8 @@ pub struct Fleet {
     refreshed: tokio::sync::Mutex<Option<Instant>>,
     /// Serializes changes of the set and of the union.
     changing: Mutex<()>,
+    /// The marks of clusters that left: their objects are still being deleted from open watches.
+    former: Mutex<BTreeMap<ClusterName, Arc<ClusterMark>>>,
 }
 
 impl Fleet {
@@ -40,6 +46,7 @@ impl Fleet {
             generation: watch::Sender::new(0),
             refreshed: tokio::sync::Mutex::default(),
             changing: Mutex::new(()),
+            former: Mutex::default(),
         })
     }
 
@@ -51,6 +58,15 @@ impl Fleet {
     /// One cluster.
     pub fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
         self.clusters.load().get(name).cloned()
+    }
+
+    /// What marks a cluster's objects, one that left included.
+    pub fn mark(&self, name: &ClusterName) -> Arc<ClusterMark> {
+        if let Some(cluster) = self.clusters.load().get(name) {
+            return Arc::clone(&cluster.mark);
+        }
+        let former = self.former.lock().get(name).cloned();
+        former.unwrap_or_else(|| Arc::new(ClusterMark::new(name, None)))
     }
 
     /// The clusters that have not told yet what they serve.
@@ -87,6 +103,7 @@ impl Fleet {
         for (name, cluster) in before.iter() {
             if !after.get(name).is_some_and(|kept| Arc::ptr_eq(kept, cluster)) {
                 cluster.cancel();
+                self.remember(cluster);
             }
         }
         self.clusters.store(Arc::new(after));
@@ -100,6 +117,14 @@ impl Fleet {
             });
         }
         self.changed();
+    }
+
+    fn remember(&self, cluster: &Cluster) {
+        let mut former = self.former.lock();
+        if former.len() >= FORMER_MAX {
+            former.pop_first();
+        }
+        former.insert(cluster.name().clone(), Arc::clone(&cluster.mark));
     }
 
     /// Joins the members' documents anew and tells everybody.

@@ -7,9 +7,10 @@ use parking_lot::Mutex;
 use tributary_merge::SharedKey;
 
 use crate::negotiate::Shape;
+use crate::policy::ItemResourceVersions;
 
-/// Names one encoding: the event and the shape of its object.
-pub type Key = (SharedKey, Shape);
+/// Names one encoding: the event, the shape of its object and the form of its version.
+pub type Key = (SharedKey, Shape, ItemResourceVersions);
 
 /// The newest encoded events. Each event is encoded once however many watch it.
 pub struct Encodings {

@@ -114,9 +114,7 @@ impl View {
 
     /// What marks a cluster's objects, prepared for splicing. A cluster that just left still has some to be deleted.
     pub fn mark(&self, cluster: &ClusterName) -> Arc<ClusterMark> {
-        self.fleet
-            .cluster(cluster)
-            .map_or_else(|| Arc::new(ClusterMark::new(cluster)), |cluster| Arc::clone(&cluster.mark))
+        self.fleet.mark(cluster)
     }
 
     /// Wakes all watchers though nothing has happened: they have to look at something else.

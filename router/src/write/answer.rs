@@ -65,7 +65,7 @@ pub async fn translate(
         return Ok(Response::from_parts(head, body::full(text)));
     };
     let mut version = String::new();
-    cluster.mark.item_version(object.resource_version(), &mut version);
+    cluster.mark.item_version(router.items(&wish.request.resource), object.resource_version(), &mut version);
     let mut out = Vec::with_capacity(text.len() + 256);
     let mut writer = ObjectWriter::new(&kind(wish.request), written_form(wish.form), wish.include);
     writer.write(&object, &version, &cluster.mark, Place::Alone, true, &mut out);

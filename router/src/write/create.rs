@@ -1,6 +1,7 @@
 //! New objects: to the cluster that the request, its owner or the configuration names.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request, Response};
 use tributary_apimachinery::rewrite::Reference;
@@ -9,11 +10,12 @@ use tributary_apimachinery::{ClusterName, GroupVersion, Reason, ResourceRequest,
 use super::Call;
 use super::answer::Wish;
 use super::body::Held;
-use super::locate::{Found, locate};
+use super::locate::{Found, is_held, locate};
 use super::owner::{Target, send};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
+use crate::policy::ItemResourceVersions;
 use crate::topology::Cluster;
 
 /// Answers a create.
@@ -21,7 +23,7 @@ use crate::topology::Cluster;
 /// # Errors
 /// 400 where no cluster is named, with the ways to name one; what the member answers passes.
 pub async fn create(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
-    let Call { info, resource, served, .. } = call;
+    let Call { router, info, resource, served, .. } = call;
     let (form, include) = call.form(request.headers())?;
     let held = Held::read(request, info.verb, resource).await?;
     if held.facts.resource_version.as_deref().is_some_and(|version| version != "0") {
@@ -31,9 +33,25 @@ pub async fn create(call: Call<'_>, request: Request<Body>) -> Result<Response<B
     }
     let target = place(call, &held).await?;
     let target = target.ok_or_else(|| Status::no_target_cluster(&resource.resource, &served.clusters))?;
+    if router.items(&resource.resource) == ItemResourceVersions::Integer {
+        hold(call).await;
+    }
     let wish = Wish { form, include, request: resource, writes: !held.is_dry_run() };
     send(call, &target, &held, &wish).await
 }
+
+/// Sees to it that the resource is held before an object of it is made: a watch that goes on after the object's integer needs its
+/// event in the log, and in a log that begins later it is not.
+async fn hold(call: Call<'_>) {
+    if is_held(call.router, call.served) {
+        // An object can be made where the others cannot be read.
+        let held = call.router.view(call.served, call.resource.namespace.as_deref());
+        let _ = tokio::time::timeout(HELD_WITHIN, held).await;
+    }
+}
+
+/// How long a create waits until its resource is held, in seconds. It does so once, where nobody has read the resource before.
+const HELD_WITHIN: Duration = Duration::from_secs(3);
 
 /// Chooses the cluster of a new object: its annotation; its owner's cluster, or that of the object that an Event is about; the
 /// configured placement; the only cluster there is. `None` where nothing names one.

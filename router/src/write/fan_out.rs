@@ -5,12 +5,12 @@ use std::sync::Arc;
 use futures::future::join_all;
 use http::{Request, Response, StatusCode};
 use tributary_apimachinery::{Status, Verb, rewrite};
-use tributary_merge::CompositeResourceVersion;
 
 use super::Call;
 use super::body::Held;
 use super::forward::forward;
 use crate::body::{self, Body};
+use crate::read::version::Given;
 use crate::response;
 use crate::topology::Cluster;
 
@@ -50,17 +50,24 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
 }
 
 async fn delete_in(call: Call<'_>, cluster: &Arc<Cluster>, held: &Held) -> Result<(), Status> {
-    let Call { router, info, query, .. } = call;
+    let Call { router, info, query, resource, .. } = call;
+    let versions = router.versions(&resource.resource);
     let mut version = |_, text: &str| {
         if text == "0" {
             return Ok(text.to_owned());
         }
-        let version = CompositeResourceVersion::decode(text, &router.epochs())
-            .map_err(|error| Status::bad_request(format!("resourceVersion: {error}")))?;
-        let own = version.get(cluster.name());
-        own.map(|own| own.to_string()).ok_or_else(|| {
-            Status::bad_request(format!("resourceVersion has no component of cluster {}", cluster.name()))
-        })
+        let given = versions.decode(text).map_err(|error| Status::bad_request(format!("resourceVersion: {error}")))?;
+        match (given.component(cluster.name()), given) {
+            (Some(own), _) => Ok(own.to_string()),
+            // No object of another cluster is at this version: each deletion would fail.
+            (None, Given::Item(owner, _)) => {
+                let cause = format!("resourceVersion {text} is of cluster {owner}");
+                Err(Status::conflict(&resource.resource, "", &cause))
+            }
+            (None, Given::Vector(_)) => {
+                Err(Status::bad_request(format!("resourceVersion has no component of cluster {}", cluster.name())))
+            }
+        }
     };
     let request = held.for_member(true, "application/json", &mut version)?;
     let query = query.map(|query| rewrite::rewrite_query(query, &mut version)).transpose()?;

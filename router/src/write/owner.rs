@@ -5,7 +5,6 @@ use std::sync::Arc;
 use http::{Request, Response};
 use tributary_apimachinery::rewrite::{self, VersionOf};
 use tributary_apimachinery::{Object, Query, ResourceRequest, Status, Verb};
-use tributary_merge::CompositeResourceVersion;
 
 use super::Call;
 use super::answer::{Wish, translate};
@@ -16,6 +15,7 @@ use super::locate::{Located, is_held, locate, locate_now};
 use crate::Router;
 use crate::body::Body;
 use crate::plan::OwnerRequest;
+use crate::read::version::Given;
 use crate::topology::Cluster;
 
 /// Where a request goes, and what its versions are translated by.
@@ -68,14 +68,15 @@ async fn seen_as_much(call: Call<'_>, held: &Held, located: Located) -> Result<L
     let facts = &held.facts;
     let texts = [facts.resource_version.as_deref(), facts.precondition_resource_version.as_deref()];
     let texts = texts.into_iter().chain([query.get("resourceVersion")]).flatten();
-    let seen: Vec<_> = texts.filter_map(|text| CompositeResourceVersion::decode(text, &router.epochs()).ok()).collect();
+    let versions = router.versions(&resource.resource);
+    let seen: Vec<_> = texts.filter_map(|text| versions.decode(text).ok()).collect();
     if seen.is_empty() || !is_held(router, served) {
         return Ok(located);
     }
     let (view, _) = router.view(served, resource.namespace.as_deref()).await;
     let of_owners = located.found.iter().flat_map(|(cluster, _)| {
         let name = cluster.name();
-        seen.iter().filter_map(move |version| Some((name.clone(), version.get(name)?)))
+        seen.iter().filter_map(move |given| Some((name.clone(), given.component(name)?)))
     });
     let missing: Vec<_> =
         of_owners.filter(|(cluster, version)| view.version_of(cluster).is_none_or(|own| own < *version)).collect();
@@ -151,8 +152,8 @@ fn for_live_read(verb: Verb, query: &str) -> String {
 }
 
 /// The member's own version for one that a client sent back: the object's as last seen, where the client's vector covers
-/// that, else the vector's component, which the member will refuse if it is stale. Of a new object the version says nothing, as
-/// in kube-apiserver's own `Store.Update`.
+/// that, else the vector's component, which the member will refuse if it is stale. An integer is of one object, so what it says is
+/// taken as it is. Of a new object the version says nothing, as in kube-apiserver's own `Store.Update`.
 ///
 /// # Errors
 /// 409 for what is no version of this cluster's object: another cluster's, a plain number, or garbage.
@@ -162,22 +163,30 @@ fn native(router: &Router, target: &Target, request: &ResourceRequest, text: &st
         let name = request.name.as_deref().unwrap_or_default();
         Status::conflict(&request.resource, name, &format!("its resourceVersion is not {cause}; read the object again"))
     };
-    let version = CompositeResourceVersion::decode(text, &router.epochs())
+    let given = router
+        .versions(&request.resource)
+        .decode(text)
         .map_err(|error| refuse(&format!("one that was handed out here ({error})")))?;
     let cluster = target.cluster.name();
     let component =
-        version.get(cluster).ok_or_else(|| refuse(&format!("of cluster {cluster}, which has the object")))?;
+        given.component(cluster).ok_or_else(|| refuse(&format!("of cluster {cluster}, which has the object")))?;
     let own = object.resource_version();
-    Ok(if own <= component { own } else { component }.to_string())
+    let covered = matches!(given, Given::Vector(_)) && own <= component;
+    Ok(if covered { own } else { component }.to_string())
 }
 
 /// The member's own version for one that an Event notes of the object that it is about: as [`native`], but what means nothing to
 /// the member is left out, because nothing depends on it.
 fn reference_version(router: &Router, target: &Target, text: &str) -> String {
-    let version = CompositeResourceVersion::decode(text, &router.epochs()).ok();
-    let Some(component) = version.and_then(|version| version.get(target.cluster.name())) else { return String::new() };
-    let own = target.involved.as_ref().map(|object| object.resource_version()).filter(|own| *own <= component);
-    own.unwrap_or(component).to_string()
+    let given = router.versions_of_any().decode(text).ok();
+    match given.as_ref().and_then(|given| Some((given, given.component(target.cluster.name())?))) {
+        None => String::new(),
+        Some((Given::Item(..), own)) => own.to_string(),
+        Some((Given::Vector(_), component)) => {
+            let own = target.involved.as_ref().map(|object| object.resource_version());
+            own.filter(|own| *own <= component).unwrap_or(component).to_string()
+        }
+    }
 }
 
 #[cfg(test)]

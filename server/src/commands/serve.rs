@@ -13,10 +13,11 @@ use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 use tributary_merge::Epochs;
 use tributary_proxy::Tuning;
-use tributary_router::{Limits, Policies, Router, RouterConfig};
+use tributary_router::{Policies, Router, RouterConfig};
 
 use crate::authentication::Authenticator;
 use crate::cli::ServeArguments;
+use crate::cluster_indices;
 use crate::clusters::Clusters;
 use crate::config_source::watch::FileWatch;
 use crate::config_source::{ClusterSpec, Configuration, Sources};
@@ -101,7 +102,7 @@ async fn serve_until(
 
     let tuning = Tuning::default();
     let tunnels_shutdown = tuning.tunnels_shutdown.clone();
-    let router = Router::new(router_config(&identity.directory, arguments.limits.router()));
+    let router = Router::new(router_config(&identity.directory, &arguments));
     let mut running = Running {
         clusters: Clusters::new(tuning),
         router: Arc::clone(&router),
@@ -196,10 +197,13 @@ impl Running {
     }
 
     /// Takes over a configuration that has been read, or refuses it whole.
-    async fn apply(&mut self, configuration: Configuration) -> anyhow::Result<()> {
+    async fn apply(&mut self, mut configuration: Configuration) -> anyhow::Result<()> {
         different_from(self.address, &configuration.clusters)?;
         let names: Vec<_> = configuration.clusters.iter().map(|spec| spec.name.clone()).collect();
         let policies = policies(&PolicyFlags::from(&self.arguments), &configuration.registries, &names)?;
+        if policies.any_integer() {
+            cluster_indices::assign(&self.identity.directory, &mut configuration.clusters)?;
+        }
         self.watch.set(configuration.files);
         self.clusters.update(configuration.clusters).await;
         self.router.set_policies(policies);
@@ -358,11 +362,12 @@ fn difference(one: &[ClusterName], other: &[ClusterName]) -> String {
     names.join(",")
 }
 
-fn router_config(directory: &DataDirectory, limits: Limits) -> RouterConfig {
+fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> RouterConfig {
     let keep = directory.clone();
     RouterConfig {
         policies: Policies::default(),
-        limits,
+        limits: arguments.limits.router(),
+        alone: arguments.is_alone(),
         epochs: read_epochs(directory),
         keep_epochs: Some(Box::new(move |epochs| {
             let bytes = serde_json::to_vec(epochs).unwrap_or_default();

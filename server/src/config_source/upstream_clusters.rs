@@ -1,10 +1,12 @@
 //! Configuration files: `UpstreamCluster` and `ResourceRegistry` objects, and what a cluster's fields mean to a client.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
 use tributary_apimachinery::ClusterName;
+use tributary_crds::upstream_cluster::INDEX_MAX;
 use tributary_crds::{
     Credentials, KubeconfigReference, Problem, Secret, Severity, UpstreamCluster, UpstreamClusterSpec,
 };
@@ -94,9 +96,13 @@ impl FileSource {
 
 /// What is wrong or doubtful about objects, where `contexts` are clusters beside them.
 fn problems(objects: &tributary_crds::Configuration, contexts: &[ClusterSpec]) -> Vec<Problem> {
-    let known = contexts.iter().map(|context| {
+    // Contexts are given the numbers that they need later; here they have any that are free.
+    let taken: BTreeSet<_> = objects.clusters.iter().filter_map(|cluster| cluster.spec.index).collect();
+    let free = (0..=INDEX_MAX).filter(|index| !taken.contains(index));
+    let known = contexts.iter().zip(free).map(|(context, index)| {
         let reference = KubeconfigReference { path: context.origin.clone(), context: None };
-        let spec = UpstreamClusterSpec { kubeconfig: Some(reference), ..UpstreamClusterSpec::default() };
+        let spec =
+            UpstreamClusterSpec { kubeconfig: Some(reference), index: Some(index), ..UpstreamClusterSpec::default() };
         UpstreamCluster::new(context.name.as_str(), spec)
     });
     let mut all = objects.clone();

@@ -1,0 +1,436 @@
+//! `itemResourceVersions: Integer`: every object carries a number that names its version and its cluster, and the number is good
+//! for everything that a version is good for.
+//!
+//! Member `a` has index 0 and `b` index 1, so an object of `b` at revision 7 carries `70001`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tributary_apimachinery::GroupVersionResource;
+use tributary_router::{ItemResourceVersions, Policies, Policy, ResourcePattern, Router, RouterConfig};
+
+use crate::harness::{
+    ANNOTATION, CONFIG_MAPS, Events, Fixture, SOON, allow, brief, cluster, composite, config, config_map_in, name,
+    setup, until, vector, version,
+};
+
+/// What the members make themselves is left out.
+const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
+
+fn policies() -> Policies {
+    let Policies { default, .. } = allow();
+    Policies {
+        default: Policy { item_resource_versions: ItemResourceVersions::Integer, ..default },
+        ..Policies::default()
+    }
+}
+
+async fn start() -> Fixture {
+    Fixture::with(["a", "b"].map(config), policies()).await
+}
+
+/// The number that an object of a member carries at a revision.
+fn integer(member: &str, revision: u64) -> String {
+    (revision * 10_000 + if member == "a" { 0 } else { 1 }).to_string()
+}
+
+/// The events up to the first bookmark, and the bookmark's vector.
+async fn up_to_bookmark(events: &mut Events) -> (Vec<Value>, Value) {
+    let mut before = Vec::new();
+    loop {
+        let event = events.soon().await;
+        if event["type"] == "BOOKMARK" {
+            return (before, vector(&version(&event["object"])));
+        }
+        before.push(event);
+    }
+}
+
+#[tokio::test]
+async fn one_object_has_one_version_everywhere() {
+    let fixture = start().await;
+    let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
+    assert_eq!(vector(&version(&list)).as_object().unwrap().len(), 2, "a list stays composite");
+    let path = format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", version(&list));
+    let mut events = fixture.watch(&path).await;
+    let created = fixture.write("POST", CONFIG_MAPS, &config_map_in("b", "x", "1")).await.ok();
+    let revision = version(&fixture.member("b").get("configmaps", "default", "x").unwrap()).parse().unwrap();
+    assert_eq!(version(&created), integer("b", revision));
+    let x = format!("{CONFIG_MAPS}/x");
+    let seen = |list: &Value| version(&list["items"][0]);
+    assert_eq!(version(&events.soon().await["object"]), version(&created));
+    assert_eq!(version(&fixture.get(&x).await.ok()), version(&created));
+    assert_eq!(seen(&fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok()), version(&created));
+    let table = [("accept", "application/json;as=Table;g=meta.k8s.io;v=v1")];
+    let table = fixture.client().send("GET", &format!("{CONFIG_MAPS}?{OWN}"), &table, "").await.ok();
+    assert_eq!(version(&table["rows"][0]["object"]), version(&created));
+    let mut initial = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion=0")).await;
+    assert_eq!(version(&initial.soon().await["object"]), version(&created), "the last initial event, too");
+    let mut object = created.clone();
+    object["data"]["v"] = "2".into();
+    let updated = fixture.write("PUT", &x, &object).await.ok();
+    let patched = fixture.patch(&x, "merge-patch+json", &json!({"data": {"v": "3"}})).await.ok();
+    for written in [updated, patched] {
+        let event = events.soon().await;
+        assert_eq!((brief(&event).as_str(), version(&event["object"])), ("MODIFIED b/x", version(&written)));
+    }
+    fixture.client().send("DELETE", &x, &[], "").await.ok();
+    let deleted = events.soon().await;
+    let deletion: u64 = version(&deleted["object"]).parse().unwrap();
+    assert_eq!((brief(&deleted).as_str(), deletion % 10_000), ("DELETED b/x", 1));
+    assert!(deletion > version(&created).parse().unwrap(), "a DELETED carries the deletion's version");
+}
+
+#[tokio::test]
+async fn subresources_and_resources_that_are_asked_live_carry_numbers_too() {
+    let fixture = start().await;
+    let deployment = json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let revision = fixture.member("b").apply(deployment).unwrap();
+    let path = "/apis/apps/v1/namespaces/default/deployments/web/scale";
+    let mut scale = fixture.get(path).await.ok();
+    assert_eq!(version(&scale), integer("b", revision));
+    scale["spec"]["replicas"] = 0.into();
+    fixture.write("PUT", path, &scale).await.ok();
+    fixture.write("PUT", path, &scale).await.refused(409);
+    let unregistered = Policies { registered: Some(vec![ResourcePattern::parse("pods")]), ..policies() };
+    fixture.router.set_policies(unregistered);
+    fixture.put("b", "x", "");
+    let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
+    let item = version(&list["items"][0]);
+    assert_eq!(item, version(&fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok()));
+    assert_eq!(item.parse::<u64>().unwrap() % 10_000, 1);
+}
+
+#[tokio::test]
+async fn reads_wait_for_what_a_number_says_of_its_cluster_alone() {
+    let fixture = start().await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    for round in 0..20 {
+        // Past the router: it has not seen it yet.
+        let number = integer("b", fixture.put("b", "x", &round.to_string()));
+        let path = if round % 2 == 0 {
+            format!("{CONFIG_MAPS}/x?resourceVersion={number}")
+        } else {
+            format!("{CONFIG_MAPS}?{OWN}&resourceVersion={number}")
+        };
+        let answer = fixture.get(&path).await.ok();
+        let object = if round % 2 == 0 { &answer } else { &answer["items"][0] };
+        assert_eq!((&object["data"]["v"], version(object)), (&json!(round.to_string()), number), "{path}");
+    }
+    fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={}", integer("b", 1 << 40))).await.refused(504);
+    fixture.get(&format!("{CONFIG_MAPS}/x?resourceVersion={}", integer("b", 1 << 40))).await.refused(504);
+    for foreign in ["70009", "5"] {
+        let message = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={foreign}")).await.refused(410);
+        assert!(message.contains("no cluster"), "{message}");
+        fixture.get(&format!("{CONFIG_MAPS}/x?resourceVersion={foreign}")).await.refused(400);
+        let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={foreign}")).await;
+        assert_eq!(events.soon().await["object"]["code"], 410);
+        assert!(events.next().await.is_none());
+    }
+}
+
+#[tokio::test]
+async fn an_exact_list_shows_the_numbers_cluster_as_it_was() {
+    let fixture = start().await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    let old = fixture.put_and_see("a", "x", "old").await;
+    fixture.put_and_see("a", "x", "new").await;
+    fixture.put_and_see("b", "y", "").await;
+    for query in ["resourceVersionMatch=Exact", "limit=500"] {
+        let path = format!("{CONFIG_MAPS}?{OWN}&resourceVersion={}&{query}", integer("a", old));
+        let list = fixture.get(&path).await.ok();
+        assert_eq!(
+            (&list["items"][0]["data"]["v"], name(&list["items"][1])),
+            (&json!("old"), "y".to_owned()),
+            "{query}"
+        );
+        assert_eq!(vector(&version(&list))["a"], old.to_string());
+    }
+}
+
+#[tokio::test]
+async fn a_watch_goes_on_after_any_event_by_its_number() {
+    let fixture = start().await;
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
+    let mut told = Vec::new();
+    for number in 0..6 {
+        fixture.put(if number % 2 == 0 { "a" } else { "b" }, &format!("x{number}"), "");
+        told.push(events.soon().await);
+    }
+    for cut in 0..told.len() {
+        let from = version(&told[cut]["object"]);
+        let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+        for event in &told[cut + 1..] {
+            assert_eq!(resumed.soon().await, *event);
+        }
+        resumed.nothing().await;
+    }
+    // An event that has not come yet is waited for.
+    let revision = fixture.put("b", "x7", "");
+    let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", integer("b", revision))).await;
+    fixture.put("a", "x8", "");
+    assert_eq!(resumed.brief().await, "ADDED a/x8");
+}
+
+#[tokio::test]
+async fn a_number_without_its_event_is_expired() {
+    let fixture = start().await;
+    // Before the log begins.
+    let early = fixture.put("a", "x", "");
+    fixture.get(CONFIG_MAPS).await.ok();
+    for from in [integer("a", early), integer("a", 1 << 40)] {
+        let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+        let error = events.soon().await;
+        assert!(error["type"] == "ERROR" && matches!(error["object"]["code"].as_u64(), Some(410 | 504)), "{error}");
+        assert!(events.next().await.is_none());
+    }
+    // But for the state from there on it will do.
+    let path = format!(
+        "{CONFIG_MAPS}?watch=1&{OWN}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion={}",
+        integer("a", early)
+    );
+    assert_eq!(fixture.watch(&path).await.brief().await, "ADDED a/x");
+}
+
+#[tokio::test]
+async fn a_relists_deletion_is_no_place_to_go_on_from() {
+    let fixture = start().await;
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    let path = format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", version(&list));
+    let mut events = fixture.watch(&path).await;
+    let added = fixture.put("a", "x", "");
+    assert_eq!(events.brief().await, "ADDED a/x");
+    let control = fixture.member("a").control();
+    control.stop_listening().await;
+    fixture.member("a").delete("configmaps", "default", "x");
+    control.compact();
+    control.start_listening().await;
+    let deleted = events.soon().await;
+    assert_eq!(brief(&deleted), "DELETED a/x");
+    assert_ne!(version(&deleted["object"]), integer("a", added));
+    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&deleted["object"]));
+    assert_eq!(fixture.watch(&path).await.soon().await["object"]["code"], 410);
+}
+
+#[tokio::test]
+async fn of_several_processes_none_goes_on_from_a_number_unless_it_is_a_whole_vector() {
+    let fixture = start().await;
+    let other = Router::new(RouterConfig { policies: policies(), ..RouterConfig::default() });
+    let fixture = Fixture { router: Arc::clone(&other), ..fixture };
+    for (clusters, expected) in [(&["a", "b"][..], "ERROR"), (&["a"][..], "ADDED")] {
+        fixture.set_clusters(clusters).await;
+        other.asked_once(SOON).await;
+        until(|| async {
+            let list = fixture.get(CONFIG_MAPS).await.ok();
+            vector(&version(&list)).as_object().unwrap().len() == clusters.len()
+        })
+        .await;
+        let revision = fixture.put_and_see("a", &format!("x{}", clusters.len()), "").await;
+        fixture.put_and_see("a", &format!("y{}", clusters.len()), "").await;
+        let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", integer("a", revision));
+        let event = fixture.watch(&path).await.soon().await;
+        assert_eq!(event["type"], expected, "{event}");
+    }
+}
+
+#[tokio::test]
+async fn a_bookmark_follows_each_burst() {
+    let fixture = start().await;
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    let query = format!("watch=1&{OWN}&resourceVersion={}", version(&list));
+    let mut taken = fixture.watch(&format!("{CONFIG_MAPS}?{query}&allowWatchBookmarks=true")).await;
+    let mut refused = fixture.watch(&format!("{CONFIG_MAPS}?{query}")).await;
+    let mut last = Value::Null;
+    for round in 0..3 {
+        for number in 0..4 {
+            let revision = fixture.put("a", &format!("x{round}{number}"), "");
+            fixture.put("b", &format!("y{round}{number}"), "");
+            last = revision.to_string().into();
+        }
+        let mut told = 0;
+        let vector = loop {
+            let (before, vector) = up_to_bookmark(&mut taken).await;
+            told += before.len();
+            if told == 8 {
+                break vector;
+            }
+        };
+        assert_eq!(vector["a"], last);
+        taken.nothing().await;
+    }
+    for _ in 0..24 {
+        assert_eq!(refused.soon().await["type"], "ADDED");
+    }
+    refused.nothing().await;
+    // What the bookmark says is where the stream goes on.
+    let revision = fixture.put("b", "z", "");
+    let (events, vector) = up_to_bookmark(&mut taken).await;
+    assert_eq!(events.iter().map(brief).collect::<Vec<_>>(), ["ADDED b/z"]);
+    assert_eq!(vector["b"], revision.to_string());
+    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", composite(&vector));
+    fixture.watch(&path).await.nothing().await;
+}
+
+#[tokio::test]
+async fn a_composite_watch_has_no_bookmarks_after_its_events() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    let query = format!("watch=1&allowWatchBookmarks=true&resourceVersion={}", version(&list));
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?{query}")).await;
+    fixture.put("a", "x", "");
+    assert_eq!(events.brief().await, "ADDED a/x");
+    if let Ok(event) = tokio::time::timeout(Duration::from_millis(500), events.next()).await {
+        panic!("{event:?}");
+    }
+}
+
+#[tokio::test]
+async fn preconditions_of_every_kind_take_numbers() {
+    let fixture = start().await;
+    let x = format!("{CONFIG_MAPS}/x");
+    let options = |version: &str| json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": version}});
+    let patch = |version: &str| {
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"w": version},
+            "metadata": {"name": "x", "namespace": "default", "resourceVersion": version, "annotations": {ANNOTATION: "a"}}})
+    };
+    let test = |version: &str| {
+        json!([{"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": "/data/w", "value": version}])
+    };
+    let send = async |how: &str, version: &str| match how {
+        "PUT" => fixture.write("PUT", &x, &patch(version)).await,
+        "body" => fixture.write("DELETE", &x, &options(version)).await,
+        "query" => fixture.client().send("DELETE", &format!("{x}?resourceVersion={version}"), &[], "").await,
+        "json-patch+json" => fixture.patch(&x, how, &test(version)).await,
+        kind => fixture.patch(&format!("{x}?fieldManager=t"), kind, &patch(version)).await,
+    };
+    for how in [
+        "PUT",
+        "merge-patch+json",
+        "strategic-merge-patch+json",
+        "apply-patch+yaml",
+        "json-patch+json",
+        "body",
+        "query",
+    ] {
+        let stale = fixture.put("a", "x", "1");
+        fixture.put("b", "other", "");
+        let fresh = fixture.put_and_see("a", "x", "2").await;
+        let item = version(&fixture.get(&x).await.ok());
+        assert_eq!(item, integer("a", fresh));
+        for refused in [integer("b", fresh), fresh.to_string(), format!("{fresh}0009"), "garbage".to_owned()] {
+            send(how, &refused).await.refused(409);
+        }
+        // A stale one is the member's to refuse; of a JSON patch a failed test is 422.
+        let code = if how == "json-patch+json" { 422 } else { 409 };
+        send(how, &integer("a", stale)).await.refused(code);
+        send(how, &composite(&json!({"a": stale.to_string()}))).await.refused(code);
+        send(how, &item).await.ok();
+    }
+    // A version from a live read, or another process, may be newer than memory.
+    for round in 0..20 {
+        let fresh = fixture.put("a", "x", &round.to_string());
+        send("PUT", &integer("a", fresh)).await.ok();
+    }
+}
+
+#[tokio::test]
+async fn an_events_reference_becomes_native() {
+    let fixture = start().await;
+    let revision = fixture.put_and_see("b", "x", "").await;
+    let x = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
+    let event = |version: &str| {
+        json!({"kind": "Event", "apiVersion": "v1", "metadata": {"generateName": "e", "namespace": "default"},
+            "involvedObject": {"kind": "ConfigMap", "apiVersion": "v1", "namespace": "default", "name": "x",
+                "uid": x["metadata"]["uid"], "resourceVersion": version},
+            "reason": "r", "message": "m", "type": "Normal"})
+    };
+    for (given, expected) in
+        [(version(&x), Some(revision.to_string())), (integer("a", revision), None), ("garbage".to_owned(), None)]
+    {
+        let written = fixture.write("POST", "/api/v1/namespaces/default/events", &event(&given)).await.ok();
+        assert_eq!(cluster(&written), "b");
+        let stored = fixture.member("b").get("events", "default", &name(&written)).unwrap();
+        let kept = stored["involvedObject"]["resourceVersion"].as_str().filter(|kept| !kept.is_empty());
+        assert_eq!(kept.map(str::to_owned), expected, "{given}");
+    }
+}
+
+#[tokio::test]
+async fn a_collection_is_deleted_where_the_number_belongs() {
+    let fixture = start().await;
+    fixture.put("a", "x", "");
+    let revision = fixture.put("b", "y", "");
+    let options = json!({"preconditions": {"resourceVersion": integer("b", revision)}});
+    let message = fixture.write("DELETE", &format!("{CONFIG_MAPS}?{OWN}"), &options).await.refused(409);
+    assert!(message.contains("not in: a: "), "{message}");
+    assert!(
+        fixture.member("a").get("configmaps", "default", "x").is_some(),
+        "another cluster's number deletes nothing"
+    );
+}
+
+#[tokio::test]
+async fn a_cluster_that_leaves_is_deleted_by_numbers() {
+    let fixture = start().await;
+    let revision = fixture.put_and_see("b", "x", "").await;
+    let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
+    let path = format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", version(&list));
+    let mut events = fixture.watch(&path).await;
+    fixture.set_clusters(&["a"]).await;
+    let gone = events.soon().await;
+    assert_eq!((brief(&gone).as_str(), version(&gone["object"])), ("DELETED b/x", integer("b", revision)));
+    // Whoever comes back with it has to list: its cluster is no longer here.
+    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", integer("b", revision));
+    assert_eq!(fixture.watch(&path).await.soon().await["object"]["code"], 410);
+}
+
+#[tokio::test]
+async fn a_registry_says_it_for_its_resources() {
+    let default = allow().default;
+    let rule = Policy { item_resource_versions: ItemResourceVersions::Integer, ..default.clone() };
+    let policies =
+        Policies { default, rules: vec![(vec![ResourcePattern::parse("configmaps")], rule)], ..Policies::default() };
+    assert!(policies.any_integer());
+    let pods = GroupVersionResource::new("", "v1", "pods");
+    assert_eq!(policies.of(&pods).item_resource_versions, ItemResourceVersions::Composite);
+    let fixture = Fixture::with(["a", "b"].map(config), policies).await;
+    let revision = fixture.put_and_see("b", "x", "").await;
+    assert_eq!(version(&fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok()), integer("b", revision));
+    let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x", "namespace": "default"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let revision = fixture.member("b").apply(pod).unwrap();
+    let read = fixture.get("/api/v1/namespaces/default/pods/x").await.ok();
+    assert_eq!(vector(&version(&read)), json!({"b": revision.to_string()}));
+    fixture.get(&format!("/api/v1/pods?resourceVersion={}", integer("b", revision))).await.refused(410);
+    // The form may change while the process runs; what is open goes on as it began.
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    let mut open = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
+    fixture.router.set_policies(allow());
+    let mut opened = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
+    let revision = fixture.put("b", "y", "");
+    assert_eq!(version(&open.soon().await["object"]), integer("b", revision));
+    assert_eq!(vector(&version(&opened.soon().await["object"]))["b"], revision.to_string());
+}
+
+#[tokio::test]
+async fn a_new_number_is_another_cluster() {
+    let fixture = start().await;
+    let revision = fixture.put_and_see("b", "x", "").await;
+    let mut setups = Vec::new();
+    for (name, index) in [("a", 0), ("b", 5)] {
+        let mut setup = setup(fixture.member(name), name).await;
+        setup.index = Some(index);
+        setup.fingerprint.push_str(&index.to_string());
+        setups.push(setup);
+    }
+    fixture.router.set_clusters(setups);
+    fixture.router.asked_once(SOON).await;
+    until(|| async { version(&fixture.get(&format!("{CONFIG_MAPS}/x")).await.json()) == format!("{revision}0005") })
+        .await;
+    fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={}", integer("b", revision))).await.refused(410);
+}
