@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument;
 use tributary_apimachinery::{ResourceVersion, Snapshot};
 
@@ -15,7 +15,7 @@ use crate::request::{self, LatestError};
 use crate::state::State;
 use crate::stats::{Counts, Stats};
 use crate::update::Observer;
-use crate::wait::{StillThere, TooNew, Wanted};
+use crate::wait::{NotReached, StillThere, Wanted};
 
 /// What the reflector's task and the handle share. The task writes, the handle reads.
 pub(crate) struct Shared {
@@ -98,18 +98,25 @@ impl Cacher {
     /// Cancelling is safe.
     ///
     /// # Errors
-    /// [`TooNew`] if `within` passes first: the version does not exist yet, or the member is out of reach.
-    pub async fn wait_for(&self, version: ResourceVersion, within: Duration) -> Result<Snapshot, TooNew> {
+    /// [`NotReached::Beyond`] as soon as the member says that it has not come so far itself; [`NotReached::TooNew`] if
+    /// `within` passes first.
+    pub async fn wait_for(&self, version: ResourceVersion, within: Duration) -> Result<Snapshot, NotReached> {
         let reached = |snapshot: &Option<Snapshot>| snapshot.as_ref().is_some_and(|s| s.resource_version() >= version);
         let mut published = self.shared.published.subscribe();
         let now = published.borrow().clone();
         if let Some(snapshot) = now.filter(|s| s.resource_version() >= version) {
             return Ok(snapshot);
         }
-        let _waiting = self.shared.wanted.enter(version);
-        let found = timeout(within, published.wait_for(reached)).await;
-        let snapshot = found.ok().and_then(Result::ok).and_then(|snapshot| snapshot.clone());
-        snapshot.ok_or_else(|| TooNew { wanted: version, current: self.snapshot().map(|s| s.resource_version()) })
+        let waiting = self.shared.wanted.enter(version);
+        let found = async { published.wait_for(reached).await.ok().and_then(|snapshot| snapshot.clone()) };
+        let found = tokio::select! {
+            biased;
+            found = found => found,
+            latest = waiting.beyond() => return Err(NotReached::Beyond { wanted: version, latest }),
+            () = sleep(within) => None,
+        };
+        let too_new = || NotReached::TooNew { wanted: version, current: self.snapshot().map(|s| s.resource_version()) };
+        found.ok_or_else(too_new)
     }
 
     /// Waits until no object of this key has this uid, and gives a snapshot in which it is so.

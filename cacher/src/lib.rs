@@ -38,7 +38,7 @@ pub use request::{LatestError, Refusal};
 pub use state::{Reason, State};
 pub use stats::Stats;
 pub use update::{Observer, Update};
-pub use wait::{StillThere, TooNew};
+pub use wait::{NotReached, StillThere};
 
 /// Any error of a transport or of a body.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -10,6 +10,8 @@
 //! 3. If some version that is waited for exists by then, the watch is replaced by a short one from the version held, whose
 //!    bookmark comes after about a second; when that one ends, a long one follows as after any end.
 //!
+//! The answer is told to the waiters as well: who waits for a version that the member has not come to is not kept waiting.
+//!
 //! Replacing the watch, rather than opening a second one beside it, keeps one source of events: nothing can be applied
 //! twice or out of order, and the price is one more request.
 
@@ -25,8 +27,16 @@ use crate::wait::Wanted;
 #[derive(Default)]
 pub(crate) struct Progress {
     due: Option<Instant>,
-    /// The version held when the question was put, and the question.
-    asked: Option<(ResourceVersion, Latest)>,
+    asked: Option<Question>,
+}
+
+/// A question under way.
+struct Question {
+    /// Its number.
+    number: u64,
+    /// The version held when it was put.
+    held: ResourceVersion,
+    latest: Latest,
 }
 
 /// What calls for attention.
@@ -36,8 +46,8 @@ pub(crate) enum Call {
     Arrived,
     /// The time to ask has come.
     Due,
-    /// The member answered; `held` is the version that was held when it was asked.
-    Answered { held: ResourceVersion, latest: Result<ResourceVersion, LatestError> },
+    /// The member answered question `number`; `held` is the version that was held when it was asked.
+    Answered { number: u64, held: ResourceVersion, latest: Result<ResourceVersion, LatestError> },
 }
 
 /// What an answer means.
@@ -56,10 +66,10 @@ pub(crate) enum Verdict {
 impl Progress {
     /// Ends with the next thing that calls for attention. Cancelling loses nothing.
     pub(crate) async fn next(&mut self, wanted: &Wanted) -> Call {
-        if let Some((held, question)) = &mut self.asked {
-            let (held, latest) = (*held, question.as_mut().await);
+        if let Some(Question { number, held, latest }) = &mut self.asked {
+            let (number, held, latest) = (*number, *held, latest.as_mut().await);
             self.asked = None;
-            return Call::Answered { held, latest };
+            return Call::Answered { number, held, latest };
         }
         if let Some(due) = self.due {
             sleep_until(due).await;
@@ -75,9 +85,9 @@ impl Progress {
         self.due = Some(now + after);
     }
 
-    /// Puts the question.
-    pub(crate) fn ask(&mut self, held: ResourceVersion, question: Latest) {
-        self.asked = Some((held, question));
+    /// Puts a question.
+    pub(crate) fn ask(&mut self, number: u64, held: ResourceVersion, latest: Latest) {
+        self.asked = Some(Question { number, held, latest });
     }
 
     /// Forgets the question under way: its answer would be compared with another state.

@@ -185,8 +185,13 @@ impl Reflector {
     }
 
     async fn ask_latest(&mut self) -> Result<Input, ResetAsked> {
+        let number = self.shared.wanted.next_question();
         let latest = request::latest(&self.shared.config, &self.transport);
-        Ok(match self.attend(latest).await? {
+        let latest = self.attend(latest).await?;
+        if let Ok(latest) = &latest {
+            self.shared.wanted.answered(number, *latest);
+        }
+        Ok(match latest {
             Ok(latest) if latest < self.version() => {
                 self.health.lost(Instant::now(), Reason::Reset);
                 Input::Latest { behind: true }
@@ -403,7 +408,8 @@ impl Reflector {
             Call::Due if next.is_some() && stream.bookmark_due => self.progress.schedule(now, tuning.progress_after),
             Call::Due if next.is_some() => {
                 shared.counts.progress_requests.add(1);
-                self.progress.ask(self.version(), request::latest(&shared.config, &self.transport));
+                let number = shared.wanted.next_question();
+                self.progress.ask(number, self.version(), request::latest(&shared.config, &self.transport));
             }
             Call::Arrived | Call::Due => {}
             Call::Answered { latest: Err(error), .. } => {
@@ -412,15 +418,18 @@ impl Reflector {
                     self.progress.schedule(now, tuning.progress_interval);
                 }
             }
-            Call::Answered { held, latest: Ok(latest) } => match progress::verdict(held, latest, next) {
-                Verdict::WentBack => return Some(self.went_back()),
-                Verdict::Reachable => {
-                    self.progress.schedule(now, tuning.progress_after);
-                    return Some(Input::Progress);
+            Call::Answered { number, held, latest: Ok(latest) } => {
+                shared.wanted.answered(number, latest);
+                match progress::verdict(held, latest, next) {
+                    Verdict::WentBack => return Some(self.went_back()),
+                    Verdict::Reachable => {
+                        self.progress.schedule(now, tuning.progress_after);
+                        return Some(Input::Progress);
+                    }
+                    Verdict::NotYet => self.progress.schedule(now, tuning.progress_interval),
+                    Verdict::Idle => {}
                 }
-                Verdict::NotYet => self.progress.schedule(now, tuning.progress_interval),
-                Verdict::Idle => {}
-            },
+            }
         }
         None
     }

@@ -1,19 +1,32 @@
 //! Waiting for a version, and the list of versions that are waited for.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tributary_apimachinery::ResourceVersion;
 
-/// The cacher did not reach the version in time.
+/// Why a version was not reached.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("too large resource version: {wanted}, current: {}", .current.unwrap_or_default())]
-pub struct TooNew {
-    /// The version that was waited for.
-    pub wanted: ResourceVersion,
-    /// The cacher's version when the time was over; `None` if it was not synced.
-    pub current: Option<ResourceVersion>,
+pub enum NotReached {
+    /// The time was over: the member is out of reach, or its events are late.
+    #[error("too large resource version: {wanted}, current: {}", .current.unwrap_or_default())]
+    TooNew {
+        /// The version that was waited for.
+        wanted: ResourceVersion,
+        /// The cacher's version when the time was over; `None` if it was not synced.
+        current: Option<ResourceVersion>,
+    },
+    /// The member itself, asked after the wait began, has not come so far: who knows this version has it from before its
+    /// revisions went back, or from elsewhere.
+    #[error("too large resource version: {wanted}, the member's latest: {latest}")]
+    Beyond {
+        /// The version that was waited for.
+        wanted: ResourceVersion,
+        /// The member's latest version.
+        latest: ResourceVersion,
+    },
 }
 
 /// The object did not go away in time, or the cacher was not synced.
@@ -26,12 +39,24 @@ pub struct StillThere {
     pub uid: String,
 }
 
-/// The versions that are waited for. The reflector looks here to see whether the member is to be asked for progress.
+/// The versions that are waited for, and what the member says of them. The reflector looks here to see whether the member is
+/// to be asked for progress, and leaves its answers here.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     /// How many wait for each version.
     versions: Mutex<BTreeMap<ResourceVersion, usize>>,
     arrived: Notify,
+    /// How many questions for the latest version were put.
+    questions: AtomicU64,
+    answer: watch::Sender<Answer>,
+}
+
+/// The member's latest version, as of some moment between question and answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Answer {
+    /// The number of the question; 0 for none.
+    question: u64,
+    latest: ResourceVersion,
 }
 
 impl Wanted {
@@ -47,6 +72,16 @@ impl Wanted {
         self.arrived.notified().await;
     }
 
+    /// The number of a question that is about to be put.
+    pub(crate) fn next_question(&self) -> u64 {
+        self.questions.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Tells the waiters what the member answered.
+    pub(crate) fn answered(&self, question: u64, latest: ResourceVersion) {
+        self.answer.send_replace(Answer { question, latest });
+    }
+
     /// The lowest version above `current` that is waited for.
     pub(crate) fn next_above(&self, current: ResourceVersion) -> Option<ResourceVersion> {
         let above = (std::ops::Bound::Excluded(current), std::ops::Bound::Unbounded);
@@ -59,6 +94,22 @@ impl Wanted {
 pub(crate) struct Waiting<'a> {
     wanted: &'a Wanted,
     version: ResourceVersion,
+}
+
+impl Waiting<'_> {
+    /// Ends when the member's latest version turns out to be below the one that is waited for, and gives it.
+    ///
+    /// Only questions put from now on count: the answer to an earlier one may be older than the version.
+    pub(crate) async fn beyond(&self) -> ResourceVersion {
+        let before = self.wanted.questions.load(Ordering::SeqCst);
+        let mut answers = self.wanted.answer.subscribe();
+        let beyond = |answer: &Answer| answer.question > before && answer.latest < self.version;
+        match answers.wait_for(beyond).await {
+            Ok(answer) => answer.latest,
+            // The sender lives as long as `self`.
+            Err(_) => std::future::pending().await,
+        }
+    }
 }
 
 impl Drop for Waiting<'_> {
@@ -93,5 +144,20 @@ mod tests {
         assert_eq!(wanted.next_above(version(0)), Some(version(9)));
         drop(third);
         assert_eq!(wanted.next_above(version(0)), None);
+    }
+    #[tokio::test]
+    async fn only_answers_to_later_questions_count() {
+        let wanted = Wanted::default();
+        let early = wanted.next_question();
+        let waiting = wanted.enter(ResourceVersion(5));
+        let beyond = waiting.beyond();
+        tokio::pin!(beyond);
+        assert!(futures::poll!(&mut beyond).is_pending());
+        wanted.answered(early, ResourceVersion(4));
+        assert!(futures::poll!(&mut beyond).is_pending(), "it may have been answered before version 5 was made");
+        wanted.answered(wanted.next_question(), ResourceVersion(5));
+        assert!(futures::poll!(&mut beyond).is_pending(), "the version exists");
+        wanted.answered(wanted.next_question(), ResourceVersion(4));
+        assert_eq!(beyond.await, ResourceVersion(4));
     }
 }

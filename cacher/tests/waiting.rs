@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::*;
 use tokio::time::Instant;
 use tributary_apimachinery::ResourceVersion;
-use tributary_cacher::{LatestError, Reason, StillThere, TooNew, Update};
+use tributary_cacher::{LatestError, NotReached, Reason, StillThere, Update};
 
 const THREE_SECONDS: Duration = Duration::from_secs(3);
 
@@ -36,7 +36,7 @@ async fn a_version_that_is_there_is_not_waited_for_and_an_event_ends_the_wait() 
 async fn the_first_sync_is_waited_for() {
     let (cacher, mut member, _updates) = start();
     let early = cacher.wait_for(ResourceVersion(5), THREE_SECONDS).await;
-    assert_eq!(early.unwrap_err(), TooNew { wanted: ResourceVersion(5), current: None });
+    assert_eq!(early.unwrap_err(), NotReached::TooNew { wanted: ResourceVersion(5), current: None });
     let (found, _feed) = tokio::join!(cacher.wait_for(ResourceVersion(5), THREE_SECONDS), member.sync(&[], 5));
     assert!(found.is_ok());
 }
@@ -105,24 +105,56 @@ async fn a_waiter_that_comes_after_the_bookmark_is_served_by_a_new_question() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_does_not_exist_is_too_new_and_costs_few_requests() {
+async fn a_version_that_the_member_has_not_come_to_is_not_waited_for() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
+    let started = Instant::now();
     let script = async {
-        for _ in 0..3 {
-            member.expect(&["limit=1"]).await.text(list(&[], 20, None));
-        }
+        let asked = member.expect(&["limit=1"]).await;
+        // Who comes while the question is under way is served by the next one.
+        let late = cacher.wait_for(ResourceVersion(900), THREE_SECONDS);
+        let answer = async {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            asked.text(list(&[], 20, None));
+            member.expect(&["limit=1"]).await.text(list(&[], 21, None));
+        };
+        let (late, ()) = tokio::join!(late, answer);
+        let (wanted, latest) = (ResourceVersion(900), ResourceVersion(21));
+        assert_eq!(late.unwrap_err(), NotReached::Beyond { wanted, latest });
     };
-    let (found, ()) = tokio::join!(cacher.wait_for(ResourceVersion(1000), THREE_SECONDS), script);
-    let error = found.unwrap_err();
-    assert_eq!(error, TooNew { wanted: ResourceVersion(1000), current: Some(ResourceVersion(5)) });
-    assert_eq!(error.to_string(), "too large resource version: 1000, current: 5");
+    let first = async {
+        let error = cacher.wait_for(ResourceVersion(1000), THREE_SECONDS).await.unwrap_err();
+        let (wanted, latest) = (ResourceVersion(1000), ResourceVersion(20));
+        assert_eq!(error, NotReached::Beyond { wanted, latest });
+        assert_eq!(error.to_string(), "too large resource version: 1000, the member's latest: 20");
+        assert!(started.elapsed() < Duration::from_millis(300), "{:?}", started.elapsed());
+    };
+    tokio::join!(first, script);
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!(
         !member.is_asked() && !feed.is_dropped(),
         "when nobody waits nothing is asked, and the watch was left alone"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_does_not_answer_leaves_the_version_too_new() {
+    let (cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[], 5).await;
+    updates.synced().await;
+    let script = async {
+        for _ in 0..3 {
+            member.expect(&["limit=1"]).await.status(500, "{}");
+        }
+    };
+    let (found, ()) = tokio::join!(cacher.wait_for(ResourceVersion(1000), THREE_SECONDS), script);
+    let error = found.unwrap_err();
+    let (wanted, current) = (ResourceVersion(1000), Some(ResourceVersion(5)));
+    assert_eq!(error, NotReached::TooNew { wanted, current });
+    assert_eq!(error.to_string(), "too large resource version: 1000, current: 5");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(!member.is_asked() && !feed.is_dropped(), "it costs few requests");
 }
 
 #[tokio::test(start_paused = true)]
