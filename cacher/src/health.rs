@@ -57,7 +57,8 @@ impl Health {
     }
 }
 
-/// Says each reason once until recovery.
+/// Says each reason once until recovery, but for [`Reason::Unreachable`]: that is hardly ever the trouble of one collection
+/// alone, and whoever knows all collections of the member says it once.
 #[derive(Debug, Default)]
 pub(crate) struct Announced {
     reasons: Vec<&'static str>,
@@ -77,9 +78,10 @@ impl Announced {
     pub(crate) fn news(&mut self, before: &State, after: &State) -> Option<News> {
         match after.reason() {
             None => {
-                self.reasons.clear();
-                (*after == State::Synced && *before != State::Synced).then_some(News::Recovery)
+                let said = !std::mem::take(&mut self.reasons).is_empty();
+                (*after == State::Synced && (said || before.is_unknown())).then_some(News::Recovery)
             }
+            Some(Reason::Unreachable(_)) => None,
             Some(reason) if self.reasons.contains(&reason.as_str()) => None,
             Some(reason) => {
                 self.reasons.push(reason.as_str());
@@ -126,12 +128,13 @@ mod tests {
         let mut announced = Announced::default();
         let mut before = syncing.clone();
         let steps = [
-            (State::Syncing { since, reason: Some(unreachable("a")) }, Some(News::Trouble)),
-            (State::Syncing { since, reason: Some(unreachable("b")) }, None),
+            (State::Syncing { since, reason: Some(unreachable("a")) }, None),
             (State::Syncing { since, reason: Some(Reason::Forbidden) }, Some(News::Trouble)),
             (State::Syncing { since, reason: Some(unreachable("c")) }, None),
+            (State::Syncing { since, reason: Some(Reason::Forbidden) }, None),
             (synced.clone(), Some(News::Recovery)),
-            (stale(unreachable("d")), Some(News::Trouble)),
+            (stale(unreachable("d")), None),
+            (synced.clone(), None),
             (stale(Reason::Unauthorized), Some(News::Trouble)),
             (stale(unreachable("e")), None),
             (synced.clone(), Some(News::Recovery)),

@@ -104,10 +104,11 @@ impl Waiting<'_> {
         let before = self.wanted.questions.load(Ordering::SeqCst);
         let mut answers = self.wanted.answer.subscribe();
         let beyond = |answer: &Answer| answer.question > before && answer.latest < self.version;
-        match answers.wait_for(beyond).await {
-            Ok(answer) => answer.latest,
+        let latest = answers.wait_for(beyond).await.ok().map(|answer| answer.latest);
+        match latest {
+            Some(latest) => latest,
             // The sender lives as long as `self`.
-            Err(_) => std::future::pending().await,
+            None => std::future::pending().await,
         }
     }
 }

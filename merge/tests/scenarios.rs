@@ -337,6 +337,23 @@ fn past_states_are_exact() {
 }
 
 #[test]
+fn a_version_that_stands_for_two_states_is_expired() {
+    let mut log = log(&[("a", 10, &["x 9"])]);
+    for version in 11..20 {
+        change(&mut log, "a", &format!("x {version}"));
+    }
+    log.reset(&name("a"), snapshot(13, &["x 13"]), NOW);
+    let expired = |log: &Log, at: &str| matches!(log.snapshot_at(&vector(at)), Err(SnapshotError::Expired(_)));
+    assert!(!expired(&log, "a:13"), "the restored state is the same in both");
+    change(&mut log, "a", "y 15");
+    assert!(expired(&log, "a:14") && expired(&log, "a:15"), "there was another state at this version");
+    change(&mut log, "a", "y 20");
+    assert!(expired(&log, "a:15") && !expired(&log, "a:20"));
+    log.trim(Duration::from_secs(301));
+    assert!(!expired(&log, "a:20"));
+}
+
+#[test]
 fn a_watch_goes_on_after_one_named_event() {
     let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
     change(&mut log, "a", "x 11");

@@ -43,7 +43,7 @@ const UNKNOWN: u8 = 0;
 const REACHABLE: u8 = 1;
 const UNREACHABLE: u8 = 2;
 
-/// Collects successes and failures; publishes changes of the state and logs each once.
+/// Collects successes and failures; publishes changes of the state. Whoever follows them tells people.
 #[derive(Debug)]
 pub(crate) struct Observer {
     cluster: ClusterName,
@@ -103,9 +103,9 @@ impl Observer {
             }
             match &state {
                 ReachabilityState::Unreachable { reason } => {
-                    tracing::warn!(cluster = %self.cluster, %reason, "cluster became unreachable");
+                    tracing::debug!(cluster = %self.cluster, %reason, "cluster became unreachable");
                 }
-                _ => tracing::info!(cluster = %self.cluster, "cluster is reachable"),
+                _ => tracing::debug!(cluster = %self.cluster, "cluster is reachable"),
             }
             *current = Reachability { state, since: Instant::now() };
             true

@@ -57,6 +57,9 @@ use view::{KNOWN_WITHIN, Standing, View};
 use views::Views;
 use write::Call;
 
+/// When a client is to come back that asks for a resource which only clusters that were not asked yet may serve, in seconds.
+const UNDISCOVERED_RETRY_AFTER: u32 = 5;
+
 /// Who sends a request, as authentication found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
@@ -228,10 +231,15 @@ impl Router {
     }
 
     /// A resource that no known cluster serves may be one of a cluster that has not told yet what it serves: then it is not
-    /// known to be missing, and a controller must not read it as gone.
+    /// known to be missing, and a controller must not read it as gone. What can be listed or watched is to be waited for.
     fn unless_undiscovered(&self, status: Status, info: &RequestInfo) -> Status {
         let names: Vec<_> = self.fleet.undiscovered().iter().map(|cluster| cluster.name().clone()).collect();
         match info.resource() {
+            Some(request)
+                if status.code == 404 && !names.is_empty() && matches!(info.verb, Verb::List | Verb::Watch) =>
+            {
+                Status::clusters_unknown(&request.resource, &names, UNDISCOVERED_RETRY_AFTER)
+            }
             Some(request) if status.code == 404 && !names.is_empty() => {
                 Status::owner_unknown(&request.resource, request.name.as_deref().unwrap_or_default(), &names)
             }
@@ -392,7 +400,7 @@ impl Router {
                 if let Some((first, second)) = &twins
                     && *reported != twins
                 {
-                    tracing::error!(%first, %second, "two contexts lead to one cluster (one kube-system uid): its objects are shown twice; remove one");
+                    tracing::error!(%first, %second, "two contexts lead to one cluster (one kube-system uid): its objects are shown under the first alone; remove one");
                 }
                 *reported = twins;
             }

@@ -1,6 +1,7 @@
 //! All resources that are held in memory: started on first use, shared, ended when unused.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ impl Views {
     /// The view of a resource, started if it is not held yet.
     pub async fn get_or_start(&self, served: &ServedResource, namespace: Option<&str>) -> Arc<View> {
         let found = self.get(&served.resource, namespace);
-        if let Some(view) = found {
+        if let Some(view) = found.filter(|view| is_of_kind(view, served)) {
             view.touch();
             return view;
         }
@@ -83,11 +84,19 @@ impl Views {
         let api_version = served.resource.group_version().to_string();
         let decoder = ObjectDecoder::new(&api_version, &kind.kind, description.fields);
         let namespace = namespace.map(str::to_owned);
-        let mut by_key = self.by_key.lock();
-        let view = by_key.entry((served.resource.clone(), namespace.clone())).or_insert_with(|| {
-            View::start(kind, namespace, decoder, Arc::clone(&self.fleet), Arc::clone(&self.metrics), &self.limits)
-        });
-        Arc::clone(view)
+        let start = || {
+            let (fleet, metrics) = (Arc::clone(&self.fleet), Arc::clone(&self.metrics));
+            View::start(kind, namespace.clone(), decoder, fleet, metrics, &self.limits)
+        };
+        match self.by_key.lock().entry((served.resource.clone(), namespace.clone())) {
+            Entry::Occupied(known) if is_of_kind(known.get(), served) => Arc::clone(known.get()),
+            Entry::Occupied(mut outdated) => {
+                let view = start();
+                outdated.insert(Arc::clone(&view));
+                view
+            }
+            Entry::Vacant(none) => Arc::clone(none.insert(start())),
+        }
     }
 
     fn sweep(&self) {
@@ -141,6 +150,11 @@ impl Views {
         }
         None
     }
+}
+
+/// Whether a view still shows what the members serve: a CRD may be made anew with another kind or scope.
+fn is_of_kind(view: &View, served: &ServedResource) -> bool {
+    *view.kind.kind == *served.description.kind() && view.kind.namespaced == served.description.namespaced()
 }
 
 /// How long a member may take to give a CRD before another is asked.

@@ -73,7 +73,8 @@ impl Log {
     /// Cost: O(entries since), per cluster; none for a cluster that is still at its component.
     ///
     /// # Errors
-    /// [`SnapshotError`]: nothing partial is returned.
+    /// [`SnapshotError`]: nothing partial is returned. A version that may be of before a cluster's revisions went back is
+    /// expired as long as that is in the log.
     pub fn snapshot_at(
         &self,
         vector: &CompositeResourceVersion,
@@ -87,6 +88,9 @@ impl Log {
     }
 
     fn cluster_at(&self, cluster: &ClusterName, version: ResourceVersion) -> Result<Snapshot, SnapshotError> {
+        if self.is_ambiguous(cluster, version) {
+            return Err(TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) }.into());
+        }
         if let Some(head) = self.snapshot(cluster) {
             if head.resource_version() == version {
                 return Ok(head.clone());
@@ -102,6 +106,16 @@ impl Log {
         }
         let place = self.resume_at(cluster, version)?;
         Ok(self.state_before(cluster, place))
+    }
+
+    /// Whether a version stands for two states: one of before the cluster's revisions went back, and one of after. A list may
+    /// be refused then, because its client begins anew; a watch may not, or it would be refused again.
+    fn is_ambiguous(&self, cluster: &ClusterName, version: ResourceVersion) -> bool {
+        let boundaries = self.histories.get(cluster).into_iter().flat_map(|history| &history.boundaries);
+        let mut resets = boundaries
+            .filter_map(|mark| self.boundary(mark.seq))
+            .filter(|boundary| boundary.kind == BoundaryKind::Reset);
+        resets.any(|reset| reset.component < Some(version) && Some(version) <= reset.component_before)
     }
 
     /// A cluster's state before a place. Everything of the cluster from there on must still be in the log.

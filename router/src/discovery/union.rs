@@ -130,6 +130,16 @@ impl MemberDiscovery {
         version.is_some_and(|version| version.freshness == "Stale")
     }
 
+    /// Whether it has every resource that another document has.
+    pub fn serves_all_of(&self, other: &Self) -> bool {
+        let groups = other.core.items.iter().chain(&other.named.items);
+        let versions = groups.flat_map(|group| group.versions.iter().map(move |version| (group, version)));
+        let mut resources = versions.flat_map(|(group, version)| {
+            version.resources.iter().map(move |own| (&group.metadata.name, &version.version, &own.resource))
+        });
+        resources.all(|(group, version, name)| self.find(&GroupVersionResource::new(group, version, name)).is_some())
+    }
+
     /// The member's own description of a resource.
     pub fn find(&self, resource: &GroupVersionResource) -> Option<&Resource> {
         let groups = if resource.group.is_empty() { &self.core } else { &self.named };

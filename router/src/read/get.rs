@@ -12,7 +12,7 @@ use crate::body::Body;
 use crate::discovery::ServedResource;
 use crate::negotiate::Answer;
 use crate::response::{self, ObjectWriter, Place};
-use crate::view::{Partial, Standing, View};
+use crate::view::{Partial, Standing, Unreached, View};
 
 /// Answers a get.
 ///
@@ -30,8 +30,11 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
     match wanted {
         Wanted::Newest => view.own_writes_seen().await?,
         Wanted::Any => {}
-        Wanted::Item(cluster, version) => view.reached([(cluster, version)]).await?,
-        Wanted::Version(version) => view.reached(version.iter().map(|(name, version)| (name.clone(), version))).await?,
+        Wanted::Item(cluster, version) => {
+            let alone = [(cluster, version)].into_iter().collect();
+            view.reached(&alone).await.map_err(Unreached::of_object)?;
+        }
+        Wanted::Version(version) => view.reached(&version).await.map_err(Unreached::of_object)?,
     }
     let (cluster, object) = the_only(&view, &standings, asked)?;
     let mark = view.mark(&cluster);

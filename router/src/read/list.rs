@@ -16,7 +16,7 @@ use crate::discovery::ServedResource;
 use crate::negotiate::Answer;
 use crate::response::list::{ListAnswer, ListMetadata};
 use crate::response::{ObjectWriter, accepts_gzip};
-use crate::view::View;
+use crate::view::{Unreached, View};
 
 /// Which state a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,14 +118,26 @@ async fn snapshots(
     view: &Arc<View>,
     state: &State,
 ) -> Result<(Heads, CompositeResourceVersion), Status> {
+    let expired = |token: &ContinueToken| {
+        let fresh = ContinueToken::inconsistent(token.position.clone());
+        Status::continue_expired(Some(fresh.encode(&router.epochs())))
+    };
     match state {
-        State::Any => {}
+        State::Any | State::Continue(ContinueToken { version: None, .. }) => {}
         State::Newest => view.own_writes_seen().await?,
-        State::NotOlderThan(version) | State::Exact(version) => {
-            view.reached(version.iter().map(|(cluster, version)| (cluster.clone(), version))).await?;
+        State::NotOlderThan(version) => view.reached(version).await.map_err(Unreached::of_collection)?,
+        State::Exact(version) => view.reached_by_members(version).await.map_err(Unreached::of_collection)?,
+        State::Continue(token @ ContinueToken { version: Some(version), .. }) => {
+            // The first page may have come from another replica, which was further.
+            view.reached_by_members(version).await.map_err(|unreached| match unreached {
+                Unreached::WentBack { .. } => expired(token),
+                unreached => unreached.of_collection(),
+            })?;
         }
-        State::ExactItem(cluster, version) => view.reached([(cluster.clone(), *version)]).await?,
-        State::Continue(_) => {}
+        State::ExactItem(cluster, version) => {
+            let alone = [(cluster.clone(), *version)].into_iter().collect();
+            view.reached(&alone).await.map_err(Unreached::of_collection)?;
+        }
     }
     let log = view.log();
     let snapshots = match state {
@@ -137,13 +149,7 @@ async fn snapshots(
         }
         State::Continue(token) => match &token.version {
             None => log.head().clone(),
-            Some(version) => log
-                .snapshot_at(version)
-                .map_err(|_| {
-                    let fresh = ContinueToken::inconsistent(token.position.clone());
-                    Status::continue_expired(Some(fresh.encode(&router.epochs())))
-                })?
-                .into(),
+            Some(version) => log.snapshot_at(version).map_err(|_| expired(token))?.into(),
         },
         _ => log.head().clone(),
     };

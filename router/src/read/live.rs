@@ -6,6 +6,7 @@ use futures::future::join_all;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::{ClusterName, ListOptions, ResourceVersion, Status};
 use tributary_merge::CompositeResourceVersion;
@@ -33,6 +34,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     let form_of_items = router.items(&served.resource);
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
     let query = member_query(asked.query);
+    let asked_at = Instant::now();
     let lists = clusters.iter().map(|cluster| async {
         let list = tokio::time::timeout(KNOWN_WITHIN, ask(cluster, &asked.info.path, query.as_deref())).await;
         list.unwrap_or_else(|_| Err(Status::cluster_unavailable(cluster.name(), "it did not give its list in time")))
@@ -46,12 +48,15 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
                 Standing::Fresh
             }
             Err(status) if status.code == 404 => continue,
-            Err(status) => Standing::Unknown { reason: Some(status.message), forbidden: status.code == 403 },
+            Err(status) => {
+                let (age, forbidden) = (asked_at.elapsed(), status.code == 403);
+                Standing::Unknown { age, reason: Some(status.message), forbidden }
+            }
         };
         standings.push((cluster.name().clone(), standing));
     }
     for cluster in router.fleet().undiscovered() {
-        standings.push((cluster.name().clone(), Standing::Unknown { reason: cluster.problem(), forbidden: false }));
+        standings.push((cluster.name().clone(), Standing::of_undiscovered(&cluster)));
     }
     if let (Partial::Deny, Some(refusal)) =
         (router.policy(&served.resource).partial, standing::refusal(&served.resource, &standings))

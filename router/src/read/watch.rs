@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures::stream;
+use futures::future::BoxFuture;
+use futures::{FutureExt, stream};
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -14,6 +15,7 @@ use rand::Rng;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{ClusterName, Filter, ResourceVersion, Status, WatchOptions};
+use tributary_cacher::Cacher;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
 use super::version::{Versions, Wanted};
@@ -26,7 +28,7 @@ use crate::policy::ItemResourceVersions;
 use crate::response::watch::{EventWriter, Prepared, error};
 use crate::response::{self, FRAME_BYTES, ObjectWriter};
 use crate::turns::{Peer, Turn, Turns};
-use crate::view::{View, Watching};
+use crate::view::{Unreached, View, Watching};
 
 /// How often a quiet watch is sent a bookmark (kube-apiserver's `bookmarkFrequency` in `cacher.go`).
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
@@ -57,8 +59,8 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
     let Collection { view, standings, filter } = collection;
     let versions = router.versions(&served.resource);
-    let watcher = match start(router, &versions, &view, &options, filter).await {
-        Ok(watcher) => watcher,
+    let (watcher, ahead) = match start(router, &versions, &view, &options, filter).await {
+        Ok(started) => started,
         Err(Refusal::Before(status)) => return Err(status),
         Err(Refusal::InStream(status)) => return Ok(response::json(StatusCode::OK, error(&status))),
     };
@@ -78,6 +80,7 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     };
     let mut stream = WatchStream::new(&view, watcher, writer, bookmarks, timeout, router.draining().clone());
     stream.initial = initial;
+    stream.ahead = (!ahead.is_empty()).then(|| View::caught_up(ahead).boxed());
     let frames = stream::unfold(stream, |mut stream| async move {
         Some((Ok::<_, BoxError>(Frame::data(stream.next().await?)), stream))
     });
@@ -142,35 +145,36 @@ async fn start(
     view: &Arc<View>,
     options: &WatchOptions,
     filter: Filter,
-) -> Result<Watcher<Filter>, Refusal> {
+) -> Result<(Watcher<Filter>, Vec<Ahead>), Refusal> {
+    let mut ahead = Vec::new();
     let wanted = Wanted::parse(options.resource_version.as_deref(), versions)
         .map_err(|error| expired(format_args!("the resourceVersion cannot be resumed here: {error}")))?;
     match &wanted {
         Wanted::Any => {}
         Wanted::Newest => view.own_writes_seen().await.map_err(Refusal::InStream)?,
         Wanted::Version(version) if options.sends_initial_events() => {
-            let reached = view.reached(version.iter().map(|(cluster, version)| (cluster.clone(), version))).await;
-            reached.map_err(Refusal::of_version)?;
+            view.reached(version).await.map_err(Refusal::of_version)?;
         }
-        Wanted::Version(version) => resumable(view, version).await?,
+        Wanted::Version(version) => ahead = members_behind(view, version)?,
         Wanted::Item(cluster, version) => {
-            let reached = view.reached([(cluster.clone(), *version)]).await;
-            reached.map_err(Refusal::of_version)?;
+            let alone = [(cluster.clone(), *version)].into_iter().collect();
+            view.reached(&alone).await.map_err(Refusal::of_version)?;
         }
     }
     // Before the log: whoever holds a view's clusters may wait for it.
     let only = view.standings().len() == 1;
     let log = view.log();
-    match wanted {
-        _ if options.sends_initial_events() => Ok(Watcher::initial(&log, filter, options.sends_initial_events_end())),
-        Wanted::Newest | Wanted::Any => Ok(Watcher::now(&log, filter)),
-        Wanted::Version(version) => Watcher::resume(&log, &version, filter).map_err(expired),
+    let watcher = match wanted {
+        _ if options.sends_initial_events() => Watcher::initial(&log, filter, options.sends_initial_events_end()),
+        Wanted::Newest | Wanted::Any => Watcher::now(&log, filter),
+        Wanted::Version(version) => Watcher::resume(&log, &version, filter).map_err(expired)?,
         Wanted::Item(cluster, version) if only => {
             // Over one cluster it is a whole vector, which any process can resume.
-            Watcher::resume(&log, &[(cluster, version)].into_iter().collect(), filter).map_err(expired)
+            Watcher::resume(&log, &[(cluster, version)].into_iter().collect(), filter).map_err(expired)?
         }
-        Wanted::Item(cluster, version) => after_item(router, &log, &cluster, version, filter),
-    }
+        Wanted::Item(cluster, version) => after_item(router, &log, &cluster, version, filter)?,
+    };
+    Ok((watcher, ahead))
 }
 
 /// Goes on after the event that gave an object its integer.
@@ -202,14 +206,19 @@ fn expired(cause: impl std::fmt::Display) -> Refusal {
 
 impl Refusal {
     /// Of a version that is not reached: a cluster that is not known yet is waited for by the client.
-    fn of_version(status: Status) -> Self {
+    fn of_version(unreached: Unreached) -> Self {
+        let status = unreached.of_collection();
         if status.code == 429 { Self::Before(status) } else { Self::InStream(status) }
     }
 }
 
+/// A cluster in which a client is ahead of this process, the client's version and the cacher that is to reach it.
+type Ahead = (ClusterName, ResourceVersion, Arc<Cacher>);
+
 /// Checks the components of a version that is to be resumed: a cluster that is configured but unknown (after our restart, say)
-/// is waited for by the client; a component above ours is either on its way, or of revisions that no longer exist.
-async fn resumable(view: &Arc<View>, version: &CompositeResourceVersion) -> Result<(), Refusal> {
+/// is waited for by the client. Gives the components above ours: they are on their way, or of revisions that no longer exist.
+fn members_behind(view: &Arc<View>, version: &CompositeResourceVersion) -> Result<Vec<Ahead>, Refusal> {
+    let mut ahead = Vec::new();
     for (cluster, component) in version.iter() {
         let own = view.version_of(cluster);
         let Some(cacher) = view.cacher(cluster) else {
@@ -223,19 +232,11 @@ async fn resumable(view: &Arc<View>, version: &CompositeResourceVersion) -> Resu
         if own.is_none() && cacher.snapshot().is_none() {
             return Err(Refusal::Before(view.missing(cluster)));
         }
-        if own.is_some_and(|own| own >= component) {
-            continue;
-        }
-        // If the member cannot be asked, its events cannot come either: then there is nothing to decide yet.
-        if let Ok(latest) = cacher.latest().await
-            && latest < component
-        {
-            return Err(Refusal::InStream(Status::expired(format!(
-                "cluster {cluster}: too large resource version: {component}, current: {latest}; its revisions went back"
-            ))));
+        if own.is_none_or(|own| own < component) {
+            ahead.push((cluster.clone(), component, cacher));
         }
     }
-    Ok(())
+    Ok(ahead)
 }
 
 /// When a watch is sent bookmarks.
@@ -272,6 +273,8 @@ struct WatchStream {
     initial: Option<InitialEvents>,
     /// Whether there was nothing new at the last turn, so that the next one waits for the head to move.
     caught_up: bool,
+    /// While the client is ahead of this process: ends when that is over, with a refusal where the member will not come to it.
+    ahead: Option<BoxFuture<'static, Option<Status>>>,
     ended: bool,
 }
 
@@ -279,6 +282,8 @@ struct WatchStream {
 enum Wake {
     Head,
     Timer,
+    /// The client is no longer ahead, or never will be caught up with.
+    Caught(Option<Status>),
     End,
 }
 
@@ -315,6 +320,7 @@ impl WatchStream {
             draining,
             initial: None,
             caught_up: false,
+            ahead: None,
             ended: false,
         }
     }
@@ -337,6 +343,13 @@ impl WatchStream {
                 match self.wake().await {
                     Wake::Head => self.caught_up = false,
                     Wake::Timer => self.timer_fired(),
+                    Wake::Caught(refusal) => {
+                        self.ahead = None;
+                        if let Some(refusal) = refusal {
+                            self.ready.push_back(error(&refusal));
+                            self.ended = true;
+                        }
+                    }
                     Wake::End => self.end(),
                 }
                 continue;
@@ -420,6 +433,7 @@ impl WatchStream {
         tokio::select! {
             changed = self.head.changed() => if changed.is_ok() { Wake::Head } else { Wake::End },
             () = &mut self.timer => Wake::Timer,
+            refusal = caught(&mut self.ahead), if self.ahead.is_some() => Wake::Caught(refusal),
         }
     }
 
@@ -455,6 +469,13 @@ impl WatchStream {
             self.ready.push_back(self.writer.bookmark(&version, false));
             self.bookmarked = Some(version);
         }
+    }
+}
+
+async fn caught(ahead: &mut Option<BoxFuture<'static, Option<Status>>>) -> Option<Status> {
+    match ahead {
+        Some(ahead) => ahead.await,
+        None => None,
     }
 }
 

@@ -9,10 +9,11 @@ use http::{Request, StatusCode};
 use parking_lot::Mutex;
 use rand::Rng;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tributary_apimachinery::{ClusterName, explain};
-use tributary_proxy::{ClusterClient, Transport};
+use tributary_proxy::{ClusterClient, Reachability, Transport};
 
 use super::mark::ClusterMark;
 use crate::body;
@@ -55,6 +56,10 @@ pub struct Cluster {
     fetched: ArcSwapOption<Fetched>,
     /// What was served under this name before the configuration changed.
     inherited: Option<Arc<MemberDiscovery>>,
+    /// When it was configured.
+    since: Instant,
+    /// The cluster that this one is under a second name.
+    twin: ArcSwapOption<ClusterName>,
     uid: ArcSwapOption<String>,
     problem: Mutex<Option<String>>,
     refresh: Notify,
@@ -67,6 +72,8 @@ impl Cluster {
     pub(crate) fn new(setup: ClusterSetup, before: Option<&Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
             inherited: before.and_then(|before| before.offers()),
+            since: Instant::now(),
+            twin: ArcSwapOption::empty(),
             mark: Arc::new(ClusterMark::new(&setup.name, setup.index)),
             fetched: ArcSwapOption::empty(),
             uid: ArcSwapOption::empty(),
@@ -99,6 +106,22 @@ impl Cluster {
         self.discovery().or_else(|| self.inherited.clone())
     }
 
+    /// How long it has been configured.
+    pub fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// The cluster that this one is under a second name, if so: their objects are shown once, under that one's name.
+    pub fn twin(&self) -> Option<Arc<ClusterName>> {
+        self.twin.load_full()
+    }
+
+    pub(super) fn set_twin(&self, twin: Option<&ClusterName>) {
+        if self.twin.load().as_deref() != twin {
+            self.twin.store(twin.cloned().map(Arc::new));
+        }
+    }
+
     /// The uid of its kube-system namespace, which tells one incarnation from another; `None` until it is known.
     pub fn uid(&self) -> Option<Arc<String>> {
         self.uid.load_full()
@@ -106,7 +129,8 @@ impl Cluster {
 
     /// What is wrong with it, as last seen.
     pub fn problem(&self) -> Option<String> {
-        self.problem.lock().clone()
+        let twin = || self.twin().map(|twin| format!("it is cluster {twin} under a second name (one kube-system uid)"));
+        self.problem.lock().clone().or_else(twin)
     }
 
     /// Asks for a fresh discovery soon.
@@ -143,16 +167,25 @@ impl Cluster {
         tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await }.instrument(span));
     }
 
-    async fn keep_fresh(self: Arc<Self>, changed: impl Fn() + Send + Sync + 'static) {
+    async fn keep_fresh(self: Arc<Self>, tell: impl Fn() + Send + Sync + 'static) {
+        let mut reachability = self.setup.client.as_ref().ok().map(ClusterClient::reachability);
         loop {
             self.attempts.send_modify(|attempts| attempts.begun += 1);
             if Arc::clone(&self).ask().await {
-                changed();
+                tell();
             }
             self.attempts.send_modify(|attempts| attempts.ended = attempts.begun);
+            // What the answer itself said of the member is no news.
+            if let Some(reachability) = &mut reachability {
+                reachability.mark_unchanged();
+            }
             // Jitter parts the members' and the replicas' questions.
             let pause = DISCOVERY_INTERVAL.mul_f64(rand::rng().random_range(0.8..1.2));
-            let _ = tokio::time::timeout(pause, self.refresh.notified()).await;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.refresh.notified() => {}
+                () = changed(&mut reachability) => {}
+            }
         }
     }
 
@@ -161,10 +194,8 @@ impl Cluster {
         let Ok(transport) = self.transport() else { return false };
         let before = self.fetched.load_full();
         let asked = tokio::time::timeout(DISCOVERY_TIMEOUT, async {
-            match fetch(transport.clone(), before.clone()).await {
-                Ok(fetched) => Ok((fetched, kube_system_uid(transport).await)),
-                Err(error) => Err(explain(&error)),
-            }
+            let fetched = fetch_all(transport.clone(), before.clone()).await?;
+            Ok((fetched, kube_system_uid(transport).await))
         });
         let answer = asked
             .await
@@ -184,19 +215,52 @@ impl Cluster {
         }
     }
 
-    /// Remembers what is wrong; logs it when it begins, changes or ends, not each time. Says whether that is news.
+    /// Remembers what is wrong; logs it when it begins and when it ends. Says whether that is news.
     fn set_problem(&self, problem: Option<String>) -> bool {
         let mut known = self.problem.lock();
         if *known == problem {
             return false;
         }
         match (&*known, &problem) {
-            (_, Some(problem)) => tracing::warn!(reason = %problem, "the cluster cannot be asked what it serves"),
-            (Some(_), None) => tracing::info!("the cluster answers again"),
+            (None, Some(problem)) => tracing::warn!(reason = %problem, "the cluster is in trouble"),
+            (Some(_), Some(problem)) => {
+                tracing::debug!(reason = %problem, "the cluster is in trouble for another reason")
+            }
+            (Some(_), None) => tracing::info!("the cluster is well again"),
             (None, None) => {}
         }
         *known = problem;
         true
+    }
+}
+
+/// What the member serves. A kube-apiserver that has just started does not know its CustomResourceDefinitions yet and leaves
+/// them out: what it served before is believed to be gone only if it says that it is ready and then still leaves it out.
+async fn fetch_all(transport: Transport, before: Option<Arc<Fetched>>) -> Result<Fetched, String> {
+    let fetched = fetch(transport.clone(), before.clone()).await.map_err(|error| explain(&error))?;
+    if before.is_none_or(|before| fetched.discovery.serves_all_of(&before.discovery)) {
+        return Ok(fetched);
+    }
+    if !is_ready(transport.clone()).await {
+        return Err("it is not ready, and does not serve all that it did".to_owned());
+    }
+    fetch(transport, None).await.map_err(|error| explain(&error))
+}
+
+/// Whether the member is ready, as far as it lets us ask.
+async fn is_ready(transport: Transport) -> bool {
+    let Ok(request) = Request::get("/readyz").body(body::empty()) else { return false };
+    body::send(transport, request).await.is_ok_and(|answer| !answer.status().is_server_error())
+}
+
+/// Ends when what is known of the member's reachability has changed.
+async fn changed(reachability: &mut Option<watch::Receiver<Reachability>>) {
+    let known = match reachability {
+        Some(reachability) => reachability.changed().await.is_ok(),
+        None => false,
+    };
+    if !known {
+        std::future::pending::<()>().await;
     }
 }
 

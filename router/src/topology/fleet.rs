@@ -1,6 +1,6 @@
 //! All member clusters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,12 +130,10 @@ impl Fleet {
     /// Joins the members' documents anew and tells everybody.
     fn changed(&self) {
         let changing = self.changing.lock();
-        let members: Vec<_> = self
-            .clusters
-            .load()
-            .values()
-            .filter_map(|cluster| Some((cluster.name().clone(), cluster.offers()?)))
-            .collect();
+        let clusters = self.clusters.load();
+        find_twins(&clusters);
+        let served = clusters.values().filter(|cluster| cluster.twin().is_none());
+        let members: Vec<_> = served.filter_map(|cluster| Some((cluster.name().clone(), cluster.offers()?))).collect();
         self.union.store(Arc::new(Union::new(&members)));
         drop(changing);
         self.generation.send_modify(|generation| *generation += 1);
@@ -168,6 +166,16 @@ impl Fleet {
     pub async fn asked_once(&self, within: Duration) {
         let clusters = self.clusters();
         let _ = tokio::time::timeout(within, join_all(clusters.values().map(|cluster| cluster.asked_once()))).await;
+    }
+}
+
+/// Finds clusters that are one under several names, by the uid of kube-system. The first by name shows the objects: so every
+/// replica chooses the same one.
+fn find_twins(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
+    let mut first_of = HashMap::new();
+    for cluster in clusters.values() {
+        let first = cluster.uid().map(|uid| first_of.entry(uid).or_insert(cluster.name()));
+        cluster.set_twin(first.map(|first| &**first).filter(|first| *first != cluster.name()));
     }
 }
 

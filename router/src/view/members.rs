@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, GroupVersionResource};
 use tributary_cacher::{Cacher, Config, Reason, State, Tuning};
 use tributary_proxy::Transport;
 
@@ -31,6 +32,33 @@ struct CachedMember {
     uid: Option<Arc<String>>,
     cacher: Arc<Cacher>,
     feed: Arc<Feed>,
+    /// Whether the log has a line that this collection alone is in trouble.
+    reported: bool,
+}
+
+/// How long a collection may be out of reach, though its cluster answers, before that is worth a line in the log. 30 s: by
+/// then it is known whether the whole cluster is in trouble, which is said once and for all collections.
+const REPORTED_AFTER: Duration = Duration::from_secs(30);
+
+impl CachedMember {
+    /// Says when this collection is out of reach though its cluster is not, and when it no longer is. Called every few seconds.
+    fn report(&mut self, resource: &GroupVersionResource) {
+        let cluster = self.cluster.name();
+        match self.cacher.state() {
+            State::Stale { since, reason: reason @ Reason::Unreachable(_) }
+            | State::Syncing { since, reason: Some(reason @ Reason::Unreachable(_)) }
+                if !self.reported && since.elapsed() >= REPORTED_AFTER && self.cluster.problem().is_none() =>
+            {
+                tracing::warn!(%cluster, %resource, %reason, "changes do not arrive though the cluster answers");
+                self.reported = true;
+            }
+            State::Synced if self.reported => {
+                tracing::info!(%cluster, %resource, "changes arrive again");
+                self.reported = false;
+            }
+            _ => {}
+        }
+    }
 }
 
 impl View {
@@ -58,6 +86,10 @@ impl View {
             }
             return;
         };
+        if cluster.twin().is_some() {
+            self.leave(members, name);
+            return;
+        }
         let serves =
             discovery.find(&self.kind.resource).is_some_and(|own| own.has_verb("list") && own.has_verb("watch"));
         if !serves {
@@ -76,6 +108,7 @@ impl View {
                 member.cacher.reset();
             }
             member.uid = uid.or(member.uid.take());
+            member.report(&self.kind.resource);
             return;
         }
         let Ok(transport) = cluster.transport() else { return };
@@ -101,7 +134,7 @@ impl View {
         };
         let cacher = Arc::new(Cacher::start(config, transport, feed.clone()));
         self.forward_states(cluster, &cacher);
-        CachedMember { cluster: Arc::clone(cluster), uid: cluster.uid(), cacher, feed }
+        CachedMember { cluster: Arc::clone(cluster), uid: cluster.uid(), cacher, feed, reported: false }
     }
 
     /// Tells waiting readers of each change of a cacher's state, until it is dropped.
@@ -146,8 +179,14 @@ impl View {
     pub fn standings(&self) -> Vec<(ClusterName, Standing)> {
         let members = self.members.lock();
         let standing = |member: &Member| match member {
-            Member::Undiscovered(cluster) => Standing::Unknown { reason: cluster.problem(), forbidden: false },
-            Member::Cached(member) => Standing::of(&member.cacher.state()),
+            Member::Undiscovered(cluster) => Standing::of_undiscovered(cluster),
+            Member::Cached(member) => match Standing::of(&member.cacher.state()) {
+                // The first attempt need not fail as well for this to be said: that may take half a minute.
+                Standing::Unknown { age, reason: None, forbidden } => {
+                    Standing::Unknown { age, reason: member.cluster.problem(), forbidden }
+                }
+                standing => standing,
+            },
         };
         members.by_name.iter().map(|(name, member)| (name.clone(), standing(member))).collect()
     }

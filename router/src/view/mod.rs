@@ -20,7 +20,7 @@ mod wait;
 pub use encodings::{Encodings, Key as EncodingKey};
 pub use fences::{Fence, Fences};
 pub use standing::{Partial, Standing};
-pub use wait::KNOWN_WITHIN;
+pub use wait::{KNOWN_WITHIN, Unreached};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

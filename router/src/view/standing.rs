@@ -5,6 +5,8 @@ use std::time::Duration;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Status};
 use tributary_cacher::{Reason, State};
 
+use crate::topology::Cluster;
+
 /// How one cluster stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -19,6 +21,8 @@ pub enum Standing {
     },
     /// Nothing is known of its objects yet. `reason` is `None` while the first attempt is under way.
     Unknown {
+        /// For how long they have been waited for.
+        age: Duration,
         /// Why not, once an attempt has failed.
         reason: Option<String>,
         /// Whether the member forbids to read the whole collection.
@@ -32,11 +36,17 @@ impl Standing {
         match state {
             State::Synced => Self::Fresh,
             State::Stale { since, reason } => Self::Stale { age: since.elapsed(), reason: reason.to_string() },
-            State::Syncing { reason, .. } => Self::Unknown {
+            State::Syncing { since, reason } => Self::Unknown {
+                age: since.elapsed(),
                 reason: reason.as_ref().map(ToString::to_string),
                 forbidden: matches!(reason, Some(Reason::Forbidden)),
             },
         }
+    }
+
+    /// A cluster that has not told yet what it serves.
+    pub fn of_undiscovered(cluster: &Cluster) -> Self {
+        Self::Unknown { age: cluster.age(), reason: cluster.problem(), forbidden: false }
     }
 
     /// Whether its objects are held.
@@ -73,8 +83,9 @@ pub fn warnings(resource: &GroupVersionResource, standings: &[(ClusterName, Stan
                 "cluster {cluster}: {resource} may be stale, last updated {} s ago: {reason}",
                 age.as_secs()
             )),
-            Standing::Unknown { reason, .. } => Some(format!(
-                "cluster {cluster}: {resource} are missing: {}",
+            Standing::Unknown { age, reason, .. } => Some(format!(
+                "cluster {cluster}: {resource} are missing, waited for since {} s: {}",
+                age.as_secs(),
                 reason.as_deref().unwrap_or("not synced yet")
             )),
         })
@@ -116,7 +127,8 @@ mod tests {
     #[test]
     fn bad_clusters_are_named_up_to_ten() {
         let pods = GroupVersionResource::new("", "v1", "pods");
-        let unknown = Standing::Unknown { reason: Some("unreachable: \"x\"\n".into()), forbidden: false };
+        let (age, reason) = (Duration::from_secs(7), Some("unreachable: \"x\"\n".into()));
+        let unknown = Standing::Unknown { age, reason, forbidden: false };
         let mut standings = vec![(ClusterName::new("good").unwrap(), Standing::Fresh)];
         assert!(warnings(&pods, &standings).is_empty() && refusal(&pods, &standings).is_none());
         for i in 0..12 {
@@ -126,7 +138,7 @@ mod tests {
         assert_eq!((texts.len(), texts[10].starts_with("2 more")), (11, true));
         assert_eq!(
             warning_header(&texts[0]).unwrap(),
-            "299 - \"cluster c0: pods are missing: unreachable: \\\"x\\\"\""
+            "299 - \"cluster c0: pods are missing, waited for since 7 s: unreachable: \\\"x\\\"\""
         );
         let status = refusal(&pods, &standings).unwrap();
         assert!(status.code == 429 && status.message.contains("c0"));

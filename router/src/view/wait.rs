@@ -6,6 +6,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::time::{Instant, timeout_at};
 use tributary_apimachinery::{ClusterName, ResourceVersion, Status};
+use tributary_cacher::{Cacher, NotReached};
+use tributary_merge::CompositeResourceVersion;
 
 use super::standing::{self, Partial, Standing};
 use super::{Fence, View};
@@ -13,8 +15,58 @@ use super::{Fence, View};
 /// How long lists and watches wait for clusters that are not known yet (DESIGN.md §3.2).
 pub const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
+/// How long a watch that is ahead of this process is followed. An hour: no watch lasts longer.
+const AHEAD_WITHIN: Duration = Duration::from_secs(60 * 60);
+
 /// How long a read waits for a version (kube-apiserver's `blockTimeout` in `watch_cache.go`).
 const VERSION_WITHIN: Duration = Duration::from_secs(3);
+
+/// Why a version that a client named cannot be reached.
+#[derive(Clone, Debug)]
+pub enum Unreached {
+    /// A cluster that it names is configured and not known yet, or not configured at all.
+    Missing(Status),
+    /// It did not come within 3 s.
+    TooNew(Status),
+    /// The member has not come so far itself: its revisions went back since the version was handed out.
+    WentBack {
+        /// The member.
+        cluster: ClusterName,
+        /// The version's component.
+        version: ResourceVersion,
+        /// The member's own latest version.
+        latest: ResourceVersion,
+    },
+}
+
+impl Unreached {
+    fn of(cluster: &ClusterName, version: ResourceVersion, error: NotReached) -> Self {
+        match error {
+            NotReached::TooNew { current, .. } => {
+                Self::TooNew(Status::too_large_resource_version(version, current.unwrap_or_default()))
+            }
+            NotReached::Beyond { latest, .. } => Self::WentBack { cluster: cluster.clone(), version, latest },
+        }
+    }
+
+    /// The refusal of a list or watch: a client that knows of undone changes is to list anew, which it does on a 410 alone.
+    pub fn of_collection(self) -> Status {
+        match self {
+            Self::Missing(status) | Self::TooNew(status) => status,
+            Self::WentBack { cluster, version, latest } => Status::expired(format!(
+                "cluster {cluster}: too large resource version: {version}, current: {latest}; its revisions went back"
+            )),
+        }
+    }
+
+    /// The refusal of a get, as kube-apiserver words it.
+    pub fn of_object(self) -> Status {
+        match self {
+            Self::Missing(status) | Self::TooNew(status) => status,
+            Self::WentBack { version, latest, .. } => Status::too_large_resource_version(version, latest),
+        }
+    }
+}
 
 impl View {
     /// Waits until the clusters are known: all of them where a partial answer is denied; where it is allowed, until the first
@@ -66,8 +118,9 @@ impl View {
         }
         let deadline = Instant::now() + VERSION_WITHIN;
         let current = match cacher.wait_for(fence.version, VERSION_WITHIN).await {
-            Ok(_) => None,
-            Err(error) => Some(error.current.unwrap_or_default()),
+            // Beyond what the member itself has of this collection: it was a version of something else.
+            Ok(_) | Err(NotReached::Beyond { .. }) => None,
+            Err(NotReached::TooNew { current, .. }) => Some(current.unwrap_or_default()),
         };
         let mut late = current;
         for (key, uid) in &fence.gone {
@@ -90,26 +143,47 @@ impl View {
     /// Waits until each named cluster has reached its version.
     ///
     /// # Errors
-    /// 504 `ResourceVersionTooLarge` after 3 s; 429 where a cluster that is configured is not known yet; 410 where a cluster is
-    /// not configured at all, for then its objects must be listed anew by who still holds some.
-    pub async fn reached(
-        self: &Arc<Self>,
-        versions: impl IntoIterator<Item = (ClusterName, ResourceVersion)>,
-    ) -> Result<(), Status> {
-        let waits = versions.into_iter().map(|(cluster, version)| async move {
-            if self.version_of(&cluster).is_some_and(|own| own >= version) {
-                return Ok(());
-            }
-            let Some(cacher) = self.cacher(&cluster) else { return Err(self.missing(&cluster)) };
-            if cacher.snapshot().is_none() {
-                return Err(self.missing(&cluster));
-            }
-            let reached = cacher.wait_for(version, VERSION_WITHIN).await;
-            reached
-                .map(drop)
-                .map_err(|error| Status::too_large_resource_version(version, error.current.unwrap_or_default()))
-        });
+    /// [`Unreached`]: 504 `ResourceVersionTooLarge` after 3 s; 429 where a cluster that is configured is not known yet; 410 where
+    /// a cluster is not configured at all, for then its objects must be listed anew by who still holds some.
+    pub async fn reached(&self, vector: &CompositeResourceVersion) -> Result<(), Unreached> {
+        let waits = vector.iter().map(|(cluster, version)| self.cluster_reached(cluster, version));
         join_all(waits).await.into_iter().collect()
+    }
+
+    /// As [`reached`](Self::reached), but a cluster that is not configured any more is left to the log, which still knows
+    /// the states of before it left.
+    ///
+    /// # Errors
+    /// As [`reached`](Self::reached).
+    pub async fn reached_by_members(&self, vector: &CompositeResourceVersion) -> Result<(), Unreached> {
+        let standings = self.standings();
+        let is_member = |cluster: &ClusterName| standings.iter().any(|(name, _)| name == cluster);
+        let named = vector.iter().filter(|(cluster, _)| is_member(cluster));
+        let waits = named.map(|(cluster, version)| self.cluster_reached(cluster, version));
+        join_all(waits).await.into_iter().collect()
+    }
+
+    async fn cluster_reached(&self, cluster: &ClusterName, version: ResourceVersion) -> Result<(), Unreached> {
+        if self.version_of(cluster).is_some_and(|own| own >= version) {
+            return Ok(());
+        }
+        let known = self.cacher(cluster).filter(|cacher| cacher.snapshot().is_some());
+        let Some(cacher) = known else { return Err(Unreached::Missing(self.missing(cluster))) };
+        let reached = cacher.wait_for(version, VERSION_WITHIN).await;
+        reached.map(drop).map_err(|error| Unreached::of(cluster, version, error))
+    }
+
+    /// Follows the clusters in which a version is ahead of this process until they have come to it: an idle cacher asks its
+    /// member for progress meanwhile. Gives the refusal once a member says that it has not come so far itself. Cancelling is
+    /// safe.
+    pub async fn caught_up(ahead: Vec<(ClusterName, ResourceVersion, Arc<Cacher>)>) -> Option<Status> {
+        let waits = ahead.into_iter().map(|(cluster, version, cacher)| async move {
+            match cacher.wait_for(version, AHEAD_WITHIN).await {
+                Err(error @ NotReached::Beyond { .. }) => Err(Unreached::of(&cluster, version, error).of_collection()),
+                Ok(_) | Err(NotReached::TooNew { .. }) => Ok(()),
+            }
+        });
+        futures::future::try_join_all(waits).await.err()
     }
 
     /// Why a version cannot be honoured that names this cluster.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::{Request, Response};
 use tributary_apimachinery::rewrite::{self, VersionOf};
 use tributary_apimachinery::{Object, Query, ResourceRequest, Status, Verb};
+use tributary_merge::CompositeResourceVersion;
 
 use super::Call;
 use super::answer::{Wish, translate};
@@ -78,12 +79,16 @@ async fn seen_as_much(call: Call<'_>, held: &Held, located: Located) -> Result<L
         let name = cluster.name();
         seen.iter().filter_map(move |given| Some((name.clone(), given.component(name)?)))
     });
-    let missing: Vec<_> =
-        of_owners.filter(|(cluster, version)| view.version_of(cluster).is_none_or(|own| own < *version)).collect();
+    let mut missing = CompositeResourceVersion::new();
+    for (cluster, version) in of_owners {
+        if view.version_of(&cluster).is_none_or(|own| own < version) {
+            missing.raise(&cluster, version);
+        }
+    }
     if missing.is_empty() {
         return Ok(located);
     }
-    let _ = view.reached(missing).await;
+    let _ = view.reached(&missing).await;
     let again = locate(router, resource, served, &held.head.headers).await?;
     Ok(if again.found.is_empty() { located } else { again })
 }
