@@ -105,15 +105,22 @@ impl Api {
             return Err(status::rejected(&rejection));
         }
         if matches!(route, Route::Health) {
-            return Ok(text("ok"));
+            let not_ready = path.starts_with("/readyz") && !self.faults().is_ready();
+            return Ok(if not_ready { not_ok() } else { text("ok") });
         }
         if request.headers().get(http::header::AUTHORIZATION).is_none_or(|given| given != self.token.as_str()) {
             return Err(Status::unauthorized());
         }
         match route {
+            Route::Resource(_) if self.faults().is_hidden(&resource) && self.faults().is_ready() => {
+                Err(Status::path_not_found())
+            }
+            Route::Resource(_) if self.faults().is_hidden(&resource) => {
+                Err(Status::service_unavailable("the server is currently initializing"))
+            }
             Route::Resource(target) => self.resource(target, request, &query).await,
             Route::AccessReview(resource) => self.access_review(&resource, request).await,
-            route if request.method() == Method::GET => plain(&route, request.headers()),
+            route if request.method() == Method::GET => plain(&route, request.headers(), self.faults()),
             _ => Err(Status::method_not_allowed()),
         }
     }
@@ -266,7 +273,7 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
 }
 
 /// Version, discovery and OpenAPI.
-fn plain(route: &Route, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+fn plain(route: &Route, headers: &HeaderMap, faults: &Faults) -> Result<Response<Body>, Status> {
     let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match route {
         Route::Version => Ok(json_value(
@@ -278,7 +285,9 @@ fn plain(route: &Route, headers: &HeaderMap) -> Result<Response<Body>, Status> {
         )),
         Route::Discovery(path) => {
             let aggregated = discovery::wants_aggregated(accept) && matches!(path.as_str(), "api" | "apis");
-            let document = discovery::document(path, aggregated)?.to_string();
+            let mut document = discovery::document(path, aggregated)?;
+            discovery::hide(&mut document, &faults.hidden.borrow());
+            let document = document.to_string();
             let content_type = if aggregated { discovery::AGGREGATED } else { "application/json" };
             Ok(cacheable(headers, content_type, document.into_bytes()))
         }
@@ -321,6 +330,12 @@ fn cacheable(headers: &HeaderMap, content_type: &'static str, document: Vec<u8>)
 fn text(text: &'static str) -> Response<Body> {
     let mut response = Response::new(body::full(text));
     response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+fn not_ok() -> Response<Body> {
+    let mut response = text("[-]poststarthook/crd-informer-synced failed: reason withheld\nreadyz check failed\n");
+    *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
     response
 }
 

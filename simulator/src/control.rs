@@ -1,6 +1,6 @@
 //! Faults on command, and counters of what clients asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -61,6 +61,9 @@ pub(crate) struct Faults {
     pub(crate) listening: watch::Sender<bool>,
     /// Whether the listener has followed `listening`.
     pub(crate) listens: watch::Sender<bool>,
+    /// The resources that are not served, as if they were not installed.
+    pub(crate) hidden: watch::Sender<BTreeSet<String>>,
+    ready: AtomicBool,
     cut_after: AtomicU64,
     bytes_per_second: AtomicU64,
     gzip_watches: AtomicBool,
@@ -83,6 +86,8 @@ impl Faults {
             disconnect: watch::Sender::new(0),
             listening: watch::Sender::new(true),
             listens: watch::Sender::new(false),
+            hidden: watch::Sender::default(),
+            ready: AtomicBool::new(true),
             cut_after: AtomicU64::new(u64::MAX),
             bytes_per_second: AtomicU64::new(0),
             gzip_watches: AtomicBool::new(false),
@@ -97,6 +102,16 @@ impl Faults {
     /// After how many bytes a stream that starts now is cut.
     pub(crate) fn cut_after(&self) -> Option<u64> {
         Some(self.cut_after.load(Ordering::SeqCst)).filter(|&bytes| bytes != u64::MAX)
+    }
+
+    /// Whether a resource (`pods`, `deployments.apps`) is not served.
+    pub(crate) fn is_hidden(&self, resource: &str) -> bool {
+        self.hidden.borrow().contains(resource)
+    }
+
+    /// Whether `/readyz` says ok.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::SeqCst)
     }
 
     /// The speed that streams are held to.
@@ -205,6 +220,23 @@ impl Control {
     /// Gives the namespace kube-system a new uid, as a cluster created anew under the same address has.
     pub fn new_incarnation(&self) {
         self.store.new_incarnation();
+    }
+
+    /// Serves a resource (`pods`, `deployments.apps`) or not, as if it were installed or removed: discovery leaves it out, its
+    /// paths are 404 (503 while the member is not [`ready`](Self::ready)) and its watches end. Objects are kept.
+    pub fn serve(&self, resource: &str, on: bool) {
+        self.faults.hidden.send_modify(|hidden| {
+            if on {
+                hidden.remove(resource);
+            } else {
+                hidden.insert(resource.to_owned());
+            }
+        });
+    }
+
+    /// Whether `/readyz` says ok. A member that is not ready still answers everything else.
+    pub fn ready(&self, on: bool) {
+        self.faults.ready.store(on, Ordering::SeqCst);
     }
 
     /// Compresses watches for clients that accept gzip, one gzip member per flush (Kubernetes ≥ 1.37). Watches that start from now on.

@@ -1,5 +1,7 @@
 //! Discovery: aggregated (v2) and legacy.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use tributary_apimachinery::Status;
 
@@ -48,6 +50,30 @@ pub(crate) fn document(path: &str, aggregated: bool) -> Result<Value, Status> {
             })
             .ok_or_else(Status::path_not_found),
     }
+}
+
+/// Takes resources (`pods`, `deployments.apps`) out of a document, and groups and versions that are left with none.
+pub(crate) fn hide(document: &mut Value, hidden: &BTreeSet<String>) {
+    if hidden.is_empty() {
+        return;
+    }
+    if let Some(resources) = document.get_mut("resources").and_then(Value::as_array_mut) {
+        resources.retain(|resource| !hidden.iter().any(|hidden| hidden.split('.').next() == resource["name"].as_str()));
+    }
+    let Some(groups) = document.get_mut("items").and_then(Value::as_array_mut) else { return };
+    for group in &mut *groups {
+        let name = group["metadata"]["name"].as_str().map(|name| format!(".{name}")).unwrap_or_default();
+        let Some(versions) = group["versions"].as_array_mut() else { continue };
+        for version in &mut *versions {
+            if let Some(resources) = version["resources"].as_array_mut() {
+                resources.retain(|own| {
+                    !hidden.contains(&format!("{}{name}", own["resource"].as_str().unwrap_or_default()))
+                });
+            }
+        }
+        versions.retain(|version| version["resources"].as_array().is_some_and(|own| !own.is_empty()));
+    }
+    groups.retain(|group| group["versions"].as_array().is_some_and(|versions| !versions.is_empty()));
 }
 
 fn groups() -> Vec<Value> {

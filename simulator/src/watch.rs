@@ -144,6 +144,8 @@ impl Watcher {
         let store = self.api.store().clone();
         let end = Instant::now() + options.timeout;
         let mut changes = store.changes();
+        let (faults, resource) = (self.api.faults().clone(), CATALOG[self.target.resource].qualified());
+        let mut hidden = faults.hidden.subscribe();
         if options.initial_events {
             self.initial_events(&options).await?;
         } else {
@@ -173,6 +175,7 @@ impl Watcher {
             tokio::select! {
                 _ = changes.changed() => {}
                 () = self.sender.closed() => return Err(Over),
+                _ = hidden.changed() => if faults.is_hidden(&resource) { return Ok(()) },
                 _ = expire.changed() => {
                     return self.error(&Status::watch_expired(self.cursor, store.revision())).await;
                 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use tributary_router::{Policies, Policy};
 use tributary_simulator::{Rejection, RequestKind};
 
-use crate::harness::{CONFIG_MAPS, Fixture, SOON, allow, brief, config, items, router, setup, until, vector, version};
+use crate::harness::{CONFIG_MAPS, Fixture, allow, brief, config, items, until, vector, version};
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
@@ -15,24 +15,12 @@ fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
 
-/// A second router, as after a restart of ours, over the same members.
-async fn restarted(fixture: &Fixture, policies: Policies) -> Fixture {
-    let other = Fixture { members: Vec::new(), router: router(policies) };
-    let mut setups = Vec::new();
-    for member in &fixture.members {
-        setups.push(setup(member, member.name()).await);
-    }
-    other.router.set_clusters(setups);
-    other.router.asked_once(SOON).await;
-    other
-}
-
 #[tokio::test]
 async fn where_a_partial_answer_is_allowed_the_rest_is_given_with_a_warning() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "");
     fixture.member("b").control().stop_listening().await;
-    let other = restarted(&fixture, allow()).await;
+    let other = fixture.restarted(allow()).await;
     let started = tokio::time::Instant::now();
     let answer = other.get(&made()).await;
     assert!(started.elapsed() < Duration::from_secs(2), "it does not wait for who is out of reach");
@@ -61,7 +49,7 @@ async fn where_a_partial_answer_is_allowed_the_rest_is_given_with_a_warning() {
 async fn where_a_partial_answer_is_denied_it_is_429() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("b").control().stop_listening().await;
-    let other = restarted(&fixture, Policies::default()).await;
+    let other = fixture.restarted(Policies::default()).await;
     // The first request starts the cachers; then time is made to pass, half a minute of it.
     let client = other.client();
     let asked = tokio::spawn(async move { client.send("GET", CONFIG_MAPS, &[], "").await });
@@ -81,7 +69,7 @@ async fn a_version_that_names_an_unknown_cluster_waits_for_it() {
     fixture.put("b", "y", "");
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
     fixture.member("b").control().stop_listening().await;
-    let other = restarted(&fixture, allow()).await;
+    let other = fixture.restarted(allow()).await;
     for query in ["", "watch=1&", "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&"] {
         let answer = other.get(&format!("{CONFIG_MAPS}?{query}resourceVersion={from}")).await;
         assert!(answer.refused(429).contains('b'), "no informer may drop its objects: {query}");
@@ -180,7 +168,9 @@ async fn revisions_that_go_back_leave_no_ghosts() {
     // What was handed out before cannot be resumed, nor listed (which is how a client learns to list anew).
     let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(old.soon().await["object"]["code"], 410);
-    fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={from}&resourceVersionMatch=Exact")).await.refused(504);
+    for query in ["", "&resourceVersionMatch=Exact", "&resourceVersionMatch=NotOlderThan"] {
+        fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={from}{query}")).await.refused(410);
+    }
     fixture.put("a", "after", "");
     assert_eq!(events.brief().await, "ADDED a/after");
     events.nothing().await;

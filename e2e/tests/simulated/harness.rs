@@ -116,6 +116,18 @@ impl Fixture {
         fixture
     }
 
+    /// A second router over the same members: another replica, or the same after a restart.
+    pub(crate) async fn restarted(&self, policies: Policies) -> Self {
+        let other = Self { members: Vec::new(), router: router(policies) };
+        let mut setups = Vec::new();
+        for member in &self.members {
+            setups.push(setup(member, member.name()).await);
+        }
+        other.router.set_clusters(setups);
+        other.router.asked_once(SOON).await;
+        other
+    }
+
     /// Tells the router that these members are its clusters.
     pub(crate) async fn set_clusters(&self, names: &[impl AsRef<str>]) {
         let mut setups = Vec::new();
@@ -323,6 +335,13 @@ pub(crate) fn composite(components: &Value) -> String {
 pub(crate) fn items(list: &Value) -> Vec<String> {
     let items = list["items"].as_array().expect("items");
     items.iter().map(|item| format!("{}/{}", cluster(item), name(item))).collect()
+}
+
+/// Lets time pass in leaps.
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::sleep(time).await;
+    tokio::time::resume();
 }
 
 /// Waits until something holds, in vain at most as long as things take to come.

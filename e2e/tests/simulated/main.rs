@@ -6,6 +6,7 @@
 mod clusters;
 mod discovery;
 mod faults;
+mod freshness;
 mod harness;
 mod integers;
 mod large;
