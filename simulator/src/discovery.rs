@@ -66,9 +66,8 @@ pub(crate) fn hide(document: &mut Value, hidden: &BTreeSet<String>) {
         let Some(versions) = group["versions"].as_array_mut() else { continue };
         for version in &mut *versions {
             if let Some(resources) = version["resources"].as_array_mut() {
-                resources.retain(|own| {
-                    !hidden.contains(&format!("{}{name}", own["resource"].as_str().unwrap_or_default()))
-                });
+                resources
+                    .retain(|own| !hidden.contains(&format!("{}{name}", own["resource"].as_str().unwrap_or_default())));
             }
         }
         versions.retain(|version| version["resources"].as_array().is_some_and(|own| !own.is_empty()));

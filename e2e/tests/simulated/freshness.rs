@@ -176,7 +176,8 @@ impl Given {
             }
             Verb::Watch => format!("{CONFIG_MAPS}{}", with("&watch=1")),
             Verb::WatchList => {
-                let query = "&watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+                let query =
+                    "&watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
                 format!("{CONFIG_MAPS}{}", with(query))
             }
             Verb::GetOfA => format!("{CONFIG_MAPS}/of-a{}", with("")),
@@ -285,11 +286,8 @@ async fn every_cell_of_state_and_request_is_answered_as_designed() {
 #[tokio::test]
 async fn ten_clusters_are_named_and_the_rest_counted() {
     let names: Vec<String> = (0..13).map(|number| format!("c{number:02}")).collect();
-    let fixture = Fixture::with(
-        std::array::from_fn::<_, 13, _>(|number| config(&names[number])),
-        crate::harness::allow(),
-    )
-    .await;
+    let fixture =
+        Fixture::with(std::array::from_fn::<_, 13, _>(|number| config(&names[number])), crate::harness::allow()).await;
     fixture.put("c00", "x", "");
     for name in &names[1..] {
         fixture.member(name).control().stop_listening().await;
@@ -389,8 +387,7 @@ async fn own_writes_that_are_not_seen_in_time_are_504() {
     assert!(!items(&any).contains(&"b/x".to_owned()), "whatever is held");
     control.slow(None);
     control.cut_streams();
-    let seen = tokio::time::timeout(SOON, async {
-        while fixture.get(&format!("{CONFIG_MAPS}/x")).await.code != 200 {}
-    });
+    let seen =
+        tokio::time::timeout(SOON, async { while fixture.get(&format!("{CONFIG_MAPS}/x")).await.code != 200 {} });
     seen.await.expect("it is seen in the end");
 }

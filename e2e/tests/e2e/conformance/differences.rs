@@ -32,6 +32,13 @@ pub(crate) const WATCH_OF_A_FUTURE_VERSION: Difference = Difference {
     reason: "a version that a member never had comes from before a restore; waiting for it hides every change until then",
 };
 
+/// A version that no member has reached, on list.
+pub(crate) const LIST_AT_A_FUTURE_VERSION: Difference = Difference {
+    kubernetes: "504 Timeout after three seconds, cause ResourceVersionTooLarge",
+    tributary: "the member is asked; where it is behind the version, 410 Expired",
+    reason: "a version that a member never had comes from before a restore; a Reflector lists from scratch on 410 alone",
+};
+
 /// A plain number where a composite version belongs, on list.
 pub(crate) const LIST_AT_A_PLAIN_NUMBER: Difference = Difference {
     kubernetes: "a version like any other",

@@ -231,7 +231,7 @@ async fn garbage_version(target: Target) -> anyhow::Result<()> {
 
 async fn future_version(target: Target) -> anyhow::Result<()> {
     let future = target.future(&list_version(&target).await?)?;
-    let mut stream = target.watch_maps(&format!("resourceVersion={future}&timeoutSeconds=2")).await?;
+    let mut stream = target.watch_maps(&format!("resourceVersion={future}&timeoutSeconds=5")).await?;
     target.create_map("early", &[]).await?;
     let (events, ended) = stream.drain(SOON).await?;
     if target.differs(&WATCH_OF_A_FUTURE_VERSION) {
