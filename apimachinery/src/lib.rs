@@ -19,6 +19,7 @@ pub mod selectable_fields;
 pub mod selector;
 pub mod snapshot;
 pub mod status;
+pub mod wire;
 
 pub use change::{Change, ChangeType};
 pub use cluster_name::{ClusterName, InvalidClusterName};

@@ -12,6 +12,8 @@ pub enum Encoding {
     Json,
     /// `application/yaml`; never for a watch.
     Yaml,
+    /// `application/vnd.kubernetes.protobuf`; for metadata alone.
+    Protobuf,
 }
 
 impl Encoding {
@@ -20,6 +22,15 @@ impl Encoding {
         match self {
             Self::Json => "application/json",
             Self::Yaml => "application/yaml",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+
+    /// The `Content-Type` of a stream of events in this encoding.
+    pub fn stream_content_type(self) -> &'static str {
+        match self {
+            Self::Json | Self::Yaml => self.content_type(),
+            Self::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         }
     }
 }
@@ -114,6 +125,7 @@ impl<'a> Clause<'a> {
             // kube-apiserver, too, takes `application/*` for none of its types.
             "application/json" | "*/*" => Encoding::Json,
             "application/yaml" if answer != Answer::Watch => Encoding::Yaml,
+            "application/vnd.kubernetes.protobuf" => Encoding::Protobuf,
             _ => return None,
         };
         let meta = self.group.is_none_or(|group| group == "meta.k8s.io")
@@ -125,6 +137,9 @@ impl<'a> Clause<'a> {
             (Some("PartialObjectMetadataList"), Answer::List) if meta => Shape::PartialMetadata,
             _ => return None,
         };
+        if encoding == Encoding::Protobuf && shape != Shape::PartialMetadata {
+            return None;
+        }
         Some(Form { encoding, shape, pretty: false })
     }
 }
@@ -163,6 +178,18 @@ mod tests {
                 Some((Encoding::Json, Shape::PartialMetadata)),
             ),
             (Some("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"), Answer::List, None),
+            (
+                Some(
+                    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+                ),
+                Answer::Watch,
+                Some((Encoding::Protobuf, Shape::PartialMetadata)),
+            ),
+            (
+                Some("application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json"),
+                Answer::List,
+                Some((Encoding::Json, Shape::Object)),
+            ),
             (Some("application/json;as=Table;g=nope;v=v1"), Answer::List, None),
             (Some("application/json;drop=metadata.managedFields"), Answer::List, Some((Encoding::Json, Shape::Object))),
             (Some("text/html"), Answer::List, None),

@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::sync::Arc;
 
 use serde_json::Value;
+use tributary_apimachinery::wire::fields;
 use tributary_simulator::Config;
 
 use crate::harness::{Fixture, allow, cluster, config, name};
@@ -37,6 +38,27 @@ async fn a_large_list_is_whole_plain_and_compressed() {
     let all = list["items"].as_array().unwrap().iter();
     let expected: Vec<_> = all.filter(|pod| pod["metadata"]["namespace"] == namespace).cloned().collect();
     assert_eq!(part["items"].as_array().unwrap(), &expected);
+}
+
+/// A list in protobuf begins with its length: it is measured first, frame by frame.
+#[tokio::test]
+async fn a_large_list_of_metadata_is_whole_in_protobuf() {
+    let fixture = fixture().await;
+    let list = fixture.get("/api/v1/pods").await.ok();
+    let accept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    let answer = fixture.client().send("GET", "/api/v1/pods", &[("accept", accept)], "").await;
+    assert_eq!(
+        (answer.code, answer.headers["content-type"].as_bytes()),
+        (200, &b"application/vnd.kubernetes.protobuf"[..])
+    );
+    let contents = |message: &[u8], number: u64| -> Vec<Vec<u8>> {
+        let found = fields(message).unwrap().into_iter().filter(|field| field.number == number);
+        found.filter_map(|field| field.contents.map(<[u8]>::to_vec)).collect()
+    };
+    let message = contents(answer.body.strip_prefix(b"k8s\0").unwrap(), 2).remove(0);
+    let names: Vec<_> = contents(&message, 2).iter().map(|item| contents(&contents(item, 1)[0], 1).remove(0)).collect();
+    let expected: Vec<_> = list["items"].as_array().unwrap().iter().map(|pod| name(pod).into_bytes()).collect();
+    assert!(expected.len() == 120 && names == expected, "{names:?}");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use super::{Asked, warn};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
-use crate::negotiate::Answer;
+use crate::negotiate::{Answer, Encoding};
 use crate::response::{self, ObjectWriter, Place};
 use crate::view::{Partial, Standing, Unreached, View};
 
@@ -42,7 +42,9 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
     mark.item_version(versions.items(), object.resource_version(), &mut version);
     let mut text = Vec::with_capacity(object.json().len() + 256);
     ObjectWriter::new(&view.kind, form, include).write(&object, &version, &mark, Place::Alone, true, &mut text);
-    text.push(b'\n');
+    if form.encoding != Encoding::Protobuf {
+        text.push(b'\n');
+    }
     let mut answer = response::whole(StatusCode::OK, form, text);
     let own: Vec<_> = standings.into_iter().filter(|(name, _)| *name == cluster).collect();
     warn(&mut answer, &view, &own);

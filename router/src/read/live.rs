@@ -16,9 +16,9 @@ use super::Asked;
 use crate::Router;
 use crate::body::{self, Body};
 use crate::discovery::ServedResource;
-use crate::negotiate::{Answer, Shape};
+use crate::negotiate::{Answer, Encoding, Shape};
 use crate::policy::ItemResourceVersions;
-use crate::response::{self, IncludeObject};
+use crate::response::{self, IncludeObject, protobuf};
 use crate::topology::Cluster;
 use crate::view::{KNOWN_WITHIN, Partial, Standing, standing};
 use crate::write::forward::forward;
@@ -65,6 +65,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     }
     let version = if version.is_empty() { String::new() } else { version.encode(&router.epochs()) };
     let text = match form.shape {
+        Shape::PartialMetadata if form.encoding == Encoding::Protobuf => in_protobuf(&items, &version),
         Shape::Table => table(served, &items, &version, include),
         Shape::Object | Shape::PartialMetadata => objects(served, form.shape, items, &version),
     };
@@ -151,6 +152,19 @@ fn objects(served: &ServedResource, shape: Shape, items: Vec<(ClusterName, Value
     let list =
         json!({"kind": kind, "apiVersion": api_version, "metadata": {"resourceVersion": version}, "items": items});
     serde_json::to_vec(&list).unwrap_or_default()
+}
+
+/// Metadata in protobuf.
+fn in_protobuf(items: &[(ClusterName, Value)], version: &str) -> Vec<u8> {
+    let mut list = protobuf::list_metadata(version, "", None);
+    for (_, item) in items {
+        protobuf::item(&serde_json::to_vec(&item["metadata"]).unwrap_or_default(), &mut list);
+    }
+    let mut out = Vec::with_capacity(list.len() + 64);
+    protobuf::list_begin(list.len(), &mut out);
+    out.extend(list);
+    protobuf::list_end(&mut out);
+    out
 }
 
 fn table(served: &ServedResource, items: &[(ClusterName, Value)], version: &str, include: IncludeObject) -> Vec<u8> {

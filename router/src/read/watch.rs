@@ -21,7 +21,7 @@ use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, Wat
 use super::version::{Versions, Wanted};
 use super::{Asked, Collection, warn};
 use crate::Router;
-use crate::body::{Body, BoxError};
+use crate::body::{self, Body, BoxError};
 use crate::discovery::ServedResource;
 use crate::negotiate::Answer;
 use crate::policy::ItemResourceVersions;
@@ -62,7 +62,10 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     let (watcher, ahead) = match start(router, &versions, &view, &options, filter).await {
         Ok(started) => started,
         Err(Refusal::Before(status)) => return Err(status),
-        Err(Refusal::InStream(status)) => return Ok(response::json(StatusCode::OK, error(&status))),
+        Err(Refusal::InStream(status)) => {
+            let content_type = form.encoding.stream_content_type();
+            return Ok(response::with_content_type(StatusCode::OK, content_type, body::full(error(&status, form))));
+        }
     };
     let initial = if options.sends_initial_events() && is_long(&view, asked) {
         Some(InitialEvents::new(Arc::clone(router.turns()), asked.peer).await?)
@@ -84,8 +87,11 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     let frames = stream::unfold(stream, |mut stream| async move {
         Some((Ok::<_, BoxError>(Frame::data(stream.next().await?)), stream))
     });
-    let mut response =
-        response::with_content_type(StatusCode::OK, "application/json", StreamBody::new(frames).boxed_unsync());
+    let mut response = response::with_content_type(
+        StatusCode::OK,
+        form.encoding.stream_content_type(),
+        StreamBody::new(frames).boxed_unsync(),
+    );
     warn(&mut response, &view, &standings);
     Ok(response)
 }
@@ -346,7 +352,7 @@ impl WatchStream {
                     Wake::Caught(refusal) => {
                         self.ahead = None;
                         if let Some(refusal) = refusal {
-                            self.ready.push_back(error(&refusal));
+                            self.ready.push_back(self.writer.error(&refusal));
                             self.ended = true;
                         }
                     }
@@ -376,7 +382,7 @@ impl WatchStream {
                     self.ended = true;
                 }
                 Progress::Expired(too_old) => {
-                    self.ready.push_back(error(&Status::expired(too_old.to_string())));
+                    self.ready.push_back(self.writer.error(&Status::expired(too_old.to_string())));
                     self.ended = true;
                 }
             }

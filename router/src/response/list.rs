@@ -13,7 +13,7 @@ use tributary_merge::ListCursor;
 
 use super::compression::{Gzip, THRESHOLD_BYTES};
 use super::indent::Indent;
-use super::{FRAME_BYTES, ObjectWriter, Place};
+use super::{FRAME_BYTES, ObjectWriter, Place, protobuf};
 use crate::body::{self, Body, BoxError};
 use crate::negotiate::{Encoding, Form, Shape};
 use crate::policy::ItemResourceVersions;
@@ -58,6 +58,8 @@ struct ListWriter {
     version: String,
     /// Reused for the text of each item that is laid out anew.
     item: Vec<u8>,
+    /// The bytes of all items, where they have to be known before the first is written.
+    length: Option<usize>,
     indent: Option<Indent>,
     begun: bool,
     any: bool,
@@ -100,6 +102,9 @@ impl ListAnswer<'_> {
         drop(first);
         list.restart(start);
         let turn = turns.take(peer).await?;
+        if encoding == Encoding::Protobuf {
+            list.measure().await;
+        }
         // What fits below the threshold of compression is answered whole, with its length.
         let mut frames = VecDeque::new();
         let mut bytes = 0;
@@ -182,7 +187,7 @@ impl ListWriter {
         let indent = (form.pretty && form.encoding == Encoding::Json).then(Indent::default);
         let (version, item) = (String::new(), Vec::new());
         let (begun, any, done) = (false, false, false);
-        Self { view, cursor, writer, mark: None, version, item, indent, begun, any, done, metadata }
+        Self { view, cursor, writer, mark: None, version, item, length: None, indent, begun, any, done, metadata }
     }
 
     /// Starts anew, as if nothing had been written.
@@ -199,6 +204,7 @@ impl ListWriter {
         }
         let frame = match self.writer.form() {
             Form { encoding: Encoding::Json, .. } => self.json_frame(),
+            Form { encoding: Encoding::Protobuf, .. } => self.protobuf_frame(),
             // Rare, and its columns come before its rows: it is made whole.
             Form { shape: Shape::Table, .. } => {
                 let mut text = Vec::new();
@@ -266,6 +272,54 @@ impl ListWriter {
             out.push(b'\n');
         }
         out
+    }
+
+    /// The first frame tells the length of the whole. Until that is measured, it is empty.
+    fn protobuf_frame(&mut self) -> Vec<u8> {
+        let Some(length) = self.length.or_else(|| self.measured_at_once()) else { return Vec::new() };
+        let mut out = Vec::with_capacity(FRAME_BYTES);
+        if !std::mem::replace(&mut self.begun, true) {
+            let ListMetadata { resource_version, continue_token, remaining_item_count, .. } = &self.metadata;
+            let token = continue_token.as_deref().unwrap_or_default();
+            let metadata = protobuf::list_metadata(resource_version, token, *remaining_item_count);
+            protobuf::list_begin(metadata.len() + length, &mut out);
+            out.extend_from_slice(&metadata);
+        }
+        let Self { view, cursor, writer, mark, version, metadata, .. } = self;
+        let more = next_items(cursor, view, metadata.items, mark, version, |object, version, mark| {
+            writer.write(object, version, mark, Place::Item, true, &mut out);
+        });
+        if !more {
+            self.done = true;
+            protobuf::list_end(&mut out);
+        }
+        out
+    }
+
+    /// Measures all items, with a pause after each frame's worth: the price of an answer that is not held whole.
+    async fn measure(&mut self) {
+        let (mut cursor, mut length) = (self.cursor.clone(), 0);
+        while self.measure_frame(&mut cursor, &mut length) {
+            tokio::task::yield_now().await;
+        }
+        self.length = Some(length);
+    }
+
+    /// The bytes of all items, if these are not more than a frame's worth.
+    fn measured_at_once(&mut self) -> Option<usize> {
+        let (mut cursor, mut length) = (self.cursor.clone(), 0);
+        self.length = (!self.measure_frame(&mut cursor, &mut length)).then_some(length);
+        self.length
+    }
+
+    /// Adds the bytes of a frame's worth of items; false after the last.
+    fn measure_frame(&mut self, cursor: &mut ListCursor<Filter>, length: &mut usize) -> bool {
+        let Self { view, writer, mark, version, item, metadata, .. } = self;
+        next_items(cursor, view, metadata.items, mark, version, |object, version, mark| {
+            item.clear();
+            writer.write(object, version, mark, Place::Item, true, item);
+            *length += item.len();
+        })
     }
 
     fn head(&self, out: &mut Vec<u8>) {

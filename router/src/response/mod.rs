@@ -4,6 +4,7 @@ pub mod compression;
 pub mod indent;
 pub mod list;
 pub mod object_writer;
+pub mod protobuf;
 pub mod watch;
 
 pub use object_writer::{IncludeObject, ObjectWriter, Place, ResourceKind};
@@ -45,9 +46,13 @@ pub fn status(status: &Status) -> Response<Body> {
     response
 }
 
-/// JSON text in the encoding and layout that the client asked for. Only for answers that are held whole.
+/// JSON text in the encoding and layout that the client asked for; what was written in protobuf stays as it is. Only for
+/// answers that are held whole.
 pub fn whole(status: StatusCode, form: Form, text: Vec<u8>) -> Response<Body> {
     let reformatted = match form {
+        Form { encoding: Encoding::Protobuf, .. } => {
+            return with_content_type(status, form.encoding.content_type(), body::full(text));
+        }
         Form { encoding: Encoding::Yaml, .. } => as_yaml(&text).map(String::into_bytes),
         Form { pretty: true, .. } => Some(pretty(&text)),
         _ => None,

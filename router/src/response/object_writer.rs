@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use tributary_apimachinery::{GroupVersionResource, Object, Rendering};
 use tributary_printers::{Printer, Row, column};
 
-use crate::negotiate::{Form, Shape};
+use super::protobuf;
+use crate::negotiate::{Encoding, Form, Shape};
 use crate::topology::ClusterMark;
 
 /// What a Table's rows carry besides cells (`includeObject`).
@@ -59,6 +60,8 @@ pub struct ObjectWriter {
     include: IncludeObject,
     printer: Printer,
     row: Row,
+    /// Reused for the text of metadata that is written in protobuf.
+    metadata: Vec<u8>,
     /// The time at which time-dependent cells are right.
     pub now: Timestamp,
 }
@@ -68,7 +71,14 @@ const PARTIAL_HEAD: &[u8] = br#"{"kind":"PartialObjectMetadata","apiVersion":"me
 impl ObjectWriter {
     /// A writer for one answer.
     pub fn new(kind: &ResourceKind, form: Form, include: IncludeObject) -> Self {
-        Self { form, include, printer: kind.printer.clone(), row: Row::new(), now: Timestamp::now() }
+        Self {
+            form,
+            include,
+            printer: kind.printer.clone(),
+            row: Row::new(),
+            metadata: Vec::new(),
+            now: Timestamp::now(),
+        }
     }
 
     /// The form that it writes.
@@ -92,6 +102,14 @@ impl ObjectWriter {
         let cluster = mark.name.as_str();
         match self.form.shape {
             Shape::Object => gather(&object.pieces(&rendering), out),
+            Shape::PartialMetadata if self.form.encoding == Encoding::Protobuf => {
+                self.metadata.clear();
+                gather(&object.metadata_pieces(&rendering), &mut self.metadata);
+                match place {
+                    Place::Alone => protobuf::partial_object(&self.metadata, out),
+                    Place::Item => protobuf::item(&self.metadata, out),
+                }
+            }
             Shape::PartialMetadata => partial(object, &rendering, out),
             Shape::Table if place == Place::Item => self.row(object, &rendering, cluster, out),
             Shape::Table => {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use tributary_apimachinery::{ClusterName, ResourceVersion, Status};
 use tributary_merge::{CompositeResourceVersion, Epochs, EventVersion, Log, ObjectEvent};
 
-use super::{ObjectWriter, Place};
-use crate::negotiate::Shape;
+use super::{ObjectWriter, Place, protobuf};
+use crate::negotiate::{Encoding, Form, Shape};
 use crate::policy::ItemResourceVersions;
 use crate::topology::ClusterMark;
 use crate::view::View;
@@ -69,14 +69,21 @@ impl EventWriter {
             Prepared::Version(version) => version,
         };
         let mut out = Vec::with_capacity(event.object.json().len() + version.len() + 160);
-        out.extend_from_slice(b"{\"type\":\"");
-        out.extend_from_slice(event.change_type.as_str().as_bytes());
-        out.extend_from_slice(b"\",\"object\":");
         let mark = self.mark(&event.cluster);
         let columns = std::mem::replace(&mut self.columns, false);
+        let change_type = event.change_type.as_str();
         self.writer.now = jiff::Timestamp::now();
-        self.writer.write(&event.object, &version, &mark, Place::Alone, columns, &mut out);
-        out.extend_from_slice(b"}\n");
+        if self.writer.form().encoding == Encoding::Protobuf {
+            let mut object = Vec::with_capacity(event.object.metadata().len() + version.len() + 160);
+            self.writer.write(&event.object, &version, &mark, Place::Alone, columns, &mut object);
+            protobuf::event_frame(change_type, &object, &mut out);
+        } else {
+            out.extend_from_slice(b"{\"type\":\"");
+            out.extend_from_slice(change_type.as_bytes());
+            out.extend_from_slice(b"\",\"object\":");
+            self.writer.write(&event.object, &version, &mark, Place::Alone, columns, &mut out);
+            out.extend_from_slice(b"}\n");
+        }
         let frame = Bytes::from(out);
         if let Some(key) = self.shared(event) {
             self.view.encodings.keep(key, frame.clone());
@@ -88,9 +95,16 @@ impl EventWriter {
     pub fn bookmark(&self, version: &CompositeResourceVersion, end: bool) -> Bytes {
         let annotations = if end { ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}" } else { "" };
         let metadata = format!(
-            "\"metadata\":{{\"resourceVersion\":\"{}\",\"creationTimestamp\":null{annotations}}}",
+            "{{\"resourceVersion\":\"{}\",\"creationTimestamp\":null{annotations}}}",
             version.encode(&self.epochs)
         );
+        if self.writer.form().encoding == Encoding::Protobuf {
+            let (mut object, mut out) = (Vec::new(), Vec::new());
+            protobuf::partial_object(metadata.as_bytes(), &mut object);
+            protobuf::event_frame("BOOKMARK", &object, &mut out);
+            return out.into();
+        }
+        let metadata = format!("\"metadata\":{metadata}");
         let kind = &self.view.kind;
         let api_version = kind.resource.group_version();
         let object = match self.writer.form().shape {
@@ -108,8 +122,13 @@ impl EventWriter {
 
     fn shared(&self, event: &ObjectEvent) -> Option<crate::view::EncodingKey> {
         // A Table's first event differs from watcher to watcher, and its ages from second to second.
-        let shape = self.writer.form().shape;
-        event.shared.filter(|_| shape != Shape::Table).map(|key| (key, shape, self.items))
+        let form = self.writer.form();
+        event.shared.filter(|_| form.shape != Shape::Table).map(|key| (key, form, self.items))
+    }
+
+    /// The frame of an error that ends the stream.
+    pub fn error(&self, status: &Status) -> Bytes {
+        error(status, self.writer.form())
     }
 
     fn mark(&mut self, cluster: &ClusterName) -> Arc<ClusterMark> {
@@ -122,8 +141,13 @@ impl EventWriter {
     }
 }
 
-/// The frame of an error that ends the stream.
-pub fn error(status: &Status) -> Bytes {
+/// The frame of an error that ends a stream of this form.
+pub fn error(status: &Status, form: Form) -> Bytes {
+    if form.encoding == Encoding::Protobuf {
+        let mut out = Vec::new();
+        protobuf::event_frame("ERROR", &protobuf::status(status), &mut out);
+        return out.into();
+    }
     let mut out = b"{\"type\":\"ERROR\",\"object\":".to_vec();
     out.extend(status.to_json());
     out.extend_from_slice(b"}\n");

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tributary_merge::SharedKey;
 
-use crate::negotiate::Shape;
+use crate::negotiate::Form;
 use crate::policy::ItemResourceVersions;
 
-/// Names one encoding: the event, the shape of its object and the form of its version.
-pub type Key = (SharedKey, Shape, ItemResourceVersions);
+/// Names one encoding: the event, the form of its object and that of its version.
+pub type Key = (SharedKey, Form, ItemResourceVersions);
 
 /// The newest encoded events. Each event is encoded once however many watch it.
 pub struct Encodings {

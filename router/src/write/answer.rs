@@ -10,7 +10,7 @@ use tributary_printers::Printer;
 
 use crate::Router;
 use crate::body::{self, Body};
-use crate::negotiate::{Form, Shape};
+use crate::negotiate::{Encoding, Form, Shape};
 use crate::response::{self, IncludeObject, ObjectWriter, Place, ResourceKind};
 use crate::topology::Cluster;
 
@@ -69,15 +69,21 @@ pub async fn translate(
     let mut out = Vec::with_capacity(text.len() + 256);
     let mut writer = ObjectWriter::new(&kind(wish.request), written_form(wish.form), wish.include);
     writer.write(&object, &version, &cluster.mark, Place::Alone, true, &mut out);
-    out.push(b'\n');
+    if wish.form.encoding != Encoding::Protobuf {
+        out.push(b'\n');
+    }
     let mut response = response::whole(head.status, wish.form, out);
     keep_headers(&head.headers, response.headers_mut());
     Ok(response)
 }
 
-/// The member has made partial metadata already: it is written as the object that it is.
+/// The member has made partial metadata already: in JSON it is written as the object that it is.
 fn written_form(form: Form) -> Form {
-    if form.shape == Shape::PartialMetadata { Form { shape: Shape::Object, ..form } } else { form }
+    if form.shape == Shape::PartialMetadata && form.encoding != Encoding::Protobuf {
+        Form { shape: Shape::Object, ..form }
+    } else {
+        form
+    }
 }
 
 fn keep_headers(from: &HeaderMap, to: &mut HeaderMap) {

@@ -11,6 +11,7 @@ mod get;
 mod list;
 mod output;
 mod paths;
+mod protobuf;
 mod subresources;
 mod target;
 mod watch;
@@ -53,6 +54,7 @@ pub(crate) fn cases() -> Vec<Case> {
         get::cases(),
         watch::cases(),
         output::cases(),
+        protobuf::cases(),
         paths::cases(),
         writes::cases(),
         subresources::cases(),

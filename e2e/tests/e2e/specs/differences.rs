@@ -29,16 +29,6 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         targets: TRIBUTARY,
         reason: "objects are held as JSON: a client that takes protobuf alone is told so by a 406",
     },
-    Difference {
-        spec: "should NOT be requested by metadata client's List method when WatchListClient is enabled",
-        targets: TRIBUTARY,
-        reason: "it compares a get with a list, whose items carry their kind in JSON alone; metadata in protobuf is a later step",
-    },
-    Difference {
-        spec: "should be requested by metadatainformer when WatchListClient is enabled",
-        targets: TRIBUTARY,
-        reason: "as above",
-    },
 ];
 
 /// The difference that a spec is known for at a target.

@@ -1,0 +1,116 @@
+//! Protobuf's wire form: a message taken apart into its fields, without a schema.
+
+/// Bytes that are no protobuf message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the bytes are not a valid protobuf message")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// One field of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// The field's number; never 0.
+    pub number: u64,
+    /// The field's tag as it stands.
+    pub tag: &'a [u8],
+    /// The whole field as it stands.
+    pub whole: &'a [u8],
+    /// The contents of a length-delimited field; `None` for numbers.
+    pub contents: Option<&'a [u8]>,
+}
+
+/// Splits a message into its fields.
+///
+/// # Errors
+/// [`Malformed`] where a field ends after the message, or is of a wire type that protobuf 3 does not have.
+pub fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Malformed> {
+    let mut found = Vec::new();
+    let mut rest = message;
+    while !rest.is_empty() {
+        let (key, after_tag) = varint(rest)?;
+        let tag = &rest[..rest.len() - after_tag.len()];
+        let (contents, after) = match key & 7 {
+            0 => (None, varint(after_tag)?.1),
+            1 => (None, after_tag.get(8..).ok_or(Malformed)?),
+            5 => (None, after_tag.get(4..).ok_or(Malformed)?),
+            2 => {
+                let (length, after) = varint(after_tag)?;
+                let length = usize::try_from(length).map_err(|_| Malformed)?;
+                let (contents, after) = after.split_at_checked(length).ok_or(Malformed)?;
+                (Some(contents), after)
+            }
+            _ => return Err(Malformed),
+        };
+        if key >> 3 == 0 {
+            return Err(Malformed);
+        }
+        found.push(Field { number: key >> 3, tag, whole: &rest[..rest.len() - after.len()], contents });
+        rest = after;
+    }
+    Ok(found)
+}
+
+/// Reads a number of variable length; gives what comes after it, too.
+///
+/// # Errors
+/// [`Malformed`] where it does not end within the bytes, or is larger than 64 bits.
+pub fn varint(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
+    let mut value = 0_u64;
+    for (index, byte) in bytes.iter().enumerate().take(10) {
+        let bits = u64::from(byte & 0x7f);
+        if index == 9 && bits > 1 {
+            break;
+        }
+        value |= bits << (7 * index);
+        if byte & 0x80 == 0 {
+            return Ok((value, &bytes[index + 1..]));
+        }
+    }
+    Err(Malformed)
+}
+
+/// Appends a number in variable length.
+pub fn put_varint(out: &mut Vec<u8>, mut value: usize) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Appends a length-delimited field of this number.
+pub fn put_field(out: &mut Vec<u8>, number: u64, contents: &[u8]) {
+    put_varint(out, (number as usize) << 3 | 2);
+    put_varint(out, contents.len());
+    out.extend_from_slice(contents);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_come_apart_as_they_were_put_together() {
+        let mut message = Vec::new();
+        put_field(&mut message, 1, b"name");
+        message.extend_from_slice(&[2 << 3, 0x96, 0x01]);
+        put_field(&mut message, 300, &[7; 200]);
+        let found = fields(&message).unwrap();
+        let shown: Vec<_> = found.iter().map(|field| (field.number, field.contents.map(<[u8]>::len))).collect();
+        assert_eq!(shown, [(1, Some(4)), (2, None), (300, Some(200))]);
+        assert_eq!(found.iter().map(|field| field.whole).collect::<Vec<_>>().concat(), message);
+    }
+
+    #[test]
+    fn what_is_cut_off_or_unknown_is_malformed() {
+        for bytes in [&[0x0a, 5, 1][..], &[0x80], &[0x00, 0], &[0x0b], &[0xff; 11], &[0x09, 1], &[0x0d, 1]] {
+            assert_eq!(fields(bytes), Err(Malformed), "{bytes:?}");
+        }
+    }
+}
