@@ -120,7 +120,7 @@ async fn reads_wait_for_what_a_number_says_of_its_cluster_alone() {
         let object = if round % 2 == 0 { &answer } else { &answer["items"][0] };
         assert_eq!((&object["data"]["v"], version(object)), (&json!(round.to_string()), number), "{path}");
     }
-    fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={}", integer("b", 1 << 40))).await.refused(504);
+    fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={}", integer("b", 1 << 40))).await.refused(410);
     fixture.get(&format!("{CONFIG_MAPS}/x?resourceVersion={}", integer("b", 1 << 40))).await.refused(504);
     for foreign in ["70009", "5"] {
         let message = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={foreign}")).await.refused(410);

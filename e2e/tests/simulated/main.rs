@@ -16,5 +16,6 @@ mod patches;
 mod placement;
 mod reviews;
 mod storm;
+mod topology;
 mod watches;
 mod writes;
