@@ -34,4 +34,4 @@ pub use resource_version::{InvalidResourceVersion, ResourceVersion};
 pub use selectable_fields::selectable_fields;
 pub use selector::{FieldSelector, LabelSelector};
 pub use snapshot::Snapshot;
-pub use status::{Reason, Status, StatusCause, StatusDetails, StatusMetadata};
+pub use status::{FieldError, Reason, Status, StatusCause, StatusDetails, StatusMetadata};

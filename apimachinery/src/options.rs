@@ -22,8 +22,6 @@ pub enum ResourceVersionMatch {
 pub struct GetOptions {
     /// The version as the client wrote it; `None` if absent or empty.
     pub resource_version: Option<String>,
-    /// Whether indented JSON is wanted; `None` if the client does not say.
-    pub pretty: Option<bool>,
 }
 
 /// What a list, or a deletecollection, asks for.
@@ -43,8 +41,6 @@ pub struct ListOptions {
     pub field_selector: FieldSelector,
     /// How long the request may take; `None` if absent or 0.
     pub timeout: Option<Duration>,
-    /// Whether indented JSON is wanted; `None` if the client does not say.
-    pub pretty: Option<bool>,
 }
 
 /// What a watch asks for.
@@ -65,8 +61,6 @@ pub struct WatchOptions {
     /// How long the watch may last; `None` if absent or 0: then the server picks from [1800, 3600) s. Zero for a negative
     /// number, which kube-apiserver takes for a deadline that has passed.
     pub timeout: Option<Duration>,
-    /// Whether indented JSON is wanted; `None` if the client does not say.
-    pub pretty: Option<bool>,
 }
 
 /// Every parameter, converted, before the rules on their combination.
@@ -80,7 +74,6 @@ struct Parameters {
     label_selector: LabelSelector,
     field_selector: FieldSelector,
     timeout: Option<Duration>,
-    pretty: Option<bool>,
 }
 
 impl GetOptions {
@@ -90,7 +83,7 @@ impl GetOptions {
     /// 400 if the query does not decode.
     pub fn parse(query: Option<&str>) -> Result<Self, Status> {
         let query = decoded(query)?;
-        Ok(Self { resource_version: text(&query, "resourceVersion"), pretty: pretty(&query) })
+        Ok(Self { resource_version: text(&query, "resourceVersion") })
     }
 }
 
@@ -98,17 +91,12 @@ impl ListOptions {
     /// Reads a query string, without its `?`.
     ///
     /// # Errors
-    /// 400 for a number, selector or query that does not parse, and for a version beside a continue token; 422 for
-    /// parameters that contradict each other.
+    /// 400 for a number, selector or query that does not parse; 422 for parameters that contradict each other.
     pub fn parse(query: Option<&str>) -> Result<Self, Status> {
         let parameters = Parameters::parse(query)?;
         let errors = list_errors(&parameters);
         if !errors.is_empty() {
             return Err(Status::invalid_list_options(&errors));
-        }
-        let versioned = parameters.resource_version.as_deref().is_some_and(|version| version != "0");
-        if versioned && parameters.continue_token.is_some() {
-            return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
         }
         Ok(Self {
             resource_version_match: version_match(&parameters.resource_version_match),
@@ -118,7 +106,6 @@ impl ListOptions {
             label_selector: parameters.label_selector,
             field_selector: parameters.field_selector,
             timeout: parameters.timeout,
-            pretty: parameters.pretty,
         })
     }
 }
@@ -146,7 +133,6 @@ impl WatchOptions {
             label_selector: parameters.label_selector,
             field_selector: parameters.field_selector,
             timeout: parameters.timeout,
-            pretty: parameters.pretty,
         })
     }
 
@@ -182,7 +168,6 @@ impl Parameters {
             label_selector,
             field_selector,
             timeout: timeout.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or_default())),
-            pretty: pretty(&query),
         })
     }
 }
@@ -198,12 +183,6 @@ fn decoded(query: Option<&str>) -> Result<Query<'_>, Status> {
 
 fn text(query: &Query<'_>, name: &str) -> Option<String> {
     query.get(name).filter(|value| !value.is_empty()).map(str::to_owned)
-}
-
-/// What Go's `ParseBool` takes for true is true; anything else but the empty text is false.
-fn pretty(query: &Query<'_>) -> Option<bool> {
-    let value = query.get("pretty").filter(|value| !value.is_empty())?;
-    Some(matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
 fn integer(query: &Query<'_>, name: &str) -> Result<Option<i64>, Status> {

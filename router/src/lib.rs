@@ -48,6 +48,7 @@ use tributary_merge::Epochs;
 use discovery::storage_versions::{self, StorageVersionHashes};
 use discovery::{DiscoveryPath, ServedResource, Union, documents, model};
 use metrics::RequestLabels;
+use negotiate::Preferences;
 use plan::{OwnerRequest, Plan, ResourcePlan, plan};
 use read::Asked;
 use read::version::Versions;
@@ -168,13 +169,15 @@ impl Router {
         let query = request.uri().query().map(str::to_owned);
         let parsed = RequestInfo::parse(request.method().as_str(), &path, query.as_deref());
         let head_only = request.method() == http::Method::HEAD;
+        let preferences = Preferences::of(request.headers(), query.as_deref());
         let (labels, answer) = match parsed {
-            Ok(info) => {
-                (request_labels(&info, &self.fleet.union()), self.answer(request, &info, query.as_deref(), user).await)
-            }
+            Ok(info) => (
+                request_labels(&info, &self.fleet.union()),
+                self.answer(request, &info, query.as_deref(), &preferences, user).await,
+            ),
             Err(status) => (RequestLabels::unparsed(), Err(status)),
         };
-        let mut response = answer.unwrap_or_else(|status| response::status(&status));
+        let mut response = answer.unwrap_or_else(|status| response::status(&status, preferences.error_form()));
         if head_only {
             *response.body_mut() = body::empty();
         }
@@ -187,6 +190,7 @@ impl Router {
         request: Request<Body>,
         info: &RequestInfo,
         query: Option<&str>,
+        preferences: &Preferences,
         user: &User,
     ) -> Result<Response<Body>, Status> {
         tracing::debug!(user = user.name, verb = %info.verb, path = info.path, "request");
@@ -197,7 +201,7 @@ impl Router {
             }
             planned => planned?,
         };
-        if request.method() == http::Method::HEAD && !planned.takes_head() {
+        if request.method() == http::Method::HEAD && !planned.takes_head(info) {
             return Err(Status::method_not_allowed());
         }
         let planned = self.without_memory(planned, &request)?;
@@ -214,8 +218,8 @@ impl Router {
             Plan::Resource(served, plan) => {
                 let resource = info.resource().ok_or_else(Status::path_not_found)?;
                 let peer = request.extensions().get().copied();
-                let asked = Asked { info, request: resource, query, headers: request.headers(), peer };
-                let call = Call { router: self, info, resource, query, served: &served };
+                let asked = Asked { info, request: resource, query, headers: request.headers(), preferences, peer };
+                let call = Call { router: self, info, resource, query, served: &served, preferences };
                 match plan {
                     ResourcePlan::Get => read::get::get(self, asked, &served).await,
                     ResourcePlan::List => read::list::list(self, asked, &served).await,

@@ -1,9 +1,17 @@
-//! Which form of answer a client asks for: the `Accept` header, clause by clause.
+//! Which form of answer a client asks for: the `Accept` header, clause by clause, and who wants it indented.
 //!
-//! Source: kubernetes/apiserver `pkg/endpoints/handlers/negotiation/negotiate.go`. Clauses are tried by q, then in their
-//! order; the first that can be given wins. Parameters that nobody knows are ignored, as KEP-5958 asks of servers.
+//! Source: kubernetes/apiserver `pkg/endpoints/handlers/negotiation/negotiate.go`, which rests on goautoneg. Clauses are tried
+//! by q, then in their order, wildcards last; the first that can be given wins. Parameters that nobody knows are ignored,
+//! as KEP-5958 asks of servers.
 
-use tributary_apimachinery::Status;
+mod clause;
+
+use http::{HeaderMap, HeaderValue, header};
+use tributary_apimachinery::query::Query;
+use tributary_apimachinery::{GroupVersionResource, Status};
+use tributary_printers::Printer;
+
+use clause::Clause;
 
 /// How bytes are spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +25,9 @@ pub enum Encoding {
 }
 
 impl Encoding {
+    /// In the order in which a wildcard finds them.
+    const ALL: [Self; 3] = [Self::Json, Self::Yaml, Self::Protobuf];
+
     /// The `Content-Type` of an answer in this encoding.
     pub fn content_type(self) -> &'static str {
         match self {
@@ -35,15 +46,34 @@ impl Encoding {
     }
 }
 
+/// The version of `meta.k8s.io` in which a transformed answer is given. Both have the same fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MetaVersion {
+    /// `meta.k8s.io/v1`
+    V1,
+    /// `meta.k8s.io/v1beta1`
+    V1Beta1,
+}
+
+impl MetaVersion {
+    /// The `apiVersion`.
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
 /// Which shape objects are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
     /// The objects themselves.
     Object,
     /// `as=Table`: rows and cells for people.
-    Table,
+    Table(MetaVersion),
     /// `as=PartialObjectMetadata` or `as=PartialObjectMetadataList`: metadata alone.
-    PartialMetadata,
+    PartialMetadata(MetaVersion),
 }
 
 /// The form of an answer.
@@ -55,11 +85,13 @@ pub struct Form {
     pub shape: Shape,
     /// Indented, for people.
     pub pretty: bool,
+    /// Whether the client takes gzip. Watches are never compressed.
+    pub gzip: bool,
 }
 
 impl Form {
     /// Plain JSON, which everybody reads.
-    pub const JSON: Self = Self { encoding: Encoding::Json, shape: Shape::Object, pretty: false };
+    pub const JSON: Self = Self { encoding: Encoding::Json, shape: Shape::Object, pretty: false, gzip: false };
 }
 
 /// What kind of answer is negotiated.
@@ -75,130 +107,169 @@ pub enum Answer {
     Watch,
 }
 
-/// Chooses the form of an answer.
-///
-/// # Errors
-/// 406 `NotAcceptable` with the list of what can be given.
-pub fn negotiate(accept: Option<&str>, answer: Answer) -> Result<Form, Status> {
-    let accept = accept.map(str::trim).filter(|accept| !accept.is_empty()).unwrap_or("*/*");
-    let mut clauses: Vec<Clause<'_>> = accept.split(',').filter_map(Clause::parse).collect();
-    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
-    clauses.iter().find_map(|clause| clause.form(answer)).ok_or_else(|| Status::not_acceptable(acceptable(answer)))
+/// What a request says about the form of its answer. Costs two reference counts to keep beside the request, for the case
+/// that it is answered by an error.
+#[derive(Clone, Debug, Default)]
+pub struct Preferences {
+    accept: Option<HeaderValue>,
+    user_agent: Option<HeaderValue>,
+    /// What the query's `pretty` says; `None` if it says nothing.
+    pretty: Option<bool>,
+    gzip: bool,
 }
 
-/// The media types that can be given.
-fn acceptable(answer: Answer) -> &'static [&'static str] {
-    match answer {
-        Answer::Watch => &["application/json"],
-        Answer::Object | Answer::Review | Answer::List => &["application/json", "application/yaml"],
+impl Preferences {
+    /// Reads a request's headers and query (without its `?`).
+    pub fn of(headers: &HeaderMap, query: Option<&str>) -> Self {
+        Self {
+            accept: headers.get(header::ACCEPT).cloned(),
+            user_agent: headers.get(header::USER_AGENT).cloned(),
+            pretty: query.filter(|query| query.contains("pretty")).and_then(|query| pretty(&Query::parse(Some(query)))),
+            gzip: accepts_gzip(headers),
+        }
     }
-}
 
-/// One clause of an `Accept` header.
-struct Clause<'a> {
-    media_type: &'a str,
-    shape: Option<&'a str>,
-    group: Option<&'a str>,
-    version: Option<&'a str>,
-    quality: f32,
-}
-
-impl<'a> Clause<'a> {
-    fn parse(text: &'a str) -> Option<Self> {
-        let mut parts = text.split(';').map(str::trim);
-        let mut clause = Self { media_type: parts.next()?, shape: None, group: None, version: None, quality: 1.0 };
-        for (key, value) in parts.filter_map(|part| part.split_once('=')) {
-            let value = value.trim().trim_matches('"');
-            match key.trim() {
-                "as" => clause.shape = Some(value),
-                "g" => clause.group = Some(value),
-                "v" => clause.version = Some(value),
-                "q" => clause.quality = value.parse().unwrap_or(0.0),
-                _ => {}
+    /// The form of an answer about objects of a resource; `kind` is theirs.
+    ///
+    /// # Errors
+    /// 406 `NotAcceptable` with the list of what can be given.
+    pub fn form(&self, answer: Answer, resource: &GroupVersionResource, kind: &str) -> Result<Form, Status> {
+        let accept = self.accept();
+        if !names_a_known_type(accept) && Printer::for_resource(resource).is_some() {
+            return Err(Status::no_acceptable_representation(representations(answer)));
+        }
+        let chosen = if accept.is_empty() { Some(Chosen::JSON) } else { choose(accept, answer != Answer::Review) };
+        let chosen = chosen.ok_or_else(|| Status::not_acceptable(representations(Answer::Object)))?;
+        let is_list = answer == Answer::List;
+        match (chosen.shape, answer) {
+            (_, Answer::Watch) if chosen.encoding == Encoding::Yaml => {
+                return Err(Status::not_acceptable(&["application/json;stream=watch"]));
             }
+            (Shape::PartialMetadata(_), _) if chosen.is_list_shape != is_list => {
+                return Err(Status::not_acceptable_shape(chosen.is_list_shape, kind));
+            }
+            _ => {}
         }
-        (clause.quality > 0.0).then_some(clause)
+        let is_watch = answer == Answer::Watch;
+        Ok(Form {
+            encoding: chosen.encoding,
+            shape: chosen.shape,
+            pretty: !is_watch && self.is_pretty(chosen),
+            gzip: !is_watch && self.gzip,
+        })
     }
 
-    fn form(&self, answer: Answer) -> Option<Form> {
-        let encoding = match self.media_type {
-            // kube-apiserver, too, takes `application/*` for none of its types.
-            "application/json" | "*/*" => Encoding::Json,
-            "application/yaml" if answer != Answer::Watch => Encoding::Yaml,
-            "application/vnd.kubernetes.protobuf" => Encoding::Protobuf,
-            _ => return None,
-        };
-        let meta = self.group.is_none_or(|group| group == "meta.k8s.io")
-            && self.version.is_none_or(|version| matches!(version, "v1" | "v1beta1"));
-        let shape = match (self.shape, answer) {
-            (None, _) => Shape::Object,
-            (Some("Table"), Answer::Object | Answer::List | Answer::Watch) if meta => Shape::Table,
-            (Some("PartialObjectMetadata"), Answer::Object | Answer::Watch) if meta => Shape::PartialMetadata,
-            (Some("PartialObjectMetadataList"), Answer::List) if meta => Shape::PartialMetadata,
-            _ => return None,
-        };
-        if encoding == Encoding::Protobuf && shape != Shape::PartialMetadata {
-            return None;
+    /// The form of an error: what is asked for as far as an error has it, else indented JSON.
+    pub fn error_form(&self) -> Form {
+        let accept = self.accept();
+        match if accept.is_empty() { Some(Chosen::JSON) } else { choose(accept, false) } {
+            Some(chosen) => Form { encoding: chosen.encoding, pretty: self.is_pretty(chosen), ..Form::JSON },
+            None => Form { pretty: true, ..Form::JSON },
         }
-        Some(Form { encoding, shape, pretty: false })
     }
+
+    fn accept(&self) -> &str {
+        self.accept.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// People's programs (curl, wget, browsers) get indented JSON.
+    fn is_pretty(&self, chosen: Chosen) -> bool {
+        chosen.pretty
+            || self.pretty.unwrap_or_else(|| {
+                let agent = self.user_agent.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default();
+                ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix))
+            })
+    }
+}
+
+/// What Go's `ParseBool` takes for true is true; anything else but the empty text is false.
+fn pretty(query: &Query<'_>) -> Option<bool> {
+    let value = query.get("pretty").filter(|value| !value.is_empty())?;
+    Some(matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+}
+
+/// Whether the client takes gzip. Only the plain coding is looked for; `q=0` refuses it.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|coding| {
+        let (name, parameters) = coding.split_once(';').unwrap_or((coding, ""));
+        name.trim() == "gzip" && !matches!(parameters.trim(), "q=0" | "q=0.0")
+    })
+}
+
+/// Whether a media type is named that built-in kinds can be given in, whatever its parameters: kube-apiserver's routes of
+/// built-in kinds ask this first (go-restful's `Route.matchesAccept`), and know no `application/*`.
+fn names_a_known_type(accept: &str) -> bool {
+    accept.is_empty()
+        || accept.split(',').any(|part| {
+            let media_type = part.split(';').next().unwrap_or_default().trim_matches(' ');
+            media_type == "*/*" || Encoding::ALL.iter().any(|encoding| encoding.content_type() == media_type)
+        })
+}
+
+/// The media types that can be given. A collection's route serves its watches, too.
+fn representations(answer: Answer) -> &'static [&'static str] {
+    match answer {
+        Answer::Object | Answer::Review => &["application/json", "application/yaml"],
+        Answer::List | Answer::Watch => &["application/json", "application/yaml", "application/json;stream=watch"],
+    }
+}
+
+/// What a clause is answered by.
+#[derive(Clone, Copy)]
+struct Chosen {
+    encoding: Encoding,
+    shape: Shape,
+    /// Whether the shape is that of a list (`PartialObjectMetadataList`).
+    is_list_shape: bool,
+    pretty: bool,
+}
+
+impl Chosen {
+    const JSON: Self = Self { encoding: Encoding::Json, shape: Shape::Object, is_list_shape: false, pretty: false };
+}
+
+/// The first clause that can be given, and how. Errors and reviews have no other shape than their own (`transforms` is false).
+fn choose(accept: &str, transforms: bool) -> Option<Chosen> {
+    let clauses = Clause::parse_all(accept);
+    clauses.iter().find_map(|clause| {
+        let mut fitting = Encoding::ALL.into_iter().filter(|encoding| clause.names(encoding.content_type()));
+        fitting.find_map(|encoding| answer_clause(clause, encoding, transforms))
+    })
+}
+
+fn answer_clause(clause: &Clause<'_>, encoding: Encoding, transforms: bool) -> Option<Chosen> {
+    let (mut kind, mut group, mut version) = (None, "", "");
+    let mut pretty = false;
+    for (name, value) in clause.parameters() {
+        match name {
+            "as" => kind = Some(value),
+            "g" => group = value,
+            "v" => version = value,
+            "stream" if encoding == Encoding::Yaml || value != "watch" => return None,
+            "sv" if !transforms || value != "v1" => return None,
+            "pretty" => pretty = value == "1",
+            _ => {}
+        }
+    }
+    if kind.is_none() && group.is_empty() && version.is_empty() {
+        return (encoding != Encoding::Protobuf).then_some(Chosen { encoding, pretty, ..Chosen::JSON });
+    }
+    let version = match (group, version) {
+        ("meta.k8s.io", "v1") => MetaVersion::V1,
+        ("meta.k8s.io", "v1beta1") => MetaVersion::V1Beta1,
+        _ => return None,
+    };
+    let (shape, is_list_shape) = match kind {
+        Some("Table") => (Shape::Table(version), false),
+        Some("PartialObjectMetadata") => (Shape::PartialMetadata(version), false),
+        Some("PartialObjectMetadataList") => (Shape::PartialMetadata(version), true),
+        _ => return None,
+    };
+    // Metadata alone is written in protobuf.
+    let can_be_written = encoding != Encoding::Protobuf || shape == Shape::PartialMetadata(MetaVersion::V1);
+    (transforms && can_be_written).then_some(Chosen { encoding, shape, is_list_shape, pretty })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn first_clause_that_can_be_given_wins() {
-        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-        let cases = [
-            (None, Answer::List, Some((Encoding::Json, Shape::Object))),
-            (Some(""), Answer::List, Some((Encoding::Json, Shape::Object))),
-            (Some("*/*"), Answer::Watch, Some((Encoding::Json, Shape::Object))),
-            (Some(table), Answer::List, Some((Encoding::Json, Shape::Table))),
-            (Some(table), Answer::Review, Some((Encoding::Json, Shape::Object))),
-            (Some("application/json;as=Table;v=v1;g=meta.k8s.io"), Answer::Review, None),
-            (
-                Some("application/vnd.kubernetes.protobuf,application/json"),
-                Answer::List,
-                Some((Encoding::Json, Shape::Object)),
-            ),
-            (Some("application/vnd.kubernetes.protobuf, */*"), Answer::Watch, Some((Encoding::Json, Shape::Object))),
-            (Some("application/vnd.kubernetes.protobuf"), Answer::List, None),
-            (Some("application/yaml"), Answer::List, Some((Encoding::Yaml, Shape::Object))),
-            (Some("application/yaml"), Answer::Watch, None),
-            (
-                Some("application/json;q=0.9,application/yaml;q=1"),
-                Answer::Object,
-                Some((Encoding::Yaml, Shape::Object)),
-            ),
-            (
-                Some("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
-                Answer::List,
-                Some((Encoding::Json, Shape::PartialMetadata)),
-            ),
-            (Some("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"), Answer::List, None),
-            (
-                Some(
-                    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
-                ),
-                Answer::Watch,
-                Some((Encoding::Protobuf, Shape::PartialMetadata)),
-            ),
-            (
-                Some("application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json"),
-                Answer::List,
-                Some((Encoding::Json, Shape::Object)),
-            ),
-            (Some("application/json;as=Table;g=nope;v=v1"), Answer::List, None),
-            (Some("application/json;drop=metadata.managedFields"), Answer::List, Some((Encoding::Json, Shape::Object))),
-            (Some("text/html"), Answer::List, None),
-            (Some("application/*"), Answer::List, None),
-            (Some("application/json;q=0"), Answer::List, None),
-        ];
-        for (accept, answer, expected) in cases {
-            let got = negotiate(accept, answer).ok().map(|form| (form.encoding, form.shape));
-            assert_eq!(got, expected, "{accept:?} {answer:?}");
-        }
-    }
-}
+mod tests;

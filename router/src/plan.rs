@@ -23,9 +23,13 @@ pub enum Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Whether a HEAD is answered. kube-apiserver's resources take none, but for what lies behind a `proxy`.
-    pub fn takes_head(&self) -> bool {
-        !matches!(self, Self::Resource(_, plan) if *plan != ResourcePlan::Owner(OwnerRequest::Opaque))
+    /// Whether a HEAD is answered. kube-apiserver's resources take none, but for what lies behind a `proxy`; which documents
+    /// take one is a part of the plan already.
+    pub fn takes_head(&self, info: &RequestInfo) -> bool {
+        match self {
+            Self::Resource(..) => info.resource().is_some_and(|it| it.subresource.as_deref() == Some("proxy")),
+            _ => true,
+        }
     }
 }
 
@@ -81,17 +85,34 @@ pub fn plan<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Status
 }
 
 fn non_resource<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Status> {
-    let first = info.path.trim_start_matches('/').split('/').next().unwrap_or_default();
-    if !info.verb.is_read() {
-        return Err(Status::method_not_allowed());
-    }
-    match first {
-        "healthz" | "livez" | "readyz" => Ok(Plan::Health),
-        "version" | "openapi" => Ok(Plan::Relay),
+    let plan = match first_segment(&info.path) {
+        "healthz" | "livez" | "readyz" => Plan::Health,
+        "version" | "openapi" => Plan::Relay,
         _ => {
             let path = DiscoveryPath::parse(&info.path).filter(|path| union.has_document(path));
-            path.map(Plan::Discovery).ok_or_else(Status::path_not_found)
+            path.map(Plan::Discovery).ok_or_else(Status::path_not_found)?
         }
+    };
+    match info.verb {
+        Verb::NonResource("get") => Ok(plan),
+        Verb::NonResource("head" | "options") if takes_any_read(&info.path, &plan) => Ok(plan),
+        _ => Err(Status::method_not_allowed()),
+    }
+}
+
+fn first_segment(path: &str) -> &str {
+    path.trim_start_matches('/').split('/').next().unwrap_or_default()
+}
+
+/// Whether HEAD and OPTIONS are answered as GET is: in kube-apiserver `/`, `/apis`, groups, health checks and OpenAPI are plain
+/// handlers that do not look at the method, while `/version`, `/api` and the documents of versions are routes for GET alone.
+fn takes_any_read(path: &str, plan: &Plan<'_>) -> bool {
+    match plan {
+        Plan::Relay => first_segment(path) != "version",
+        Plan::Discovery(document) => {
+            matches!(document, DiscoveryPath::Root | DiscoveryPath::Groups | DiscoveryPath::Group(_))
+        }
+        _ => true,
     }
 }
 
@@ -203,6 +224,16 @@ mod tests {
             ("GET", "/apis/metrics.k8s.io/v1/namespaces/n/pods/p", "Owner Object"),
             ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "SelfReview"),
             ("POST", "/api", "405"),
+            ("HEAD", "/api", "405"),
+            ("OPTIONS", "/api/v1", "405"),
+            ("HEAD", "/version", "405"),
+            ("HEAD", "/apis", "Discovery"),
+            ("OPTIONS", "/", "Discovery"),
+            ("OPTIONS", "/apis/metrics.k8s.io", "Discovery"),
+            ("HEAD", "/apis/metrics.k8s.io/v1", "405"),
+            ("OPTIONS", "/openapi/v2", "Relay"),
+            ("HEAD", "/livez", "Health"),
+            ("OPTIONS", "/nowhere", "404"),
             ("POST", "/readyz", "405"),
             ("GET", "/apis/nobody.io", "404"),
             ("GET", "/apis/nobody.io/v1", "404"),

@@ -90,6 +90,16 @@ impl Status {
         Self::new(406, Reason::NotAcceptable, message)
     }
 
+    /// 406: the metadata of a list is asked for where there is one object of this kind, or of one where there is a list.
+    pub fn not_acceptable_shape(is_list_shape: bool, kind: &str) -> Self {
+        let message = if is_list_shape {
+            format!("you requested PartialObjectMetadataList, but the requested object is not a list ({kind})")
+        } else {
+            format!("you requested PartialObjectMetadata, but the requested object is a list ({kind}List)")
+        };
+        Self::new(406, Reason::NotAcceptable, message)
+    }
+
     /// 415: the body's media type is not among `accepted`.
     pub fn unsupported_media_type(accepted: &[&str]) -> Self {
         let message = format!(

@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use tributary_apimachinery::{ClusterName, GetOptions, Object, ObjectKey, Status};
 
 use super::version::{Wanted, refuse_get};
-use super::{Asked, warn};
+use super::{Asked, include_object, warn};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
@@ -20,9 +20,9 @@ use crate::view::{Partial, Standing, Unreached, View};
 /// 404; 503 while a cluster that may have the object is unknown; 409 where several have it; 504 for a version that does not
 /// come within 3 s; 400 and 406.
 pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
+    let form = asked.form(Answer::Object, served)?;
     let options = GetOptions::parse(asked.query)?;
-    let form = asked.form(Answer::Object, options.pretty)?;
-    let include = asked.include_object()?;
+    let include = include_object(form, asked.query)?;
     let text = options.resource_version.as_deref();
     let versions = router.versions(&served.resource);
     let wanted = Wanted::parse(text, &versions).map_err(|error| refuse_get(text.unwrap_or_default(), &error))?;

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use http::{Response, header};
+use http::Response;
 use tributary_apimachinery::{ClusterName, ListOptions, ResourceVersion, ResourceVersionMatch, Status};
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, Position, SnapshotError,
 };
 
 use super::version::{Versions, Wanted, refuse_list};
-use super::{Asked, Collection, warn};
+use super::{Asked, Collection, include_object, warn};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
 use crate::negotiate::Answer;
+use crate::response::ObjectWriter;
 use crate::response::list::{ListAnswer, ListMetadata};
-use crate::response::{ObjectWriter, accepts_gzip};
 use crate::view::{Unreached, View};
 
 /// Which state a list shows.
@@ -41,9 +41,9 @@ enum State {
 /// What the table of resourceVersion, resourceVersionMatch, limit and continue says (reference: kubernetes/apiserver
 /// `pkg/storage/interfaces.go`): 400, 410, 422, 504; 429 while clusters are unknown and a partial answer is denied.
 pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
+    let form = asked.form(Answer::List, served)?;
     let options = ListOptions::parse(asked.query)?;
-    let form = asked.form(Answer::List, options.pretty)?;
-    let include = asked.include_object()?;
+    let include = include_object(form, asked.query)?;
     let versions = router.versions(&served.resource);
     let state = state(&versions, &options)?;
     let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
@@ -74,13 +74,11 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
         cursor,
         writer: ObjectWriter::new(&view.kind, form, include),
         metadata,
-        gzip: accepts_gzip(asked.headers),
         turns: router.turns(),
         peer: asked.peer,
     };
     let mut response = answer.respond().await?;
     warn(&mut response, &view, &standings);
-    response.headers_mut().entry(header::VARY).or_insert(http::HeaderValue::from_static("Accept"));
     Ok(response)
 }
 
@@ -88,13 +86,19 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
 fn state(versions: &Versions, options: &ListOptions) -> Result<State, Status> {
     if let Some(token) = &options.continue_token {
         let epochs = versions.epochs();
-        return match ContinueToken::decode(token, epochs) {
-            Ok(token) => Ok(State::Continue(token)),
-            Err(ContinueError::Foreign { position, .. }) => {
-                Err(Status::continue_expired(Some(ContinueToken::inconsistent(position).encode(epochs))))
+        let decoded = ContinueToken::decode(token, epochs);
+        if let Err(error @ ContinueError::Invalid(_)) = decoded {
+            return Err(Status::invalid_continue_token(error));
+        }
+        if options.resource_version.as_deref().is_some_and(|version| version != "0") {
+            return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        return decoded.map(State::Continue).map_err(|error| match error {
+            ContinueError::Foreign { position, .. } => {
+                Status::continue_expired(Some(ContinueToken::inconsistent(position).encode(epochs)))
             }
-            Err(error) => Err(Status::invalid_continue_token(error)),
-        };
+            error => Status::invalid_continue_token(error),
+        });
     }
     let text = options.resource_version.as_deref();
     let wanted = Wanted::parse(text, versions).map_err(|error| refuse_list(text.unwrap_or_default(), &error))?;

@@ -12,11 +12,11 @@ use tributary_apimachinery::{ClusterName, ListOptions, ResourceVersion, Status};
 use tributary_merge::CompositeResourceVersion;
 use tributary_printers::{Printer, Row, column};
 
-use super::Asked;
+use super::{Asked, include_object};
 use crate::Router;
 use crate::body::{self, Body};
 use crate::discovery::ServedResource;
-use crate::negotiate::{Answer, Encoding, Shape};
+use crate::negotiate::{Answer, Encoding, MetaVersion, Shape};
 use crate::policy::ItemResourceVersions;
 use crate::response::{self, IncludeObject, protobuf};
 use crate::topology::Cluster;
@@ -28,9 +28,9 @@ use crate::write::forward::forward;
 /// # Errors
 /// 429 naming a cluster that does not answer, where a partial answer is denied; 400 and 406.
 pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
-    let options = ListOptions::parse(asked.query)?;
-    let form = asked.form(Answer::List, options.pretty)?;
-    let include = asked.include_object()?;
+    let form = asked.form(Answer::List, served)?;
+    let _checked = ListOptions::parse(asked.query)?;
+    let include = include_object(form, asked.query)?;
     let form_of_items = router.items(&served.resource);
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
     let query = member_query(asked.query);
@@ -65,9 +65,9 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     }
     let version = if version.is_empty() { String::new() } else { version.encode(&router.epochs()) };
     let text = match form.shape {
-        Shape::PartialMetadata if form.encoding == Encoding::Protobuf => in_protobuf(&items, &version),
-        Shape::Table => table(served, &items, &version, include),
-        Shape::Object | Shape::PartialMetadata => objects(served, form.shape, items, &version),
+        Shape::PartialMetadata(_) if form.encoding == Encoding::Protobuf => in_protobuf(&items, &version),
+        Shape::Table(meta) => table(served, &items, &version, include, meta),
+        Shape::Object | Shape::PartialMetadata(_) => objects(served, form.shape, items, &version),
     };
     let mut response = response::whole(StatusCode::OK, form, text);
     for warning in
@@ -139,14 +139,12 @@ fn objects(served: &ServedResource, shape: Shape, items: Vec<(ClusterName, Value
     let items: Vec<Value> = items
         .into_iter()
         .map(|(_, item)| match shape {
-            Shape::PartialMetadata => {
-                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]})
-            }
+            Shape::PartialMetadata(version) => partial(&item, version),
             _ => item,
         })
         .collect();
     let (kind, api_version) = match shape {
-        Shape::PartialMetadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+        Shape::PartialMetadata(version) => ("PartialObjectMetadataList".to_owned(), version.api_version().to_owned()),
         _ => (format!("{}List", served.description.kind()), served.resource.group_version().to_string()),
     };
     let list =
@@ -167,10 +165,21 @@ fn in_protobuf(items: &[(ClusterName, Value)], version: &str) -> Vec<u8> {
     out
 }
 
-fn table(served: &ServedResource, items: &[(ClusterName, Value)], version: &str, include: IncludeObject) -> Vec<u8> {
+fn partial(item: &Value, version: MetaVersion) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": version.api_version(), "metadata": item["metadata"]})
+}
+
+fn table(
+    served: &ServedResource,
+    items: &[(ClusterName, Value)],
+    version: &str,
+    include: IncludeObject,
+    meta: MetaVersion,
+) -> Vec<u8> {
     let printer = Printer::for_resource(&served.resource).unwrap_or_else(Printer::default_columns);
     let (mut row, now) = (Row::new(), Timestamp::now());
-    let mut out = format!("{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"columnDefinitions\":").into_bytes();
+    let meta_version = meta.api_version();
+    let mut out = format!("{{\"kind\":\"Table\",\"apiVersion\":\"{meta_version}\",\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"columnDefinitions\":").into_bytes();
     column::write_columns(printer.columns(), true, &mut out);
     out.extend_from_slice(b",\"rows\":[");
     for (at, (cluster, item)) in items.iter().enumerate() {
@@ -186,9 +195,7 @@ fn table(served: &ServedResource, items: &[(ClusterName, Value)], version: &str,
         out.extend_from_slice(b",\"object\":");
         let object = match include {
             IncludeObject::None => Value::Null,
-            IncludeObject::Metadata => {
-                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]})
-            }
+            IncludeObject::Metadata => partial(item, meta),
             IncludeObject::Object => item.clone(),
         };
         out.extend(serde_json::to_vec(&object).unwrap_or_default());

@@ -10,12 +10,14 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Response, header};
 use tributary_apimachinery::query::Query;
-use tributary_apimachinery::{ClusterName, FieldSelector, Filter, LabelSelector, RequestInfo, ResourceRequest, Status};
+use tributary_apimachinery::{
+    ClusterName, FieldError, FieldSelector, Filter, LabelSelector, RequestInfo, ResourceRequest, Status,
+};
 
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
-use crate::negotiate::{Answer, Form, negotiate};
+use crate::negotiate::{Answer, Form, Preferences, Shape};
 use crate::response::IncludeObject;
 use crate::turns::Peer;
 use crate::view::{Standing, View, standing};
@@ -31,6 +33,8 @@ pub struct Asked<'a> {
     pub query: Option<&'a str>,
     /// The client's headers.
     pub headers: &'a HeaderMap,
+    /// What it says of the form of its answer.
+    pub preferences: &'a Preferences,
     /// The connection that it came by.
     pub peer: Option<Peer>,
 }
@@ -46,29 +50,12 @@ pub struct Collection {
 }
 
 impl Asked<'_> {
-    /// The form of the answer; people's programs (curl, wget, browsers) get indented JSON, as kube-apiserver gives it.
+    /// The form of the answer.
     ///
     /// # Errors
     /// 406.
-    pub fn form(&self, answer: Answer, pretty: Option<bool>) -> Result<Form, Status> {
-        let accept = self.header(header::ACCEPT);
-        let mut form = negotiate(accept, answer)?;
-        form.pretty = answer != Answer::Watch && pretty.unwrap_or_else(|| self.is_for_people());
-        Ok(form)
-    }
-
-    /// What a Table's rows are to carry.
-    ///
-    /// # Errors
-    /// 400 for a value that does not exist.
-    pub fn include_object(&self) -> Result<IncludeObject, Status> {
-        let query = Query::parse(self.query);
-        let value = query.get("includeObject").unwrap_or_default();
-        IncludeObject::parse(value).ok_or_else(|| {
-            Status::bad_request(format!(
-                "includeObject: Invalid value: {value:?}: supported values are None, Metadata and Object"
-            ))
-        })
+    pub fn form(&self, answer: Answer, served: &ServedResource) -> Result<Form, Status> {
+        self.preferences.form(answer, &served.resource, served.description.kind())
     }
 
     /// What a list or watch reads.
@@ -88,15 +75,22 @@ impl Asked<'_> {
         let filter = Filter::compile(namespace, name, label_selector, field_selector, fields, view.kind.namespaced)?;
         Ok(Collection { standings: standings?, filter, view })
     }
+}
 
-    fn header(&self, name: header::HeaderName) -> Option<&str> {
-        self.headers.get(name).and_then(|value| value.to_str().ok())
+/// What a Table's rows are to carry. In other forms the parameter says nothing.
+///
+/// # Errors
+/// 400 for a value that does not exist.
+pub fn include_object(form: Form, query: Option<&str>) -> Result<IncludeObject, Status> {
+    if !matches!(form.shape, Shape::Table(_)) {
+        return Ok(IncludeObject::default());
     }
-
-    fn is_for_people(&self) -> bool {
-        let agent = self.header(header::USER_AGENT).unwrap_or_default();
-        ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix))
-    }
+    let query = Query::parse(query);
+    let value = query.get("includeObject").unwrap_or_default();
+    IncludeObject::parse(value).ok_or_else(|| {
+        let error = FieldError::invalid("includeObject", value, "must be 'Metadata', 'Object', 'None', or empty");
+        Status::bad_request(format!("Unable to convert to Table as requested: {error}"))
+    })
 }
 
 /// Adds a `Warning` for each cluster that is missing or stale.

@@ -19,7 +19,7 @@ use tributary_cacher::Cacher;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
 use super::version::{Versions, Wanted};
-use super::{Asked, Collection, warn};
+use super::{Asked, Collection, include_object, warn};
 use crate::Router;
 use crate::body::{self, Body, BoxError};
 use crate::discovery::ServedResource;
@@ -53,9 +53,9 @@ const EVENTS_PER_TURN: usize = 32;
 /// # Errors
 /// 400, 406 and 422 for what cannot be asked; 429 while clusters are unknown.
 pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
+    let form = asked.form(Answer::Watch, served)?;
     let options = WatchOptions::parse(asked.query)?;
-    let form = asked.form(Answer::Watch, options.pretty)?;
-    let include = asked.include_object()?;
+    let include = include_object(form, asked.query)?;
     let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
     let Collection { view, standings, filter } = collection;
     let versions = router.versions(&served.resource);

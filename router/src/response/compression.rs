@@ -39,6 +39,14 @@ impl Gzip {
     }
 }
 
+/// Compresses a whole answer.
+pub fn whole(text: &[u8]) -> Vec<u8> {
+    let mut gzip = Gzip::default();
+    let mut out = gzip.push(text);
+    out.extend(gzip.finish());
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Read;

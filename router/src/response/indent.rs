@@ -1,7 +1,7 @@
 //! Lays JSON text out for people, piece by piece: a list of 60 MB is never held.
 //!
-//! Source: Go's `encoding/json.Indent` with two blanks, which kube-apiserver answers `pretty=true` with. Numbers and strings stay
-//! as they are spelled.
+//! Source: Go's `encoding/json.Indent` with two blanks, which kube-apiserver answers `pretty=true` with: no newline ends the
+//! text. Numbers and strings stay as they are spelled.
 
 /// Where a layout stands. Text may be cut anywhere between calls.
 #[derive(Clone, Debug, Default)]
@@ -28,13 +28,7 @@ impl Indent {
                 continue;
             }
             match byte {
-                b' ' | b'\t' | b'\r' | b'\n' => {
-                    // The newline after the text ends it; the others are our own to set.
-                    if byte == b'\n' && self.depth == 0 && !self.opened {
-                        out.push(byte);
-                    }
-                    continue;
-                }
+                b' ' | b'\t' | b'\r' | b'\n' => continue,
                 b'}' | b']' => {
                     self.depth = self.depth.saturating_sub(1);
                     if !std::mem::take(&mut self.opened) {
@@ -91,7 +85,7 @@ mod tests {
     #[test]
     fn text_is_laid_out_as_go_does() {
         let text = br#"{"a":[],"b":{},"c":[1, {"d":"x\\\"{,:}"}],"e":1.50}"#;
-        let expected = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"x\\\\\\\"{,:}\"\n    }\n  ],\n  \"e\": 1.50\n}\n";
+        let expected = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"x\\\\\\\"{,:}\"\n    }\n  ],\n  \"e\": 1.50\n}";
         assert_eq!(laid_out(&[text, b"\n"]), expected);
     }
 

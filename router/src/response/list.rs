@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tributary_apimachinery::{Filter, GroupVersionResource, Object, Status};
@@ -77,8 +77,6 @@ pub struct ListAnswer<'a> {
     pub writer: ObjectWriter,
     /// The list's own metadata.
     pub metadata: ListMetadata,
-    /// Whether the client takes gzip.
-    pub gzip: bool,
     /// Whoever writes more than a frame takes a turn.
     pub turns: &'a Arc<Turns>,
     /// The connection that it goes to.
@@ -91,8 +89,9 @@ impl ListAnswer<'_> {
     /// # Errors
     /// 429 where there is no turn for it in time.
     pub async fn respond(self) -> Result<Response<Body>, Status> {
-        let Self { view, cursor, writer, metadata, gzip, turns, peer } = self;
-        let (encoding, content_type) = (writer.form().encoding, writer.form().encoding.content_type());
+        let Self { view, cursor, writer, metadata, turns, peer } = self;
+        let Form { encoding, gzip, .. } = writer.form();
+        let content_type = encoding.content_type();
         let start = cursor.clone();
         let mut list = ListWriter::new(view, cursor, writer, metadata);
         let first = list.next_frame().unwrap_or_default();
@@ -116,13 +115,11 @@ impl ListAnswer<'_> {
             bytes += frame.len();
             frames.push_back(Bytes::from(frame));
         }
-        let gzip = gzip && encoding == Encoding::Json;
         let long = LongAnswer { frames, list, gzip: gzip.then(Gzip::default), turn, turns: Arc::clone(turns), peer };
         let mut response = super::with_content_type(StatusCode::OK, content_type, long.into_body());
         if gzip {
-            response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            super::mark_compressed(response.headers_mut());
         }
-        response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
         Ok(response)
     }
 }
@@ -206,7 +203,7 @@ impl ListWriter {
             Form { encoding: Encoding::Json, .. } => self.json_frame(),
             Form { encoding: Encoding::Protobuf, .. } => self.protobuf_frame(),
             // Rare, and its columns come before its rows: it is made whole.
-            Form { shape: Shape::Table, .. } => {
+            Form { shape: Shape::Table(_), .. } => {
                 let mut text = Vec::new();
                 while !self.done {
                     text.extend(self.json_frame());
@@ -324,7 +321,7 @@ impl ListWriter {
 
     fn head(&self, out: &mut Vec<u8>) {
         let metadata = self.metadata.json();
-        if self.writer.form().shape == Shape::Table {
+        if matches!(self.writer.form().shape, Shape::Table(_)) {
             return self.writer.table_head(true, &metadata, out);
         }
         let (kind, api_version) = list_kind(&self.view.kind.kind, &self.view.kind.resource, self.writer.form());
@@ -356,7 +353,7 @@ fn next_items(
 /// Kind and apiVersion of a list.
 fn list_kind(kind: &str, resource: &GroupVersionResource, form: Form) -> (String, String) {
     match form.shape {
-        Shape::PartialMetadata => ("PartialObjectMetadataList".into(), "meta.k8s.io/v1".into()),
+        Shape::PartialMetadata(version) => ("PartialObjectMetadataList".into(), version.api_version().into()),
         _ => (format!("{kind}List"), resource.group_version().to_string()),
     }
 }

@@ -37,30 +37,39 @@ pub fn with_content_type(status: StatusCode, content_type: &'static str, body: B
 }
 
 /// A Status as an answer.
-pub fn status(status: &Status) -> Response<Body> {
+pub fn status(status: &Status, form: Form) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = json(code, status.to_json());
+    let mut text = status.to_json();
+    text.push(b'\n');
+    let mut response = whole(code, form, text);
     if let Some(seconds) = status.retry_after_seconds() {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
 }
 
-/// JSON text in the encoding and layout that the client asked for; what was written in protobuf stays as it is. Only for
-/// answers that are held whole.
+/// JSON text in the encoding and layout that the client asked for, compressed if it is large and the client takes that; what
+/// was written in protobuf stays as it is. Only for answers that are held whole.
 pub fn whole(status: StatusCode, form: Form, text: Vec<u8>) -> Response<Body> {
-    let reformatted = match form {
-        Form { encoding: Encoding::Protobuf, .. } => {
-            return with_content_type(status, form.encoding.content_type(), body::full(text));
-        }
-        Form { encoding: Encoding::Yaml, .. } => as_yaml(&text).map(String::into_bytes),
-        Form { pretty: true, .. } => Some(pretty(&text)),
-        _ => None,
+    let text = match form {
+        Form { encoding: Encoding::Protobuf, .. } => text,
+        Form { encoding: Encoding::Yaml, .. } => as_yaml(&text).map_or(text, String::into_bytes),
+        Form { pretty: true, .. } => pretty(&text),
+        _ => text,
     };
-    match reformatted {
-        Some(text) => with_content_type(status, form.encoding.content_type(), body::full(text)),
-        None => json(status, text),
+    let gzip = form.gzip && text.len() > compression::THRESHOLD_BYTES;
+    let text = if gzip { compression::whole(&text) } else { text };
+    let mut response = with_content_type(status, form.encoding.content_type(), body::full(text));
+    if gzip {
+        mark_compressed(response.headers_mut());
     }
+    response
+}
+
+/// Says that a body is compressed because the client takes it so.
+fn mark_compressed(headers: &mut HeaderMap) {
+    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
 fn as_yaml(text: &[u8]) -> Option<String> {
@@ -72,17 +81,4 @@ fn pretty(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() * 2);
     indent::Indent::default().push(text, &mut out);
     out
-}
-
-/// Whether the client takes gzip. Only the plain coding is looked for; `q=0` refuses it.
-pub fn accepts_gzip(headers: &HeaderMap) -> bool {
-    headers
-        .get_all(header::ACCEPT_ENCODING)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .any(|coding| {
-            let (name, parameters) = coding.split_once(';').unwrap_or((coding, ""));
-            name.trim() == "gzip" && !matches!(parameters.trim(), "q=0" | "q=0.0")
-        })
 }

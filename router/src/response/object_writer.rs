@@ -5,7 +5,7 @@ use tributary_apimachinery::{GroupVersionResource, Object, Rendering};
 use tributary_printers::{Printer, Row, column};
 
 use super::protobuf;
-use crate::negotiate::{Encoding, Form, Shape};
+use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
 use crate::topology::ClusterMark;
 
 /// What a Table's rows carry besides cells (`includeObject`).
@@ -66,8 +66,6 @@ pub struct ObjectWriter {
     pub now: Timestamp,
 }
 
-const PARTIAL_HEAD: &[u8] = br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#;
-
 impl ObjectWriter {
     /// A writer for one answer.
     pub fn new(kind: &ResourceKind, form: Form, include: IncludeObject) -> Self {
@@ -86,6 +84,14 @@ impl ObjectWriter {
         self.form
     }
 
+    /// The version of `meta.k8s.io` that is written, where that is what is written.
+    pub fn meta_version(&self) -> MetaVersion {
+        match self.form.shape {
+            Shape::Table(version) | Shape::PartialMetadata(version) => version,
+            Shape::Object => MetaVersion::V1,
+        }
+    }
+
     /// Appends one object. In a Table it is a row in a list, and a Table of one row alone; `columns` says whether that
     /// Table defines its columns (a watch does so in its first event only).
     pub fn write(
@@ -102,7 +108,7 @@ impl ObjectWriter {
         let cluster = mark.name.as_str();
         match self.form.shape {
             Shape::Object => gather(&object.pieces(&rendering), out),
-            Shape::PartialMetadata if self.form.encoding == Encoding::Protobuf => {
+            Shape::PartialMetadata(_) if self.form.encoding == Encoding::Protobuf => {
                 self.metadata.clear();
                 gather(&object.metadata_pieces(&rendering), &mut self.metadata);
                 match place {
@@ -110,9 +116,9 @@ impl ObjectWriter {
                     Place::Item => protobuf::item(&self.metadata, out),
                 }
             }
-            Shape::PartialMetadata => partial(object, &rendering, out),
-            Shape::Table if place == Place::Item => self.row(object, &rendering, cluster, out),
-            Shape::Table => {
+            Shape::PartialMetadata(version) => partial(object, version, &rendering, out),
+            Shape::Table(_) if place == Place::Item => self.row(object, &rendering, cluster, out),
+            Shape::Table(_) => {
                 self.table_head(columns, &format!("\"resourceVersion\":\"{version}\""), out);
                 self.row(object, &rendering, cluster, out);
                 out.extend_from_slice(b"]}");
@@ -120,9 +126,43 @@ impl ObjectWriter {
         }
     }
 
+    /// Appends the object of a bookmark: its kind and version, and the annotation that ends the initial events. In a Table it
+    /// is a row like any other, of an object that has nothing else.
+    pub fn write_bookmark(&mut self, kind: &ResourceKind, version: &str, end: bool, columns: bool, out: &mut Vec<u8>) {
+        let annotations = if end { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
+        let inner = format!(r#""resourceVersion":"{version}"{annotations}"#);
+        let metadata = format!(r#""metadata":{{{inner}}}"#);
+        let meta_version = self.meta_version().api_version();
+        let partial = format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"{meta_version}",{metadata}}}"#);
+        let api_version = kind.resource.group_version();
+        let object = format!(r#"{{"kind":"{}","apiVersion":"{api_version}",{metadata}}}"#, kind.kind);
+        match self.form.shape {
+            Shape::Object => out.extend_from_slice(object.as_bytes()),
+            Shape::PartialMetadata(_) if self.form.encoding == Encoding::Protobuf => {
+                protobuf::partial_object(format!("{{{inner}}}").as_bytes(), out);
+            }
+            Shape::PartialMetadata(_) => out.extend_from_slice(partial.as_bytes()),
+            Shape::Table(_) => {
+                self.table_head(columns, &format!(r#""resourceVersion":"{version}""#), out);
+                out.extend_from_slice(br#"{"cells":"#);
+                self.print(object.as_bytes());
+                self.row.write_cells(Some(""), out);
+                let shown = match self.include {
+                    IncludeObject::Object => object,
+                    // Without its annotation the end of the initial events could not be told.
+                    IncludeObject::None if !end => "null".to_owned(),
+                    IncludeObject::None | IncludeObject::Metadata => partial,
+                };
+                out.extend_from_slice(format!(r#","object":{shown}}}]}}"#).as_bytes());
+            }
+        }
+    }
+
     /// Appends the beginning of a Table up to its first row. `metadata` is the text between the metadata's braces.
     pub fn table_head(&self, columns: bool, metadata: &str, out: &mut Vec<u8>) {
-        out.extend_from_slice(br#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"#);
+        out.extend_from_slice(br#"{"kind":"Table","apiVersion":""#);
+        out.extend_from_slice(self.meta_version().api_version().as_bytes());
+        out.extend_from_slice(br#"","metadata":{"#);
         out.extend_from_slice(metadata.as_bytes());
         out.extend_from_slice(br#"},"columnDefinitions":"#);
         if columns {
@@ -133,12 +173,16 @@ impl ObjectWriter {
         out.extend_from_slice(br#","rows":["#);
     }
 
+    /// Prints an object's cells. One that is not of the form that its kind promises still shows its name.
+    fn print(&mut self, json: &[u8]) {
+        if self.printer.print(json, self.now, &mut self.row).is_err() {
+            let _ = Printer::default_columns().print(json, self.now, &mut self.row);
+        }
+    }
+
     fn row(&mut self, object: &Object, rendering: &Rendering<'_>, cluster: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(br#"{"cells":"#);
-        if self.printer.print(object.json(), self.now, &mut self.row).is_err() {
-            // The member's object is not of the form that its kind promises: its name is still shown.
-            let _ = Printer::default_columns().print(object.json(), self.now, &mut self.row);
-        }
+        self.print(object.json());
         self.row.write_cells(Some(cluster), out);
         if let Some(conditions) = self.row.conditions() {
             out.extend_from_slice(br#","conditions":"#);
@@ -147,15 +191,17 @@ impl ObjectWriter {
         out.extend_from_slice(br#","object":"#);
         match self.include {
             IncludeObject::None => out.extend_from_slice(b"null"),
-            IncludeObject::Metadata => partial(object, rendering, out),
+            IncludeObject::Metadata => partial(object, self.meta_version(), rendering, out),
             IncludeObject::Object => gather(&object.pieces(&Rendering { list_item: false, ..*rendering }), out),
         }
         out.push(b'}');
     }
 }
 
-fn partial(object: &Object, rendering: &Rendering<'_>, out: &mut Vec<u8>) {
-    out.extend_from_slice(PARTIAL_HEAD);
+fn partial(object: &Object, version: MetaVersion, rendering: &Rendering<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":""#);
+    out.extend_from_slice(version.api_version().as_bytes());
+    out.extend_from_slice(br#"","metadata":"#);
     gather(&object.metadata_pieces(rendering), out);
     out.push(b'}');
 }

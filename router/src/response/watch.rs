@@ -92,38 +92,25 @@ impl EventWriter {
     }
 
     /// The frame of a bookmark; `end` marks the end of the initial events.
-    pub fn bookmark(&self, version: &CompositeResourceVersion, end: bool) -> Bytes {
-        let annotations = if end { ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}" } else { "" };
-        let metadata = format!(
-            "{{\"resourceVersion\":\"{}\",\"creationTimestamp\":null{annotations}}}",
-            version.encode(&self.epochs)
-        );
+    pub fn bookmark(&mut self, version: &CompositeResourceVersion, end: bool) -> Bytes {
+        let columns = std::mem::replace(&mut self.columns, false);
+        let mut object = Vec::new();
+        self.writer.write_bookmark(&self.view.kind, &version.encode(&self.epochs), end, columns, &mut object);
+        let mut out = Vec::with_capacity(object.len() + 64);
         if self.writer.form().encoding == Encoding::Protobuf {
-            let (mut object, mut out) = (Vec::new(), Vec::new());
-            protobuf::partial_object(metadata.as_bytes(), &mut object);
             protobuf::event_frame("BOOKMARK", &object, &mut out);
-            return out.into();
+        } else {
+            out.extend_from_slice(b"{\"type\":\"BOOKMARK\",\"object\":");
+            out.extend(object);
+            out.extend_from_slice(b"}\n");
         }
-        let metadata = format!("\"metadata\":{metadata}");
-        let kind = &self.view.kind;
-        let api_version = kind.resource.group_version();
-        let object = match self.writer.form().shape {
-            Shape::Object => format!("{{\"kind\":\"{}\",\"apiVersion\":\"{api_version}\",{metadata}}}", kind.kind),
-            Shape::PartialMetadata => {
-                format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",{metadata}}}")
-            }
-            Shape::Table => format!(
-                "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{{\"resourceVersion\":\"{}\"}},\"columnDefinitions\":null,\"rows\":[{{\"cells\":[],\"object\":{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",{metadata}}}}}]}}",
-                version.encode(&self.epochs)
-            ),
-        };
-        Bytes::from(format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n"))
+        out.into()
     }
 
     fn shared(&self, event: &ObjectEvent) -> Option<crate::view::EncodingKey> {
         // A Table's first event differs from watcher to watcher, and its ages from second to second.
         let form = self.writer.form();
-        event.shared.filter(|_| form.shape != Shape::Table).map(|key| (key, form, self.items))
+        event.shared.filter(|_| !matches!(form.shape, Shape::Table(_))).map(|key| (key, form, self.items))
     }
 
     /// The frame of an error that ends the stream.

@@ -10,7 +10,7 @@ use tributary_printers::Printer;
 
 use crate::Router;
 use crate::body::{self, Body};
-use crate::negotiate::{Encoding, Form, Shape};
+use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
 use crate::response::{self, IncludeObject, ObjectWriter, Place, ResourceKind};
 use crate::topology::Cluster;
 
@@ -30,8 +30,11 @@ impl Wish<'_> {
     /// The `Accept` header for the member: rows are printed here, so a Table is asked for as an object.
     pub fn accept(&self) -> &'static str {
         match self.form.shape {
-            Shape::PartialMetadata => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-            Shape::Object | Shape::Table => "application/json",
+            Shape::PartialMetadata(MetaVersion::V1) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            Shape::PartialMetadata(MetaVersion::V1Beta1) => {
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1"
+            }
+            Shape::Object | Shape::Table(_) => "application/json",
         }
     }
 }
@@ -79,7 +82,7 @@ pub async fn translate(
 
 /// The member has made partial metadata already: in JSON it is written as the object that it is.
 fn written_form(form: Form) -> Form {
-    if form.shape == Shape::PartialMetadata && form.encoding != Encoding::Protobuf {
+    if matches!(form.shape, Shape::PartialMetadata(_)) && form.encoding != Encoding::Protobuf {
         Form { shape: Shape::Object, ..form }
     } else {
         form

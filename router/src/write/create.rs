@@ -24,7 +24,7 @@ use crate::topology::Cluster;
 /// 400 where no cluster is named, with the ways to name one; what the member answers passes.
 pub async fn create(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
     let Call { router, info, resource, served, .. } = call;
-    let (form, include) = call.form(request.headers())?;
+    let (form, include) = call.form()?;
     let held = Held::read(request, info.verb, resource).await?;
     if held.facts.resource_version.as_deref().is_some_and(|version| version != "0") {
         // kube-apiserver's own answer (`ErrResourceVersionSetOnCreate` in apiserver's `storage/errors.go`).

@@ -10,13 +10,12 @@ pub mod owner;
 pub mod relay;
 pub mod self_review;
 
-use http::HeaderMap;
 use tributary_apimachinery::{RequestInfo, ResourceRequest, Status};
 
 use crate::Router;
 use crate::discovery::ServedResource;
-use crate::negotiate::{Answer, Form};
-use crate::read::Asked;
+use crate::negotiate::{Answer, Form, Preferences};
+use crate::read::include_object;
 use crate::response::IncludeObject;
 
 /// A request for a resource that goes on to members, without its headers and body.
@@ -32,6 +31,8 @@ pub struct Call<'a> {
     pub query: Option<&'a str>,
     /// Who serves the resource.
     pub served: &'a ServedResource,
+    /// What the client says of the form of its answer.
+    pub preferences: &'a Preferences,
 }
 
 impl Call<'_> {
@@ -39,20 +40,20 @@ impl Call<'_> {
     ///
     /// # Errors
     /// 406; 400 for parameters of a Table that do not exist.
-    fn form(&self, headers: &HeaderMap) -> Result<(Form, IncludeObject), Status> {
-        let asked = self.asked(headers);
-        Ok((asked.form(Answer::Object, None)?, asked.include_object()?))
+    fn form(&self) -> Result<(Form, IncludeObject), Status> {
+        let form = self.form_of(Answer::Object)?;
+        Ok((form, include_object(form, self.query)?))
     }
 
     /// In which form a question is to be answered.
     ///
     /// # Errors
     /// 406, for a Table too.
-    fn review_form(&self, headers: &HeaderMap) -> Result<Form, Status> {
-        self.asked(headers).form(Answer::Review, None)
+    fn review_form(&self) -> Result<Form, Status> {
+        self.form_of(Answer::Review)
     }
 
-    fn asked<'a>(&'a self, headers: &'a HeaderMap) -> Asked<'a> {
-        Asked { info: self.info, request: self.resource, query: self.query, headers, peer: None }
+    fn form_of(&self, answer: Answer) -> Result<Form, Status> {
+        self.preferences.form(answer, &self.served.resource, self.served.description.kind())
     }
 }

@@ -34,14 +34,14 @@ pub struct Target {
 /// # Errors
 /// 404, 503 or 409 where there is no owner; 409 for a version of another cluster; what the member answers passes.
 pub async fn to_owner(call: Call<'_>, request: Request<Body>, kind: OwnerRequest) -> Result<Response<Body>, Status> {
-    let Call { router, info, resource, query, served } = call;
+    let Call { router, info, resource, query, served, .. } = call;
     if kind == OwnerRequest::Opaque {
         let object = proxied_object(resource);
         let located = locate_now(router, &object, served, request.headers()).await?;
         let (cluster, _) = located.owner(&object, None, &info.path)?.ok_or_else(|| located.missing(&object))?;
         return forward(&cluster, request, &info.path, query).await;
     }
-    let (form, include) = call.form(request.headers())?;
+    let (form, include) = call.form()?;
     let held = Held::read(request, info.verb, resource).await?;
     let located = if held.is_apply() {
         // What an apply does not find it makes; that everybody is asked for each new object would be dear.
@@ -64,7 +64,7 @@ pub async fn to_owner(call: Call<'_>, request: Request<Body>, kind: OwnerRequest
 /// # Errors
 /// As [`locate`]. A version that does not come is no error here: the member judges what is sent.
 async fn seen_as_much(call: Call<'_>, held: &Held, located: Located) -> Result<Located, Status> {
-    let Call { router, info, resource, query, served } = call;
+    let Call { router, info, resource, query, served, .. } = call;
     let query = Query::parse(query.filter(|_| info.verb == Verb::Delete));
     let facts = &held.facts;
     let texts = [facts.resource_version.as_deref(), facts.precondition_resource_version.as_deref()];

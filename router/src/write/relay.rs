@@ -47,7 +47,7 @@ impl Router {
         info: &RequestInfo,
         query: Option<&str>,
     ) -> Result<Response<Body>, Status> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        if !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
             return Err(Status::method_not_allowed());
         }
         let (head, _) = request.into_parts();

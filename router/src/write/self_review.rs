@@ -17,8 +17,8 @@ use crate::response;
 /// 406 for a Table alone. 503 where a cluster does not answer: a guess at rights would be worse than none. 409 where the clusters know the caller by
 /// different names.
 pub async fn self_review(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
-    let Call { router, info, resource, query, served } = call;
-    let form = call.review_form(request.headers())?;
+    let Call { router, info, resource, query, served, .. } = call;
+    let form = call.review_form()?;
     let held = Held::read(request, Verb::Create, resource).await?;
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
     let asked = clusters.iter().map(|cluster| async {
