@@ -253,10 +253,18 @@ impl<'a> Lexer<'a> {
         }
     }
 
+    /// Go's lexer swallows a zero byte that ends a token.
+    fn skip_zero(&mut self) {
+        if self.text[self.at..].starts_with('\0') {
+            self.at += 1;
+        }
+    }
+
     fn word(&mut self, trimmed: &'a str) -> (Token, String) {
         let end =
             trimmed.find(|c| is_special(c) || matches!(c, ' ' | '\t' | '\r' | '\n' | '\0')).unwrap_or(trimmed.len());
         self.at += end;
+        self.skip_zero();
         let word = &trimmed[..end];
         let token = match word {
             "in" => Token::In,
@@ -272,6 +280,7 @@ impl<'a> Lexer<'a> {
         match found {
             Some((text, token)) => {
                 self.at += text.len();
+                self.skip_zero();
                 (*token, (*text).to_owned())
             }
             None => (Token::Error, String::new()),
