@@ -313,6 +313,21 @@ fn yaml_becomes_json_only_where_it_changes() {
     assert_eq!(read(Format::Yaml, Shape::Object, given.as_bytes()).unwrap().cluster.as_deref(), Some("c1"));
 }
 
+/// Whether a key may come twice is the member's to say (`fieldValidation=Strict`): it gets the text as it came.
+#[test]
+fn a_key_that_comes_twice_is_passed_on() {
+    let given = "metadata:\n  name: a\nspec:\n  unknown: x\n  foo: foo1\n  foo: foo2\n";
+    for format in [Format::Yaml, Format::ApplyYaml] {
+        let same = apply(format, Shape::Object, given.as_bytes(), true).unwrap();
+        assert_eq!((&*same.body, same.content_type), (given.as_bytes(), None));
+    }
+    let versioned = given.replace("name: a", "resourceVersion: x\n  name: b\n  name: a");
+    let changed = apply(Format::ApplyYaml, Shape::Object, versioned.as_bytes(), true).unwrap();
+    let value: serde_json::Value = serde_json::from_slice(&changed.body).unwrap();
+    assert_eq!(value["metadata"], serde_json::json!({"name": "a", "resourceVersion": "42"}), "the last one counts");
+    assert_eq!(value["spec"]["foo"], "foo2");
+}
+
 #[test]
 fn queries() {
     for (given, expected) in [

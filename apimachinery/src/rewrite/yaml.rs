@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use serde_json::Value;
+use serde_saphyr::DuplicateKeyPolicy;
 
 use crate::{Status, json};
 
@@ -12,8 +13,11 @@ pub(super) fn to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
         return Ok(Cow::Borrowed(body));
     }
     let text = std::str::from_utf8(body).map_err(|_| Status::bad_request("the body is not UTF-8"))?;
-    // YAML 1.1: `defaultMode: 0644` is 420.
-    let options = serde_saphyr::options! { legacy_octal_numbers: true };
+    // YAML 1.1: `defaultMode: 0644` is 420. Whether a key may come twice is the member's to say (`fieldValidation`).
+    let options = serde_saphyr::options! {
+        legacy_octal_numbers: true,
+        duplicate_keys: DuplicateKeyPolicy::LastWins,
+    };
     let mut value: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let place = error.location().map(|place| format!(" at line {} column {}", place.line(), place.column()));
         Status::bad_request(format!("the body is not valid YAML{}", place.unwrap_or_default()))

@@ -1,7 +1,8 @@
 //! Kubernetes' own end-to-end specs, run against a bare member, Tributary over one and Tributary over two: what passes
 //! on the bare member passes through Tributary, but for what [`differences`] lists.
 //!
-//! Continuous integration runs those of the API machinery over one member. The rest is a proof of its own:
+//! Continuous integration runs those of the API machinery over one member. The rest is a proof of its own, `proof_specs::all`,
+//! which runs what `e2e/specs/passing.txt` lists at all targets:
 //!
 //! * `TRIBUTARY_SPECS_RESULTS=<file>` has it write its results there;
 //! * `TRIBUTARY_SPECS_FIND=1` has it look among all specs for those that pass on the bare member, and write the list anew;
@@ -33,7 +34,7 @@ const FOCUS_SKIP: &str = "Disruptive|compacted away|FieldSelectors";
 const FOCUS_COUNT: usize = 33;
 
 /// The specs that pass on a bare member, one name a line; made by `TRIBUTARY_SPECS_FIND=1`.
-const PASSING: &str = include_str!("passing.txt");
+const PASSING: &str = include_str!("../../../specs/passing.txt");
 
 /// What is not even tried: specs that break the cluster or take many minutes, and those of what a member that is played has
 /// none of: networks, storage, cgroups, probes of containers, clouds.
@@ -104,7 +105,7 @@ async fn all(context: TestContext) -> anyhow::Result<()> {
         let report = run_at(tools, Target::Bare, true, &everything(focus.as_deref())).await?;
         wanted =
             report.iter().filter(|(_, outcome)| **outcome == Outcome::Passed).map(|(name, _)| name.clone()).collect();
-        let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/specs/passing.txt");
+        let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/passing.txt");
         fs::write(list, wanted.join("\n") + "\n").context("write the list")?;
         reports.push((Target::Bare, report));
     } else if let Some(focus) = &focus {
