@@ -1,6 +1,7 @@
 //! Updates and deletions: preconditions in every form become the member's own.
 
 use serde_json::{Value, json};
+use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{CONFIG_MAPS, Fixture, cluster, composite, config_map, items, vector, version};
 
@@ -209,6 +210,12 @@ async fn impersonation_is_for_members_to_judge() {
     assert_eq!(control.request_log(), [format!("GET {CONFIG_MAPS}/x")], "asked of the member, not of memory");
     assert_eq!(items_of(&as_other(format!("/clusters/a{CONFIG_MAPS}")).await.ok()), ["x"]);
     as_other(format!("{CONFIG_MAPS}/nothing")).await.refused(404);
+    // Who may not ask is not told that there is nothing.
+    let kinds = vec![RequestKind::Get];
+    fixture.member("b").control().reject(Some(Rejection { kinds, ..Rejection::all(403) }));
+    let message = as_other(format!("{CONFIG_MAPS}/nothing")).await.refused(403);
+    assert!(message.contains("refused on command"), "{message}");
+    as_other(format!("{CONFIG_MAPS}/x")).await.ok();
 }
 
 /// The names of items that tests made.

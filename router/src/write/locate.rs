@@ -23,6 +23,8 @@ pub struct Located {
     pub found: Vec<Found>,
     /// The clusters of which it is not known.
     pub unknown: Vec<ClusterName>,
+    /// What a cluster said that forbids the client to ask for it.
+    pub refusal: Option<Status>,
 }
 
 impl Located {
@@ -53,13 +55,13 @@ impl Located {
         }
     }
 
-    /// Why there is no owner: 404, or 503 while a cluster is unknown.
+    /// Why there is no owner: 503 while a cluster is unknown, 403 where one forbids to ask, or 404.
     pub fn missing(&self, request: &ResourceRequest) -> Status {
         let name = request.name.as_deref().unwrap_or_default();
-        if self.unknown.is_empty() {
-            Status::not_found(&request.resource, name)
-        } else {
-            Status::owner_unknown(&request.resource, name, &self.unknown)
+        match &self.refusal {
+            _ if !self.unknown.is_empty() => Status::owner_unknown(&request.resource, name, &self.unknown),
+            Some(refusal) => refusal.clone(),
+            None => Status::not_found(&request.resource, name),
         }
     }
 }
@@ -99,7 +101,8 @@ pub async fn locate_now(
             |cluster: &Arc<Cluster>| cluster.problem().is_none() && !located.unknown.contains(cluster.name());
         let asked = live(router, request, served, headers, reachable);
         // Who does not answer in time is known by what memory says of it.
-        located.found = tokio::time::timeout(ASKED_WITHIN, asked).await.unwrap_or_default().found;
+        let asked = tokio::time::timeout(ASKED_WITHIN, asked).await.unwrap_or_default();
+        (located.found, located.refusal) = (asked.found, asked.refusal);
     }
     Ok(located)
 }
@@ -117,7 +120,7 @@ async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedRe
     let found = view.log().find(key.as_str());
     let found = found.into_iter().filter_map(|(name, object)| Some((router.fleet().cluster(&name)?, object))).collect();
     let unknown = standings.into_iter().filter(|(_, standing)| !standing.is_known()).map(|(name, _)| name).collect();
-    Ok(Located { found, unknown })
+    Ok(Located { found, unknown, refusal: None })
 }
 
 /// Asks each of the chosen clusters for the object, in the client's name. One that does not answer is among the unknown ones.
@@ -140,15 +143,16 @@ async fn live(
         question.headers_mut().extend(impersonation(headers));
         async move {
             let answer = forward(&cluster, question, &path, None).await;
-            (object_of(answer).await, cluster)
+            (told(answer).await, cluster)
         }
     });
     let mut located = Located::default();
     for (answer, cluster) in join_all(asked).await {
         match answer {
-            Ok(Some(object)) => located.found.push((cluster, Arc::new(object))),
-            Ok(None) => {}
-            Err(()) => located.unknown.push(cluster.name().clone()),
+            Told::Object(object) => located.found.push((cluster, Arc::new(object))),
+            Told::None => {}
+            Told::Refusal(refusal) => located.refusal = Some(refusal),
+            Told::Nothing => located.unknown.push(cluster.name().clone()),
         }
     }
     located
@@ -171,14 +175,27 @@ const PATH_SEGMENT: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
     .add(b'{')
     .add(b'}');
 
-/// The object, `None` if the cluster has none (or forbids to see it), or `Err` if it did not say.
-async fn object_of(answer: Result<http::Response<body::Body>, Status>) -> Result<Option<Object>, ()> {
-    let answer = answer.map_err(drop)?;
-    match answer.status() {
-        StatusCode::OK => {}
-        StatusCode::NOT_FOUND | StatusCode::FORBIDDEN => return Ok(None),
-        _ => return Err(()),
+/// What a cluster told of an object.
+enum Told {
+    Object(Object),
+    /// It has none.
+    None,
+    /// It forbids to ask.
+    Refusal(Status),
+    /// It gave no answer, or none that can be read.
+    Nothing,
+}
+
+async fn told(answer: Result<http::Response<body::Body>, Status>) -> Told {
+    let Ok(answer) = answer else { return Told::Nothing };
+    let code = answer.status();
+    if code == StatusCode::NOT_FOUND {
+        return Told::None;
     }
-    let text = body::whole(answer.into_body()).await.map_err(drop)?;
-    ObjectDecoder::new("", "", Arc::default()).decode(&text).map(Some).map_err(drop)
+    let Ok(text) = body::whole(answer.into_body()).await else { return Told::Nothing };
+    match code {
+        StatusCode::OK => ObjectDecoder::new("", "", Arc::default()).decode(&text).map_or(Told::Nothing, Told::Object),
+        StatusCode::FORBIDDEN => Told::Refusal(Status::from_response(code.as_u16(), &text)),
+        _ => Told::Nothing,
+    }
 }
