@@ -28,6 +28,8 @@ pub struct Config {
     pub watch_window: usize,
     /// Whether `sendInitialEvents` is served (the default since Kubernetes 1.34), or refused with 422.
     pub watch_list: bool,
+    /// Whether every change is kept for [`Member::history`](crate::Member::history), beyond the window and through restores.
+    pub keep_history: bool,
     /// Changes that happen by themselves, if any.
     pub churn: Option<Churn>,
     /// The port on 127.0.0.1, or 0 for a free one.
@@ -48,6 +50,7 @@ impl Default for Config {
             // kube-apiserver's ring is 100 to 102,400 events long.
             watch_window: 10_000,
             watch_list: true,
+            keep_history: false,
             churn: None,
             port: 0,
         }

@@ -47,4 +47,5 @@ pub use control::{Control, Rejection, RequestKind};
 pub use generate::generated;
 pub use kubeconfig::kubeconfig;
 pub use member::{Member, Simulator, StartError};
+pub use store::HistoryEvent;
 pub use write::WriteError;

@@ -8,14 +8,16 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api::Api;
 use crate::certificate::Certificates;
-use crate::line::LineStream;
+use crate::line::{Line, LineStream};
 
 /// The pause after a failed accept or bind (too many open files, a port not yet free).
 const RETRY: Duration = Duration::from_millis(20);
@@ -62,13 +64,49 @@ pub(crate) async fn run(
             () = tokio::time::sleep(RETRY), if retry => {}
             accepted = accept(socket.as_ref()) => match accepted {
                 Ok(stream) => {
-                    tasks.spawn(connection(stream, tls.clone(), api.clone(), stop.clone()));
+                    let tls = tls.clone();
+                    let secured = move |line| async move {
+                        let _ = stream.set_nodelay(true);
+                        tls.accept(LineStream::new(stream, line)).await
+                    };
+                    tasks.spawn(connection(secured, true, api.clone(), stop.clone()));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "accept failed");
                     tokio::time::sleep(RETRY).await;
                 }
             },
+        }
+    }
+}
+
+/// Takes connections from within this process, without TLS, until `stop`; refuses them as the faults say.
+pub(crate) async fn run_in_process(
+    mut dialed: mpsc::UnboundedReceiver<DuplexStream>,
+    api: Arc<Api>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+) {
+    let faults = api.faults().clone();
+    let mut listening = faults.listening.subscribe();
+    loop {
+        let listens = *listening.borrow_and_update();
+        if !listens {
+            faults.disconnect.send_modify(|count| *count += 1);
+        }
+        faults.listens.send_replace(listens);
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            _ = listening.changed() => {}
+            stream = dialed.recv() => {
+                let Some(stream) = stream else { return };
+                // One that was dialed before the port closed is dropped with it.
+                if listens {
+                    let plain = |line| std::future::ready(Ok(LineStream::new(stream, line)));
+                    tasks.spawn(connection(plain, false, api.clone(), stop.clone()));
+                }
+            }
         }
     }
 }
@@ -80,15 +118,19 @@ async fn accept(socket: Option<&TcpListener>) -> std::io::Result<TcpStream> {
     }
 }
 
-/// Serves one connection until the client leaves, the fault of a lost connection is played, or the member stops.
-async fn connection(stream: TcpStream, tls: TlsAcceptor, api: Arc<Api>, stop: CancellationToken) {
+/// Serves one connection until the client leaves, the fault of a lost connection is played, or the member stops. `open` puts
+/// the stream on the line and secures it. `dated`: answers carry the date, and so other bytes each second.
+async fn connection<S, F>(open: impl FnOnce(Arc<Line>) -> F + Send, dated: bool, api: Arc<Api>, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Future<Output = std::io::Result<S>> + Send,
+{
     let faults = api.faults().clone();
     let _open = faults.connection_opened();
     let mut disconnect = faults.disconnect.subscribe();
     disconnect.mark_unchanged();
-    let _ = stream.set_nodelay(true);
     let serve = async {
-        let stream = tls.accept(LineStream::new(stream, faults.line.clone())).await?;
+        let stream = open(faults.line.clone()).await?;
         let service = service_fn(|request| {
             let api = api.clone();
             async move { Ok::<_, Infallible>(api.handle(request).await) }
@@ -97,6 +139,7 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, api: Arc<Api>, stop: Ca
         server.http1().timer(TokioTimer::new());
         server
             .http2()
+            .auto_date_header(dated)
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HEADERS_MAX)

@@ -4,7 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -14,7 +16,7 @@ use crate::churn;
 use crate::control::{Control, Faults};
 use crate::kubeconfig::kubeconfig;
 use crate::listener;
-use crate::store::Store;
+use crate::store::{HistoryEvent, Store};
 use crate::write::{self, WriteError};
 use crate::{Config, catalog};
 
@@ -61,18 +63,28 @@ impl Simulator {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, config.port)).await.map_err(listen_error)?;
         let address = socket.local_addr().map_err(listen_error)?;
 
-        let token = format!("{:016x}{:016x}", rand::random::<u64>(), rand::random::<u64>());
-        let faults = Arc::new(Faults::new());
-        let store = Arc::new(Store::new(&config));
-        let control = Control { faults, store };
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let api = Arc::new(Api::new(&config, control.clone(), token.clone(), tasks.clone(), stop.clone()));
-        tasks.spawn(listener::run(socket, tls, api, tasks.clone(), stop.clone()));
-        if let Some(churn) = config.churn {
-            tasks.spawn(churn::run(control.store.clone(), churn, config.seed, stop.clone()));
+        Ok(Member::start(&config, address, ca_pem, |api, tasks, stop| {
+            tasks.spawn(listener::run(socket, tls, api, tasks.clone(), stop));
+        }))
+    }
+
+    /// Starts one member that is reached from within this process alone, by [`Member::dial`]: without a port and without
+    /// TLS, so that under paused time nothing happens but what the test does. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`StartError::Name`].
+    pub fn start_in_process(config: Config) -> Result<Member, StartError> {
+        if tributary_apimachinery::ClusterName::new(&config.name).is_err() {
+            return Err(StartError::Name(config.name));
         }
-        tasks.close();
-        Ok(Member { name: config.name, address, ca_pem, token, control, tasks, stop: stop.drop_guard() })
+        let (dial, dialed) = mpsc::unbounded_channel();
+        let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let mut member = Member::start(&config, nowhere, String::new(), |api, tasks, stop| {
+            tasks.spawn(listener::run_in_process(dialed, api, tasks.clone(), stop));
+        });
+        member.control.faults.listens.send_replace(true);
+        member.dial = Some(dial);
+        Ok(member)
     }
 }
 
@@ -85,9 +97,52 @@ pub struct Member {
     control: Control,
     tasks: TaskTracker,
     stop: DropGuard,
+    /// Where connections from within this process go.
+    dial: Option<mpsc::UnboundedSender<DuplexStream>>,
 }
 
+/// What a connection from within this process holds on its way, in bytes. 64 KiB: what a socket's buffers hold.
+const IN_PROCESS_BUFFER: usize = 64 << 10;
+
 impl Member {
+    /// Starts what every member has, and its listener.
+    fn start(
+        config: &Config,
+        address: SocketAddr,
+        ca_pem: String,
+        listen: impl FnOnce(Arc<Api>, &TaskTracker, CancellationToken),
+    ) -> Self {
+        let token = format!("{:016x}{:016x}", rand::random::<u64>(), rand::random::<u64>());
+        let control = Control { faults: Arc::new(Faults::new()), store: Arc::new(Store::new(config)) };
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let api = Arc::new(Api::new(config, control.clone(), token.clone(), tasks.clone(), stop.clone()));
+        listen(api, &tasks, stop.clone());
+        if let Some(churn) = config.churn {
+            tasks.spawn(churn::run(control.store.clone(), churn, config.seed, stop.clone()));
+        }
+        tasks.close();
+        let stop = stop.drop_guard();
+        Self { name: config.name.clone(), address, ca_pem, token, control, tasks, stop, dial: None }
+    }
+
+    /// Opens a connection from within this process: HTTP/2 with prior knowledge, or HTTP/1.1.
+    ///
+    /// # Errors
+    /// `ConnectionRefused` while the member does not listen, and for one that is reached by its port.
+    pub fn dial(&self) -> std::io::Result<DuplexStream> {
+        let dial = self.dial.as_ref().filter(|_| *self.control.faults.listens.borrow());
+        let (ours, theirs) = tokio::io::duplex(IN_PROCESS_BUFFER);
+        let taken = dial.and_then(|dial| dial.send(theirs).ok());
+        taken.map(|()| ours).ok_or_else(|| std::io::ErrorKind::ConnectionRefused.into())
+    }
+
+    /// Every change of a resource (`pods`, `deployments.apps`) since the start, from the `from`th on; empty without
+    /// [`Config::keep_history`]. Restores stand among them, those of other resources not.
+    pub fn history(&self, resource: &str, from: usize) -> Vec<HistoryEvent> {
+        let Some(resource) = catalog::CATALOG.iter().position(|r| r.qualified() == resource) else { return Vec::new() };
+        self.control.store.history(resource, from)
+    }
+
     /// The name that it was configured with.
     pub fn name(&self) -> &str {
         &self.name

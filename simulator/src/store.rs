@@ -39,6 +39,27 @@ pub(crate) enum Content {
     Raw(Arc<str>),
 }
 
+/// What happened to a member, in the order in which it happened.
+#[derive(Clone, Debug)]
+pub enum HistoryEvent {
+    /// An object was put or went away.
+    Changed {
+        /// The revision that the change took.
+        revision: u64,
+        /// The object's key (`namespace/name`, or `name` where cluster-scoped).
+        key: String,
+        /// The object from then on; `None` where it is gone.
+        object: Option<Arc<Object>>,
+    },
+    /// The member went back to an older revision; later ones are given again.
+    Restored {
+        /// The revision that it had reached.
+        from: u64,
+        /// The revision that it went back to.
+        revision: u64,
+    },
+}
+
 /// What a transaction does to its object.
 pub(crate) enum Outcome {
     /// The object becomes this text, which has `resourceVersion` set to the revision that was given.
@@ -54,6 +75,7 @@ pub(crate) struct Store {
     generator: Arc<Generator>,
     decoders: Vec<ObjectDecoder>,
     window: usize,
+    keep_history: bool,
     inner: Mutex<Inner>,
     revision: watch::Sender<u64>,
 }
@@ -64,6 +86,8 @@ struct Inner {
     floor: u64,
     overlays: Vec<Overlay>,
     events: VecDeque<Event>,
+    /// Everything that happened, with its resource (`None` for a restore), if it is kept.
+    history: Vec<(Option<ResourceIndex>, HistoryEvent)>,
     incarnation: u64,
     /// Source of uids and suffixes; a plain counter, mixed.
     entropy: u64,
@@ -86,11 +110,13 @@ impl Store {
         let store = Self {
             decoders,
             window: config.watch_window.max(1),
+            keep_history: config.keep_history,
             inner: Mutex::new(Inner {
                 revision,
                 floor: revision,
                 overlays: vec![Overlay::new(); CATALOG.len()],
                 events: VecDeque::new(),
+                history: Vec::new(),
                 incarnation: 0,
                 entropy: generator.layout().hash(CATALOG.len(), 0, 9),
             }),
@@ -256,6 +282,14 @@ impl Store {
 
     fn push(&self, inner: &mut Inner, event: Event) {
         inner.revision = event.revision;
+        if self.keep_history
+            && let Content::Change { change_type, object, .. } = &event.content
+        {
+            let key = object.key().as_str().to_owned();
+            let object = (*change_type != ChangeType::Deleted).then(|| object.clone());
+            let revision = event.revision;
+            inner.history.push((Some(event.resource), HistoryEvent::Changed { revision, key, object }));
+        }
         inner.events.push_back(event);
         while inner.events.len() > self.window {
             if let Some(lost) = inner.events.pop_front() {
@@ -263,6 +297,13 @@ impl Store {
             }
         }
         self.revision.send_replace(inner.revision);
+    }
+
+    /// What happened to a resource, from the `from`th event on.
+    pub(crate) fn history(&self, resource: ResourceIndex, from: usize) -> Vec<HistoryEvent> {
+        let inner = self.inner.lock();
+        let own = inner.history.iter().filter(|(of, _)| of.is_none_or(|of| of == resource));
+        own.skip(from).map(|(_, event)| event.clone()).collect()
     }
 
     /// Forgets the window.
@@ -283,8 +324,11 @@ impl Store {
         let Some(overlays) = overlays else { return false };
         inner.overlays = overlays;
         inner.events.clear();
-        inner.revision = revision;
+        let from = std::mem::replace(&mut inner.revision, revision);
         inner.floor = revision;
+        if self.keep_history {
+            inner.history.push((None, HistoryEvent::Restored { from, revision }));
+        }
         self.revision.send_replace(revision);
         true
     }
