@@ -12,7 +12,7 @@ use tributary_apimachinery::ClusterName;
 
 use crate::body::{self, Body, BoxError};
 use crate::credentials::Credentials;
-use crate::dial::Dialer;
+use crate::dial::{Connector, Dialer};
 use crate::error::{ConnectError, ForwardError};
 use crate::identity::{Identity, Impersonation};
 use crate::pool::Pool;
@@ -89,6 +89,30 @@ impl ClusterClient {
     /// # Errors
     /// [`ConnectError`] for a configuration that cannot work.
     pub async fn connect(name: ClusterName, config: kube::Config, tuning: Tuning) -> Result<Self, ConnectError> {
+        Self::new(name, config, tuning, None).await
+    }
+
+    /// As [`connect`](Self::connect), over byte streams of the caller's instead of TCP: for a member in this process.
+    ///
+    /// To a server named `http://` HTTP/2 is spoken without negotiation, except for upgrades.
+    ///
+    /// # Errors
+    /// [`ConnectError`] for a configuration that cannot work.
+    pub async fn connect_through(
+        connector: Connector,
+        name: ClusterName,
+        config: kube::Config,
+        tuning: Tuning,
+    ) -> Result<Self, ConnectError> {
+        Self::new(name, config, tuning, Some(connector)).await
+    }
+
+    async fn new(
+        name: ClusterName,
+        config: kube::Config,
+        tuning: Tuning,
+        connector: Option<Connector>,
+    ) -> Result<Self, ConnectError> {
         // Without a process-wide provider rustls panics on first use if several are compiled in.
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -107,7 +131,7 @@ impl ClusterClient {
         let credentials = Credentials::new(&name, &config, &tuning).await?;
         let target = Arc::new(target);
         let tls = TlsSource::new(&name, &config, &target).await?;
-        let dialer = Dialer::new(name.clone(), target.clone(), &config, &tuning, tls)?;
+        let dialer = Dialer::new(name.clone(), target.clone(), &config, &tuning, tls, connector)?;
         let observer = Arc::new(Observer::new(name.clone()));
         let pool = Pool::new(name.clone(), dialer, credentials.clone(), observer.clone(), tuning.clone());
         Ok(Self {

@@ -35,12 +35,14 @@ const MAX_HTTP1_HEADERS: usize = 512;
 const SETTINGS_TICK: Duration = Duration::from_millis(1);
 
 /// A byte stream, with or without TLS.
-pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
-pub(crate) type BoxIo = Box<dyn Io>;
+
+/// A byte stream of whatever kind.
+pub type BoxIo = Box<dyn Io>;
 
 /// Opens byte streams to a URI's host and port.
-type Connector = BoxCloneSyncService<Uri, BoxIo, BoxError>;
+pub type Connector = BoxCloneSyncService<Uri, BoxIo, BoxError>;
 
 pub(crate) type Http1Connection = http1::Connection<TokioIo<BoxIo>, Body>;
 pub(crate) type Http2Connection = http2::Connection<TokioIo<BoxIo>, Body, TokioExecutor>;
@@ -57,12 +59,24 @@ pub(crate) struct Dialer {
     target: Arc<Target>,
     connector: Connector,
     tls: Option<Arc<TlsSource>>,
+    /// What is spoken without TLS, which alone could negotiate it.
+    plain: Plain,
     timeout: Duration,
     http2: http2::Builder<TokioExecutor>,
 }
 
+/// What is spoken on a connection without TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plain {
+    /// To a server named `http://`: kubectl proxy, which knows nothing else.
+    Http1,
+    /// Over a connector of the caller's, who knows the other end.
+    Http2,
+}
+
 impl Dialer {
-    /// Prepares connections; `tls` is `None` for plain HTTP.
+    /// Prepares connections; `tls` is `None` for plain HTTP. A connector that is given takes the place of TCP and of the
+    /// configuration's proxy, and leads to a server that speaks HTTP/2 without negotiation where there is no TLS.
     ///
     /// # Errors
     /// [`ConnectError::ProxyUrl`].
@@ -72,9 +86,14 @@ impl Dialer {
         config: &kube::Config,
         tuning: &Tuning,
         tls: Option<Arc<TlsSource>>,
+        given: Option<Connector>,
     ) -> Result<Self, ConnectError> {
-        let connector = connector(config.proxy_url.as_ref())
-            .map_err(|problem| ConnectError::ProxyUrl { cluster: cluster.clone(), problem })?;
+        let plain = if given.is_some() { Plain::Http2 } else { Plain::Http1 };
+        let connector = match given {
+            Some(given) => given,
+            None => connector(config.proxy_url.as_ref())
+                .map_err(|problem| ConnectError::ProxyUrl { cluster: cluster.clone(), problem })?,
+        };
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
             .timer(TokioTimer::new())
@@ -86,7 +105,7 @@ impl Dialer {
             .keep_alive_interval(tuning.keep_alive_interval)
             .keep_alive_timeout(tuning.keep_alive_timeout)
             .keep_alive_while_idle(true);
-        Ok(Self { cluster, target, connector, tls, timeout: tuning.connect_timeout, http2 })
+        Ok(Self { cluster, target, connector, tls, plain, timeout: tuning.connect_timeout, http2 })
     }
 
     /// Connects, within the limit of [`Tuning::connect_timeout`] for everything together.
@@ -102,7 +121,10 @@ impl Dialer {
         let deadline = Instant::now() + self.timeout;
         let raw = self.connect(deadline).await?;
         let Some(tls) = &self.tls else {
-            return self.start_http1(raw, deadline).await;
+            return match (self.plain, protocols) {
+                (Plain::Http2, Protocols::Http2OrHttp1) => self.start_http2(raw, deadline).await,
+                _ => self.start_http1(raw, deadline).await,
+            };
         };
         let config = tls.current(protocols, certificate, version).await;
         let connect = TlsConnector::from(config).connect(tls.server_name(), raw);

@@ -36,6 +36,7 @@ mod upgrade;
 pub use body::{Body, BoxError, ResponseBodyError};
 pub use classify::{is_long_running, is_watch};
 pub use client::{ClusterClient, Health, PoolStatistics, Transport};
+pub use dial::{BoxIo, Connector, Io};
 pub use error::{ConnectError, ForwardError, Sent};
 pub use identity::{ClientAddress, Identity, Impersonation, InvalidImpersonation};
 pub use reachability::{Reachability, ReachabilityState};
