@@ -187,10 +187,7 @@ impl<F: ObjectFilter> Watcher<F> {
     /// that keys by name would lose it otherwise. Only that one carries the version of this place, because the change
     /// is not told without it.
     fn emit(&self, log: &Log, at: At<'_>, change_type: ChangeType, object: &Arc<Object>, turn: &mut Turn<'_>) {
-        let before = match self.part.checked_sub(1) {
-            None => LogVersion { position: at.seq, component: None },
-            Some(part) => LogVersion { position: at.seq, component: at.entry.component_after(part) },
-        };
+        let before = LogVersion { position: at.seq, component: at.entry.component_at(self.part) };
         let after = if self.part + 1 == at.entry.changes().len() {
             LogVersion { position: at.seq + 1, component: None }
         } else {

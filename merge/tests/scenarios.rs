@@ -404,3 +404,13 @@ fn a_page_goes_on_where_its_cluster_was() {
         assert_eq!(count, expected, "{cluster} after {after}");
     }
 }
+
+#[test]
+fn a_leaving_cluster_claims_nothing_though_another_has_its_objects() {
+    let mut log = log(&[("a", 10, &["x 9"]), ("b", 30, &["x 29", "y 25"])]);
+    let mut watcher = Watcher::now(&log, everything as Matches);
+    log.leave(&name("b"), NOW);
+    let told = read(&log, &mut watcher);
+    // A stream that is cut behind the first must not go on, where `b` is still known, as if `x` were not deleted.
+    assert_eq!(told, ["DELETED b/x@29 a:10 b:0", "ADDED a/x@9 a:10 b:0", "DELETED b/y@25 a:10"]);
+}

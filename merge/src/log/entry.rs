@@ -84,6 +84,15 @@ impl Entry {
         }
     }
 
+    /// The cluster's component while the change at `part` is being told; `None` where it is still the component before the
+    /// entry. Of a cluster that is leaving it is [`LEAVING`] at its first DELETED already.
+    pub(crate) fn component_at(&self, part: usize) -> Option<ResourceVersion> {
+        match self.boundary() {
+            Some(Boundary { kind: BoundaryKind::Leave, .. }) => Some(LEAVING),
+            _ => self.component_after(part.checked_sub(1)?),
+        }
+    }
+
     /// The cluster's component after the change at `part`, unless that is the last one; `None` where it is still the
     /// component before the entry.
     pub(crate) fn component_after(&self, part: usize) -> Option<ResourceVersion> {
