@@ -6,7 +6,7 @@ use serde_json::json;
 use tributary_router::{Policies, Policy};
 use tributary_simulator::{Rejection, RequestKind};
 
-use crate::harness::{CONFIG_MAPS, Fixture, allow, brief, config, items, until, vector, version};
+use crate::harness::{CONFIG_MAPS, Fixture, SOON, allow, brief, config, items, until, vector, version};
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
@@ -282,4 +282,53 @@ async fn placement_that_cannot_work_is_told() {
     let message = fixture.write("POST", CONFIG_MAPS, &crate::harness::config_map("x", "")).await.refused(400);
     assert!(message.contains("\"gone\"") && message.contains("a, b"), "{message}");
     assert_eq!(vector(&version(&fixture.get(CONFIG_MAPS).await.ok())).as_object().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn who_becomes_stale_while_its_write_is_waited_for_is_named() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.put_and_see("a", "x", "1").await;
+    let control = fixture.member("a").control();
+    let kinds = vec![RequestKind::List, RequestKind::Watch];
+    control.reject(Some(Rejection { kinds, ..Rejection::all(500) }));
+    control.cut_streams();
+    tokio::time::sleep(crate::harness::QUIET).await;
+    // Within the five seconds that a loss of contact is no news.
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    tokio::time::resume();
+    let written = fixture.write("POST", CONFIG_MAPS, &crate::harness::config_map("y", "")).await;
+    assert_eq!(written.code, 201, "{written:?}");
+    let client = fixture.client();
+    let asked = tokio::spawn(async move { client.send("GET", CONFIG_MAPS, &[], "").await });
+    tokio::time::sleep(crate::harness::QUIET).await;
+    assert!(!asked.is_finished(), "it waits for what was written");
+    tokio::time::pause();
+    let answer = asked.await.unwrap();
+    tokio::time::resume();
+    assert!(!items(&answer.ok()).contains(&"a/y".to_owned()), "it has not come");
+    let warnings = answer.warnings();
+    assert!(warnings.len() == 1 && warnings[0].contains("cluster a: configmaps may be stale"), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn a_watch_that_waits_for_what_a_member_lost_is_told_so() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "x", "1");
+    fixture.put("b", "y", "1");
+    let list = fixture.get(&made()).await.ok();
+    let control = fixture.member("a").control();
+    // The client comes from a replica that saw more; the member cannot be asked whether it has that.
+    let seen = vector(&version(&list));
+    let from = crate::harness::composite(&json!({"a": (control.revision() + 5).to_string(), "b": seen["b"]}));
+    control.reject(Some(Rejection { kinds: vec![RequestKind::List], ..Rejection::all(500) }));
+    let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
+    fixture.put("b", "z", "1");
+    assert_eq!(events.brief().await, "ADDED b/z", "it may still come");
+    control.reject(None);
+    tokio::time::pause();
+    let event = tokio::time::timeout(SOON * 6, events.next()).await.expect("an answer").expect("not the end");
+    tokio::time::resume();
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)), "{event}");
+    assert!(events.next().await.is_none());
 }

@@ -26,9 +26,13 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
     let text = options.resource_version.as_deref();
     let versions = router.versions(&served.resource);
     let wanted = Wanted::parse(text, &versions).map_err(|error| refuse_get(text.unwrap_or_default(), &error))?;
-    let (view, standings) = router.view(served, asked.request.namespace.as_deref()).await;
+    let (view, mut standings) = router.view(served, asked.request.namespace.as_deref()).await;
     match wanted {
-        Wanted::Newest => view.own_writes_seen().await?,
+        Wanted::Newest => {
+            if view.own_writes_seen().await? {
+                standings = view.standings();
+            }
+        }
         Wanted::Any => {}
         Wanted::Item(cluster, version) => {
             let alone = [(cluster, version)].into_iter().collect();

@@ -16,7 +16,7 @@ use crate::discovery::ServedResource;
 use crate::negotiate::Answer;
 use crate::response::ObjectWriter;
 use crate::response::list::{ListAnswer, ListMetadata};
-use crate::view::{Unreached, View};
+use crate::view::{Standing, Unreached, View};
 
 /// Which state a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,10 +47,10 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     let versions = router.versions(&served.resource);
     let state = state(&versions, &options)?;
     let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
-    let Collection { view, standings, filter } = collection;
+    let Collection { view, mut standings, filter } = collection;
     // With `0` the limit says nothing: the whole list is at hand.
     let limit = if state == State::Any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
-    let (snapshots, version) = snapshots(router, &view, &state).await?;
+    let (snapshots, version) = snapshots(router, &view, &state, &mut standings).await?;
     let page = match state {
         State::Continue(token) => {
             ListPage { start: Some(token.position), limit, remaining: token.version.and(token.remaining) }
@@ -116,11 +116,12 @@ fn state(versions: &Versions, options: &ListOptions) -> Result<State, Status> {
     })
 }
 
-/// The snapshots of a state, and the vector that they make.
+/// The snapshots of a state, and the vector that they make. Whoever waits for them sees anew how clusters stand.
 async fn snapshots(
     router: &Router,
     view: &Arc<View>,
     state: &State,
+    standings: &mut Vec<(ClusterName, Standing)>,
 ) -> Result<(Heads, CompositeResourceVersion), Status> {
     let expired = |token: &ContinueToken| {
         let fresh = ContinueToken::inconsistent(token.position.clone());
@@ -128,7 +129,12 @@ async fn snapshots(
     };
     match state {
         State::Any | State::Continue(ContinueToken { version: None, .. }) => {}
-        State::Newest => view.own_writes_seen().await?,
+        State::Newest => {
+            if view.own_writes_seen().await? {
+                // Who was fresh may have become stale while it was waited for, and is not waited for then.
+                *standings = view.standings();
+            }
+        }
         State::NotOlderThan(version) => view.reached(version).await.map_err(Unreached::of_collection)?,
         State::Exact(version) => view.reached_by_members(version).await.map_err(Unreached::of_collection)?,
         State::Continue(token @ ContinueToken { version: Some(version), .. }) => {

@@ -157,7 +157,7 @@ async fn start(
         .map_err(|error| expired(format_args!("the resourceVersion cannot be resumed here: {error}")))?;
     match &wanted {
         Wanted::Any => {}
-        Wanted::Newest => view.own_writes_seen().await.map_err(Refusal::InStream)?,
+        Wanted::Newest => drop(view.own_writes_seen().await.map_err(Refusal::InStream)?),
         Wanted::Version(version) if options.sends_initial_events() => {
             view.reached(version).await.map_err(Refusal::of_version)?;
         }

@@ -95,17 +95,19 @@ impl View {
         }
     }
 
-    /// Waits until what was written through this process is seen.
+    /// Waits until what was written through this process is seen, and says whether there was something to wait for: how
+    /// clusters stand may have changed meanwhile.
     ///
     /// # Errors
     /// 504 after 3 s. A cluster that is unknown or stale is not waited for: its warning says what is missing.
-    pub async fn own_writes_seen(&self) -> Result<(), Status> {
+    pub async fn own_writes_seen(&self) -> Result<bool, Status> {
         let pending = self.fences.pending();
         if pending.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let waits = pending.iter().map(|(cluster, fence)| self.fence_reached(cluster, fence));
-        join_all(waits).await.into_iter().collect()
+        join_all(waits).await.into_iter().collect::<Result<(), _>>()?;
+        Ok(true)
     }
 
     async fn fence_reached(&self, cluster: &ClusterName, fence: &Fence) -> Result<(), Status> {
