@@ -1,0 +1,193 @@
+//! The checker checked: a history that is true passes, and every corruption of it is found out.
+
+use std::collections::BTreeMap;
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::follower::{Change, Event, Expectations, Follower};
+use crate::truth::{History, Selection, State, Truth, Vector};
+
+/// What a corruption does to a true stream.
+type Corrupt = fn(&mut Vec<Event>);
+
+/// The corruptions: what a broken merge, cacher or router would show.
+const CORRUPTIONS: [(&str, Corrupt); 16] = [
+    ("an_event_is_lost", |events| drop(events.remove(3))),
+    ("the_last_event_is_lost", |events| drop(events.remove(6))),
+    ("an_event_comes_twice", |events| {
+        let again = events[3].clone();
+        events.insert(4, again);
+    }),
+    ("two_events_change_places", |events| events.swap(2, 4)),
+    ("a_version_runs_ahead", |events| set(&mut events[0], "a", 13)),
+    ("a_version_of_another_cluster_runs_ahead", |events| set(&mut events[0], "b", 6)),
+    ("a_version_goes_back", |events| set(&mut events[4], "a", 11)),
+    ("a_version_loses_a_cluster", |events| vector_of(&mut events[4]).retain(|name, _| name != "b")),
+    ("a_version_has_a_cluster_that_never_was", |events| set(&mut events[4], "c", 1)),
+    ("a_bookmark_runs_ahead", |events| {
+        let ahead = Event::Bookmark { vector: vector(13, 6), initial_end: false };
+        events.insert(1, ahead);
+    }),
+    ("a_deletion_is_shown_as_a_change", |events| replace(&mut events[5], Change::Modified, "v2")),
+    ("a_change_is_shown_as_an_addition", |events| replace(&mut events[3], Change::Added, "v3")),
+    ("a_state_that_never_was", |events| replace(&mut events[3], Change::Modified, "v4")),
+    ("a_state_of_before", |events| replace(&mut events[3], Change::Modified, "v1")),
+    ("a_deletion_without_the_other_cluster_of_that_name", |events| {
+        events.remove(7);
+        set(&mut events[6], "a", 15);
+    }),
+    ("an_end_of_initial_events_that_are_none", |events| {
+        events.push(Event::Bookmark { vector: vector(15, 6), initial_end: true });
+    }),
+];
+
+/// One trial for each corruption, and those for what is right.
+pub(crate) fn trials() -> Vec<Trial> {
+    let name = |name: &str| format!("checker::{name}");
+    let mut trials = vec![
+        Trial::test(name("the_truth_passes"), || {
+            told(&Selection::default(), &truth(), &stream()).map_err(Failed::from)
+        }),
+        Trial::test(name("pages_of_two_states_are_found_out"), pages_of_two_states),
+        Trial::test(name("what_left_the_selection_is_found_out"), || found_out(unselected())),
+        Trial::test(name("a_cluster_that_left_with_its_objects_untold_is_found_out"), || {
+            let mut follower = Follower::listed(Selection::default(), objects(&truth(), 13, 6), vector(13, 6));
+            let left = Event::Bookmark { vector: [("b".to_owned(), 6)].into(), initial_end: false };
+            let expected = Expectations { calm: false, may_go_back: ["a".to_owned()].into() };
+            found_out(follower.observe(&truth(), &expected, &left).map_err(|lie| lie.to_string()))
+        }),
+    ];
+    for (what, corrupt) in CORRUPTIONS {
+        trials.push(Trial::test(name(&format!("{what}_is_found_out")), move || {
+            let mut events = stream();
+            corrupt(&mut events);
+            found_out(told(&Selection::default(), &truth(), &events))
+        }));
+    }
+    trials
+}
+
+fn found_out(result: Result<(), String>) -> Result<(), Failed> {
+    result.err().map(drop).ok_or_else(|| "it was taken for the truth".into())
+}
+
+fn state(value: &str) -> State {
+    let color = if value == "v3" { "red" } else { "blue" };
+    State { uid: "u".into(), value: value.into(), color: color.into(), service_type: "ClusterIP".into() }
+}
+
+fn vector(a: u64, b: u64) -> Vector {
+    [("a".to_owned(), a), ("b".to_owned(), b)].into()
+}
+
+/// Two members: `a` with x and y, `b` with x and z.
+fn truth() -> Truth {
+    let (mut a, mut b) = (History::new(10), History::new(4));
+    for (revision, key, value) in
+        [(11, "n/x", "v1"), (12, "n/y", "v2"), (13, "n/x", "v3"), (14, "n/y", ""), (15, "n/x", "")]
+    {
+        a.changed(revision, key, (!value.is_empty()).then(|| state(value)));
+    }
+    b.changed(5, "n/x", Some(state("w1")));
+    b.changed(6, "n/z", Some(state("w2")));
+    Truth { clusters: [("a".to_owned(), a), ("b".to_owned(), b)].into() }
+}
+
+fn event(change: Change, cluster: &str, key: &str, value: &str, vector: Vector) -> Event {
+    Event::Object { change, cluster: cluster.into(), key: key.into(), state: state(value), vector }
+}
+
+/// What a client must be told that listed before all of it.
+fn stream() -> Vec<Event> {
+    use Change::{Added, Deleted, Modified};
+    vec![
+        event(Added, "a", "n/x", "v1", vector(11, 4)),
+        event(Added, "b", "n/x", "w1", vector(11, 5)),
+        event(Added, "a", "n/y", "v2", vector(12, 5)),
+        event(Modified, "a", "n/x", "v3", vector(13, 5)),
+        event(Added, "b", "n/z", "w2", vector(13, 6)),
+        event(Deleted, "a", "n/y", "v2", vector(14, 6)),
+        event(Deleted, "a", "n/x", "v3", vector(14, 6)),
+        event(Added, "b", "n/x", "w1", vector(15, 6)),
+        Event::Bookmark { vector: vector(15, 6), initial_end: false },
+    ]
+}
+
+/// Tells a client everything, and looks whether it has what there is in the end. `calm` or not, a lie is a lie.
+fn told(selection: &Selection, truth: &Truth, events: &[Event]) -> Result<(), String> {
+    let expected = Expectations { calm: true, ..Expectations::default() };
+    let mut follower = Follower::listed(selection.clone(), BTreeMap::new(), vector(10, 4));
+    for event in events {
+        follower.observe(truth, &expected, event).map_err(|lie| lie.to_string())?;
+    }
+    if follower.is_complete() && follower.objects == objects(truth, 15, 6) {
+        Ok(())
+    } else {
+        Err(format!("the client ends with {:?}", follower.objects))
+    }
+}
+
+/// Both members' objects at two revisions.
+fn objects(truth: &Truth, a: u64, b: u64) -> BTreeMap<(String, String), State> {
+    let mut objects = BTreeMap::new();
+    for (cluster, revision) in vector(a, b) {
+        for key in ["n/x", "n/y", "n/z"] {
+            for value in ["v1", "v2", "v3", "w1", "w2"] {
+                let state = state(value);
+                let history = &truth.clusters[&cluster];
+                if history.is_at(&Selection::default(), key, Some(&state), revision) {
+                    objects.insert((cluster.clone(), key.to_owned()), state);
+                }
+            }
+        }
+    }
+    objects
+}
+
+fn pages_of_two_states() -> Result<(), Failed> {
+    let truth = truth();
+    let selection = Selection::default();
+    for (a, b) in [(10, 4), (12, 5), (13, 6), (15, 6)] {
+        truth.is_state(&selection, &objects(&truth, a, b), &vector(a, b))?;
+    }
+    // The second page comes from the head.
+    let mut pages = objects(&truth, 12, 5);
+    pages.extend(objects(&truth, 12, 6));
+    found_out(truth.is_state(&selection, &pages, &vector(12, 5)).map_err(|lie| lie.to_string()))
+}
+
+/// A client that wants blue objects is not told that one turned red.
+fn unselected() -> Result<(), String> {
+    let selection = Selection { color: Some("blue".to_owned()), ..Selection::default() };
+    let events: Vec<_> = stream().into_iter().take(3).collect();
+    told_until(&selection, &events).and_then(|mut follower| {
+        let expected = Expectations::default();
+        let bookmark = Event::Bookmark { vector: vector(13, 6), initial_end: false };
+        follower.observe(&truth(), &expected, &bookmark).map_err(|lie| lie.to_string())
+    })
+}
+
+fn told_until(selection: &Selection, events: &[Event]) -> Result<Follower, String> {
+    let expected = Expectations { calm: true, ..Expectations::default() };
+    let mut follower = Follower::listed(selection.clone(), BTreeMap::new(), vector(10, 4));
+    for event in events {
+        follower.observe(&truth(), &expected, event).map_err(|lie| lie.to_string())?;
+    }
+    Ok(follower)
+}
+
+fn vector_of(event: &mut Event) -> &mut Vector {
+    match event {
+        Event::Object { vector, .. } | Event::Bookmark { vector, .. } => vector,
+    }
+}
+
+fn set(event: &mut Event, cluster: &str, revision: u64) {
+    vector_of(event).insert(cluster.to_owned(), revision);
+}
+
+fn replace(event: &mut Event, to: Change, value: &str) {
+    if let Event::Object { change, state: own, .. } = event {
+        (*change, *own) = (to, state(value));
+    }
+}

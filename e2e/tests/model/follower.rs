@@ -1,0 +1,262 @@
+//! What a client of a watch has, and whether what it is told can be true. No I/O: fed with events, right ones or wrong ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::truth::{Lie, Selection, State, Truth, Vector};
+
+/// One event of a watch, decoded.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// ADDED, MODIFIED or DELETED.
+    Object { change: Change, cluster: String, key: String, state: State, vector: Vector },
+    /// BOOKMARK; `initial_end` is the one that ends the initial events.
+    Bookmark { vector: Vector, initial_end: bool },
+}
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// What is known beforehand about the run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Expectations {
+    /// Nothing happens that makes a cacher list anew: then every version is exact, and nothing ever repeats.
+    pub(crate) calm: bool,
+    /// Clusters whose component may go down, because they are removed or restored.
+    pub(crate) may_go_back: BTreeSet<String>,
+}
+
+/// The state of one client.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Follower {
+    pub(crate) selection: Selection,
+    /// What a client has that keys by cluster and name.
+    pub(crate) objects: BTreeMap<(String, String), State>,
+    /// What a client has that keys by name alone: each name's cluster.
+    pub(crate) names: BTreeMap<String, String>,
+    /// Where it would resume; `None` before there is a state.
+    pub(crate) version: Option<Vector>,
+    /// The initial events of the stream are under way.
+    initial: bool,
+    /// A DELETED whose name another cluster still has: its ADDED has to come next.
+    owed: Option<String>,
+    /// Names whose object of another cluster was owed when the stream was cut: it comes with the repetition.
+    owed_later: BTreeSet<String>,
+    /// Clusters of which this stream may tell something that the client has already.
+    may_repeat: BTreeSet<String>,
+}
+
+impl Follower {
+    /// A client that listed.
+    pub(crate) fn listed(selection: Selection, objects: BTreeMap<(String, String), State>, vector: Vector) -> Self {
+        let names = objects.keys().map(|(cluster, key)| (key.clone(), cluster.clone())).collect();
+        Self { selection, objects, names, version: Some(vector), ..Self::default() }
+    }
+
+    /// A client whose watch begins with every object as it is.
+    pub(crate) fn watching_from_nothing(selection: Selection) -> Self {
+        Self { selection, initial: true, ..Self::default() }
+    }
+
+    /// A stream from the client's version begins, after another was cut. Where the client has more than its version says, some
+    /// of it is told again.
+    pub(crate) fn resumed(&mut self, truth: &Truth) {
+        self.initial = false;
+        self.owed_later.extend(self.owed.take());
+        self.may_repeat.clear();
+        let version = self.version.clone().unwrap_or_default();
+        for cluster in truth.clusters.keys() {
+            let exact = match version.get(cluster) {
+                Some(revision) => truth.is_cluster_state(&self.selection, &self.objects, cluster, *revision).is_ok(),
+                None => !self.objects.keys().any(|(own, _)| own == cluster),
+            };
+            if !exact {
+                self.may_repeat.insert(cluster.clone());
+            }
+        }
+    }
+
+    /// Whether the client has what there is, under all names.
+    pub(crate) fn is_complete(&self) -> bool {
+        !self.initial && self.owed.is_none() && self.owed_later.is_empty() && self.version.is_some()
+    }
+
+    /// Takes in an event, unless it cannot be true.
+    pub(crate) fn observe(&mut self, truth: &Truth, expected: &Expectations, event: &Event) -> Result<(), Lie> {
+        match event {
+            Event::Bookmark { vector, initial_end } => self.bookmark(truth, expected, vector, *initial_end),
+            Event::Object { change, cluster, key, state, vector } if self.initial => {
+                self.initial_object(truth, *change, cluster, key, state, vector)
+            }
+            Event::Object { change, cluster, key, state, vector } => {
+                self.object(truth, expected, *change, (cluster, key), state)?;
+                self.takes_version(truth, expected, vector)?;
+                self.names_are_complete(key)
+            }
+        }
+    }
+
+    fn initial_object(
+        &mut self,
+        truth: &Truth,
+        change: Change,
+        cluster: &str,
+        key: &str,
+        state: &State,
+        vector: &Vector,
+    ) -> Result<(), Lie> {
+        if change != Change::Added {
+            return Err(Lie(format!("{change:?} {cluster} {key} among the initial events")));
+        }
+        let revision = vector.get(cluster).copied().filter(|_| vector.len() == 1);
+        let revision = revision.ok_or_else(|| Lie(format!("{cluster} {key} has {vector:?}: not the item form")))?;
+        if !truth.history(cluster)?.is_at(&self.selection, key, Some(state), revision) {
+            return Err(Lie(format!("{cluster} {key} was never {state:?} at {revision}")));
+        }
+        if let Some(last) = self.objects.keys().next_back()
+            && (last.0.as_str(), last.1.as_str()) >= (cluster, key)
+        {
+            return Err(Lie(format!("initial events are out of order: {cluster} {key} after {last:?}")));
+        }
+        self.put(cluster, key, state);
+        Ok(())
+    }
+
+    fn bookmark(
+        &mut self,
+        truth: &Truth,
+        expected: &Expectations,
+        vector: &Vector,
+        initial_end: bool,
+    ) -> Result<(), Lie> {
+        if initial_end != self.initial {
+            return Err(Lie(format!("a bookmark with initial-events-end={initial_end} at the wrong time")));
+        }
+        if let Some(key) = &self.owed {
+            return Err(Lie(format!("a bookmark before {key} of another cluster was told again")));
+        }
+        if initial_end {
+            self.initial = false;
+            truth.is_state(&self.selection, &self.objects, vector)?;
+            self.version = Some(vector.clone());
+            return Ok(());
+        }
+        self.takes_version(truth, expected, vector)
+    }
+
+    fn object(
+        &mut self,
+        truth: &Truth,
+        expected: &Expectations,
+        change: Change,
+        (cluster, key): (&str, &str),
+        state: &State,
+    ) -> Result<(), Lie> {
+        let history = truth.history(cluster)?;
+        if !self.selection.matches(key, state) {
+            return Err(Lie(format!("{change:?} {cluster} {key}: {state:?} is not what was selected")));
+        }
+        let step = history.step_in(key, state);
+        let step = step.ok_or_else(|| Lie(format!("{cluster} {key} was never {state:?}; {}", history.of(key))))?;
+        let place = (cluster.to_owned(), key.to_owned());
+        let held = self.objects.get(&place);
+        if let Some(owed) = self.owed.take() {
+            return self.again(change, &owed, place, state);
+        }
+        let repeats = self.may_repeat.contains(cluster);
+        match (change, held) {
+            (Change::Added, Some(_)) if !repeats && !self.owed_later.contains(key) => {
+                return Err(Lie(format!("ADDED {cluster} {key}, which the client has")));
+            }
+            (Change::Modified | Change::Deleted, None) if !repeats && !self.owed_later.contains(key) => {
+                return Err(Lie(format!("{change:?} {cluster} {key}, which the client has not")));
+            }
+            (Change::Deleted, Some(held)) if !repeats && held != state => {
+                return Err(Lie(format!("DELETED {cluster} {key} as {state:?}, which the client has as {held:?}")));
+            }
+            (Change::Added | Change::Modified, Some(held)) if !repeats && !expected.may_go_back.contains(cluster) => {
+                let before = history.step_in(key, held).unwrap_or_default();
+                if before > step || (before == step && !self.owed_later.contains(key)) {
+                    return Err(Lie(format!("{cluster} {key} does not go forward: {held:?}, then {state:?}")));
+                }
+            }
+            _ => {}
+        }
+        if change == Change::Deleted {
+            self.objects.remove(&place);
+            self.names.remove(key);
+            let another = self.objects.keys().any(|(_, other)| other == key);
+            self.owed = another.then(|| key.to_owned());
+        } else {
+            self.put(cluster, key, state);
+        }
+        Ok(())
+    }
+
+    /// Another cluster's object of a name, behind a DELETED.
+    fn again(&mut self, change: Change, owed: &str, place: (String, String), state: &State) -> Result<(), Lie> {
+        let (cluster, key) = &place;
+        if change != Change::Added || key != owed {
+            return Err(Lie(format!(
+                "after DELETED {owed} another cluster's was to be told, not {change:?} {place:?}"
+            )));
+        }
+        // Where the client has more than its version says, the object may be one that it has seen go.
+        let held = self.objects.get(&place);
+        if held != Some(state) && !self.may_repeat.contains(cluster) {
+            return Err(Lie(format!("{cluster} {key} is told again as {state:?}; the client has it as {held:?}")));
+        }
+        self.put(cluster, key, state);
+        Ok(())
+    }
+
+    fn put(&mut self, cluster: &str, key: &str, state: &State) {
+        self.objects.insert((cluster.to_owned(), key.to_owned()), state.clone());
+        self.names.insert(key.to_owned(), cluster.to_owned());
+        self.owed_later.remove(key);
+    }
+
+    /// Checks a version that the stream gave, and takes it as the place to resume from.
+    fn takes_version(&mut self, truth: &Truth, expected: &Expectations, vector: &Vector) -> Result<(), Lie> {
+        let before = self.version.take().unwrap_or_default();
+        for (cluster, revision) in vector {
+            let went_back = before.get(cluster).is_some_and(|before| before > revision);
+            if went_back && !expected.may_go_back.contains(cluster) {
+                return Err(Lie(format!("the component of {cluster} went back: {before:?}, then {vector:?}")));
+            }
+            // A DELETED that another cluster's ADDED is to follow carries the version before it, and who was cut there has more
+            // than that version says.
+            if expected.calm && self.owed.is_none() && !self.may_repeat.contains(cluster) {
+                truth.is_cluster_state(&self.selection, &self.objects, cluster, *revision)?;
+            } else {
+                truth.is_covered(&self.selection, &self.objects, cluster, *revision)?;
+            }
+        }
+        if let Some((cluster, key)) = self.objects.keys().find(|(cluster, _)| !vector.contains_key(cluster)) {
+            return Err(Lie(format!("{vector:?} has no {cluster}, of which the client still has {key}")));
+        }
+        let lost = before.keys().find(|cluster| !vector.contains_key(*cluster));
+        if let Some(lost) = lost.filter(|lost| !expected.may_go_back.contains(*lost)) {
+            return Err(Lie(format!("{vector:?} has lost {lost}")));
+        }
+        self.version = Some(vector.clone());
+        Ok(())
+    }
+
+    /// Whether a client that keys by name has a name exactly if some cluster has it.
+    fn names_are_complete(&self, key: &str) -> Result<(), Lie> {
+        if self.owed.is_some() || self.owed_later.contains(key) {
+            return Ok(());
+        }
+        let has = self.objects.keys().any(|(_, own)| own == key);
+        if has == self.names.contains_key(key) {
+            Ok(())
+        } else {
+            Err(Lie(format!("a client that keys by name {} {key}", if has { "lost" } else { "keeps" })))
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Model-based runs: members with faults at random, two routers over them, clients that list and watch at random; every
+//! client's history is checked against what really happened.
+//!
+//! ```text
+//! seed ─▶ Profile ─┬─▶ schedule ──writes, faults──▶ members ──history──▶ Truth
+//!                  │                                   ▲                  │
+//!                  └─▶ clients ──list, watch──▶ routers┘                  ▼
+//!                         └───────────events, lists───────────────▶ Follower: can that be true?
+//! ```
+//!
+//! Members, routers and clients share one thread, and time stands still while any of them can go on. Connections are HTTP/2
+//! over memory instead of TCP and TLS; everything above is the real thing. Whatever draws random numbers draws them from the
+//! seed, so a seed is the same run each time.
+//!
+//! * `cargo test -p tributary-e2e --test model` runs 200 seeds and those that once failed;
+//! * `… -- seed=7` one, `… -- seeds=0..5000` many; with `TRIBUTARY_TRACE=1` a failure shows all that happened, not its end;
+//! * `… -- --ignored proof` as many as `TRIBUTARY_SEEDS` says, 20,000 by default.
+
+// A test's `unwrap` is an assertion; clippy's exemption for tests does not see a harness of one's own.
+#![allow(clippy::unwrap_used)]
+
+mod client;
+mod corruption;
+mod follower;
+mod run;
+mod schedule;
+mod truth;
+mod world;
+mod writer;
+
+use std::io::Write as _;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// How many seeds run with every test.
+const SEEDS: u64 = 200;
+
+/// How many seeds are one test.
+const SEEDS_PER_TRIAL: u64 = 50;
+
+/// Seeds that failed, and what was wrong with the product. What a seed does changes with the schedule; each has a smaller test
+/// beside the code that was wrong.
+const FAILED_ONCE: [(u64, &str); 2] = [
+    (2, "a_leaving_cluster_kept_its_version_at_a_deletion_that_another_cluster_follows"),
+    (20, "a_cluster_that_became_stale_while_its_write_was_waited_for_was_not_named"),
+];
+
+/// How many seeds a proof runs if `TRIBUTARY_SEEDS` does not say.
+const PROOF_SEEDS: u64 = 20_000;
+
+fn main() -> anyhow::Result<()> {
+    tributary_e2e::install_crypto_provider();
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .init();
+    let given = std::env::args()
+        .find_map(|argument| argument.strip_prefix("seed=").or(argument.strip_prefix("seeds=")).map(str::to_owned));
+    if let Some(given) = given {
+        let seeds = run::seeds(&given)?;
+        let well = if seeds.clone().count() == 1 { run::run_one(seeds.start) } else { run_each(seeds).is_ok() };
+        std::process::exit(i32::from(!well));
+    }
+    let mut arguments = Arguments::from_args();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    arguments.test_threads.get_or_insert(cores);
+    let mut trials = corruption::trials();
+    trials.push(Trial::test("a_seed_is_the_same_run_each_time", same_twice));
+    for (seed, what) in FAILED_ONCE {
+        trials.push(Trial::test(format!("failed_once::{seed}::{what}"), move || run_each(seed..seed + 1)));
+    }
+    for from in (0..SEEDS).step_by(SEEDS_PER_TRIAL as usize) {
+        let to = from + SEEDS_PER_TRIAL;
+        trials.push(Trial::test(format!("seeds_{from}_to_{to}"), move || run_each(from..to)));
+    }
+    trials.push(Trial::test("proof_seeds", move || proof(cores as u64)).with_ignored_flag(true));
+    libtest_mimic::run(&arguments, trials).exit()
+}
+
+/// Runs seeds one after the other, each in a process of its own: what a process has done before must not matter. What failed
+/// goes to stderr at once.
+fn run_each(seeds: std::ops::Range<u64>) -> Result<(), Failed> {
+    let mut failed = Vec::new();
+    for seed in seeds {
+        let output = run_alone(seed)?;
+        std::io::stderr().write_all(&output.stderr)?;
+        if !output.status.success() {
+            failed.push(seed);
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("these seeds failed: {failed:?}").into()) }
+}
+
+fn run_alone(seed: u64) -> std::io::Result<std::process::Output> {
+    std::process::Command::new(std::env::current_exe()?).arg(format!("seed={seed}")).output()
+}
+
+/// Whether a seed does the same each time, to the order of events of all clients.
+fn same_twice() -> Result<(), Failed> {
+    let run =
+        || std::process::Command::new(std::env::current_exe()?).arg("seed=9").env("TRIBUTARY_TRACE", "1").output();
+    let [first, second] = [run()?, run()?].map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
+    let differs = first.lines().zip(second.lines()).find(|(first, second)| first != second);
+    match differs {
+        None if first.len() == second.len() => Ok(()),
+        differs => Err(format!("two runs differ: {differs:?}").into()),
+    }
+}
+
+/// Many seeds, on all cores.
+fn proof(cores: u64) -> Result<(), Failed> {
+    let seeds = std::env::var("TRIBUTARY_SEEDS").ok().map_or(Ok(PROOF_SEEDS), |text| text.parse())?;
+    let share = seeds.div_ceil(cores).max(1);
+    let starts = (SEEDS..SEEDS + seeds).step_by(usize::try_from(share)?);
+    let threads: Vec<_> =
+        starts.map(|from| std::thread::spawn(move || run_each(from..(from + share).min(SEEDS + seeds)))).collect();
+    threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+}

@@ -1,0 +1,197 @@
+//! One run: a world, its schedule and its clients, from a seed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::{Duration, sleep};
+
+use crate::client::Client;
+use crate::follower::Follower;
+use crate::schedule::{self, Profile};
+use crate::truth::{Lie, Selection, State};
+use crate::world::{REPLICAS, RESOURCE, World, shown};
+use crate::writer;
+
+/// How many clients list and watch.
+const CLIENTS: u64 = 5;
+
+/// How long things may take to come to rest, faults apart: the longest delay between a cacher's attempts, twice, and a
+/// question after the members' discovery.
+const REST_WITHIN: Duration = Duration::from_secs(240);
+
+/// How a run ended.
+pub(crate) struct Outcome {
+    /// Why it failed.
+    pub(crate) failure: Option<String>,
+    /// What happened.
+    pub(crate) trace: Vec<String>,
+}
+
+/// One client as seen from outside.
+struct Watched {
+    name: String,
+    selection: Selection,
+    follower: Arc<Mutex<Option<Follower>>>,
+}
+
+/// Runs a seed in a thread and a runtime of its own, whose clock stands still while anything can be done.
+pub(crate) fn run(seed: u64) -> Outcome {
+    // Everything that draws numbers of its own (hash maps, timers' jitter, the order in which tasks are woken) draws them from
+    // the system: so that is what the seed decides.
+    seed_the_system(seed);
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.map(|runtime| runtime.block_on(in_runtime(seed)))
+    });
+    match thread.join() {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(error)) => Outcome { failure: Some(format!("no runtime: {error}")), trace: Vec::new() },
+        Err(_) => Outcome { failure: Some("it panicked".to_owned()), trace: Vec::new() },
+    }
+}
+
+fn seed_the_system(seed: u64) {
+    use std::sync::Once;
+    static FIRST: Once = Once::new();
+    let generator = || <rand_system::rngs::StdRng as rand_system::SeedableRng>::seed_from_u64(seed);
+    FIRST.call_once(|| mad_turmoil::rand::set_rng(generator()));
+    *mad_turmoil::rand::get_rng() = generator();
+}
+
+async fn in_runtime(seed: u64) -> Outcome {
+    let profile = Profile::of(seed);
+    let world = match World::start(profile).await {
+        Ok(world) => world,
+        Err(error) => return Outcome { failure: Some(format!("it did not start: {error:#}")), trace: Vec::new() },
+    };
+    world.trace(|| format!("{profile:?}"));
+    let mut clients = JoinSet::new();
+    let mut watched = Vec::new();
+    for number in 0..CLIENTS {
+        let client = Client::new(&world, number);
+        let (name, selection) = client.describe();
+        watched.push(Watched { name, selection, follower: client.follower() });
+        clients.spawn(client.run());
+    }
+    clients.spawn(writer::run(Arc::clone(&world)));
+    schedule::run(&world).await;
+    if world.failure().is_none()
+        && let Err(error) = rest(&world, &watched).await
+    {
+        world.fail("in the end", &format!("{error:#}"));
+    }
+    while let Some(ended) = clients.try_join_next() {
+        if ended.is_err() {
+            world.fail("a client", &"it panicked");
+        }
+    }
+    clients.shutdown().await;
+    Outcome { failure: world.failure(), trace: world.traced() }
+}
+
+/// Waits until everybody has what there is, and says who has not.
+async fn rest(world: &Arc<World>, watched: &[Watched]) -> anyhow::Result<()> {
+    // Writes go on until a restore that is under way has been seen.
+    schedule::end_of_trouble(world).await?;
+    let step = Duration::from_secs(5);
+    let mut missing = String::new();
+    for _ in 0..REST_WITHIN.as_secs() / step.as_secs() {
+        sleep(step).await;
+        if let Some(failure) = world.failure() {
+            anyhow::bail!("{failure}");
+        }
+        match all_have_everything(world, watched).await? {
+            Some(who) => missing = who,
+            None => return Ok(()),
+        }
+    }
+    anyhow::bail!("it does not come to rest: {missing}")
+}
+
+async fn all_have_everything(world: &World, watched: &[Watched]) -> anyhow::Result<Option<String>> {
+    let everything = Selection::default();
+    for replica in 0..REPLICAS {
+        let list = world.get(replica, &format!("/api/v1/{RESOURCE}")).await?;
+        let Some(items) = list.json["items"].as_array().filter(|_| list.code == 200) else {
+            return Ok(Some(format!("the list of router {replica} is {} {}", list.code, list.json)));
+        };
+        let listed: Result<Objects, Lie> =
+            items.iter().map(|item| shown(item).map(|(cluster, key, state, _)| ((cluster, key), state))).collect();
+        if let Some(difference) = difference(&listed?, &union(world, &everything)) {
+            return Ok(Some(format!("the list of router {replica}: {difference}")));
+        }
+    }
+    for Watched { name, selection, follower } in watched {
+        let follower = follower.lock().clone().unwrap_or_default();
+        if let Some(difference) = difference(&follower.objects, &union(world, selection)) {
+            return Ok(Some(format!("{name}: {difference}")));
+        }
+        let by_name: Vec<_> = follower.objects.keys().map(|(_, key)| key).collect();
+        if follower.is_complete() && by_name.iter().any(|key| !follower.names.contains_key(*key)) {
+            return Ok(Some(format!("{name} lost a name: {:?} of {by_name:?}", follower.names)));
+        }
+        if !follower.is_complete() {
+            return Ok(Some(format!("{name} is not told everything yet")));
+        }
+    }
+    Ok(None)
+}
+
+type Objects = BTreeMap<(String, String), State>;
+
+/// What there is in all members that are configured.
+fn union(world: &World, selection: &Selection) -> Objects {
+    let configured = world.configured().1;
+    world.with_truth(|truth| {
+        let clusters = configured.keys().filter_map(|name| Some((name, truth.clusters.get(name)?)));
+        let objects = clusters.flat_map(|(name, history)| {
+            history.now(selection).into_iter().map(|(key, state)| ((name.clone(), key), state))
+        });
+        objects.collect()
+    })
+}
+
+fn difference(has: &Objects, there_is: &Objects) -> Option<String> {
+    let lacks = there_is.iter().find(|(place, state)| has.get(place) != Some(state));
+    let ghost = has.iter().find(|(place, _)| !there_is.contains_key(place));
+    match (lacks, ghost) {
+        (Some((place, state)), _) => Some(format!("{place:?} is {state:?}, but {:?} is shown", has.get(place))),
+        (_, Some((place, state))) => Some(format!("{place:?} is gone, but {state:?} is shown")),
+        (None, None) => None,
+    }
+}
+
+/// Runs a seed and says whether all went well; what failed goes to stderr.
+pub(crate) fn run_one(seed: u64) -> bool {
+    let outcome = run(seed);
+    let traced = std::env::var_os("TRIBUTARY_TRACE").is_some();
+    let shown = match outcome.failure {
+        _ if traced => usize::MAX,
+        Some(_) => TRACE_LINES,
+        None => 0,
+    };
+    for line in outcome.trace.iter().skip(outcome.trace.len().saturating_sub(shown)) {
+        eprintln!("{line}");
+    }
+    if let Some(failure) = &outcome.failure {
+        eprintln!("seed {seed} failed: {failure}");
+        eprintln!("alone, with everything that happened:");
+        eprintln!("TRIBUTARY_TRACE=1 cargo test -p tributary-e2e --test model -- seed={seed}");
+    }
+    outcome.failure.is_none()
+}
+
+/// How much of a failed run's trace is shown. With `TRIBUTARY_TRACE=1` all of every run's is.
+const TRACE_LINES: usize = 60;
+
+/// Seeds as `7`, or `0..200`.
+pub(crate) fn seeds(text: &str) -> anyhow::Result<std::ops::Range<u64>> {
+    let (from, to) = match text.split_once("..") {
+        Some((from, to)) => (from.parse()?, to.parse()?),
+        None => (text.parse()?, text.parse::<u64>()?.checked_add(1).context("there is no such seed")?),
+    };
+    Ok(from..to)
+}

@@ -1,0 +1,372 @@
+//! What happens to the members and the routers, at random: writes, faults, changes of the configuration.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use serde_json::json;
+use tokio::time::{Duration, sleep};
+use tributary_simulator::{Rejection, RequestKind};
+
+use crate::follower::Expectations;
+use crate::world::{MEMBERS, NAMES, REPLICAS, RESOURCE, World, service, vector};
+
+/// Labels that objects may have.
+pub(crate) const COLORS: [&str; 2] = ["red", "blue"];
+/// Values of the selectable field.
+pub(crate) const TYPES: [&str; 2] = ["ClusterIP", "NodePort"];
+/// Namespaces that every member has.
+pub(crate) const NAMESPACES: [&str; 2] = ["default", "kube-public"];
+/// Names of objects, the same in all members.
+pub(crate) const OBJECTS: [&str; 5] = ["a", "b", "b-1", "c", "d"];
+
+/// How long everybody may take to see that revisions went back: two failed attempts with the longest delay between them.
+const NOTICED_WITHIN: Duration = Duration::from_secs(200);
+
+/// What kind of run a seed makes. Each fault is in some runs and not in others, so that what must never happen without it can
+/// be told from what may happen with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Profile {
+    pub(crate) seed: u64,
+    /// How many things happen.
+    pub(crate) steps: usize,
+    /// Members forget their events.
+    pub(crate) expires: bool,
+    /// Revisions go back.
+    pub(crate) restores: bool,
+    /// Clusters come, go and are renamed.
+    pub(crate) topology: bool,
+    /// Members stop serving the resource for a while, as where a CRD goes and comes.
+    pub(crate) hides: bool,
+    /// Routers are restarted.
+    pub(crate) restarts: bool,
+    /// Partial answers are denied.
+    pub(crate) deny: bool,
+    /// Members talk nonsense now and then.
+    pub(crate) nonsense: bool,
+    pub(crate) watch_list: bool,
+    pub(crate) bookmark_interval: Duration,
+    /// How many events members remember.
+    pub(crate) window: usize,
+}
+
+impl Profile {
+    /// The profile of a seed.
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed);
+        // One run in five is calm, whatever else is drawn.
+        let calm = random.random_bool(0.2);
+        let mut some = |share| !calm && random.random_bool(share);
+        let (expires, restores, topology) = (some(0.5), some(0.25), some(0.4));
+        let (hides, restarts, deny, nonsense) = (some(0.2), some(0.3), some(0.2), some(0.2));
+        let small = some(0.2);
+        Self {
+            seed,
+            steps: random.random_range(30..120),
+            expires,
+            restores,
+            topology,
+            hides,
+            restarts,
+            deny,
+            nonsense,
+            watch_list: random.random_bool(0.7),
+            bookmark_interval: Duration::from_secs([1, 5, 60][random.random_range(0..3)]),
+            window: if small { 6 } else { 10_000 },
+        }
+    }
+
+    /// What can be expected of a run.
+    pub(crate) fn expectations(&self) -> Expectations {
+        let calm = !(self.expires || self.restores || self.topology || self.hides || self.restarts || self.nonsense);
+        let any = self.restores || self.topology || self.hides;
+        let names: BTreeSet<String> = NAMES.iter().flatten().map(ToString::to_string).collect();
+        Expectations { calm: calm && self.window > 100, may_go_back: if any { names } else { BTreeSet::new() } }
+    }
+}
+
+/// Makes things happen until all steps are done.
+pub(crate) async fn run(world: &Arc<World>) {
+    let mut random = StdRng::seed_from_u64(world.profile.seed ^ 0x5eed);
+    for _ in 0..world.profile.steps {
+        if world.failure().is_some() {
+            return;
+        }
+        if random.random_bool(0.6) {
+            for _ in 0..random.random_range(1..6) {
+                write(world, &mut random);
+            }
+        } else if let Err(error) = trouble(world, &mut random).await {
+            world.fail("the schedule", &format!("{error:#}"));
+        }
+        let pause = match random.random_range(0..100) {
+            0..40 => random.random_range(0..30),
+            40..75 => random.random_range(30..500),
+            75..97 => random.random_range(500..4000),
+            _ => random.random_range(10_000..70_000),
+        };
+        sleep(Duration::from_millis(pause)).await;
+    }
+}
+
+/// Puts or deletes one object of one member.
+fn write(world: &World, random: &mut StdRng) {
+    let number = random.random_range(0..MEMBERS);
+    if world.is_frozen(number) {
+        return;
+    }
+    let member = &world.members[number];
+    let [namespace, name] = [pick(random, &NAMESPACES), pick(random, &OBJECTS)];
+    if random.random_bool(0.3) {
+        let gone = member.delete(RESOURCE, namespace, name);
+        world.trace(|| format!("{} deletes {namespace}/{name}: {gone:?}", member.name()));
+        return;
+    }
+    let (color, service_type, value) = (pick(random, &COLORS), pick(random, &TYPES), world.value());
+    let put = member.apply(service(namespace, name, &value, color, service_type));
+    world.trace(|| format!("{} puts {namespace}/{name} {value} {color} {service_type}: {put:?}", member.name()));
+}
+
+fn pick<'a>(random: &mut StdRng, of: &[&'a str]) -> &'a str {
+    of.choose(random).copied().unwrap_or_default()
+}
+
+/// One fault, which ends by itself.
+async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> {
+    let number = random.random_range(0..MEMBERS);
+    let (member, profile) = (Arc::clone(&world.members[number]), world.profile);
+    let control = member.control().clone();
+    let lasts = Duration::from_millis(if random.random_bool(0.9) {
+        random.random_range(10..6000)
+    } else {
+        random.random_range(6000..60_000)
+    });
+    let kind = random.random_range(0..19);
+    let name = member.name().to_owned();
+    let note = |what: &str| world.trace(|| format!("{name}: {what}, for {lasts:?}"));
+    match kind {
+        0 => {
+            note("streams are cut");
+            control.cut_streams();
+        }
+        1 => {
+            let bytes = random.random_range(0..3000);
+            note(&format!("streams are cut after {bytes} bytes"));
+            control.cut_streams_after(Some(bytes));
+            heal(lasts, move || control.cut_streams_after(None));
+        }
+        2 => {
+            note("slow");
+            control.slow(Some(random.random_range(100..5000)));
+            heal(lasts, move || control.slow(None));
+        }
+        3 => {
+            note("half open");
+            control.half_open(true);
+            heal(lasts, move || control.half_open(false));
+        }
+        4 => {
+            note("disconnects");
+            control.disconnect();
+        }
+        5 | 6 => {
+            let code = [429, 500, 503][random.random_range(0..3)];
+            let kinds = [vec![RequestKind::List], vec![RequestKind::Watch], vec![]][random.random_range(0..3)].clone();
+            note(&format!("refuses {kinds:?} with {code}"));
+            let retry_after = random.random_bool(0.5).then_some(Duration::from_secs(1));
+            control.reject(Some(Rejection { kinds, retry_after, ..Rejection::all(code) }));
+            heal(lasts, move || control.reject(None));
+        }
+        7 => {
+            note("down");
+            control.stop_listening().await;
+            // Who is down for a restore comes up with it.
+            let world = Arc::clone(world);
+            tokio::spawn(async move {
+                sleep(lasts).await;
+                if !world.is_frozen(number) {
+                    control.start_listening().await;
+                }
+            });
+        }
+        8 => {
+            let revision = if world.is_frozen(number) { 0 } else { elsewhere(world, number) };
+            note(&format!("moves on elsewhere: {revision}"));
+        }
+        9 | 10 if profile.expires => {
+            note("watches expire");
+            control.expire_watches();
+        }
+        11 if profile.expires => {
+            note("compacts");
+            control.compact();
+        }
+        12 if profile.restores => restore(world, number, random).await?,
+        13 if profile.restores && !world.is_frozen(number) => {
+            note("another incarnation");
+            control.new_incarnation();
+        }
+        14 | 15 if profile.topology => topology(world, number, random).await?,
+        16 if profile.hides => {
+            note("does not serve the resource");
+            control.serve(RESOURCE, false);
+            heal(lasts * 4, move || control.serve(RESOURCE, true));
+        }
+        17 if profile.restarts => {
+            let replica = random.random_range(0..REPLICAS);
+            world.trace(|| format!("router {replica} restarts"));
+            world.restart(replica).await?;
+        }
+        18 if profile.nonsense && !world.is_frozen(number) => {
+            note("talks nonsense");
+            let frame = pick(
+                random,
+                &[
+                    "nonsense",
+                    r#"{"type":"ADDED","object":{"kind":"Service","apiVersion":"v1","metadata":{"resourceVersion":"1"}}}"#,
+                    r#"{"type":"MODIFIED","object":{"kind":"Service","metadata":{"name":"x","#,
+                ],
+            );
+            control.inject(RESOURCE, frame);
+        }
+        _ => {
+            for _ in 0..20 {
+                write(world, random);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Ends a fault after a while, whatever happens meanwhile.
+fn heal(after: Duration, end: impl FnOnce() + Send + 'static) {
+    tokio::spawn(async move {
+        sleep(after).await;
+        end();
+    });
+}
+
+/// Moves a member's revision for another resource.
+fn elsewhere(world: &World, number: usize) -> u64 {
+    let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "x", "namespace": "default"}});
+    world.members[number].apply(object).unwrap_or_default()
+}
+
+/// A member is restored to an older state. Nothing is written to it until every router has seen that: a restore that nobody
+/// sees before revisions pass what was handed out cannot be told from none (which is why `etcdutl snapshot restore` has
+/// `--bump-revision`).
+async fn restore(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyhow::Result<()> {
+    if !world.frozen.lock().insert(number) {
+        return Ok(());
+    }
+    let control = world.members[number].control().clone();
+    // As a kube-apiserver does, whose etcd is restored.
+    control.stop_listening().await;
+    sleep(Duration::from_millis(random.random_range(0..3000))).await;
+    let before = control.revision();
+    let target = before.saturating_sub(random.random_range(0..12));
+    let restored = control.restore(target);
+    world.trace(|| format!("{} goes back from {before} to {target}: {restored}", NAMES[number][0]));
+    sleep(Duration::from_millis(random.random_range(0..3000))).await;
+    control.half_open(false);
+    control.reject(None);
+    control.start_listening().await;
+    let world = Arc::clone(world);
+    tokio::spawn(async move {
+        for _ in 0..NOTICED_WITHIN.as_secs() {
+            sleep(Duration::from_secs(1)).await;
+            match is_noticed(&world, number).await {
+                Ok(false) => {}
+                Ok(true) => {
+                    world.trace(|| format!("{}: everybody has seen it", NAMES[number][0]));
+                    world.restores.fetch_add(1, Ordering::Relaxed);
+                    world.frozen.lock().remove(&number);
+                    return;
+                }
+                Err(error) => return world.fail("the schedule", &format!("{error:#}")),
+            }
+        }
+        world.fail("the schedule", &format!("nobody sees that {} went back", NAMES[number][0]));
+    });
+    Ok(())
+}
+
+/// Whether every router's version of a member is one that the member has reached.
+async fn is_noticed(world: &World, number: usize) -> anyhow::Result<bool> {
+    let revision = world.members[number].control().revision();
+    for replica in 0..REPLICAS {
+        let list = world.get(replica, &format!("/api/v1/{RESOURCE}?resourceVersion=0")).await?;
+        if list.code != 200 {
+            return Ok(false);
+        }
+        let version = vector(&list.json["metadata"]["resourceVersion"])?;
+        if NAMES[number].iter().any(|name| version.get(*name).is_some_and(|own| *own > revision)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A cluster comes, goes, is renamed, or gets another configuration.
+async fn topology(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyhow::Result<()> {
+    let [name, other] = NAMES[number];
+    let configured = world.configured().1;
+    let present = configured.iter().find(|(_, member)| **member == number).map(|(name, _)| name.clone());
+    let kind = random.random_range(0..4);
+    world.trace(|| format!("the configuration changes: {name} is {present:?}, {kind}"));
+    match (present, kind) {
+        (Some(_), 3) => world.reconfigure().await,
+        (Some(present), 0 | 1) => {
+            world.configure(|configured| configured.retain(|name, _| *name != present)).await?;
+            let (world, after) = (Arc::clone(world), Duration::from_millis(random.random_range(0..20_000)));
+            tokio::spawn(async move {
+                sleep(after).await;
+                let back = world.configure(|configured| {
+                    if !configured.values().any(|member| *member == number) {
+                        configured.insert(present, number);
+                    }
+                });
+                if let Err(error) = back.await {
+                    world.fail("the schedule", &format!("{error:#}"));
+                }
+            });
+            Ok(())
+        }
+        (present, _) => {
+            let to = if present.as_deref() == Some(name) { other } else { name };
+            world
+                .configure(|configured| {
+                    configured.retain(|_, member| *member != number);
+                    configured.insert(to.to_owned(), number);
+                })
+                .await
+        }
+    }
+}
+
+/// Ends every fault.
+pub(crate) async fn end_of_trouble(world: &Arc<World>) -> anyhow::Result<()> {
+    world.trace(|| "everything comes to rest".to_owned());
+    world.quiet.store(true, Ordering::Relaxed);
+    for member in &world.members {
+        let control = member.control();
+        control.cut_streams_after(None);
+        control.slow(None);
+        control.half_open(false);
+        control.reject(None);
+        control.serve(RESOURCE, true);
+        control.start_listening().await;
+    }
+    world
+        .configure(|configured| {
+            for (number, names) in NAMES.iter().enumerate() {
+                if !configured.values().any(|member| *member == number) {
+                    configured.insert(names[0].to_owned(), number);
+                }
+            }
+        })
+        .await
+}

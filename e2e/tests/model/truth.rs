@@ -1,0 +1,275 @@
+//! What really happened in the members: every state of every object, and what a version may claim.
+//!
+//! A member's history is a sequence of *steps*, one for each change of an object and for each restore. A revision stands for
+//! a step; after a restore it may stand for two, one in each *era*.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A vector as it is decoded: cluster → revision.
+pub(crate) type Vector = BTreeMap<String, u64>;
+
+/// What identifies one state of one object. Every write has a value of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) uid: String,
+    pub(crate) value: String,
+    pub(crate) color: String,
+    pub(crate) service_type: String,
+}
+
+/// Which objects a client wants.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selection {
+    pub(crate) namespace: Option<String>,
+    pub(crate) color: Option<String>,
+    pub(crate) service_type: Option<String>,
+    pub(crate) name: Option<String>,
+}
+
+/// The states of one object, by the step in which each began.
+type States = Vec<(usize, Option<State>)>;
+
+/// What happened in one member.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    objects: BTreeMap<String, States>,
+    /// Per era the revisions of its steps, ascending: (revision, step).
+    eras: Vec<Era>,
+    next: usize,
+}
+
+/// The time between two restores.
+#[derive(Clone, Debug, Default)]
+struct Era {
+    /// The revision that it began at; versions up to here belong to the era before as well.
+    base: u64,
+    /// The step that it began with.
+    first: usize,
+    steps: Vec<(u64, usize)>,
+    /// The last revision, once it is over.
+    end: Option<u64>,
+}
+
+/// What all members did, by the names that clusters have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Truth {
+    pub(crate) clusters: BTreeMap<String, History>,
+}
+
+/// What a client was told that is not so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lie(pub(crate) String);
+
+impl std::error::Error for Lie {}
+
+impl fmt::Display for Lie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Selection {
+    /// Whether an object in this state is wanted.
+    pub(crate) fn matches(&self, key: &str, state: &State) -> bool {
+        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+        let is = |wanted: &Option<String>, own: &str| wanted.as_deref().is_none_or(|wanted| wanted == own);
+        is(&self.namespace, namespace)
+            && is(&self.color, &state.color)
+            && is(&self.service_type, &state.service_type)
+            && is(&self.name, name)
+    }
+
+    fn of<'a>(&self, key: &str, state: Option<&'a State>) -> Option<&'a State> {
+        state.filter(|state| self.matches(key, state))
+    }
+}
+
+impl History {
+    /// A member that begins with nothing at this revision.
+    pub(crate) fn new(base: u64) -> Self {
+        let era = Era { base, ..Era::default() };
+        Self { objects: BTreeMap::new(), eras: vec![era], next: 1 }
+    }
+
+    /// Notes a change.
+    pub(crate) fn changed(&mut self, revision: u64, key: &str, state: Option<State>) {
+        let step = self.step();
+        self.objects.entry(key.to_owned()).or_default().push((step, state));
+        if let Some(era) = self.eras.last_mut() {
+            era.steps.push((revision, step));
+        }
+    }
+
+    /// Notes that the member went back.
+    pub(crate) fn restored(&mut self, from: u64, revision: u64) {
+        let at = self.step_of(revision, self.eras.len() - 1);
+        let step = self.step();
+        for states in self.objects.values_mut() {
+            let then = state_at(states, at).cloned();
+            if states.last().and_then(|(_, state)| state.as_ref()) != then.as_ref() {
+                states.push((step, then));
+            }
+        }
+        if let Some(era) = self.eras.last_mut() {
+            era.end = Some(from);
+        }
+        self.eras.push(Era { base: revision, first: step, steps: Vec::new(), end: None });
+    }
+
+    fn step(&mut self) -> usize {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// How often revisions went back.
+    pub(crate) fn restores(&self) -> usize {
+        self.eras.len() - 1
+    }
+
+    fn step_of(&self, revision: u64, era: usize) -> usize {
+        let Era { base, first, steps, .. } = &self.eras[era];
+        if era > 0 && revision < *base {
+            return self.step_of(revision, era - 1);
+        }
+        steps[..steps.partition_point(|(own, _)| *own <= revision)].last().map_or(*first, |(_, step)| *step)
+    }
+
+    /// The steps that a revision may stand for, the oldest first.
+    fn steps_of(&self, revision: u64) -> Vec<usize> {
+        let eras = 0..self.eras.len();
+        let eras = eras.filter(|era| self.eras[*era].end.is_none_or(|end| revision <= end));
+        let mut steps: Vec<_> = eras.map(|era| self.step_of(revision, era)).collect();
+        steps.sort_unstable();
+        steps.dedup();
+        steps
+    }
+
+    /// Every key that ever was.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &String> {
+        self.objects.keys()
+    }
+
+    /// The objects as they are now, as far as they are wanted.
+    pub(crate) fn now(&self, selection: &Selection) -> BTreeMap<String, State> {
+        let states = self.objects.iter().filter_map(|(key, states)| {
+            let state = selection.of(key, states.last()?.1.as_ref())?;
+            Some((key.clone(), state.clone()))
+        });
+        states.collect()
+    }
+
+    /// Whether an object is shown exactly as it was at a revision.
+    pub(crate) fn is_at(&self, selection: &Selection, key: &str, shown: Option<&State>, revision: u64) -> bool {
+        let states = self.objects.get(key);
+        let then = |step| selection.of(key, states.and_then(|states| state_at(states, step)));
+        self.steps_of(revision).into_iter().any(|step| then(step) == shown)
+    }
+
+    /// Whether a client that has this of an object, and goes on after a revision, ends with what there is: a version may
+    /// promise less than what was written to a stream, but of what it covers nothing comes again. Where changes were taken
+    /// together (a relist) it may cover one that is not told, if a later one is still to come.
+    pub(crate) fn is_resumable(&self, selection: &Selection, key: &str, shown: Option<&State>, revision: u64) -> bool {
+        let Some(states) = self.objects.get(key) else { return shown.is_none() };
+        let now = selection.of(key, states.last().and_then(|(_, state)| state.as_ref()));
+        self.steps_of(revision).into_iter().any(|step| {
+            let mut before = selection.of(key, state_at(states, step));
+            let mut has = shown;
+            for (_, state) in states.iter().filter(|(own, _)| *own > step) {
+                let after = selection.of(key, state.as_ref());
+                // Where the object was not wanted before nor is after, nothing is told.
+                if before.is_some() || after.is_some() {
+                    has = after;
+                }
+                before = after;
+            }
+            has == now
+        })
+    }
+
+    /// The last step in which an object came to be in this state.
+    pub(crate) fn step_in(&self, key: &str, state: &State) -> Option<usize> {
+        let states = self.objects.get(key)?.iter().rev();
+        states.filter(|(_, own)| own.as_ref() == Some(state)).map(|(step, _)| *step).next()
+    }
+}
+
+fn state_at(states: &States, step: usize) -> Option<&State> {
+    states[..states.partition_point(|(own, _)| *own <= step)].last()?.1.as_ref()
+}
+
+impl Truth {
+    /// Checks a whole collection against the state at a vector: a list, or what the initial events of a watch make.
+    pub(crate) fn is_state(
+        &self,
+        selection: &Selection,
+        objects: &BTreeMap<(String, String), State>,
+        vector: &Vector,
+    ) -> Result<(), Lie> {
+        if let Some(((cluster, key), _)) = objects.iter().find(|((cluster, _), _)| !vector.contains_key(cluster)) {
+            return Err(Lie(format!("{cluster} {key} is shown, but the version {vector:?} has no such cluster")));
+        }
+        for (cluster, revision) in vector {
+            self.is_cluster_state(selection, objects, cluster, *revision)?;
+        }
+        Ok(())
+    }
+
+    /// Checks one cluster's part of a collection.
+    pub(crate) fn is_cluster_state(
+        &self,
+        selection: &Selection,
+        objects: &BTreeMap<(String, String), State>,
+        cluster: &str,
+        revision: u64,
+    ) -> Result<(), Lie> {
+        let history = self.history(cluster)?;
+        let own = objects.iter().filter(|((of, _), _)| of == cluster).map(|((_, key), _)| key);
+        for key in history.keys().chain(own) {
+            let shown = objects.get(&(cluster.to_owned(), key.clone()));
+            if !history.is_at(selection, key, shown, revision) {
+                return Err(Lie(format!("{cluster} {key} at {revision} is shown as {shown:?}; {}", history.of(key))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a version promises no more of one cluster than what a client has.
+    pub(crate) fn is_covered(
+        &self,
+        selection: &Selection,
+        objects: &BTreeMap<(String, String), State>,
+        cluster: &str,
+        revision: u64,
+    ) -> Result<(), Lie> {
+        let history = self.history(cluster)?;
+        for key in history.keys() {
+            let shown = objects.get(&(cluster.to_owned(), key.clone()));
+            if !history.is_resumable(selection, key, shown, revision) {
+                let states = history.of(key);
+                return Err(Lie(format!("the version covers {cluster} {revision}, but {key} is {shown:?}; {states}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// What happened under a cluster's name.
+    pub(crate) fn history(&self, cluster: &str) -> Result<&History, Lie> {
+        self.clusters.get(cluster).ok_or_else(|| Lie(format!("there is no cluster {cluster:?}")))
+    }
+}
+
+impl History {
+    /// An object's states, for people.
+    pub(crate) fn of(&self, key: &str) -> String {
+        let revision = |step: usize| {
+            let mut all = self.eras.iter().flat_map(|era| &era.steps);
+            all.find(|(_, own)| *own == step).map_or("restored".to_owned(), |(revision, _)| revision.to_string())
+        };
+        let states = self.objects.get(key).into_iter().flatten();
+        let texts = states.map(|(step, state)| {
+            format!("{}: {}", revision(*step), state.as_ref().map_or("gone".to_owned(), |state| format!("{state:?}")))
+        });
+        format!("its states: [{}]", texts.collect::<Vec<_>>().join("; "))
+    }
+}

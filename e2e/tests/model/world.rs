@@ -1,0 +1,366 @@
+//! Members that speak from within this process, two routers over them, and the truth about both.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use anyhow::Context as _;
+use http::{Request, Response, Uri};
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::{Duration, Instant, timeout};
+use tributary_apimachinery::ClusterName;
+use tributary_proxy::{BoxIo, ClusterClient, Connector, Tuning};
+use tributary_router::{Body, ClusterSetup, Partial, Policies, Policy, Router, RouterConfig, User, body};
+use tributary_simulator::{Config, HistoryEvent, Member, Simulator};
+
+use crate::follower::Expectations;
+use crate::schedule::Profile;
+use crate::truth::{History, Lie, State, Truth, Vector};
+
+/// How many members there are.
+pub(crate) const MEMBERS: usize = 3;
+
+/// How many routers.
+pub(crate) const REPLICAS: usize = 2;
+
+/// The names that a member may have as a cluster. The second ones sort otherwise than the first.
+pub(crate) const NAMES: [[&str; 2]; MEMBERS] = [["ap", "zz"], ["eu", "e"], ["us", "a-us"]];
+
+/// The resource that is read: it has labels and a selectable field, and is small.
+pub(crate) const RESOURCE: &str = "services";
+
+/// How long an answer may take before it counts as none. The router itself waits for 30 s at most, a member's transport for 75.
+const ANSWER_WITHIN: Duration = Duration::from_secs(150);
+
+/// When generated objects were created, in seconds since 1970: any time will do that is always the same.
+const EPOCH: i64 = 1_700_000_000;
+
+/// Everything that a run is made of.
+pub(crate) struct World {
+    pub(crate) profile: Profile,
+    pub(crate) expected: Expectations,
+    pub(crate) members: Vec<Arc<Member>>,
+    routers: Mutex<Vec<Arc<Router>>>,
+    /// Which members the routers have as clusters, and how often that changed.
+    configured: Mutex<(u64, BTreeMap<String, usize>)>,
+    truth: Mutex<Known>,
+    /// Members to which nothing is written, because not everybody has seen yet that their revisions went back.
+    pub(crate) frozen: Mutex<BTreeSet<usize>>,
+    /// How often revisions went back and everybody has seen it. What a client was told before then may mean something else now.
+    pub(crate) restores: AtomicU64,
+    /// Vectors that clients were given.
+    pub(crate) vectors: Mutex<Vec<String>>,
+    /// No fault is played any more, and no client leaves.
+    pub(crate) quiet: AtomicBool,
+    values: AtomicU64,
+    fingerprints: AtomicU64,
+    started: Instant,
+    trace: Mutex<Vec<String>>,
+    failure: Mutex<Option<String>>,
+}
+
+/// The truth as far as it has been taken over from the members.
+#[derive(Default)]
+struct Known {
+    truth: Truth,
+    read: [usize; MEMBERS],
+}
+
+/// An answer that was read to its end.
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) warnings: String,
+    pub(crate) json: Value,
+}
+
+impl World {
+    /// Starts members and routers; returns once the routers hold the resource.
+    pub(crate) async fn start(profile: Profile) -> anyhow::Result<Arc<Self>> {
+        let mut members = Vec::new();
+        for (number, names) in NAMES.iter().enumerate() {
+            let mut config =
+                Config { name: names[0].to_owned(), pods: 0, namespaces: 1, nodes: 1, ..Config::default() };
+            config.seed = number as u64;
+            config.epoch = EPOCH;
+            config.keep_history = true;
+            config.watch_window = profile.window;
+            config.watch_list = profile.watch_list;
+            config.bookmark_interval = profile.bookmark_interval;
+            members.push(Arc::new(Simulator::start_in_process(config)?));
+        }
+        let configured = NAMES.iter().enumerate().map(|(number, names)| (names[0].to_owned(), number)).collect();
+        let world = Arc::new(Self {
+            expected: profile.expectations(),
+            profile,
+            members,
+            routers: Mutex::default(),
+            configured: Mutex::new((0, configured)),
+            truth: Mutex::default(),
+            frozen: Mutex::default(),
+            restores: AtomicU64::new(0),
+            vectors: Mutex::default(),
+            quiet: AtomicBool::new(false),
+            values: AtomicU64::new(0),
+            fingerprints: AtomicU64::new(0),
+            started: Instant::now(),
+            trace: Mutex::default(),
+            failure: Mutex::default(),
+        });
+        for (number, member) in world.members.iter().enumerate() {
+            let mut history = History::new(0);
+            let mut objects: Vec<_> = member.list(RESOURCE).iter().map(place).collect();
+            objects.sort_by_key(|(_, _, revision)| *revision);
+            for (key, state, revision) in objects {
+                history.changed(revision, &key, Some(state));
+            }
+            let mut known = world.truth.lock();
+            for name in NAMES[number] {
+                known.truth.clusters.insert(name.to_owned(), history.clone());
+            }
+            known.read[number] = member.history(RESOURCE, 0).len();
+        }
+        for replica in 0..REPLICAS {
+            let router = world.new_router().await?;
+            world.routers.lock().push(router);
+            anyhow::ensure!(world.get(replica, &format!("/api/v1/{RESOURCE}")).await?.code == 200, "the first list");
+        }
+        Ok(world)
+    }
+
+    /// A router that has no cache yet, over the clusters as they are configured.
+    async fn new_router(&self) -> anyhow::Result<Arc<Router>> {
+        let partial = if self.profile.deny { Partial::Deny } else { Partial::Allow };
+        let policies = Policies { default: Policy { partial, ..Policy::default() }, ..Policies::default() };
+        let router = Router::new(RouterConfig { policies, ..RouterConfig::default() });
+        router.set_clusters(self.setups().await?);
+        router.asked_once(Duration::from_secs(20)).await;
+        Ok(router)
+    }
+
+    async fn setups(&self) -> anyhow::Result<Vec<ClusterSetup>> {
+        let (configured, mut setups) = (self.configured().1, Vec::new());
+        for (name, member) in configured {
+            setups.push(self.setup(&name, &self.members[member]).await?);
+        }
+        Ok(setups)
+    }
+
+    async fn setup(&self, name: &str, member: &Arc<Member>) -> anyhow::Result<ClusterSetup> {
+        let mut config = kube::Config::new(Uri::from_static("http://member.invalid"));
+        config.auth_info.token = Some(member.token().to_owned().into());
+        let dialed = Arc::clone(member);
+        let connector = Connector::new(tower::service_fn(move |_: Uri| {
+            std::future::ready(dialed.dial().map(|stream| -> BoxIo { Box::new(stream) }).map_err(Into::into))
+        }));
+        let cluster = ClusterName::new(name)?;
+        let client = ClusterClient::connect_through(connector, cluster.clone(), config, Tuning::default()).await?;
+        let salt = self.fingerprints.load(Ordering::Relaxed);
+        Ok(ClusterSetup {
+            name: cluster,
+            client: Ok(client),
+            fingerprint: format!("{} {salt}", member.token()),
+            index: None,
+        })
+    }
+
+    // ---- what happens to the routers ----
+
+    /// One of the routers.
+    pub(crate) fn router(&self, replica: usize) -> Arc<Router> {
+        Arc::clone(&self.routers.lock()[replica])
+    }
+
+    /// Which members are configured, by cluster name, and how often that changed.
+    pub(crate) fn configured(&self) -> (u64, BTreeMap<String, usize>) {
+        self.configured.lock().clone()
+    }
+
+    /// Changes which members are configured; each router learns of it a little later than the one before.
+    pub(crate) async fn configure(&self, change: impl FnOnce(&mut BTreeMap<String, usize>)) -> anyhow::Result<()> {
+        {
+            let mut configured = self.configured.lock();
+            configured.0 += 1;
+            change(&mut configured.1);
+        }
+        for replica in 0..REPLICAS {
+            let setups = self.setups().await?;
+            self.router(replica).set_clusters(setups);
+            tokio::time::sleep(Duration::from_millis(self.values.load(Ordering::Relaxed) % 400)).await;
+        }
+        self.configured.lock().0 += 1;
+        Ok(())
+    }
+
+    /// Configures every cluster anew, as after an edit of its credentials.
+    pub(crate) async fn reconfigure(&self) -> anyhow::Result<()> {
+        self.fingerprints.fetch_add(1, Ordering::Relaxed);
+        self.configure(|_| {}).await
+    }
+
+    /// Ends a router as SIGTERM does, and puts a new one in its place.
+    pub(crate) async fn restart(&self, replica: usize) -> anyhow::Result<()> {
+        self.router(replica).drain();
+        let router = self.new_router().await?;
+        self.routers.lock()[replica] = router;
+        Ok(())
+    }
+
+    // ---- requests ----
+
+    /// Sends a request and gives the answer's head.
+    pub(crate) async fn call(
+        &self,
+        replica: usize,
+        method: &str,
+        path: &str,
+        object: Option<&Value>,
+    ) -> anyhow::Result<Response<Body>> {
+        let request = Request::builder().method(method).uri(path);
+        let request = match object {
+            None => request.body(body::empty())?,
+            Some(object) => request.header("content-type", "application/json").body(body::full(object.to_string()))?,
+        };
+        let (router, user) = (self.router(replica), User { name: "model".to_owned() });
+        timeout(ANSWER_WITHIN, router.handle(request, &user))
+            .await
+            .with_context(|| format!("{method} {path} at {replica} was not answered within {ANSWER_WITHIN:?}"))
+    }
+
+    /// Sends a request and reads the whole answer.
+    pub(crate) async fn send(
+        &self,
+        replica: usize,
+        method: &str,
+        path: &str,
+        object: Option<&Value>,
+    ) -> anyhow::Result<Answer> {
+        let (head, incoming) = self.call(replica, method, path, object).await?.into_parts();
+        let text = timeout(ANSWER_WITHIN, incoming.collect()).await.context("an answer without an end")?;
+        let text = text.map_err(|error| anyhow::anyhow!("{method} {path}: the answer broke off: {error}"))?.to_bytes();
+        let warnings = head.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
+        let json =
+            serde_json::from_slice(&text).with_context(|| format!("{path}: {}", String::from_utf8_lossy(&text)))?;
+        let answer = Answer { code: head.status.as_u16(), warnings: warnings.collect::<Vec<_>>().join("\n"), json };
+        self.trace(|| format!("{method} {path} at {replica}: {} {}", answer.code, answer.json["metadata"]));
+        Ok(answer)
+    }
+
+    /// Reads a path.
+    pub(crate) async fn get(&self, replica: usize, path: &str) -> anyhow::Result<Answer> {
+        self.send(replica, "GET", path, None).await
+    }
+
+    // ---- the truth ----
+
+    /// Looks at something with the truth as of now.
+    pub(crate) fn with_truth<T>(&self, look: impl FnOnce(&Truth) -> T) -> T {
+        let mut known = self.truth.lock();
+        for (number, member) in self.members.iter().enumerate() {
+            let news = member.history(RESOURCE, known.read[number]);
+            known.read[number] += news.len();
+            for event in news {
+                for name in NAMES[number] {
+                    let Some(history) = known.truth.clusters.get_mut(name) else { continue };
+                    match &event {
+                        HistoryEvent::Changed { revision, key, object } => {
+                            let state = object.as_ref().and_then(|object| serde_json::from_slice(object.json()).ok());
+                            history.changed(*revision, key, state.as_ref().map(|object| place(object).1));
+                        }
+                        HistoryEvent::Restored { from, revision } => history.restored(*from, *revision),
+                    }
+                }
+            }
+        }
+        look(&known.truth)
+    }
+
+    /// Whether writes of a member are possible just now.
+    pub(crate) fn is_frozen(&self, member: usize) -> bool {
+        self.frozen.lock().contains(&member)
+    }
+
+    /// A value that no object ever had.
+    pub(crate) fn value(&self) -> String {
+        format!("v{}", self.values.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether everything is to come to rest.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet.load(Ordering::Relaxed)
+    }
+
+    // ---- what is told ----
+
+    /// Notes something for whoever looks for the cause of a failure.
+    pub(crate) fn trace(&self, text: impl FnOnce() -> String) {
+        let line = format!("{:>9.3} {}", self.started.elapsed().as_secs_f64(), text());
+        self.trace.lock().push(line);
+    }
+
+    /// Everything that was noted.
+    pub(crate) fn traced(&self) -> Vec<String> {
+        self.trace.lock().clone()
+    }
+
+    /// Notes what must not be; the first counts.
+    pub(crate) fn fail(&self, who: &str, what: &dyn std::fmt::Display) {
+        self.trace(|| format!("FAILED {who}: {what}"));
+        self.failure.lock().get_or_insert_with(|| format!("{who}: {what}"));
+    }
+
+    /// What failed first.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
+    }
+}
+
+/// An object of the resource.
+pub(crate) fn service(namespace: &str, name: &str, value: &str, color: &str, service_type: &str) -> Value {
+    json!({
+        "kind": "Service", "apiVersion": "v1", "spec": {"type": service_type, "clusterIP": "10.0.0.1"},
+        "metadata": {
+            "name": name, "namespace": namespace, "labels": {"color": color}, "annotations": {"value": value},
+        },
+    })
+}
+
+/// An object's key, state and revision, as a member has it.
+fn place(object: &Value) -> (String, State, u64) {
+    let revision = text(&object["metadata"]["resourceVersion"]).parse().unwrap_or_default();
+    let key = format!("{}/{}", text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+    (key, state(object), revision)
+}
+
+fn state(object: &Value) -> State {
+    let metadata = &object["metadata"];
+    State {
+        uid: text(&metadata["uid"]),
+        value: text(&metadata["annotations"]["value"]),
+        color: text(&metadata["labels"]["color"]),
+        service_type: text(&object["spec"]["type"]),
+    }
+}
+
+/// An object's cluster, key, state and vector, as a router shows it.
+pub(crate) fn shown(object: &Value) -> Result<(String, String, State, Vector), Lie> {
+    let (key, state, _) = place(object);
+    let cluster = text(&object["metadata"]["annotations"]["tributary.dev/cluster"]);
+    Ok((cluster, key, state, vector(&object["metadata"]["resourceVersion"])?))
+}
+
+/// Decodes a vector.
+pub(crate) fn vector(version: &Value) -> Result<Vector, Lie> {
+    use base64::Engine as _;
+    let decode = || -> Option<Vector> {
+        let json = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(version.as_str()?).ok()?;
+        let texts: BTreeMap<String, String> = serde_json::from_slice(&json).ok()?;
+        texts.into_iter().map(|(cluster, revision)| Some((cluster, revision.parse().ok()?))).collect()
+    };
+    decode().ok_or_else(|| Lie(format!("{version} is no composite resourceVersion")))
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,64 @@
+//! A client that writes through the routers and must see what it wrote.
+
+use std::sync::Arc;
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use tokio::time::{Duration, sleep};
+
+use crate::schedule::{COLORS, NAMESPACES, OBJECTS, TYPES};
+use crate::world::{REPLICAS, RESOURCE, World, service, vector};
+
+/// Writes and reads until something fails or everything comes to rest.
+pub(crate) async fn run(world: Arc<World>) {
+    let mut random = StdRng::seed_from_u64(world.profile.seed ^ 0x0717e);
+    while world.failure().is_none() && !world.is_quiet() {
+        let pause = random.random_range(50..3000);
+        sleep(Duration::from_millis(pause)).await;
+        if let Err(error) = write_and_read(&world, &mut random).await {
+            world.fail("the writer", &format!("{error:#}"));
+        }
+    }
+}
+
+async fn write_and_read(world: &World, random: &mut StdRng) -> anyhow::Result<()> {
+    let configured: Vec<_> = world.configured().1.into_iter().collect();
+    let Some((cluster, member)) = configured.choose(random).cloned() else { return Ok(()) };
+    if world.is_frozen(member) {
+        return Ok(());
+    }
+    let mut pick = |of: &[&'static str]| of.choose(random).copied().unwrap_or_default();
+    let [namespace, name, color, service_type] = [pick(&NAMESPACES), pick(&OBJECTS), pick(&COLORS), pick(&TYPES)];
+    let value = world.value();
+    let mut object = service(namespace, name, &value, color, service_type);
+    object["metadata"]["annotations"]["tributary.dev/cluster"] = cluster.clone().into();
+    let replica = random.random_range(0..REPLICAS);
+    let path = format!("/api/v1/namespaces/{namespace}/{RESOURCE}");
+    let restores = world.with_truth(|truth| truth.history(&cluster).map(|history| history.restores()))?;
+    let router = world.router(replica);
+    let mut written = world.send(replica, "POST", &path, Some(&object)).await?;
+    if written.code == 409 {
+        written = world.send(replica, "PUT", &format!("{path}/{name}"), Some(&object)).await?;
+    }
+    if !matches!(written.code, 200 | 201) {
+        // A member in trouble, or an object that went away between the two requests.
+        return Ok(());
+    }
+    let version = vector(&written.json["metadata"]["resourceVersion"])?;
+    let revision = version.get(&cluster).copied().unwrap_or_default();
+    anyhow::ensure!(version.len() == 1 && revision > 0, "{cluster} answered a write with {version:?}");
+    let list = world.get(replica, &path).await?;
+    let same = Arc::ptr_eq(&router, &world.router(replica)) && world.configured().1.contains_key(&cluster);
+    let went_back = restores != world.with_truth(|truth| truth.history(&cluster).map(|history| history.restores()))?;
+    if list.code != 200 || went_back || !same || list.warnings.contains(&format!("cluster {cluster}:")) {
+        return Ok(());
+    }
+    let seen = vector(&list.json["metadata"]["resourceVersion"])?.get(&cluster).copied();
+    let excused = seen.is_none() && (world.profile.topology || world.profile.hides);
+    anyhow::ensure!(
+        excused || seen >= Some(revision),
+        "what was written at {cluster} {revision} is not seen: {seen:?}"
+    );
+    Ok(())
+}
