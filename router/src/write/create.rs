@@ -72,7 +72,7 @@ pub async fn place(call: Call<'_>, held: &Held) -> Result<Option<Target>, Status
     if let Some(involved) = &held.facts.involved
         && let Some((cluster, object)) = referenced(router, involved, request, held).await?
     {
-        return Ok(Some(Target { cluster, object: None, involved: Some(object) }));
+        return Ok(Some(Target { cluster, object: None, involved: object }));
     }
     if let Some(placement) = router.policy(&request.resource).placement {
         return configured(router, served, placement.as_str()).map(|cluster| Some(target(cluster)));
@@ -129,7 +129,7 @@ async fn referenced(
     let mut located = locate(router, &wanted, served, &held.head.headers).await?;
     let by_name = reference.uid.is_empty() || reference.uid == reference.name;
     if !by_name {
-        located.found.retain(|(_, object)| object.uid() == reference.uid);
+        located.found.retain(|(_, object)| object.as_ref().is_some_and(|object| object.uid() == reference.uid));
     }
     match (located.found.len(), located.unknown.is_empty()) {
         (1, _) => Ok(located.found.pop()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use http::{HeaderMap, Request, StatusCode, header};
-use tributary_apimachinery::{ClusterName, Object, ObjectDecoder, ObjectKey, ResourceRequest, Status};
+use tributary_apimachinery::{ClusterName, DecodeError, Object, ObjectDecoder, ObjectKey, ResourceRequest, Status};
 
 use super::forward::{forward, impersonation};
 use crate::Router;
@@ -13,8 +13,8 @@ use crate::body;
 use crate::discovery::ServedResource;
 use crate::topology::Cluster;
 
-/// An object as last seen, and the cluster that has it.
-pub type Found = (Arc<Cluster>, Arc<Object>);
+/// The cluster that has an object, and the object as last seen; `None` where it has no version (a ComponentStatus, say).
+pub type Found = (Arc<Cluster>, Option<Arc<Object>>);
 
 /// Where an object of this name is.
 #[derive(Default)]
@@ -37,7 +37,7 @@ impl Located {
         if let Some(named) = named {
             let chosen = self.found.iter().find(|(cluster, _)| cluster.name().as_str() == named);
             return match (chosen, self.found.first()) {
-                (Some((cluster, object)), _) => Ok(Some((Arc::clone(cluster), Arc::clone(object)))),
+                (Some((cluster, object)), _) => Ok(Some((Arc::clone(cluster), object.clone()))),
                 (None, Some(_)) if self.unknown.iter().any(|unknown| unknown.as_str() == named) => {
                     Err(self.missing(request))
                 }
@@ -47,7 +47,7 @@ impl Located {
         }
         match &self.found[..] {
             [] => Ok(None),
-            [(cluster, object)] => Ok(Some((Arc::clone(cluster), Arc::clone(object)))),
+            [(cluster, object)] => Ok(Some((Arc::clone(cluster), object.clone()))),
             several => {
                 let clusters: Vec<_> = several.iter().map(|(cluster, _)| cluster.name().clone()).collect();
                 Err(Status::ambiguous(&request.resource, name, &clusters, path))
@@ -118,7 +118,8 @@ async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedRe
     let key =
         ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), request.name.as_deref().unwrap_or_default());
     let found = view.log().find(key.as_str());
-    let found = found.into_iter().filter_map(|(name, object)| Some((router.fleet().cluster(&name)?, object))).collect();
+    let found =
+        found.into_iter().filter_map(|(name, object)| Some((router.fleet().cluster(&name)?, Some(object)))).collect();
     let unknown = standings.into_iter().filter(|(_, standing)| !standing.is_known()).map(|(name, _)| name).collect();
     Ok(Located { found, unknown, refusal: None })
 }
@@ -149,7 +150,7 @@ async fn live(
     let mut located = Located::default();
     for (answer, cluster) in join_all(asked).await {
         match answer {
-            Told::Object(object) => located.found.push((cluster, Arc::new(object))),
+            Told::Object(object) => located.found.push((cluster, object)),
             Told::None => {}
             Told::Refusal(refusal) => located.refusal = Some(refusal),
             Told::Nothing => located.unknown.push(cluster.name().clone()),
@@ -177,7 +178,8 @@ const PATH_SEGMENT: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
 
 /// What a cluster told of an object.
 enum Told {
-    Object(Object),
+    /// It has one, with its version if it has that.
+    Object(Option<Arc<Object>>),
     /// It has none.
     None,
     /// It forbids to ask.
@@ -194,7 +196,11 @@ async fn told(answer: Result<http::Response<body::Body>, Status>) -> Told {
     }
     let Ok(text) = body::whole(answer.into_body()).await else { return Told::Nothing };
     match code {
-        StatusCode::OK => ObjectDecoder::new("", "", Arc::default()).decode(&text).map_or(Told::Nothing, Told::Object),
+        StatusCode::OK => match ObjectDecoder::new("", "", Arc::default()).decode(&text) {
+            Ok(object) => Told::Object(Some(Arc::new(object))),
+            Err(DecodeError::Missing(_)) => Told::Object(None),
+            Err(_) => Told::Nothing,
+        },
         StatusCode::FORBIDDEN => Told::Refusal(Status::from_response(code.as_u16(), &text)),
         _ => Told::Nothing,
     }

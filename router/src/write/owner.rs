@@ -52,7 +52,7 @@ pub async fn to_owner(call: Call<'_>, request: Request<Body>, kind: OwnerRequest
     let located = seen_as_much(call, &held, located).await?;
     let wish = Wish { form, include, request: resource, writes: !info.verb.is_read() && !held.is_dry_run() };
     let target = match located.owner(resource, held.facts.cluster.as_deref(), &info.path)? {
-        Some((cluster, object)) => Target { cluster, object: Some(object), involved: None },
+        Some((cluster, object)) => Target { cluster, object, involved: None },
         None => target_of_new(call, &held, &located).await?,
     };
     send(call, &target, &held, &wish).await

@@ -12,6 +12,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     conformance!["get";
         found, equals_the_member, missing, missing_namespace, at_version_zero, at_its_own_version, at_the_list_version,
         at_a_future_version, at_a_garbage_version, read_your_write, cluster_scoped, method_not_allowed, head,
+        without_a_version,
     ]
 }
 
@@ -48,6 +49,18 @@ async fn missing(target: Target) -> anyhow::Result<()> {
     let status = assert_status(&answer, 404, Some("NotFound"), "configmaps \"nowhere\" not found")?;
     ensure!(status["details"] == json!({"name": "nowhere", "kind": "configmaps"}), "{status}");
     ensure!(answer.header("content-type") == "application/json", "{:?}", answer.headers);
+    Ok(())
+}
+
+/// A ComponentStatus is asked for live, and has neither uid nor version.
+async fn without_a_version(target: Target) -> anyhow::Result<()> {
+    let answer = target.http.get("/api/v1/componentstatuses/etcd-0").send().await?;
+    if target.members.len() > 1 {
+        assert_status(&answer, 409, Some("Conflict"), "/clusters/")?;
+        return Ok(());
+    }
+    let status = answer.expect(200)?.json()?;
+    ensure!(status["kind"] == "ComponentStatus" && status["metadata"]["name"] == "etcd-0", "{status}");
     Ok(())
 }
 
