@@ -75,6 +75,21 @@ impl<F: ObjectFilter> ListCursor<F> {
         &self.snapshots
     }
 
+    /// Whether the objects from here on have more than so many bytes. Selectors are not asked: with them it is not known.
+    ///
+    /// Cost: a look at each object until it is known.
+    pub fn exceeds(&self, bytes: usize) -> Option<bool> {
+        if !self.filter.is_whole_namespace() {
+            return None;
+        }
+        let mut left = bytes;
+        Some(self.rest().take(self.left).any(|(_, object)| {
+            let exceeds = object.json().len() > left;
+            left = left.saturating_sub(object.json().len());
+            exceeds
+        }))
+    }
+
     /// Visits the next objects until they have more than `bytes_max` bytes together, and says whether any may be left.
     ///
     /// Objects that do not match count too, a little, so that a chunk of a sparse list is short as well.

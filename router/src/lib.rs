@@ -53,7 +53,7 @@ use plan::{OwnerRequest, Plan, ResourcePlan, plan};
 use read::Asked;
 use read::version::Versions;
 use topology::Fleet;
-use turns::Turns;
+use turns::Lanes;
 use view::{KNOWN_WITHIN, Standing, View};
 use views::Views;
 use write::Call;
@@ -94,7 +94,7 @@ pub struct Router {
     policies: ArcSwap<Policies>,
     epochs: ArcSwap<Epochs>,
     metrics: Arc<Metrics>,
-    turns: Arc<Turns>,
+    lanes: Arc<Lanes>,
     draining: CancellationToken,
     alone: bool,
 }
@@ -108,7 +108,7 @@ impl Router {
             views: Views::new(Arc::clone(&fleet), Arc::clone(&metrics), config.limits.clone()),
             policies: ArcSwap::from_pointee(config.policies),
             epochs: ArcSwap::from_pointee(config.epochs),
-            turns: Turns::new(config.limits.long_answers, metrics.turns.clone()),
+            lanes: Lanes::new(config.limits.long_answers, &metrics.lanes),
             metrics,
             draining: CancellationToken::new(),
             alone: config.alone,
@@ -321,8 +321,8 @@ impl Router {
     }
 
     /// Who may write long answers.
-    pub(crate) fn turns(&self) -> &Arc<Turns> {
-        &self.turns
+    pub(crate) fn lanes(&self) -> &Arc<Lanes> {
+        &self.lanes
     }
 
     /// Ends when watches are to end.

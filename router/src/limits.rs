@@ -18,7 +18,7 @@ pub struct Limits {
     pub history_age: Duration,
     /// What encoded watch events that watchers share may occupy, in bytes, per resource.
     pub encodings_bytes: usize,
-    /// How many answers longer than a frame are written at once.
+    /// How many answers of more than a frame are written at once, of medium length and of long ones each.
     pub long_answers: usize,
     /// How long a resource is held that nobody reads or watches.
     pub unused_after: Duration,

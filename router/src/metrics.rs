@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 use tributary_apimachinery::GroupVersionResource;
 
 use crate::limits::Limits;
-use crate::turns::TurnMetrics;
+use crate::turns::{LaneMetrics, TurnMetrics};
 
 /// The labels of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -76,7 +76,7 @@ pub struct Metrics {
     encodings_bytes: Family<ResourceLabels, Gauge>,
     limits: Family<LimitLabels, Gauge>,
     /// Long answers and their turns.
-    pub turns: TurnMetrics,
+    pub lanes: LaneMetrics,
     /// Objects held for one resource of one cluster.
     pub cached_objects: Family<CacherLabels, Gauge>,
     /// Whether a cacher is synced (1), or still unknown or stale (0).
@@ -102,7 +102,7 @@ impl Default for Metrics {
             history_bytes: Family::default(),
             encodings_bytes: Family::default(),
             limits: Family::default(),
-            turns: TurnMetrics::default(),
+            lanes: LaneMetrics::default(),
             cached_objects: Family::default(),
             cacher_synced: Family::default(),
             registry: Mutex::new(Registry::default()),
@@ -131,18 +131,8 @@ impl Default for Metrics {
             metrics.encodings_bytes.clone(),
         );
         registry.register("tributary_limit", "What may be held at most", metrics.limits.clone());
-        let turns = &metrics.turns;
-        registry.register("tributary_long_answers_active", "Long answers being written", turns.active.clone());
-        registry.register(
-            "tributary_long_answers_waiting",
-            "Long answers that wait for their turn",
-            turns.waiting.clone(),
-        );
-        registry.register(
-            "tributary_long_answers_refused",
-            "Long answers refused with 429: no turn in time",
-            turns.refused.clone(),
-        );
+        register_lane(&mut registry, "medium", &metrics.lanes.medium);
+        register_lane(&mut registry, "long", &metrics.lanes.long);
         registry.register(
             "tributary_cached_objects",
             "Objects held per cluster and resource",
@@ -152,6 +142,13 @@ impl Default for Metrics {
         *metrics.registry.lock() = registry;
         metrics
     }
+}
+
+fn register_lane(registry: &mut Registry, length: &'static str, turns: &TurnMetrics) {
+    let lane = registry.sub_registry_with_label(("length".into(), length.into()));
+    lane.register("tributary_answers_active", "Answers of more than a frame being written", turns.active.clone());
+    lane.register("tributary_answers_waiting", "Answers that wait for their turn", turns.waiting.clone());
+    lane.register("tributary_answers_refused", "Answers refused with 429: no turn in time", turns.refused.clone());
 }
 
 /// The counters of one resource's watches.

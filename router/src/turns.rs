@@ -11,6 +11,8 @@
 //!             └───── next use ◀── overdue ◀─────────┘ not used for OVERDUE while somebody waits: its reader is slow
 //! ```
 
+mod lanes;
+
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,14 +25,17 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tributary_apimachinery::Status;
 
+pub use lanes::{LaneMetrics, Lanes, Length, MEDIUM_BYTES, Share};
+
 /// The connection that a request came by: the fair share is between connections. The server puts it into the request's
 /// extensions; requests without it share one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer(pub SocketAddr);
 
-/// How many long answers are written at once. A turn may hold a frame of 64 KiB here, what HTTP/2 has taken of it, and the
-/// state of a compressor (some 300 KiB), so 16 are about 8 MiB at worst; two cores are busy with two.
-pub const AT_ONCE: usize = 16;
+/// How many answers of each length are written at once. A turn may hold a frame of 64 KiB here, what HTTP/2 has taken of it, and the
+/// state of a compressor (some 300 KiB), so 32 are about 16 MiB at worst. Two cores are busy with two, but readers far away
+/// take 10 MB/s each.
+pub const AT_ONCE: usize = 32;
 
 /// How many may wait. Each costs some 10 KiB (its request, its stream, its place in line), so this many are 100 MiB.
 pub const WAITING_MAX: usize = 10_000;
@@ -46,10 +51,10 @@ const OVERDUE: Duration = Duration::from_millis(250);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoTurn {
     /// Too many wait already.
-    #[error("{WAITING_MAX} long answers wait for their turn")]
+    #[error("{WAITING_MAX} lists wait for their turn")]
     Crowded,
     /// It took too long.
-    #[error("no turn within {} s among the long answers that others asked for", WAITS_MAX.as_secs())]
+    #[error("no turn within {} s among the lists that others asked for", WAITS_MAX.as_secs())]
     TimedOut,
 }
 
@@ -115,7 +120,7 @@ impl Turns {
     /// # Errors
     /// [`NoTurn`].
     pub async fn take(self: &Arc<Self>, peer: Option<Peer>) -> Result<Turn, NoTurn> {
-        let mut place = {
+        let place = {
             let mut state = self.state.lock();
             if state.waiting == 0 && state.active.len() < self.at_once {
                 return Ok(self.activate(&mut state));
@@ -126,13 +131,17 @@ impl Turns {
             }
             self.line_up(&mut state, peer)
         };
+        let mut place = Place { turns: self, turn: place, served: false };
         let deadline = Instant::now() + WAITS_MAX;
         loop {
             // Each waiter looks for overdue turns, so that there is no task whose end would stop it all.
             self.advance();
             let until = deadline.min(Instant::now() + OVERDUE);
-            match tokio::time::timeout_at(until, &mut place).await {
-                Ok(Ok(turn)) => return Ok(turn),
+            match tokio::time::timeout_at(until, &mut place.turn).await {
+                Ok(Ok(turn)) => {
+                    place.served = true;
+                    return Ok(turn);
+                }
                 Err(_) if Instant::now() < deadline => {}
                 // A place is never dropped without a turn; if it were, this is the honest answer.
                 Ok(Err(_)) | Err(_) => {
@@ -160,6 +169,17 @@ impl Turns {
             None => state.lines.push_back(Line { peer, places: VecDeque::from([give]) }),
         }
         place
+    }
+
+    /// Takes those who went away out of the lines. Cost: a look at each place.
+    fn forget_closed(&self, state: &mut State) {
+        let before = state.waiting;
+        state.lines.retain_mut(|line| {
+            line.places.retain(|place| !place.is_closed());
+            !line.places.is_empty()
+        });
+        state.waiting = state.lines.iter().map(|line| line.places.len()).sum();
+        self.metrics.waiting.dec_by(i64::try_from(before - state.waiting).unwrap_or(0));
     }
 
     /// Gives free and overdue turns to those who wait.
@@ -201,6 +221,23 @@ impl Turns {
     }
 }
 
+/// A place in line. Dropping it gives it up.
+struct Place<'a> {
+    turns: &'a Turns,
+    turn: oneshot::Receiver<Turn>,
+    served: bool,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.served {
+            return;
+        }
+        self.turn.close();
+        self.turns.forget_closed(&mut self.turns.state.lock());
+    }
+}
+
 /// The next place; its connection goes to the end of the round.
 fn next_in_line(state: &mut State) -> Option<oneshot::Sender<Turn>> {
     let mut line = state.lines.pop_front()?;
@@ -225,8 +262,9 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
-    fn drop(&mut self) {
+impl Turn {
+    /// Lets the next one write.
+    fn give_back(&self) {
         let waits = {
             let mut state = self.turns.state.lock();
             self.turns.end(&mut state, self.id);
@@ -235,6 +273,12 @@ impl Drop for Turn {
         if waits {
             self.turns.advance();
         }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 

@@ -74,7 +74,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
         cursor,
         writer: ObjectWriter::new(&view.kind, form, include),
         metadata,
-        turns: router.turns(),
+        lanes: router.lanes(),
         peer: asked.peer,
     };
     let mut response = answer.respond().await?;

@@ -27,7 +27,7 @@ use crate::negotiate::Answer;
 use crate::policy::ItemResourceVersions;
 use crate::response::watch::{EventWriter, Prepared, error};
 use crate::response::{self, FRAME_BYTES, ObjectWriter};
-use crate::turns::{Peer, Turn, Turns};
+use crate::turns::{Length, MEDIUM_BYTES, Share};
 use crate::view::{Unreached, View, Watching};
 
 /// How often a quiet watch is sent a bookmark (kube-apiserver's `bookmarkFrequency` in `cacher.go`).
@@ -67,10 +67,9 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
             return Ok(response::with_content_type(StatusCode::OK, content_type, body::full(error(&status, form))));
         }
     };
-    let initial = if options.sends_initial_events() && is_long(&view, asked) {
-        Some(InitialEvents::new(Arc::clone(router.turns()), asked.peer).await?)
-    } else {
-        None
+    let initial = match initial_length(&view, asked).filter(|_| options.sends_initial_events()) {
+        Some(length) => Some(router.lanes().take(length, asked.peer).await?),
+        None => None,
     };
     let items = versions.items();
     let objects = ObjectWriter::new(&view.kind, form, include);
@@ -96,45 +95,23 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     Ok(response)
 }
 
-/// Whether the initial events are more than one turn of a watcher. What they are filtered by but the namespace and the name is
-/// not looked at: most watches that select otherwise are of many objects, too.
-fn is_long(view: &View, asked: Asked<'_>) -> bool {
+/// How long the initial events are together; `None` where one turn of a watcher has room for them. What they are filtered by but the
+/// namespace and the name is not looked at: most watches that select otherwise are of many objects, too.
+fn initial_length(view: &View, asked: Asked<'_>) -> Option<Length> {
+    if asked.request.name.is_some() {
+        return None;
+    }
     let namespace = asked.request.namespace.as_deref();
     let log = view.log();
-    let objects = log.head().iter().flat_map(|(_, snapshot)| snapshot.range(namespace, None));
-    asked.request.name.is_none() && objects.take(EVENTS_PER_TURN + 1).count() > EVENTS_PER_TURN
-}
-
-/// Many initial events are a long answer like a list, and take a turn as one.
-struct InitialEvents {
-    turns: Arc<Turns>,
-    peer: Option<Peer>,
-    turn: Turn,
-}
-
-impl InitialEvents {
-    /// Waits for the turn.
-    ///
-    /// # Errors
-    /// 429 where there is none in time.
-    async fn new(turns: Arc<Turns>, peer: Option<Peer>) -> Result<Self, Status> {
-        let turn = turns.take(peer).await.map_err(Status::from)?;
-        Ok(Self { turns, peer, turn })
-    }
-
-    /// Waits until more may be written; false if that takes too long.
-    async fn may_write(&mut self) -> bool {
-        if self.turn.is_live() {
-            return true;
-        }
-        match self.turns.take(self.peer).await {
-            Ok(turn) => {
-                self.turn = turn;
-                true
-            }
-            Err(_) => false,
+    let (mut objects, mut bytes) = (0, 0);
+    for object in log.head().iter().flat_map(|(_, snapshot)| snapshot.range(namespace, None)) {
+        objects += 1;
+        bytes += object.json().len();
+        if bytes > MEDIUM_BYTES {
+            return Some(Length::Long);
         }
     }
+    (objects > EVENTS_PER_TURN).then_some(Length::Medium)
 }
 
 /// Why a watch does not start.
@@ -276,7 +253,7 @@ struct WatchStream {
     timer: Pin<Box<Sleep>>,
     draining: CancellationToken,
     /// While many initial events are being written.
-    initial: Option<InitialEvents>,
+    initial: Option<Share>,
     /// Whether there was nothing new at the last turn, so that the next one waits for the head to move.
     caught_up: bool,
     /// While the client is ahead of this process: ends when that is over, with a refusal where the member will not come to it.
@@ -361,8 +338,8 @@ impl WatchStream {
                 continue;
             }
             if let Some(initial) = &mut self.initial {
-                let may_write = self.draining.run_until_cancelled(initial.may_write()).await;
-                if may_write != Some(true) {
+                let may_write = self.draining.run_until_cancelled(initial.go_on()).await;
+                if may_write != Some(Ok(())) {
                     self.ended = may_write.is_some();
                     continue;
                 }

@@ -18,7 +18,7 @@ use crate::body::{self, Body, BoxError};
 use crate::negotiate::{Encoding, Form, Shape};
 use crate::policy::ItemResourceVersions;
 use crate::topology::ClusterMark;
-use crate::turns::{Peer, Turn, Turns};
+use crate::turns::{Lanes, Length, MEDIUM_BYTES, Peer, Share};
 use crate::view::View;
 
 /// The list's own metadata.
@@ -78,7 +78,7 @@ pub struct ListAnswer<'a> {
     /// The list's own metadata.
     pub metadata: ListMetadata,
     /// Whoever writes more than a frame takes a turn.
-    pub turns: &'a Arc<Turns>,
+    pub lanes: &'a Arc<Lanes>,
     /// The connection that it goes to.
     pub peer: Option<Peer>,
 }
@@ -89,7 +89,7 @@ impl ListAnswer<'_> {
     /// # Errors
     /// 429 where there is no turn for it in time.
     pub async fn respond(self) -> Result<Response<Body>, Status> {
-        let Self { view, cursor, writer, metadata, turns, peer } = self;
+        let Self { view, cursor, writer, metadata, lanes, peer } = self;
         let Form { encoding, gzip, .. } = writer.form();
         let content_type = encoding.content_type();
         let start = cursor.clone();
@@ -100,7 +100,8 @@ impl ListAnswer<'_> {
         }
         drop(first);
         list.restart(start);
-        let turn = turns.take(peer).await?;
+        let length = if list.cursor.exceeds(MEDIUM_BYTES) == Some(true) { Length::Long } else { Length::Medium };
+        let share = lanes.take(length, peer).await?;
         if encoding == Encoding::Protobuf {
             list.measure().await;
         }
@@ -115,7 +116,7 @@ impl ListAnswer<'_> {
             bytes += frame.len();
             frames.push_back(Bytes::from(frame));
         }
-        let long = LongAnswer { frames, list, gzip: gzip.then(Gzip::default), turn, turns: Arc::clone(turns), peer };
+        let long = LongAnswer { frames, list, gzip: gzip.then(Gzip::default), share };
         let mut response = super::with_content_type(StatusCode::OK, content_type, long.into_body());
         if gzip {
             super::mark_compressed(response.headers_mut());
@@ -130,23 +131,21 @@ struct LongAnswer {
     frames: VecDeque<Bytes>,
     list: ListWriter,
     gzip: Option<Gzip>,
-    turn: Turn,
-    turns: Arc<Turns>,
-    peer: Option<Peer>,
+    share: Share,
 }
 
 impl LongAnswer {
     fn into_body(self) -> Body {
         let stream = stream::unfold(Some(self), |answer| async move {
             let mut answer = answer?;
-            if !answer.turn.is_live() {
-                // Its reader was slow, and the turn is another's: it lines up again.
-                match answer.turns.take(answer.peer).await {
-                    Ok(turn) => answer.turn = turn,
-                    Err(none) => return Some((Err(BoxError::from(none)), None)),
-                }
+            if let Err(none) = answer.share.go_on().await {
+                return Some((Err(BoxError::from(none)), None));
             }
             let frame = answer.next()?;
+            // A compressor is too much to hold while it waits.
+            if answer.gzip.is_none() {
+                answer.share.wrote(frame.len());
+            }
             // A list of many megabytes is work without a pause: others get their turn between frames.
             tokio::task::yield_now().await;
             Some((Ok(Frame::data(frame)), Some(answer)))

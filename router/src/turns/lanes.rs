@@ -1,0 +1,121 @@
+//! Two lanes of turns: whoever wants a megabyte never waits behind those who want everything.
+
+use std::sync::Arc;
+
+use super::{NoTurn, Peer, Turn, TurnMetrics, Turns};
+
+/// What an answer of medium length has at most, in bytes. 1 MiB: a namespace of 150 pods, or a page of 500 small objects, gathered
+/// in under a millisecond.
+pub const MEDIUM_BYTES: usize = 1 << 20;
+
+/// How long an answer will be, as far as that is known when it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// At most [`MEDIUM_BYTES`], or not known: it moves to the other lane when it has become longer.
+    Medium,
+    /// Longer.
+    Long,
+}
+
+/// The turns of both lanes. One per process.
+#[derive(Debug)]
+pub struct Lanes {
+    medium: Arc<Turns>,
+    long: Arc<Turns>,
+}
+
+/// What is counted about both lanes.
+#[derive(Clone, Debug, Default)]
+pub struct LaneMetrics {
+    /// Answers of up to [`MEDIUM_BYTES`].
+    pub medium: TurnMetrics,
+    /// Longer ones.
+    pub long: TurnMetrics,
+}
+
+/// One answer's right to be written, however long that takes.
+#[derive(Debug)]
+pub struct Share {
+    lanes: Arc<Lanes>,
+    peer: Option<Peer>,
+    length: Length,
+    /// How many bytes may still be written in the lane of medium length.
+    left: usize,
+    turn: Turn,
+}
+
+impl Lanes {
+    /// Gives `at_once` turns at a time in each lane.
+    pub fn new(at_once: usize, metrics: &LaneMetrics) -> Arc<Self> {
+        Arc::new(Self {
+            medium: Turns::new(at_once, metrics.medium.clone()),
+            long: Turns::new(at_once, metrics.long.clone()),
+        })
+    }
+
+    /// Takes a turn in the lane of this length, waiting for one if need be. Cancel: dropping the future gives up the place.
+    ///
+    /// # Errors
+    /// [`NoTurn`].
+    pub async fn take(self: &Arc<Self>, length: Length, peer: Option<Peer>) -> Result<Share, NoTurn> {
+        let turn = self.lane(length).take(peer).await?;
+        Ok(Share { lanes: Arc::clone(self), peer, length, left: MEDIUM_BYTES, turn })
+    }
+
+    fn lane(&self, length: Length) -> &Arc<Turns> {
+        match length {
+            Length::Medium => &self.medium,
+            Length::Long => &self.long,
+        }
+    }
+}
+
+impl Share {
+    /// Waits until more may be written. That is at once, unless the turn has been lost to somebody who waited, because the reader
+    /// was slow, or the answer has become a long one.
+    ///
+    /// # Errors
+    /// [`NoTurn`].
+    pub async fn go_on(&mut self) -> Result<(), NoTurn> {
+        if !self.turn.is_live() {
+            self.turn = self.lanes.lane(self.length).take(self.peer).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes that so much was written. An answer that has become a long one loses its turn, and goes on in the other lane.
+    /// Not for answers that hold much while they wait.
+    pub fn wrote(&mut self, bytes: usize) {
+        self.left = self.left.saturating_sub(bytes);
+        if self.length == Length::Medium && self.left == 0 {
+            self.length = Length::Long;
+            self.turn.give_back();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_wants_little_does_not_wait_for_who_wants_all() {
+        let metrics = LaneMetrics::default();
+        let lanes = Lanes::new(1, &metrics);
+        let long = lanes.take(Length::Long, None).await.unwrap();
+        assert!(lanes.take(Length::Long, None).now_or_never().is_none());
+        let mut medium = lanes.take(Length::Medium, None).now_or_never().unwrap().unwrap();
+        medium.wrote(MEDIUM_BYTES - 1);
+        assert_eq!(medium.go_on().now_or_never(), Some(Ok(())));
+        // It turns out to be long: its place is free for the next, and it lines up behind the other long one.
+        medium.wrote(1);
+        let mut moved = Box::pin(medium.go_on());
+        assert!(moved.as_mut().now_or_never().is_none());
+        assert_eq!((metrics.medium.active.get(), metrics.long.waiting.get()), (0, 1));
+        drop(long);
+        assert_eq!(moved.await, Ok(()));
+        assert_eq!((metrics.medium.active.get(), metrics.long.active.get()), (0, 1));
+    }
+}
