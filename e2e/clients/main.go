@@ -4,6 +4,7 @@
 //	tributary-e2e-clients controller-runtime the same through a controller-runtime cache
 //	tributary-e2e-clients typed              the writes of a generated client, which sends protobuf
 //	tributary-e2e-clients retrywatch         a RetryWatcher on configmaps
+//	tributary-e2e-clients oracle --kind KIND an informer, retrywatch or controller-runtime that checks each event
 //
 // Each prints one JSON object per line. The watching ones first print {"event":"synced"} and then obey lines on
 // standard input: "dump" prints what they hold, "exit" or the end of the input ends them.
@@ -31,11 +32,12 @@ type settings struct {
 	namespace  string
 	version    string
 	cluster    string
+	kind       string
 }
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(fmt.Errorf("name a subcommand: informer, controller-runtime, typed or retrywatch"))
+		fail(fmt.Errorf("name a subcommand: informer, controller-runtime, typed, retrywatch or oracle"))
 	}
 	var given settings
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
@@ -44,6 +46,7 @@ func main() {
 	flags.StringVar(&given.namespace, "namespace", "", "namespace; all if empty")
 	flags.StringVar(&given.version, "resource-version", "", "resourceVersion that retrywatch starts from")
 	flags.StringVar(&given.cluster, "cluster", "", "cluster that typed creates in, by the annotation tributary.dev/cluster")
+	flags.StringVar(&given.kind, "kind", "informer", "client of the oracle: informer, retrywatch or controller-runtime")
 	if err := flags.Parse(os.Args[2:]); err != nil {
 		fail(err)
 	}
@@ -62,6 +65,8 @@ func main() {
 		err = runTyped(ctx, config, given)
 	case "retrywatch":
 		err = runRetryWatch(ctx, config, given)
+	case "oracle":
+		err = runOracle(ctx, config, given)
 	default:
 		err = fmt.Errorf("unknown subcommand %q", os.Args[1])
 	}

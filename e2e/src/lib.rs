@@ -27,6 +27,7 @@ pub mod member;
 pub mod namespace;
 pub mod ports;
 pub mod process;
+pub mod relay;
 pub mod tools;
 pub mod tributary;
 
@@ -36,6 +37,7 @@ pub use self::{
     kubectl::Kubectl,
     member::{Member, MemberBuilder},
     process::Process,
+    relay::{Relay, Weather},
     tools::Tools,
     tributary::{Tributary, TributaryBuilder},
 };

@@ -260,6 +260,18 @@ impl Member {
         Ok(())
     }
 
+    /// Ends kube-apiserver alone at once (SIGKILL): its state stays, its watch cache begins anew.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub async fn kill_apiserver(&self) -> anyhow::Result<()> {
+        let process = self.processes.lock().await.apiserver.take();
+        match process {
+            Some(mut process) => process.kill().await.map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Stops the clock of kube-apiserver (SIGSTOP): connections stay open and silent.
     ///
     /// # Errors
@@ -274,6 +286,33 @@ impl Member {
     /// When it is not running.
     pub async fn thaw(&self) -> anyhow::Result<()> {
         self.signal_apiserver(Signal::CONT).await
+    }
+
+    /// Stops the clock of etcd (SIGSTOP): kube-apiserver answers from memory alone, and hears nothing new.
+    ///
+    /// # Errors
+    /// When it is not running.
+    pub async fn freeze_etcd(&self) -> anyhow::Result<()> {
+        self.signal_etcd(Signal::STOP).await
+    }
+
+    /// Lets a frozen etcd run again.
+    ///
+    /// # Errors
+    /// When it is not running.
+    pub async fn thaw_etcd(&self) -> anyhow::Result<()> {
+        self.signal_etcd(Signal::CONT).await
+    }
+
+    async fn signal_etcd(&self, signal: Signal) -> anyhow::Result<()> {
+        let processes = self.processes.lock().await;
+        processes.etcd.as_ref().context("etcd is not running")?.signal(signal)
+    }
+
+    /// The port of kube-apiserver on 127.0.0.1.
+    #[must_use]
+    pub fn apiserver_port(&self) -> u16 {
+        self.ports.apiserver
     }
 
     async fn signal_apiserver(&self, signal: Signal) -> anyhow::Result<()> {

@@ -34,6 +34,16 @@ impl Tools {
         Ok(run(Command::new(script()).arg("specs")).await?.into())
     }
 
+    /// The interpreter of an environment with the Python client; `None` where there is no python3. Installed when first asked
+    /// for.
+    ///
+    /// # Errors
+    /// When the client cannot be installed; the script's message is passed on.
+    pub async fn python(&self) -> anyhow::Result<Option<PathBuf>> {
+        let path = run(Command::new(script()).arg("python")).await?;
+        Ok((!path.is_empty()).then(|| path.into()))
+    }
+
     /// One of `kube-apiserver`, `kubectl`, `etcd`, `kube-controller-manager`, `kwok`.
     #[must_use]
     pub fn server(&self, name: &str) -> PathBuf {
@@ -44,6 +54,12 @@ impl Tools {
     #[must_use]
     pub fn clients(&self) -> PathBuf {
         self.clients.join("tributary-e2e-clients")
+    }
+
+    /// The Go program that drives a controller-runtime client which reads its own writes.
+    #[must_use]
+    pub fn consistent_client(&self) -> PathBuf {
+        self.clients.join("tributary-e2e-consistent")
     }
 
     /// kwok's folder of ready-made stages, which say how nodes and pods come alive.

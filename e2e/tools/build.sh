@@ -3,7 +3,9 @@
 # folder that holds them:
 #
 #   build.sh [servers]     kube-apiserver, kubectl, etcd, kube-controller-manager, kwok
-#   build.sh clients       tributary-e2e-clients (client-go and controller-runtime, from ../clients)
+#   build.sh clients       tributary-e2e-clients (client-go and controller-runtime, from ../clients), and
+#                          tributary-e2e-consistent (the first controller-runtime that reads its own writes)
+#   build.sh python        the Python client in an environment of its own; an empty line where there is no python3
 #   build.sh specs         e2e.test (Kubernetes' own end-to-end specs), ginkgo, which runs it, and kube-scheduler
 #   build.sh kwok-stages   the folder of kwok's ready-made stages
 #   build.sh key           a digest of everything above, for a cache key of CI
@@ -25,6 +27,11 @@ command -v go >/dev/null || { echo "tools: Go is needed to build kube-apiserver 
 key() {
   (cd "$here" && find "$@" -type f \( -name '*.go' -o -name 'go.mod' -o -name 'go.sum' \) -print0 | LC_ALL=C sort -z | xargs -0 cat
    echo "-trimpath -s -w CGO_ENABLED=0 $kubernetes_flags"; go env GOOS GOARCH GOVERSION) | sha256sum | cut -c1-16
+}
+
+# python_key: a digest of what decides the environment of the Python client.
+python_key() {
+  (cat "$here/../clients/python/requirements.txt"; python3 --version) | sha256sum | cut -c1-16
 }
 
 # build MODULE OUTPUT LDFLAGS PACKAGE: one binary, moved into place only when it is whole. A name that ends in .test is
@@ -54,7 +61,23 @@ case ${1:-servers} in
   clients)
     bin=$cache/clients-$(key ../clients)
     build ../clients tributary-e2e-clients "" .
+    build ../clients/consistent tributary-e2e-consistent "" .
     echo "$bin"
+    ;;
+  python)
+    command -v python3 >/dev/null || { echo "tools: no python3: the Python client is left out" >&2; echo; exit 0; }
+    folder=$cache/python-$(python_key)
+    if [ ! -d "$folder" ]; then
+      echo "tools: installing the Python client …" >&2
+      mkdir -p "$cache"
+      made=$(mktemp -d "$cache/.python.XXXXXX")
+      python3 -m venv "$made" >&2
+      "$made/bin/python" -m pip install --quiet --disable-pip-version-check \
+        --requirement "$here/../clients/python/requirements.txt" >&2
+      # Another run may have been faster.
+      if [ -d "$folder" ]; then rm -rf "$made"; else mv "$made" "$folder"; fi
+    fi
+    echo "$folder/bin/python"
     ;;
   specs)
     bin=$cache/specs-$(key specs)
@@ -67,10 +90,10 @@ case ${1:-servers} in
     (cd "$here/kwok" && go mod download sigs.k8s.io/kwok >&2 && echo "$(go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage")
     ;;
   key)
-    echo "$(key kubernetes etcd kwok)-$(key ../clients)-$(key specs)"
+    echo "$(key kubernetes etcd kwok)-$(key ../clients)-$(key specs)-$(python_key 2>/dev/null || true)"
     ;;
   *)
-    echo "tools: unknown argument '$1'; allowed: servers, clients, specs, kwok-stages, key" >&2
+    echo "tools: unknown argument '$1'; allowed: servers, clients, python, specs, kwok-stages, key" >&2
     exit 2
     ;;
 esac

@@ -19,7 +19,7 @@ use std::{
 use tokio::time::Instant;
 use tributary_e2e::Member;
 
-mod follower;
+pub(crate) mod follower;
 
 /// How long writers change the members while a client follows.
 const CHURN: Duration = Duration::from_secs(20);

@@ -73,10 +73,10 @@ impl Case {
         self
     }
 
-    /// Whether it takes longer than continuous integration should: one that begins with `proof_`. Such a test runs where
-    /// ignored ones are asked for.
+    /// Whether it takes longer than continuous integration should: one whose name, or module, begins with `proof_`. Such a
+    /// test runs where ignored ones are asked for.
     pub(crate) fn is_proof(&self) -> bool {
-        self.name.starts_with("proof_")
+        self.name.split("::").any(|part| part.starts_with("proof_"))
     }
 
     /// Runs it; a panic and a timeout are failures too, and every failure comes with a dump.

@@ -13,6 +13,7 @@ mod context;
 mod faults;
 mod fixture;
 mod kubectl;
+mod oracle;
 mod specs;
 mod tables;
 
@@ -31,12 +32,19 @@ fn main() -> anyhow::Result<()> {
 
     let runtime = Arc::new(tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?);
     let fixture = fixture::Fixture::new();
-    // The specs come first: they take longest, and wait more than they compute.
-    let cases: Vec<Case> =
-        [specs::cases(), conformance::cases(), kubectl::cases(), clients::cases(), tables::cases(), faults::cases()]
-            .into_iter()
-            .flatten()
-            .collect();
+    // The specs and the oracle come first: they take longest, and wait more than they compute.
+    let cases: Vec<Case> = [
+        specs::cases(),
+        oracle::cases(),
+        conformance::cases(),
+        kubectl::cases(),
+        clients::cases(),
+        tables::cases(),
+        faults::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     let trials = cases
         .into_iter()
         .map(|case| {

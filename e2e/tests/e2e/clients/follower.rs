@@ -15,7 +15,7 @@ use tributary_e2e::{Process, guard};
 const DUMP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running `tributary-e2e-clients`. Dropping it kills it.
-pub(super) struct Follower {
+pub(crate) struct Follower {
     process: Process,
     input: ChildStdin,
     /// How many lines were read already.
@@ -24,7 +24,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) fn start(
+    pub(crate) fn start(
         program: &Path,
         kubeconfig: &Path,
         arguments: &[&str],
@@ -50,7 +50,7 @@ impl Follower {
     }
 
     /// Reads on to the next line whose `event` is this one.
-    pub(super) async fn wait_for(&mut self, event: &str, patience: Duration) -> anyhow::Result<Value> {
+    pub(crate) async fn wait_for(&mut self, event: &str, patience: Duration) -> anyhow::Result<Value> {
         let deadline = Instant::now() + patience;
         loop {
             let ended = self.process.exit_status();
@@ -72,14 +72,19 @@ impl Follower {
         }
     }
 
+    /// Tells the client something that it does not answer.
+    pub(crate) fn tell(&mut self, line: &str) -> anyhow::Result<()> {
+        self.input.write_all(line.as_bytes()).context("write to the client")
+    }
+
     /// What the client holds now.
-    pub(super) async fn dump(&mut self) -> anyhow::Result<Value> {
+    pub(crate) async fn dump(&mut self) -> anyhow::Result<Value> {
         self.input.write_all(b"dump\n").context("write to the client")?;
         self.wait_for("dump", DUMP_TIMEOUT).await
     }
 
     /// Ends it; it must end well.
-    pub(super) async fn exit(mut self) -> anyhow::Result<()> {
+    pub(crate) async fn exit(mut self) -> anyhow::Result<()> {
         self.input.write_all(b"exit\n").context("write to the client")?;
         let status = self.process.wait(DUMP_TIMEOUT).await?;
         if !status.success() {
@@ -89,7 +94,7 @@ impl Follower {
     }
 
     /// All lines of a client that ends by itself.
-    pub(super) async fn all_lines(&mut self, patience: Duration) -> anyhow::Result<Vec<Value>> {
+    pub(crate) async fn all_lines(&mut self, patience: Duration) -> anyhow::Result<Vec<Value>> {
         let status = self.process.wait(patience).await?;
         if !status.success() {
             bail!("the client ended with {status}\n{}", self.process.log_tail(30));

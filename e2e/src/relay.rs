@@ -1,0 +1,269 @@
+//! A TCP relay between a client and a server whose connections can be cut, slowed and silenced.
+//!
+//! What passes is TLS, so a cut falls at any byte of a frame, of a record or of a handshake.
+
+use crate::ports;
+use anyhow::Context;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::{
+    net::Ipv4Addr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream, tcp},
+    sync::watch,
+    task::JoinHandle,
+    time::sleep,
+};
+
+/// Most bytes that are read at once.
+const CHUNK: usize = 16 * 1024;
+
+/// How often a slowed direction passes some bytes on.
+const TICK: Duration = Duration::from_millis(20);
+
+/// What becomes of the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weather {
+    /// They pass.
+    Clear,
+    /// They pass at this pace in each direction.
+    Slow {
+        /// Bytes per second.
+        bytes_per_second: usize,
+    },
+    /// They stay where they are: connections are open, and accepted, and nothing comes. What was sent is not lost.
+    Silent,
+    /// Each connection is cut once a random number of bytes has passed.
+    Cut {
+        /// Greatest number of bytes.
+        within: u64,
+    },
+}
+
+/// A running relay. Dropping it closes its port and all its connections.
+#[derive(Debug)]
+pub struct Relay {
+    port: u16,
+    weather: watch::Sender<Weather>,
+    cuts: watch::Sender<u64>,
+    passed: Arc<AtomicU64>,
+    accepting: JoinHandle<()>,
+}
+
+impl Relay {
+    /// Listens on a free port of 127.0.0.1 and passes connections on to `target`, a port of 127.0.0.1. `seed` decides where
+    /// connections are cut.
+    ///
+    /// # Errors
+    /// When the port cannot be bound.
+    pub async fn start(target: u16, seed: u64) -> anyhow::Result<Self> {
+        let port = ports::free_port()?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.context("bind the relay")?;
+        let (weather, _) = watch::channel(Weather::Clear);
+        let (cuts, _) = watch::channel(0);
+        let passed = Arc::new(AtomicU64::new(0));
+        let wire = Wire {
+            weather: weather.subscribe(),
+            cuts: cuts.subscribe(),
+            random: Arc::new(Mutex::new(StdRng::seed_from_u64(seed))),
+            passed: Arc::clone(&passed),
+        };
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(wire.clone().connect(client, target));
+            }
+        });
+        Ok(Self { port, weather, cuts, passed, accepting })
+    }
+
+    /// Its port on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Changes what becomes of bytes, in open connections too.
+    pub fn set(&self, weather: Weather) {
+        self.weather.send_replace(weather);
+    }
+
+    /// Cuts every open connection now.
+    pub fn cut(&self) {
+        self.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Bytes passed on so far, in both directions of all connections.
+    #[must_use]
+    pub fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.cut();
+    }
+}
+
+/// What every connection of a relay shares.
+#[derive(Clone)]
+struct Wire {
+    weather: watch::Receiver<Weather>,
+    cuts: watch::Receiver<u64>,
+    random: Arc<Mutex<StdRng>>,
+    passed: Arc<AtomicU64>,
+}
+
+impl Wire {
+    async fn connect(mut self, client: TcpStream, target: u16) {
+        self.cuts.mark_unchanged();
+        // A connection that cannot be made is closed, as by a server that refuses it.
+        let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else { return };
+        let _best_effort = (client.set_nodelay(true), server.set_nodelay(true));
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        let left = Arc::new(Mutex::new(Budget::default()));
+        let upward = self.clone().pass(from_client, to_server, Arc::clone(&left));
+        let downward = self.clone().pass(from_server, to_client, left);
+        // The first direction that ends ends the connection: HTTP needs no half-closed ones.
+        tokio::select! {
+            () = upward => {}
+            () = downward => {}
+            _ = self.cuts.changed() => {}
+        }
+    }
+
+    /// Passes one direction on until it ends or is cut.
+    async fn pass(mut self, mut from: tcp::OwnedReadHalf, mut to: tcp::OwnedWriteHalf, left: Arc<Mutex<Budget>>) {
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            if self.weather.wait_for(|weather| *weather != Weather::Silent).await.is_err() {
+                return;
+            }
+            let read = tokio::select! {
+                read = from.read(&mut buffer) => read,
+                changed = self.weather.changed() => match changed {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+            };
+            match read {
+                Ok(read) if read > 0 => {
+                    if !self.send(&mut to, &buffer[..read], &left).await {
+                        return;
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// Passes bytes on in the weather of each moment; false when the connection is cut or broken.
+    async fn send(&mut self, to: &mut tcp::OwnedWriteHalf, mut bytes: &[u8], left: &Mutex<Budget>) -> bool {
+        while !bytes.is_empty() {
+            let weather = *self.weather.borrow_and_update();
+            let (allowed, cut) = match weather {
+                Weather::Silent => match self.weather.changed().await {
+                    Ok(()) => continue,
+                    Err(_) => return false,
+                },
+                Weather::Clear => (bytes.len(), false),
+                Weather::Slow { bytes_per_second } => {
+                    sleep(TICK).await;
+                    (bytes.len().min((bytes_per_second / 50).max(1)), false)
+                }
+                Weather::Cut { within } => self.allowance(within, bytes.len(), left),
+            };
+            let (now, later) = bytes.split_at(allowed);
+            if to.write_all(now).await.is_err() || cut {
+                return false;
+            }
+            self.passed.fetch_add(allowed as u64, Ordering::Relaxed);
+            bytes = later;
+        }
+        true
+    }
+
+    /// How many of `wanted` bytes pass before this connection's cut, and whether it is cut then.
+    fn allowance(&self, within: u64, wanted: usize, left: &Mutex<Budget>) -> (usize, bool) {
+        let (Ok(mut left), Ok(mut random)) = (left.lock(), self.random.lock()) else { return (0, true) };
+        let budget = left.0.get_or_insert_with(|| random.random_range(0..=within));
+        let allowed = usize::try_from(*budget).unwrap_or(usize::MAX).min(wanted);
+        *budget -= allowed as u64;
+        (allowed, *budget == 0)
+    }
+}
+
+/// How many bytes a connection may still pass before it is cut; drawn when the first byte meets that weather.
+#[derive(Default)]
+struct Budget(Option<u64>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that sends back what it gets.
+    async fn echo() -> anyhow::Result<u16> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut from, mut to) = stream.split();
+                    tokio::io::copy(&mut from, &mut to).await
+                });
+            }
+        });
+        Ok(port)
+    }
+
+    async fn exchange(stream: &mut TcpStream, text: &[u8]) -> std::io::Result<Vec<u8>> {
+        stream.write_all(text).await?;
+        let mut answer = vec![0; text.len()];
+        stream.read_exact(&mut answer).await?;
+        Ok(answer)
+    }
+
+    #[tokio::test]
+    async fn passes_silences_and_cuts() -> anyhow::Result<()> {
+        let relay = Relay::start(echo().await?, 1).await?;
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, relay.port())).await?;
+        assert_eq!(exchange(&mut stream, b"clear").await?, b"clear");
+
+        relay.set(Weather::Silent);
+        stream.write_all(b"later").await?;
+        let mut answer = [0; 5];
+        let silent = tokio::time::timeout(Duration::from_millis(100), stream.read_exact(&mut answer)).await;
+        assert!(silent.is_err(), "{silent:?}");
+        relay.set(Weather::Slow { bytes_per_second: 100 });
+        stream.read_exact(&mut answer).await?;
+        assert_eq!(&answer, b"later", "silence loses nothing");
+
+        relay.set(Weather::Clear);
+        relay.cut();
+        assert!(exchange(&mut stream, b"cut").await.is_err());
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, relay.port())).await?;
+        assert_eq!(exchange(&mut stream, b"again").await?, b"again", "connections after a cut live");
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn cuts_each_connection_within_its_bytes() -> anyhow::Result<()> {
+        let relay = Relay::start(echo().await?, 7).await?;
+        relay.set(Weather::Cut { within: 1_000 });
+        for _ in 0..5 {
+            let before = relay.passed();
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, relay.port())).await?;
+            assert!(exchange(&mut stream, &[b'x'; 4_000]).await.is_err());
+            assert!(relay.passed() - before <= 1_000, "{} bytes", relay.passed() - before);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! What one kube-rs client was told, and whether it can be true. The Go clients have the same in `clients/oracle`.
+
+use super::writer::{PAYLOAD, SEQUENCE};
+use anyhow::{Context, ensure};
+use kube::api::ObjectMeta;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// What a client knows of one object: its uid and its sequence.
+pub(super) type State = (String, u64);
+
+/// The objects of a client by namespace and name.
+pub(super) type States = BTreeMap<String, State>;
+
+/// Everything that one client was told of one resource.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    held: States,
+    /// Uids of objects that were deleted or missing from a list: they never come back.
+    gone: HashSet<String>,
+    /// The newest sequence of each name.
+    last: HashMap<String, u64>,
+    /// The sequence of each name of which no state can have been skipped since the last list or look.
+    steady: HashMap<String, u64>,
+    /// The list that is being received.
+    listing: Option<States>,
+    pub(super) applied: usize,
+    pub(super) lists: usize,
+    /// States that were skipped outside of lists.
+    pub(super) gaps: usize,
+    pub(super) violations: Vec<String>,
+}
+
+impl Ledger {
+    fn read(&mut self, metadata: &ObjectMeta, event: &str) -> Option<(String, State)> {
+        match read(metadata) {
+            Ok(read) => Some(read),
+            Err(error) => {
+                self.violations.push(format!("{event}: {error:#}"));
+                None
+            }
+        }
+    }
+
+    /// A list begins.
+    pub(super) fn begin(&mut self) {
+        self.listing = Some(States::new());
+    }
+
+    /// An object of the list.
+    pub(super) fn listed(&mut self, metadata: &ObjectMeta) {
+        let Some((key, state)) = self.read(metadata, "list") else { return };
+        self.forward(&key, &state, "list");
+        if self.listing.get_or_insert_default().insert(key.clone(), state).is_some() {
+            self.violations.push(format!("list: {key} is there twice"));
+        }
+    }
+
+    /// The list is whole.
+    pub(super) fn end(&mut self) {
+        let next = self.listing.take().unwrap_or_default();
+        for (key, (uid, _)) in std::mem::take(&mut self.held) {
+            if next.get(&key).is_none_or(|(other, _)| *other != uid) {
+                self.gone.insert(uid);
+            }
+        }
+        self.held = next;
+        self.lists += 1;
+        self.settle();
+    }
+
+    /// An ADDED or MODIFIED, which kube-rs does not tell apart.
+    pub(super) fn apply(&mut self, metadata: &ObjectMeta) {
+        self.applied += 1;
+        let Some((key, state)) = self.read(metadata, "apply") else { return };
+        if let Some((uid, sequence)) = self.held.get(&key)
+            && *uid != state.0
+        {
+            self.violations
+                .push(format!("apply: {key} turns uid {uid} into {}: {sequence}, then {}", state.0, state.1));
+        }
+        self.forward(&key, &state, "apply");
+        self.held.insert(key, state);
+    }
+
+    /// A DELETED. One of an object that is gone already may come twice after a cut, which kube-rs heals unseen.
+    pub(super) fn delete(&mut self, metadata: &ObjectMeta) {
+        let Some((key, (uid, sequence))) = self.read(metadata, "delete") else { return };
+        match self.held.get(&key) {
+            Some((held, _)) if *held == uid => {
+                self.held.remove(&key);
+            }
+            _ if self.gone.contains(&uid) => return,
+            held => self.violations.push(format!("delete of {key} with uid {uid} at {sequence}, held is {held:?}")),
+        }
+        self.step(&key, sequence);
+        let last = self.last.entry(key).or_default();
+        *last = sequence.max(*last);
+        self.gone.insert(uid);
+    }
+
+    fn forward(&mut self, key: &str, (uid, sequence): &State, event: &str) {
+        if self.gone.contains(uid) {
+            self.violations.push(format!("{event}: {key} comes back with sequence {sequence}, uid {uid}"));
+        }
+        if let Some(last) = self.last.get(key).filter(|last| sequence < last) {
+            self.violations.push(format!("{event}: {key} goes back from {last} to {sequence}"));
+        }
+        let last = self.last.entry(key.to_owned()).or_default();
+        *last = (*sequence).max(*last);
+        if event != "list" {
+            self.step(key, *sequence);
+        }
+    }
+
+    /// Counts a state that was skipped.
+    fn step(&mut self, key: &str, sequence: u64) {
+        match self.steady.get_mut(key) {
+            Some(before) => {
+                self.gaps += usize::from(sequence > *before + 1);
+                *before = sequence.max(*before);
+            }
+            None => drop(self.steady.insert(key.to_owned(), sequence)),
+        }
+    }
+
+    /// Forgets the names that are not held: they may come and go unseen until they are next applied.
+    fn settle(&mut self) {
+        self.steady = self.held.iter().map(|(key, (_, sequence))| (key.clone(), *sequence)).collect();
+    }
+
+    /// What the client holds. What was skipped of a name that is not held now is not counted: it may have been before.
+    pub(super) fn look(&mut self) -> &States {
+        self.settle();
+        &self.held
+    }
+}
+
+/// Key and state of an object; the error says that it is torn.
+fn read(metadata: &ObjectMeta) -> anyhow::Result<(String, State)> {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let key = format!("{}/{}", text(&metadata.namespace), text(&metadata.name));
+    let annotation = |name: &str| metadata.annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
+    let sequence = annotation(SEQUENCE).with_context(|| format!("{key} has no sequence"))?;
+    let payload = annotation(PAYLOAD).unwrap_or_default();
+    let mut parts = payload.splitn(3, ':');
+    let (first, length, letters) = (parts.next(), parts.next(), parts.next().unwrap_or_default());
+    let whole = first == Some(sequence) && length == Some(&letters.len().to_string());
+    ensure!(whole, "{key} is torn: sequence {sequence} with payload {payload:.60}");
+    Ok((key, (text(&metadata.uid), sequence.parse().context("read the sequence")?)))
+}

@@ -1,0 +1,353 @@
+//! The informer oracle: every kind of client follows two members that are written to at a steady pace, while the members,
+//! Tributary and all connections fail on a schedule. At no time does a client see an object go back, come back or appear
+//! twice; in the end each holds what the members hold.
+//!
+//! A run prints its seed; `TRIBUTARY_ORACLE_SEED` and `TRIBUTARY_ORACLE_SECONDS` choose another one and another length.
+
+use self::{
+    faults::{Schedule, Server, World},
+    observer::{KubeRs, Observer, RESOURCES, Seen, Union},
+    writer::{Place, SEQUENCE, Writers},
+};
+use crate::context::{Case, TestContext};
+use anyhow::{Context, bail, ensure};
+use kube::runtime::watcher;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{sync::Mutex, time::Instant};
+use tributary_e2e::{HttpClient, Member, Relay, Tools, Tributary, guard, kubeconfig, namespace};
+
+mod faults;
+mod ledger;
+mod observer;
+mod writer;
+
+/// How long clients may take to begin, on a busy machine.
+const SYNC: Duration = Duration::from_secs(60);
+
+/// How long a client may take to hold the members' state once nothing fails any more: client-go waits up to 30 s before it
+/// tries again after failures, kube-rs as long, and a silent connection is noticed after 30 s.
+const SETTLE: Duration = Duration::from_secs(120);
+
+/// How long members change with no fault, in which no client may miss one state of one object.
+const CALM: Duration = Duration::from_secs(8);
+
+/// Longest that a run takes beside its faults: starts and settling, on a busy machine.
+const AROUND: Duration = Duration::from_secs(600);
+
+/// What a run is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Every name is in one member.
+    Unique,
+    /// Every name is in both members.
+    Twins,
+    /// Single objects carry integer versions, and a client writes and reads its own writes.
+    Integer,
+}
+
+pub(crate) fn cases() -> Vec<Case> {
+    let proof = |name, mode| {
+        Case::new(name, move |context| run(context, Duration::from_secs(300), mode))
+            .patience(Duration::from_secs(7_200))
+    };
+    vec![
+        Case::new("oracle::one_minute", |context| run(context, Duration::from_secs(35), Mode::Unique)).patience(AROUND),
+        Case::new("oracle::reads_own_writes", reads_own_writes),
+        proof("oracle::proof_unique_names", Mode::Unique),
+        proof("oracle::proof_twins", Mode::Twins),
+        proof("oracle::proof_integer", Mode::Integer),
+    ]
+}
+
+/// A number of the environment, or another.
+fn given<T: FromStr>(variable: &str, otherwise: T) -> T {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+async fn run(context: TestContext, length: Duration, mode: Mode) -> anyhow::Result<()> {
+    let seed = given("TRIBUTARY_ORACLE_SEED", rand::random::<u32>().into());
+    let length = Duration::from_secs(given("TRIBUTARY_ORACLE_SECONDS", length.as_secs()));
+    let _permit = context.fixture.own_members.acquire().await?;
+    let mut run = Run::start(&context, seed, mode).await?;
+    let schedule = Schedule::of(seed, length, run.world.members.len());
+    println!("oracle: seed {seed}, {} s, {mode:?}", length.as_secs());
+    let outcome = run.play(&schedule).await;
+    outcome.map_err(|error| {
+        let kept = run.keep_log();
+        error.context(format!("seed {seed}, Tributary's log in {kept}, faults:\n{schedule}"))
+    })
+}
+
+impl Mode {
+    /// Flags of `tributary serve`.
+    fn arguments(self) -> Vec<String> {
+        // Under Allow a list from scratch may lack a cluster that this process has not seen yet, and says so in a warning that
+        // informers do not read.
+        let mut arguments = vec!["--partial=Deny".to_owned()];
+        if self == Self::Integer {
+            arguments.push("--item-resource-versions=Integer".to_owned());
+        }
+        arguments
+    }
+}
+
+/// A client that writes to these clusters and reads its own writes.
+fn consistent_client(tools: &Tools, kubeconfig: &Path, namespace: &str, clusters: &str) -> anyhow::Result<Observer> {
+    let (namespace, clusters) = (format!("--namespace={namespace}"), format!("--clusters={clusters}"));
+    let arguments = [namespace.as_str(), &clusters];
+    Observer::program("read-your-writes", &tools.consistent_client(), kubeconfig, &arguments, &[])
+}
+
+/// controller-runtime with `EnableReadYourWritesConsistency`, which reads versions as integers: it sees each of its writes
+/// where it writes to one of the clusters, and no call fails where it writes to both.
+async fn reads_own_writes(context: TestContext) -> anyhow::Result<()> {
+    let tools = context.fixture.tools().await?;
+    let kubeconfig = context.fixture.pair_kubeconfig().await?;
+    let members = context.fixture.pair().await?.to_vec();
+    let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"])
+        .arguments(["--item-resource-versions=Integer", "--partial=Deny"])
+        .start()
+        .await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    for clusters in ["member2", "member1,member2"] {
+        let namespace = context.namespace("own", &members).await?;
+        let mut client = consistent_client(tools, tributary.kubeconfig(), &namespace, clusters)?;
+        client.synced(SYNC).await?;
+        tokio::time::sleep(CALM).await;
+        client.pause()?;
+        let seen = client.look().await?;
+        println!("oracle: writes to {clusters}: {}", seen.summary);
+        ensure!(seen.violations.is_empty(), "{clusters}: {:?}", seen.violations);
+        ensure!(seen.calls.failed == 0 && seen.calls.writes > 20, "{clusters}: {}", seen.summary);
+    }
+    Ok(())
+}
+
+/// One run.
+struct Run {
+    world: World,
+    place: Place,
+    observers: Vec<Observer>,
+    seed: u64,
+    _folder: tempfile::TempDir,
+}
+
+impl Run {
+    async fn start(context: &TestContext, seed: u64, mode: Mode) -> anyhow::Result<Self> {
+        let tools = context.fixture.tools().await?;
+        let (one, two) =
+            tokio::try_join!(Member::builder("oracle1").start(tools), Member::builder("oracle2").start(tools))?;
+        let members = vec![Arc::new(one), Arc::new(two)];
+        let folder = guard::temporary_folder("oracle")?;
+        let mut wires = Vec::new();
+        let mut entries = Vec::new();
+        for (index, member) in members.iter().enumerate() {
+            let wire = Relay::start(member.apiserver_port(), seed ^ index as u64).await?;
+            let mut entry = member.access().entries();
+            entry.cluster["server"] = json!(format!("https://127.0.0.1:{}", wire.port()));
+            entries.push(entry);
+            wires.push(wire);
+        }
+        let path = folder.path().join("members.kubeconfig");
+        kubeconfig::write_entries(&path, &entries)?;
+        let port = tributary_e2e::ports::free_port()?;
+        let mut server = Server {
+            kubeconfig: path,
+            contexts: members.iter().map(|member| member.name().to_owned()).collect(),
+            arguments: mode.arguments(),
+            folder: folder.path().to_owned(),
+            port,
+            running: None,
+        };
+        server.start().await?;
+        let front = Relay::start(port, seed ^ 0xf0).await?;
+        let kubeconfig = through(&server, front.port())?;
+        // Not the context's: a failed run's objects are a screenful that says nothing.
+        let place = Place { namespace: namespace::unique_name("oracle"), twins: mode == Mode::Twins };
+        namespace::create(&place.namespace, &[&members[0], &members[1]]).await?;
+        let world = World { members, wires, front, server: Mutex::new(server) };
+        let mut run = Self { world, place, observers: Vec::new(), seed, _folder: folder };
+        run.observe(context, &kubeconfig, mode).await?;
+        Ok(run)
+    }
+
+    /// Starts every kind of client.
+    async fn observe(&mut self, context: &TestContext, kubeconfig: &Path, mode: Mode) -> anyhow::Result<()> {
+        let tools = context.fixture.tools().await?;
+        let namespace = self.place.namespace.clone();
+        // client-go's own check: what was streamed must equal a list at the version of the bookmark, or the program panics.
+        // It compares by uid what a store keyed by name holds.
+        let detector = if self.place.twins { "false" } else { "true" };
+        for (name, kind, watch_list) in [
+            ("informer with WatchList", "informer", "true"),
+            ("informer with list and watch", "informer", "false"),
+            ("controller-runtime", "controller-runtime", "true"),
+            ("RetryWatcher", "retrywatch", "false"),
+        ] {
+            let environment =
+                [("KUBE_FEATURE_WatchListClient", watch_list), ("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", detector)];
+            let arguments = ["oracle", "--kind", kind, "--namespace", &namespace];
+            self.observers.push(Observer::program(name, &tools.clients(), kubeconfig, &arguments, &environment)?);
+        }
+        if let Some(python) = tools.python().await? {
+            let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python/oracle.py");
+            let arguments = [script, "--namespace", &namespace];
+            self.observers.push(Observer::program("Python", &python, kubeconfig, &arguments, &[])?);
+        } else {
+            println!("oracle: there is no python3, so the Python client does not follow");
+        }
+        if mode == Mode::Integer {
+            let client = consistent_client(tools, kubeconfig, &namespace, "oracle1,oracle2")?;
+            self.observers.push(client);
+        }
+        if mode != Mode::Twins {
+            for (name, config) in [
+                ("kube-rs", watcher::Config::default()),
+                ("kube-rs, streaming", watcher::Config::default().streaming_lists()),
+            ] {
+                let client = KubeRs::start(name, kubeconfig, &namespace, &config).await?;
+                self.observers.push(Observer::KubeRs(client));
+            }
+        }
+        for observer in &mut self.observers {
+            observer.synced(SYNC).await.with_context(|| format!("wait for {}", observer.name()))?;
+        }
+        Ok(())
+    }
+
+    async fn play(&mut self, schedule: &Schedule) -> anyhow::Result<()> {
+        let writers = Writers::start(writer::writers(&self.world.members, &self.place, self.seed));
+        let begun = Instant::now();
+        schedule.play(&self.world).await?;
+        let written = writers.written();
+        println!("oracle: {written} writes took effect in {:.1} s of faults", begun.elapsed().as_secs_f64());
+        let writers = writers.stop().await?;
+        self.observers.iter_mut().try_for_each(Observer::pause)?;
+        let healed = Instant::now();
+        let before = self.settle().await.context("after the faults")?;
+        println!("oracle: all clients hold the members' state {:.1} s later", healed.elapsed().as_secs_f64());
+
+        let writers = Writers::start(writers);
+        tokio::time::sleep(CALM).await;
+        println!("oracle: {} writes in {CALM:?} without faults", writers.written());
+        writers.stop().await?;
+        let after = self.settle().await.context("after the calm")?;
+        for ((observer, before), after) in self.observers.iter().zip(before).zip(after) {
+            println!("oracle: {}: {}", observer.name(), after.summary);
+            let missed = after.gaps - before.gaps;
+            ensure!(missed == 0, "{} missed {missed} states without a fault", observer.name());
+        }
+        self.same_content().await
+    }
+
+    /// Waits until every client holds what the members hold. A violation ends the wait at once.
+    async fn settle(&mut self) -> anyhow::Result<Vec<Seen>> {
+        let deadline = Instant::now() + SETTLE;
+        let union = self.union().await?;
+        let mut settled = Vec::new();
+        let mut problems = Vec::new();
+        for observer in &mut self.observers {
+            loop {
+                let seen = match observer.look().await {
+                    Ok(seen) => seen,
+                    Err(error) => {
+                        problems.push(format!("{}: {error:#}", observer.name()));
+                        break;
+                    }
+                };
+                match seen.is(&union) {
+                    Err(_) if seen.violations.is_empty() && Instant::now() < deadline => {
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                        continue;
+                    }
+                    Err(error) => problems.push(format!("{}: {error:#} ({})", observer.name(), seen.summary)),
+                    Ok(()) => {}
+                }
+                problems.extend(seen.violations.iter().map(|text| format!("{}: {text}", observer.name())));
+                settled.push(seen);
+                break;
+            }
+        }
+        if !problems.is_empty() {
+            bail!("{} problems:\n  {}", problems.len(), problems.join("\n  "));
+        }
+        Ok(settled)
+    }
+
+    /// What the members hold, asked of them directly.
+    async fn union(&self) -> anyhow::Result<Union> {
+        let mut union = Union::new();
+        for resource in RESOURCES {
+            let all: &mut BTreeMap<String, Vec<(String, u64)>> = union.entry(resource).or_default();
+            for member in &self.world.members {
+                for item in self.list(member.http(), resource).await? {
+                    let metadata = &item["metadata"];
+                    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                    let sequence = text(&metadata["annotations"][SEQUENCE]).parse().context("read a sequence")?;
+                    let key = format!("{}/{}", self.place.namespace, text(&metadata["name"]));
+                    all.entry(key).or_default().push((text(&metadata["uid"]), sequence));
+                }
+            }
+        }
+        Ok(union)
+    }
+
+    async fn list(&self, http: &HttpClient, resource: &str) -> anyhow::Result<Vec<Value>> {
+        let path = format!("/api/v1/namespaces/{}/{resource}", self.place.namespace);
+        let list = http.get(&path).send().await?.expect(200)?.json()?;
+        list["items"].as_array().cloned().context("no items")
+    }
+
+    /// A list of Tributary equals the members' lists, in every byte of content.
+    async fn same_content(&self) -> anyhow::Result<()> {
+        let server = self.world.server.lock().await;
+        let http = server.running.as_ref().context("Tributary does not run")?.http().await?;
+        for resource in RESOURCES {
+            let mut expected = BTreeMap::new();
+            for member in &self.world.members {
+                for item in self.list(member.http(), resource).await? {
+                    expected.insert(item["metadata"]["uid"].to_string(), (member.name().to_owned(), item));
+                }
+            }
+            for mut item in self.list(&http, resource).await? {
+                let (cluster, object) = expected
+                    .remove(&item["metadata"]["uid"].to_string())
+                    .with_context(|| format!("{item} is nowhere"))?;
+                let annotations = item["metadata"]["annotations"].as_object_mut().context("no annotations")?;
+                let named = annotations.remove("tributary.dev/cluster");
+                ensure!(named == Some(json!(cluster)), "{named:?} instead of {cluster}");
+                item["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
+                ensure!(item == object, "{item} instead of {object}");
+            }
+            ensure!(expected.is_empty(), "missing in the merged list: {:?}", expected.keys());
+        }
+        Ok(())
+    }
+
+    /// Keeps Tributary's log where a failed run's folder goes away, and says where.
+    fn keep_log(&self) -> String {
+        let path = std::env::temp_dir().join(format!("tributary-oracle-{}.log", self.seed));
+        match self.world.server.try_lock().map(|server| std::fs::write(&path, server.log())) {
+            Ok(Ok(())) => path.display().to_string(),
+            _ => "nowhere".to_owned(),
+        }
+    }
+}
+
+/// The kubeconfig that Tributary wrote, with its port replaced by the relay's.
+fn through(server: &Server, relay: u16) -> anyhow::Result<PathBuf> {
+    let tributary = server.running.as_ref().context("Tributary does not run")?;
+    let text = std::fs::read_to_string(tributary.kubeconfig()).context("read the kubeconfig")?;
+    let (from, to) = (format!("127.0.0.1:{}", server.port), format!("127.0.0.1:{relay}"));
+    ensure!(text.contains(&from), "the kubeconfig does not name {from}");
+    let path = server.folder.join("relayed.kubeconfig");
+    std::fs::write(&path, text.replace(&from, &to)).context("write the kubeconfig")?;
+    Ok(path)
+}

@@ -1,0 +1,220 @@
+//! The clients that follow: programs (Go, Python) and kube-rs in this process.
+
+use super::ledger::{Ledger, State, States};
+use crate::clients::follower::Follower;
+use anyhow::{Context, bail, ensure};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::{
+    Api, Client, Resource,
+    api::ObjectMeta,
+    runtime::{WatchStreamExt, watcher},
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::task::JoinHandle;
+
+/// The resources that every client follows.
+pub(super) const RESOURCES: [&str; 2] = ["configmaps", "pods"];
+
+/// The objects of all members, by resource and by namespace and name. A name that several have lists each state.
+pub(super) type Union = BTreeMap<&'static str, BTreeMap<String, Vec<State>>>;
+
+/// A client that follows.
+pub(super) enum Observer {
+    Program { name: String, follower: Box<Follower> },
+    KubeRs(KubeRs),
+}
+
+/// What a client holds, by resource and point of view, and what it saw.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// `configmaps/store` → its objects.
+    pub(super) stores: BTreeMap<String, States>,
+    pub(super) violations: Vec<String>,
+    /// States of objects that a stream skipped.
+    pub(super) gaps: u64,
+    /// What came of its own calls.
+    pub(super) calls: Calls,
+    /// For the report: what happened, in the client's words.
+    pub(super) summary: String,
+}
+
+impl Observer {
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Program { name, .. } => name,
+            Self::KubeRs(client) => &client.name,
+        }
+    }
+
+    /// Starts a program that obeys `dump`.
+    pub(super) fn program(
+        name: &str,
+        program: &Path,
+        kubeconfig: &Path,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
+        let follower = Follower::start(program, kubeconfig, arguments, environment)?;
+        Ok(Self::Program { name: name.to_owned(), follower: Box::new(follower) })
+    }
+
+    /// Waits until it follows.
+    pub(super) async fn synced(&mut self, patience: Duration) -> anyhow::Result<()> {
+        match self {
+            Self::Program { follower, .. } => follower.wait_for("synced", patience).await.map(drop),
+            Self::KubeRs(_) => Ok(()),
+        }
+    }
+
+    /// Has a client that writes stop writing.
+    pub(super) fn pause(&mut self) -> anyhow::Result<()> {
+        match self {
+            Self::Program { follower, .. } => follower.tell("pause\n"),
+            Self::KubeRs(_) => Ok(()),
+        }
+    }
+
+    /// What it holds and saw so far. A program that has ended, as by a panic of the inconsistency detector, is an error.
+    pub(super) async fn look(&mut self) -> anyhow::Result<Seen> {
+        match self {
+            Self::Program { name, follower } => {
+                let dump = follower.dump().await.with_context(|| format!("ask {name}"))?;
+                seen(&dump).with_context(|| format!("understand {name}"))
+            }
+            Self::KubeRs(client) => client.look(),
+        }
+    }
+}
+
+/// What came of the calls of a client that writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Calls {
+    pub(super) writes: u64,
+    pub(super) failed: u64,
+}
+
+/// Reads a dump.
+fn seen(dump: &Value) -> anyhow::Result<Seen> {
+    let mut seen = Seen { summary: format!("unchecked {}", dump["unchecked"]), ..Seen::default() };
+    for (name, store) in dump["stores"].as_object().context("no stores")? {
+        let objects = store["objects"].as_object().context("no objects")?.iter().map(|(key, object)| {
+            let uid = object["uid"].as_str().context("no uid")?.to_owned();
+            Ok((key.clone(), (uid, object["sequence"].as_u64().context("no sequence")?)))
+        });
+        seen.stores.insert(name.clone(), objects.collect::<anyhow::Result<States>>()?);
+        let violations = store["violations"].as_array().into_iter().flatten();
+        seen.violations.extend(violations.map(|text| text.as_str().unwrap_or_default().to_owned()));
+        if name.ends_with("/stream") {
+            seen.gaps += store["counts"]["Gaps"].as_u64().context("no gaps")?;
+            seen.summary.push_str(&format!(", {name} {}", store["counts"]));
+        }
+    }
+    if let Some(writes) = dump["writes"].as_u64() {
+        let (stale, failed) = (&dump["stale"], dump["failed"].as_u64().context("no failed calls")?);
+        seen.calls = Calls { writes, failed };
+        seen.summary.push_str(&format!(", {writes} writes read back, {stale} of them stale, {failed} calls failed"));
+        seen.violations.extend(dump["wrong"].as_array().into_iter().flatten().map(Value::to_string));
+    }
+    Ok(seen)
+}
+
+impl Seen {
+    /// Whether every store is the union of the members.
+    pub(super) fn is(&self, union: &Union) -> anyhow::Result<()> {
+        for (name, store) in &self.stores {
+            let resource = name.split('/').next().unwrap_or_default();
+            let Some(members) = union.get(resource) else { bail!("a store of {resource}") };
+            for (key, states) in members {
+                let held = store.get(key).with_context(|| format!("{name}: {key} is missing: {states:?}"))?;
+                ensure!(states.contains(held), "{name}: {key} is {held:?} instead of {states:?}");
+            }
+            for (key, held) in store {
+                ensure!(members.contains_key(key), "{name}: {key} is gone and still held: {held:?}");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// kube-rs watchers of all resources.
+pub(super) struct KubeRs {
+    name: String,
+    ledgers: Vec<(&'static str, Arc<Mutex<Ledger>>)>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for KubeRs {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl KubeRs {
+    /// Starts watchers with this configuration.
+    pub(super) async fn start(
+        name: &str,
+        kubeconfig: &Path,
+        namespace: &str,
+        config: &watcher::Config,
+    ) -> anyhow::Result<Self> {
+        let client =
+            Client::try_from(tributary_e2e::kubeconfig::config(kubeconfig, None).await?).context("make a client")?;
+        let mut started = Self { name: name.to_owned(), ledgers: Vec::new(), tasks: Vec::new() };
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+        let pods: Api<Pod> = Api::namespaced(client, namespace);
+        started.follow("configmaps", maps, config.clone());
+        started.follow("pods", pods, config.clone());
+        Ok(started)
+    }
+
+    fn follow<K>(&mut self, resource: &'static str, objects: Api<K>, config: watcher::Config)
+    where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        let ledger = Arc::new(Mutex::new(Ledger::default()));
+        self.ledgers.push((resource, Arc::clone(&ledger)));
+        let name = self.name.clone();
+        self.tasks.push(tokio::spawn(async move {
+            let mut events = std::pin::pin!(watcher(objects, config).default_backoff());
+            while let Some(event) = events.next().await {
+                let Ok(mut ledger) = ledger.lock() else { return };
+                enter(&mut ledger, event.map(|event| event.modify(|_| {})), &name);
+            }
+        }));
+    }
+
+    fn look(&self) -> anyhow::Result<Seen> {
+        let mut seen = Seen::default();
+        ensure!(self.tasks.iter().all(|task| !task.is_finished()), "{}: a watcher ended", self.name);
+        for (resource, ledger) in &self.ledgers {
+            let Ok(mut ledger) = ledger.lock() else { bail!("{}: a watcher panicked", self.name) };
+            seen.stores.insert(format!("{resource}/stream"), ledger.look().clone());
+            seen.violations.extend(ledger.violations.iter().take(20).map(|text| format!("{resource}: {text}")));
+            seen.gaps += ledger.gaps as u64;
+            let (applied, lists, gaps) = (ledger.applied, ledger.lists, ledger.gaps);
+            seen.summary.push_str(&format!("{resource}: {applied} events, {lists} lists, {gaps} gaps; "));
+        }
+        Ok(seen)
+    }
+}
+
+fn enter<K: Resource>(ledger: &mut Ledger, event: Result<watcher::Event<K>, watcher::Error>, name: &str) {
+    let meta = |object: &K| -> ObjectMeta { object.meta().clone() };
+    match event {
+        Ok(watcher::Event::Init) => ledger.begin(),
+        Ok(watcher::Event::InitApply(object)) => ledger.listed(&meta(&object)),
+        Ok(watcher::Event::InitDone) => ledger.end(),
+        Ok(watcher::Event::Apply(object)) => ledger.apply(&meta(&object)),
+        Ok(watcher::Event::Delete(object)) => ledger.delete(&meta(&object)),
+        Err(error) => tracing::debug!(target: "e2e", %error, name, "a watcher met an error"),
+    }
+}

@@ -1,0 +1,294 @@
+//! Writers that change one member at a steady pace through its faults, so that each name's sequence grows by one with each
+//! write that took effect, whatever became of the answers.
+
+use anyhow::{Context, ensure};
+use http::StatusCode;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use serde_json::{Value, json};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{MissedTickBehavior, interval},
+};
+use tributary_e2e::{HttpClient, Member};
+
+/// The annotation that counts the writes to a name, from 1, over deletions too.
+pub(super) const SEQUENCE: &str = "oracle.tributary.dev/sequence";
+
+/// The annotation `<sequence>:<length>:` and that many letters, which shows a torn object.
+pub(super) const PAYLOAD: &str = "oracle.tributary.dev/payload";
+
+/// Writers per member. Each waits for its answers, so that together they keep the pace while answers take 100 ms.
+const WRITERS: u32 = 20;
+
+/// Writes per second and member.
+const PACE: u32 = 200;
+
+/// Names per writer.
+const NAMES: usize = 6;
+
+/// Pause after an answer that says that the member is down.
+const DOWN: Duration = Duration::from_millis(100);
+
+/// Where writers write, and under which names.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) namespace: String,
+    /// Whether all members use the same names.
+    pub(super) twins: bool,
+}
+
+/// Writers of all members, until stopped.
+pub(super) struct Writers {
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<anyhow::Result<Writer>>,
+    written: Arc<AtomicU64>,
+}
+
+impl Writers {
+    /// Lets them write.
+    pub(super) fn start(writers: Vec<Writer>) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let written = Arc::new(AtomicU64::new(0));
+        let mut tasks = JoinSet::new();
+        for writer in writers {
+            tasks.spawn(writer.run(stopped.clone(), Arc::clone(&written)));
+        }
+        Self { stop, tasks, written }
+    }
+
+    /// Writes that took effect so far.
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Ends them after the write that each is at, and returns them for another start.
+    pub(super) async fn stop(mut self) -> anyhow::Result<Vec<Writer>> {
+        self.stop.send_replace(true);
+        let mut writers = Vec::new();
+        while let Some(writer) = self.tasks.join_next().await {
+            writers.push(writer.context("a writer panicked")??);
+        }
+        Ok(writers)
+    }
+}
+
+/// Writers of these members, with names that nobody has.
+pub(super) fn writers(members: &[Arc<Member>], place: &Place, seed: u64) -> Vec<Writer> {
+    let mut writers = Vec::new();
+    for (index, member) in members.iter().enumerate() {
+        let owner = if place.twins { "twin" } else { member.name() };
+        for writer in 0..WRITERS {
+            let slots = (0..NAMES).map(|number| {
+                // A third are pods.
+                let resource = if number % 3 == 2 { "pods" } else { "configmaps" };
+                Slot::new(resource, format!("{owner}-{writer}-{number}"))
+            });
+            writers.push(Writer {
+                http: member.http().clone(),
+                namespace: place.namespace.clone(),
+                random: StdRng::seed_from_u64(seed ^ (u64::from(writer) << 32 | index as u64)),
+                slots: slots.collect(),
+            });
+        }
+    }
+    writers
+}
+
+/// One writer of one member, which owns its names.
+pub(super) struct Writer {
+    http: HttpClient,
+    namespace: String,
+    random: StdRng,
+    slots: Vec<Slot>,
+}
+
+impl Writer {
+    async fn run(mut self, mut stopped: watch::Receiver<bool>, written: Arc<AtomicU64>) -> anyhow::Result<Self> {
+        let mut pace = interval(Duration::from_secs(1) * WRITERS / PACE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            tokio::select! {
+                _ = stopped.wait_for(|stop| *stop) => return Ok(self),
+                _ = pace.tick() => {}
+            }
+            let index = self.random.random_range(0..self.slots.len());
+            match self.write(index).await? {
+                Outcome::Written => {
+                    written.fetch_add(1, Ordering::Relaxed);
+                }
+                Outcome::Refused => {}
+                Outcome::Down => tokio::time::sleep(DOWN).await,
+            }
+        }
+    }
+
+    async fn write(&mut self, index: usize) -> anyhow::Result<Outcome> {
+        let delete = self.random.random_bool(0.2);
+        let length = self.random.random_range(0..600);
+        let (Some(slot), http) = (self.slots.get_mut(index), &self.http) else { return Ok(Outcome::Refused) };
+        let collection = format!("/api/v1/namespaces/{}/{}", self.namespace, slot.resource);
+        let path = format!("{collection}/{}", slot.name);
+        match slot.state.clone() {
+            State::Uncertain => slot.look(http, &path).await,
+            State::Absent => slot.create(http, &collection, length).await,
+            State::Present { uid, version } if delete => slot.delete(http, &path, &uid, &version).await,
+            State::Present { version, .. } => slot.change(http, &path, &version, length).await,
+        }
+    }
+}
+
+/// What came of an attempt.
+enum Outcome {
+    Written,
+    Refused,
+    /// No answer, or one that says that the server cannot answer.
+    Down,
+}
+
+/// What is known of a name in the member.
+#[derive(Clone)]
+enum State {
+    Absent,
+    Present {
+        uid: String,
+        version: String,
+    },
+    /// An answer did not come: the write may have taken effect, or do so later.
+    Uncertain,
+}
+
+/// One name.
+struct Slot {
+    resource: &'static str,
+    base: String,
+    name: String,
+    /// How many names this slot has given up.
+    retired: u32,
+    sequence: u64,
+    state: State,
+}
+
+impl Slot {
+    fn new(resource: &'static str, base: String) -> Self {
+        Self { resource, name: base.clone(), base, retired: 0, sequence: 0, state: State::Absent }
+    }
+
+    /// The member's answer, if it has one that decides.
+    async fn ask(request: tributary_e2e::http::RequestBuilder) -> Option<tributary_e2e::Answer> {
+        let answer = request.send().await.ok()?;
+        let undecided = answer.status.is_server_error()
+            || matches!(
+                answer.status,
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+            );
+        (!undecided).then_some(answer)
+    }
+
+    /// Every write but a create names the version that it is based on, so that one whose answer was lost cannot take
+    /// effect after a later one.
+    async fn change(&mut self, http: &HttpClient, path: &str, version: &str, length: usize) -> anyhow::Result<Outcome> {
+        let mut annotations = annotations(self.sequence + 1, length);
+        annotations["resourceVersion"] = json!(version);
+        let patch = json!({"metadata": annotations});
+        let answer = Self::ask(http.patch(path, "merge-patch+json", &patch)).await;
+        self.take(answer)
+    }
+
+    async fn create(&mut self, http: &HttpClient, collection: &str, length: usize) -> anyhow::Result<Outcome> {
+        let mut metadata = annotations(self.sequence + 1, length);
+        metadata["name"] = json!(self.name);
+        let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+        if self.resource == "pods" {
+            object["kind"] = json!("Pod");
+            object["spec"] = json!({
+                "nodeName": "no-such-node", "containers": [{"name": "main", "image": "example.test/main:1"}],
+            });
+        }
+        match Self::ask(http.post(collection, &object)).await {
+            Some(answer) => self.take(Some(answer)),
+            None => {
+                // It may take effect at any later time, and nothing says that it must not: the name is given up.
+                self.retired += 1;
+                self.name = format!("{}-r{}", self.base, self.retired);
+                self.sequence = 0;
+                Ok(Outcome::Down)
+            }
+        }
+    }
+
+    async fn delete(&mut self, http: &HttpClient, path: &str, uid: &str, version: &str) -> anyhow::Result<Outcome> {
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
+            "preconditions": {"uid": uid, "resourceVersion": version},
+        });
+        match Self::ask(http.delete(path).json(&options)).await {
+            Some(answer) if answer.status.is_success() => {
+                self.state = State::Absent;
+                Ok(Outcome::Written)
+            }
+            answer => {
+                self.state = State::Uncertain;
+                Ok(if answer.is_none() { Outcome::Down } else { Outcome::Refused })
+            }
+        }
+    }
+
+    /// What a change or a create came to.
+    fn take(&mut self, answer: Option<tributary_e2e::Answer>) -> anyhow::Result<Outcome> {
+        match answer {
+            Some(answer) if answer.status.is_success() => {
+                self.sequence += 1;
+                self.read(&answer.json()?)?;
+                Ok(Outcome::Written)
+            }
+            Some(answer) => {
+                let expected = matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::CONFLICT);
+                ensure!(expected, "{}: {}", answer.request, answer.text());
+                self.state = State::Uncertain;
+                Ok(Outcome::Refused)
+            }
+            None => {
+                self.state = State::Uncertain;
+                Ok(Outcome::Down)
+            }
+        }
+    }
+
+    /// Learns what the member has.
+    async fn look(&mut self, http: &HttpClient, path: &str) -> anyhow::Result<Outcome> {
+        let Some(answer) = Self::ask(http.get(path)).await else { return Ok(Outcome::Down) };
+        if answer.status == StatusCode::NOT_FOUND {
+            self.state = State::Absent;
+        } else {
+            self.read(&answer.expect(200)?.json()?)?;
+        }
+        Ok(Outcome::Refused)
+    }
+
+    fn read(&mut self, object: &Value) -> anyhow::Result<()> {
+        let metadata = &object["metadata"];
+        let sequence = metadata["annotations"][SEQUENCE].as_str().and_then(|text| text.parse().ok());
+        let sequence: u64 = sequence.with_context(|| format!("a member answers without a sequence: {object}"))?;
+        ensure!(sequence >= self.sequence, "the member itself went back: {} then {object}", self.sequence);
+        self.sequence = sequence;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        self.state = State::Present { uid: text(&metadata["uid"]), version: text(&metadata["resourceVersion"]) };
+        Ok(())
+    }
+}
+
+/// The metadata that says which write this is.
+fn annotations(sequence: u64, length: usize) -> Value {
+    json!({"annotations": {
+        SEQUENCE: sequence.to_string(),
+        PAYLOAD: format!("{sequence}:{length}:{}", "x".repeat(length)),
+    }})
+}
