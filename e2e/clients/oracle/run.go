@@ -3,6 +3,7 @@ package oracle
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -150,7 +151,7 @@ func (c *Client) RetryWatchers(ctx context.Context, config *rest.Config, namespa
 		go func() {
 			for ctx.Err() == nil {
 				if err := from.follow(ctx); err != nil {
-					c.Say(map[string]any{"event": "note", "message": fmt.Sprintf("%s: %v", resource, err)})
+					fmt.Fprintf(os.Stderr, "%s: %v\n", resource, err)
 					time.Sleep(500 * time.Millisecond)
 				}
 			}

@@ -9,9 +9,11 @@ standard input, as the Go clients do; what it checks is what ../oracle/ledger.go
 
 import argparse
 import json
+import os
 import sys
 import threading
 import time
+import traceback
 
 import urllib3
 from kubernetes import client, config, watch
@@ -111,6 +113,8 @@ class Ledger:
         return False
 
     def event(self, kind, item):
+        if kind == "BOOKMARK":
+            return
         with self.lock:
             at, state = self.describe(item, kind)
             before = self.held.get(at)
@@ -130,7 +134,7 @@ class Ledger:
                 self.delete(at, state, before)
                 return
             else:
-                return
+                self.violate(f"{kind} of {at}")
             self.forward(at, state, kind)
             self.held[at] = state
 
@@ -159,7 +163,14 @@ class Ledger:
 
 
 def note(resource, error):
-    say({"event": "note", "message": f"{resource}: {type(error).__name__}: {str(error)[:200]}"})
+    print(f"{time.strftime('%H:%M:%S')} {resource}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr, flush=True)
+
+
+def end(failure):
+    """A thread that ends would be a client that silently stops following."""
+    traceback.print_exception(failure.exc_type, failure.exc_value, failure.exc_traceback)
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def follow(resource, function, namespace, ledger):
@@ -198,6 +209,7 @@ def main():
     parser.add_argument("--namespace", required=True)
     given = parser.parse_args()
     config.load_kube_config(given.kubeconfig)
+    threading.excepthook = end
     core = client.CoreV1Api()
     functions = {"configmaps": core.list_namespaced_config_map, "pods": core.list_namespaced_pod}
     ledgers = {resource: Ledger(resource + "/stream") for resource in functions}

@@ -77,6 +77,11 @@ impl Follower {
         self.input.write_all(line.as_bytes()).context("write to the client")
     }
 
+    /// The last lines of what it wrote to standard error.
+    pub(crate) fn log_tail(&self, lines: usize) -> String {
+        self.process.log_tail(lines)
+    }
+
     /// What the client holds now.
     pub(crate) async fn dump(&mut self) -> anyhow::Result<Value> {
         self.input.write_all(b"dump\n").context("write to the client")?;

@@ -258,7 +258,7 @@ impl Run {
                 let seen = match observer.look().await {
                     Ok(seen) => seen,
                     Err(error) => {
-                        problems.push(format!("{}: {error:#}", observer.name()));
+                        problems.push(format!("{}: {error:#}\n{}", observer.name(), observer.log_tail()));
                         break;
                     }
                 };
@@ -267,7 +267,10 @@ impl Run {
                         tokio::time::sleep(Duration::from_millis(200)).await;
                         continue;
                     }
-                    Err(error) => problems.push(format!("{}: {error:#} ({})", observer.name(), seen.summary)),
+                    Err(error) => {
+                        let (name, log) = (observer.name(), observer.log_tail());
+                        problems.push(format!("{name}: {error:#} ({})\n{log}", seen.summary));
+                    }
                     Ok(()) => {}
                 }
                 problems.extend(seen.violations.iter().map(|text| format!("{}: {text}", observer.name())));

@@ -83,6 +83,14 @@ impl Observer {
         }
     }
 
+    /// What it says of its troubles, for a failed run.
+    pub(super) fn log_tail(&self) -> String {
+        match self {
+            Self::Program { follower, .. } => follower.log_tail(12),
+            Self::KubeRs(_) => String::new(),
+        }
+    }
+
     /// What it holds and saw so far. A program that has ended, as by a panic of the inconsistency detector, is an error.
     pub(super) async fn look(&mut self) -> anyhow::Result<Seen> {
         match self {
