@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +40,8 @@ type dumped struct {
 	Deleted int                        `json:"deleted"`
 	// WentBack names objects for which a handler saw an older state after a newer one.
 	WentBack []string `json:"wentBack"`
+	// Absences are the longest times, in seconds, for which a key that came back was gone, by "<resource> <key>".
+	Absences map[string]float64 `json:"absences"`
 }
 
 // counter is an event handler that counts, and remembers the newest generation of each object by uid.
@@ -46,9 +50,48 @@ type counter struct {
 	added, updated, deleted int
 	newest                  map[string]string
 	wentBack                []string
+	// gone says since when keys are deleted, absences for how long those that came back were.
+	gone     map[string]time.Time
+	absences map[string]float64
 }
 
-func newCounter() *counter { return &counter{newest: map[string]string{}} }
+func newCounter() *counter {
+	return &counter{newest: map[string]string{}, gone: map[string]time.Time{}, absences: map[string]float64{}}
+}
+
+// of is the handler of one resource.
+func (c *counter) of(resource string) toolscache.ResourceEventHandler {
+	key := func(object any) string {
+		key, _ := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object)
+		return resource + " " + key
+	}
+	return toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(object any, initial bool) {
+			c.OnAdd(object, initial)
+			c.back(key(object))
+		},
+		UpdateFunc: c.OnUpdate,
+		DeleteFunc: func(object any) {
+			c.OnDelete(object)
+			c.away(key(object))
+		},
+	}
+}
+
+func (c *counter) away(key string) {
+	c.Lock()
+	defer c.Unlock()
+	c.gone[key] = time.Now()
+}
+
+func (c *counter) back(key string) {
+	c.Lock()
+	defer c.Unlock()
+	if since, gone := c.gone[key]; gone {
+		c.absences[key] = max(c.absences[key], time.Since(since).Seconds())
+		delete(c.gone, key)
+	}
+}
 
 func (c *counter) see(object any) {
 	of := describe(object)
@@ -99,7 +142,7 @@ func (c *counter) dump(objects map[string]map[string]held) dumped {
 	defer c.Unlock()
 	return dumped{
 		Event: "dump", Objects: objects, Added: c.added, Updated: c.updated, Deleted: c.deleted,
-		WentBack: append([]string{}, c.wentBack...),
+		WentBack: append([]string{}, c.wentBack...), Absences: maps.Clone(c.absences),
 	}
 }
 
@@ -109,13 +152,15 @@ func runInformers(ctx context.Context, config *rest.Config, given settings) erro
 		return err
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(clientset, 0, informers.WithNamespace(given.namespace))
-	of := map[string]toolscache.SharedIndexInformer{
-		"pods":       factory.Core().V1().Pods().Informer(),
-		"configmaps": factory.Core().V1().ConfigMaps().Informer(),
-	}
+	of := map[string]toolscache.SharedIndexInformer{}
 	counts := newCounter()
-	for _, informer := range of {
-		if _, err := informer.AddEventHandler(counts); err != nil {
+	for _, resource := range strings.Split(given.resources, ",") {
+		informer, err := factory.ForResource(corev1.SchemeGroupVersion.WithResource(resource))
+		if err != nil {
+			return err
+		}
+		of[resource] = informer.Informer()
+		if _, err := of[resource].AddEventHandler(counts.of(resource)); err != nil {
 			return err
 		}
 	}

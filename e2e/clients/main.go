@@ -1,6 +1,6 @@
 // Command tributary-e2e-clients drives client-go and controller-runtime for the end-to-end tests.
 //
-//	tributary-e2e-clients informer           SharedInformers on pods and configmaps
+//	tributary-e2e-clients informer           SharedInformers on pods and configmaps, or on other core resources
 //	tributary-e2e-clients controller-runtime the same through a controller-runtime cache
 //	tributary-e2e-clients typed              the writes of a generated client, which sends protobuf
 //	tributary-e2e-clients retrywatch         a RetryWatcher on configmaps
@@ -33,6 +33,7 @@ type settings struct {
 	version    string
 	cluster    string
 	kind       string
+	resources  string
 }
 
 func main() {
@@ -46,6 +47,7 @@ func main() {
 	flags.StringVar(&given.namespace, "namespace", "", "namespace; all if empty")
 	flags.StringVar(&given.version, "resource-version", "", "resourceVersion that retrywatch starts from")
 	flags.StringVar(&given.cluster, "cluster", "", "cluster that typed creates in, by the annotation tributary.dev/cluster")
+	flags.StringVar(&given.resources, "resources", "pods,configmaps", "core resources that informer follows")
 	flags.StringVar(&given.kind, "kind", "informer", "client of the oracle: informer, retrywatch or controller-runtime")
 	if err := flags.Parse(os.Args[2:]); err != nil {
 		fail(err)
