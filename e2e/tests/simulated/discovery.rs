@@ -1,6 +1,7 @@
 //! Discovery, health, and the headers of answers.
 
 use serde_json::Value;
+use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{CONFIG_MAPS, Fixture, cluster, until};
 
@@ -31,6 +32,20 @@ async fn documents_have_tags() {
     assert!(resources.iter().any(|resource| resource["name"] == "pods/log"));
     assert_eq!(fixture.get("/apis/apps").await.ok()["preferredVersion"]["groupVersion"], "apps/v1");
     assert_eq!(fixture.get("/version").await.ok()["minor"], "36");
+}
+
+/// The hashes of stored versions are asked for live; without them the document is still of use.
+#[tokio::test]
+async fn a_legacy_document_needs_no_answer_of_a_member() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for member in &fixture.members {
+        let kinds = vec![RequestKind::Discovery];
+        member.control().reject(Some(Rejection { kinds, ..Rejection::all(503) }));
+    }
+    let document = fixture.get("/api/v1").await.ok();
+    let resources = document["resources"].as_array().unwrap();
+    assert!(resources.iter().any(|resource| resource["name"] == "pods"), "{document}");
+    assert!(resources.iter().all(|resource| resource.get("storageVersionHash").is_none()), "{document}");
 }
 
 #[tokio::test]

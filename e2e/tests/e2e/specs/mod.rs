@@ -7,6 +7,7 @@
 //! * `TRIBUTARY_SPECS_RESULTS=<file>` has it write its results there;
 //! * `TRIBUTARY_SPECS_FIND=1` has it look among all specs for those that pass on the bare member, and write the list anew;
 //! * `TRIBUTARY_SPECS_REPORTS=<folder>` keeps ginkgo's reports, with everything that specs wrote;
+//! * `TRIBUTARY_SPECS_FROM=<folder>` reads such reports instead of running anything, where targets were run one by one;
 //! * `TRIBUTARY_SPECS_FOCUS=<part of a name>` and `TRIBUTARY_SPECS_TARGETS=over-one,…` run a part.
 
 mod clusters;
@@ -36,9 +37,9 @@ const FOCUS_COUNT: usize = 33;
 /// The specs that pass on a bare member, one name a line; made by `TRIBUTARY_SPECS_FIND=1`.
 const PASSING: &str = include_str!("../../../specs/passing.txt");
 
-/// What is not even tried: specs that break the cluster or take many minutes, and those of what a member that is played has
-/// none of: networks, storage, cgroups, probes of containers, clouds.
-const FIND_SKIP: &str = r"Disruptive|\[Slow\]|\[Flaky\]|sig-storage|[Rr]esize|Netpol|NetworkPolicy|LoadBalancer|Networking|DNS|dual.?stack|\[Feature:OffByDefault\]|Windows|GPU|Probing|Lifecycle Hook|Security Context|Conntrack|CSI|\[Alpha\]|AdmissionWebhook";
+/// What is not even tried: specs that break the cluster, take many minutes or have to be alone where that is not for the API's
+/// sake, and those of what a member whose nodes are played has none of: networks, storage, cgroups, probes of containers, clouds.
+const FIND_SKIP: &str = r"Disruptive|\[Slow\]|\[Flaky\]|sig-storage|[Rr]esize|Netpol|NetworkPolicy|LoadBalancer|Networking|DNS|dual.?stack|\[Feature:OffByDefault\]|Windows|GPU|Probing|Lifecycle Hook|Security Context|Conntrack|CSI|\[Alpha\]|AdmissionWebhook|(sig-apps|sig-node|sig-network|sig-scheduling|sig-cli).*\[Serial\]";
 
 /// What the specs run against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +116,13 @@ async fn all(context: TestContext) -> anyhow::Result<()> {
     for target in Target::ALL {
         let is_chosen = chosen.as_deref().is_none_or(|chosen| chosen.split(',').any(|name| name == target.name()));
         if is_chosen && reports.iter().all(|(done, _)| *done != target) {
-            reports.push((target, run_at(tools, target, true, &named(&wanted)).await?));
+            let report = match env::var_os("TRIBUTARY_SPECS_FROM") {
+                Some(folder) => {
+                    report::parse(&fs::read_to_string(Path::new(&folder).join(format!("{}.json", target.name())))?)?
+                }
+                None => run_at(tools, target, true, &named(&wanted)).await?,
+            };
+            reports.push((target, report));
         }
     }
     if let Some(file) = env::var_os("TRIBUTARY_SPECS_RESULTS") {

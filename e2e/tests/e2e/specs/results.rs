@@ -39,13 +39,10 @@ pub(crate) fn document(date: &str, wanted: &[String], reports: &[(Target, Report
     text.push_str("\n## Deliberate differences\n\n| spec | where | reason |\n|---|---|---|\n");
     for difference in differences::DIFFERENCES {
         let targets: Vec<_> = difference.targets.iter().map(|target| target.words()).collect();
-        let _infallible = writeln!(
-            text,
-            "| {} | {} | {} |",
-            escaped(difference.spec),
-            targets.join(", "),
-            escaped(difference.reason)
-        );
+        for spec in difference.specs {
+            let (spec, targets, reason) = (escaped(spec), targets.join(", "), escaped(difference.reason));
+            let _infallible = writeln!(text, "| {spec} | {targets} | {reason} |");
+        }
     }
     text.push_str("\n## All specs\n\n| spec |");
     for (target, _) in reports {
