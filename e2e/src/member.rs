@@ -28,6 +28,10 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 const CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,garbage-collector-controller,\
                            replicaset-controller,deployment-controller,disruption-controller";
 
+/// etcd's data, and the last backup of it.
+const DATA: &str = "etcd";
+const BACKUP: &str = "etcd.backup";
+
 /// Says what a member is made of.
 #[derive(Clone, Debug)]
 pub struct MemberBuilder {
@@ -272,6 +276,49 @@ impl Member {
         }
     }
 
+    /// Takes a backup: stops kube-apiserver and etcd, copies etcd's data and starts both again.
+    ///
+    /// # Errors
+    /// When a program does not end or start, or the data cannot be copied.
+    pub async fn back_up(&self) -> anyhow::Result<()> {
+        self.stop().await?;
+        self.replace_data(BACKUP, DATA).await?;
+        self.start_again().await
+    }
+
+    /// Goes back to the last backup, as after a disaster: what happened since is undone, and its revisions are given again.
+    ///
+    /// # Errors
+    /// As [`back_up`](Self::back_up), and when there is no backup.
+    pub async fn restore(&self) -> anyhow::Result<()> {
+        self.kill9().await?;
+        self.replace_data(DATA, BACKUP).await?;
+        self.start_again().await
+    }
+
+    /// Becomes another cluster at the same address: nothing of its data stays, and its uids are new.
+    ///
+    /// # Errors
+    /// When a program does not end or start, or the data cannot be removed.
+    pub async fn make_anew(&self) -> anyhow::Result<()> {
+        self.kill9().await?;
+        tokio::fs::remove_dir_all(self.folder().join(DATA)).await.context("remove etcd's data")?;
+        self.start_again().await
+    }
+
+    /// Makes `to` a copy of `from`; both are folders of this member.
+    async fn replace_data(&self, to: &str, from: &str) -> anyhow::Result<()> {
+        let (to, from) = (self.folder().join(to), self.folder().join(from));
+        tokio::task::spawn_blocking(move || {
+            if to.exists() {
+                std::fs::remove_dir_all(&to).with_context(|| format!("remove {}", to.display()))?;
+            }
+            copy_folder(&from, &to)
+        })
+        .await
+        .context("join")?
+    }
+
     /// Stops the clock of kube-apiserver (SIGSTOP): connections stay open and silent.
     ///
     /// # Errors
@@ -453,7 +500,8 @@ impl Member {
         let client = format!("http://127.0.0.1:{}", self.ports.etcd);
         let peer = format!("http://127.0.0.1:{}", self.ports.etcd_peer);
         let mut command = self.program("etcd");
-        command.args(["--name=default", "--data-dir=etcd", "--unsafe-no-fsync", "--log-level=warn"]);
+        let data = format!("--data-dir={DATA}");
+        command.args(["--name=default", &data, "--unsafe-no-fsync", "--log-level=warn"]);
         command.args([
             format!("--listen-client-urls={client}"),
             format!("--advertise-client-urls={client}"),
@@ -530,4 +578,18 @@ impl Member {
         command.arg(format!("--server-address=127.0.0.1:{}", self.ports.kubelet));
         command
     }
+}
+
+fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(to).with_context(|| format!("make {}", to.display()))?;
+    for entry in std::fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
+        let entry = entry.context("read a folder")?;
+        let target = to.join(entry.file_name());
+        if entry.file_type().context("look at a file")?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), &target).with_context(|| format!("copy {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
 }

@@ -16,6 +16,7 @@ mod kubectl;
 mod oracle;
 mod specs;
 mod tables;
+mod topology;
 
 use context::Case;
 use libtest_mimic::{Arguments, Trial};
@@ -41,6 +42,7 @@ fn main() -> anyhow::Result<()> {
         clients::cases(),
         tables::cases(),
         faults::cases(),
+        topology::cases(),
     ]
     .into_iter()
     .flatten()

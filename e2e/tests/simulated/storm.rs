@@ -1,98 +1,12 @@
 //! Informers in a storm: members change and fail at random while clients follow, and in the end each holds what there is.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use serde_json::Value;
 
-use crate::harness::{CONFIG_MAPS, Client, Events, Fixture, SOON, cluster, name, until, vector, version};
-
-/// An informer: lists, watches from the list, goes on after an end, and lists again only when it is told to.
-struct Informer {
-    client: Client,
-    /// By cluster and name.
-    objects: BTreeMap<(String, String), Value>,
-    /// By name alone, as most clients keep them: the cluster whose object was seen last.
-    names: BTreeMap<String, String>,
-    from: Option<String>,
-    lists: usize,
-}
-
-impl Informer {
-    fn new(fixture: &Fixture) -> Self {
-        let (objects, names) = (BTreeMap::new(), BTreeMap::new());
-        Self { client: fixture.client(), objects, names, from: None, lists: 0 }
-    }
-
-    fn add(&mut self, object: &Value) {
-        self.names.insert(name(object), cluster(object));
-        self.objects.insert((cluster(object), name(object)), object["data"].clone());
-    }
-
-    async fn list(&mut self) {
-        let answer = self.client.send("GET", CONFIG_MAPS, &[], "").await;
-        if answer.code != 200 || !answer.warnings().is_empty() {
-            // What is missing or stale is no ground to forget what was known.
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            return;
-        }
-        let list = answer.ok();
-        (self.objects, self.names) = Default::default();
-        list["items"].as_array().unwrap().iter().for_each(|item| self.add(item));
-        self.from = Some(version(&list));
-        self.lists += 1;
-    }
-
-    /// Opens a watch where the last one ended.
-    async fn watch(&mut self) -> Option<Events> {
-        while self.from.is_none() {
-            self.list().await;
-        }
-        let path = format!("{CONFIG_MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={}", self.from.as_ref()?);
-        let response = self.client.call("GET", &path, &[], "").await;
-        (response.status() == 200).then(|| Events::of(response))
-    }
-
-    fn event(&mut self, event: &Value) {
-        let object = &event["object"];
-        match event["type"].as_str() {
-            Some("ADDED" | "MODIFIED") => self.add(object),
-            Some("DELETED") => {
-                self.objects.remove(&(cluster(object), name(object)));
-                self.names.remove(&name(object));
-            }
-            Some("BOOKMARK") => {}
-            _ => {
-                assert_eq!(object["code"], 410, "{event}");
-                self.from = None;
-                return;
-            }
-        }
-        self.from = Some(version(object));
-    }
-
-    /// Follows until `done` says so, giving up each stream after a while as clients do that lose their connection.
-    async fn follow(&mut self, mut cuts: StdRng, done: impl Fn(&Self) -> bool) {
-        loop {
-            let Some(mut events) = self.watch().await else {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                continue;
-            };
-            let patience = Duration::from_millis(cuts.random_range(5..200));
-            let _ = tokio::time::timeout(patience, async {
-                while let Some(event) = events.next().await {
-                    self.event(&event);
-                }
-            })
-            .await;
-            if done(self) {
-                return;
-            }
-        }
-    }
-}
+use crate::harness::{CONFIG_MAPS, Fixture, SOON, until, vector, version};
+use crate::informer::Informer;
 
 /// Changes members, and plays faults in them, at random.
 async fn storm(fixture: &Fixture, mut random: StdRng) {
@@ -140,15 +54,8 @@ async fn seen(fixture: &Fixture, member: &str) -> Option<u64> {
 async fn weathered(seed: u64) {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     let over = std::cell::Cell::new(false);
-    let mut informers = [Informer::new(&fixture), Informer::new(&fixture)];
-    let done = |informer: &Informer| {
-        let expected = fixture.config_maps_of_members();
-        over.get() && informer.objects == expected && {
-            let names: BTreeSet<_> = expected.keys().map(|(_, name)| name).collect();
-            informer.names.keys().collect::<BTreeSet<_>>() == names
-                && informer.names.iter().all(|(name, cluster)| expected.contains_key(&(cluster.clone(), name.clone())))
-        }
-    };
+    let mut informers = [1, 2].map(|number| Informer::new(vec![fixture.client()], CONFIG_MAPS, seed + number));
+    let done = |informer: &Informer| over.get() && informer.holds(&fixture.config_maps_of_members());
     let [first, second] = &mut informers;
     let all = async {
         tokio::join!(
@@ -156,11 +63,11 @@ async fn weathered(seed: u64) {
                 storm(&fixture, StdRng::seed_from_u64(seed)).await;
                 over.set(true);
             },
-            first.follow(StdRng::seed_from_u64(seed + 1), done),
-            second.follow(StdRng::seed_from_u64(seed + 2), done),
+            first.follow(done),
+            second.follow(done),
         )
     };
-    let in_time = tokio::time::timeout(SOON, all).await.is_ok();
+    let in_time = tokio::time::timeout(SOON * 3, all).await.is_ok();
     let expected = fixture.config_maps_of_members();
     let held = informers.each_ref().map(|informer| (&informer.objects, &informer.names, informer.lists));
     assert!(in_time, "seed {seed}: the members have {expected:#?}\nthe informers {held:#?}");

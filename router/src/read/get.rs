@@ -25,7 +25,7 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
     let include = include_object(form, asked.query)?;
     let text = options.resource_version.as_deref();
     let versions = router.versions(&served.resource);
-    let wanted = Wanted::parse(text, &versions).map_err(|error| refuse_get(text.unwrap_or_default(), &error))?;
+    let wanted = versions.wanted(&served.resource, text, refuse_get)?;
     let (view, mut standings) = router.view(served, asked.request.namespace.as_deref()).await;
     match wanted {
         Wanted::Newest => {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use http::Response;
-use tributary_apimachinery::{ClusterName, ListOptions, ResourceVersion, ResourceVersionMatch, Status};
+use tributary_apimachinery::{
+    ClusterName, GroupVersionResource, ListOptions, ResourceVersion, ResourceVersionMatch, Status,
+};
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, Position, SnapshotError,
 };
@@ -45,7 +47,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     let options = ListOptions::parse(asked.query)?;
     let include = include_object(form, asked.query)?;
     let versions = router.versions(&served.resource);
-    let state = state(&versions, &options)?;
+    let state = state(&versions, &served.resource, &options)?;
     let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
     let Collection { view, mut standings, filter } = collection;
     // With `0` the limit says nothing: the whole list is at hand.
@@ -83,7 +85,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
 }
 
 /// Reads from the options which state is asked for.
-fn state(versions: &Versions, options: &ListOptions) -> Result<State, Status> {
+fn state(versions: &Versions, resource: &GroupVersionResource, options: &ListOptions) -> Result<State, Status> {
     if let Some(token) = &options.continue_token {
         let epochs = versions.epochs();
         let decoded = ContinueToken::decode(token, epochs);
@@ -94,14 +96,15 @@ fn state(versions: &Versions, options: &ListOptions) -> Result<State, Status> {
             return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
         }
         return decoded.map(State::Continue).map_err(|error| match error {
-            ContinueError::Foreign { position, .. } => {
-                Status::continue_expired(Some(ContinueToken::inconsistent(position).encode(epochs)))
+            ContinueError::Foreign { position, source } => {
+                let fresh = || Status::continue_expired(Some(ContinueToken::inconsistent(position).encode(epochs)));
+                versions.undecided(resource, &source).unwrap_or_else(fresh)
             }
             error => Status::invalid_continue_token(error),
         });
     }
     let text = options.resource_version.as_deref();
-    let wanted = Wanted::parse(text, versions).map_err(|error| refuse_list(text.unwrap_or_default(), &error))?;
+    let wanted = versions.wanted(resource, text, refuse_list)?;
     Ok(match (wanted, options.resource_version_match) {
         (Wanted::Newest, _) => State::Newest,
         (Wanted::Any, _) => State::Any,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, ResourceVersion, Status};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, ResourceVersion, Status};
 use tributary_merge::{CompositeResourceVersion, DecodeError, Epochs, Foreign, IntegerResourceVersion};
 
 use crate::policy::ItemResourceVersions;
@@ -73,6 +73,34 @@ impl Versions {
         }
         CompositeResourceVersion::decode(text, &self.epochs).map(Given::Vector)
     }
+
+    /// The refusal of a vector over a list of clusters that is not known here, as long as a cluster has not told who it is: it
+    /// may be our own list, once that is known, and a client that was told to list anew would go on without that cluster.
+    pub fn undecided(&self, resource: &GroupVersionResource, foreign: &Foreign) -> Option<Status> {
+        let Foreign::Epoch(_) = foreign else { return None };
+        let silent = self.clusters.values().filter(|cluster| cluster.discovery().is_none());
+        let silent: Vec<_> = silent.map(|cluster| cluster.name().clone()).collect();
+        (!silent.is_empty()).then(|| Status::clusters_unknown(resource, &silent, 1))
+    }
+
+    /// Reads what a read asks for.
+    ///
+    /// # Errors
+    /// 429 where it is not [decided](Self::undecided) yet; else the status that `refuse` makes of the text and what is wrong with it.
+    pub fn wanted(
+        &self,
+        resource: &GroupVersionResource,
+        text: Option<&str>,
+        refuse: impl FnOnce(&str, &DecodeError) -> Status,
+    ) -> Result<Wanted, Status> {
+        Wanted::parse(text, self).map_err(|error| {
+            let undecided = match &error {
+                DecodeError::Foreign(foreign) => self.undecided(resource, foreign),
+                DecodeError::Malformed(_) => None,
+            };
+            undecided.unwrap_or_else(|| refuse(text.unwrap_or_default(), &error))
+        })
+    }
 }
 
 impl Given {
@@ -90,7 +118,7 @@ impl Wanted {
     ///
     /// # Errors
     /// As [`Versions::decode`].
-    pub fn parse(text: Option<&str>, versions: &Versions) -> Result<Self, DecodeError> {
+    fn parse(text: Option<&str>, versions: &Versions) -> Result<Self, DecodeError> {
         match text {
             None | Some("") => Ok(Self::Newest),
             Some("0") => Ok(Self::Any),
@@ -100,6 +128,11 @@ impl Wanted {
             }),
         }
     }
+}
+
+/// The refusal of a watch, to be told in the stream: clients treat an HTTP 410 as no answer.
+pub fn refuse_watch(_text: &str, error: &DecodeError) -> Status {
+    Status::expired(format!("the resourceVersion cannot be resumed here: {error}"))
 }
 
 /// The refusal of a get: whatever does not decode is the client's fault.

@@ -18,7 +18,7 @@ use tributary_apimachinery::{ClusterName, Filter, ResourceVersion, Status, Watch
 use tributary_cacher::Cacher;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
-use super::version::{Versions, Wanted};
+use super::version::{Versions, Wanted, refuse_watch};
 use super::{Asked, Collection, include_object, warn};
 use crate::Router;
 use crate::body::{self, Body, BoxError};
@@ -130,8 +130,8 @@ async fn start(
     filter: Filter,
 ) -> Result<(Watcher<Filter>, Vec<Ahead>), Refusal> {
     let mut ahead = Vec::new();
-    let wanted = Wanted::parse(options.resource_version.as_deref(), versions)
-        .map_err(|error| expired(format_args!("the resourceVersion cannot be resumed here: {error}")))?;
+    let wanted =
+        versions.wanted(&view.kind.resource, options.resource_version.as_deref(), refuse_watch).map_err(Refusal::of)?;
     match &wanted {
         Wanted::Any => {}
         Wanted::Newest => drop(view.own_writes_seen().await.map_err(Refusal::InStream)?),
@@ -190,7 +190,10 @@ fn expired(cause: impl std::fmt::Display) -> Refusal {
 impl Refusal {
     /// Of a version that is not reached: a cluster that is not known yet is waited for by the client.
     fn of_version(unreached: Unreached) -> Self {
-        let status = unreached.of_collection();
+        Self::of(unreached.of_collection())
+    }
+
+    fn of(status: Status) -> Self {
         if status.code == 429 { Self::Before(status) } else { Self::InStream(status) }
     }
 }

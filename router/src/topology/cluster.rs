@@ -205,6 +205,9 @@ impl Cluster {
                 let mended = self.set_problem(None);
                 let uid_changed = uid.is_some() && self.uid.load().as_deref() != uid.as_ref();
                 let known = before.as_ref().is_some_and(|before| before.discovery == fetched.discovery);
+                if uid_changed && self.uid.load().is_some() {
+                    tracing::warn!("the kube-system uid changed: this is another incarnation of the cluster");
+                }
                 if uid_changed {
                     self.uid.store(uid.map(Arc::new));
                 }

@@ -104,7 +104,7 @@ impl View {
         {
             let uid = cluster.uid();
             if member.uid.is_some() && uid.is_some() && member.uid != uid {
-                tracing::warn!(cluster = %name, resource = %self.kind.resource, "the kube-system uid changed: another incarnation");
+                tracing::debug!(cluster = %name, resource = %self.kind.resource, "listing another incarnation");
                 member.cacher.reset();
             }
             member.uid = uid.or(member.uid.take());

@@ -1,0 +1,398 @@
+//! Members that are restored, replaced and upgraded, resources that come and go, and several processes over one set of
+//! members.
+
+mod informer;
+
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::{Context, ensure};
+use informer::Informer;
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+use tributary_e2e::{Answer, EventStream, HttpClient, Member, Tributary, kubeconfig};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// How often an informer of these tests loses its connection.
+const CUT: Duration = Duration::from_millis(700);
+
+pub(crate) fn cases() -> Vec<Case> {
+    cases!["topology"; restored_from_a_backup_and_made_anew, custom_resources_come_and_go, two_processes]
+}
+
+/// A member of this test alone beside `member2`, and Tributary over both.
+struct Own {
+    victim: Arc<Member>,
+    other: Arc<Member>,
+    /// Held so that it runs, and its log is printed when the test fails.
+    tributary: Arc<Tributary>,
+    http: HttpClient,
+}
+
+impl Own {
+    async fn start(context: &TestContext) -> anyhow::Result<Self> {
+        let victim = Arc::new(Member::builder("victim").start(context.fixture.tools().await?).await?);
+        let other = Arc::clone(&context.fixture.pair().await?[1]);
+        let path = victim.folder().join("both.kubeconfig");
+        kubeconfig::write(&path, &[&victim.access(), &other.access()])?;
+        let tributary = Tributary::builder(&path, ["victim", "member2"]).start().await?;
+        let tributary = context.fixture.watch_log(tributary).await;
+        let http = tributary.http().await?;
+        Ok(Self { victim, other, tributary, http })
+    }
+}
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+}
+
+fn names_of(list: &Value) -> Vec<String> {
+    let items = list["items"].as_array().into_iter().flatten();
+    items.map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+fn version_of(list: &Value) -> String {
+    list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Waits until a list shows these names, by cluster and name.
+async fn names_are(http: &HttpClient, path: &str, expected: &[&str]) -> anyhow::Result<()> {
+    eventually(SOON, async || {
+        let answer = http.get(path).send().await?.expect(200)?;
+        let names = names_of(&answer.json()?);
+        ensure!(names == expected, "{names:?} instead of {expected:?}; {:?}", answer.headers.get("warning"));
+        Ok(())
+    })
+    .await
+}
+
+/// The 410 of a list, with a token to go on with where it was half read.
+fn expired(answer: &Answer) -> anyhow::Result<Value> {
+    ensure!(answer.status == 410, "{}: {}", answer.status, answer.text());
+    let status = answer.json()?;
+    ensure!(status["reason"] == "Expired", "{status}");
+    Ok(status)
+}
+
+/// What was handed out before is refused in every way, so that clients list anew; a list half read can be read on.
+async fn is_void(http: &HttpClient, maps: &str, version: &str, token: &str) -> anyhow::Result<Vec<String>> {
+    for query in ["", "&resourceVersionMatch=Exact"] {
+        expired(&http.get(&format!("{maps}?resourceVersion={version}{query}")).send().await?)?;
+    }
+    let mut stream = http.watch(&format!("{maps}?watch=true&resourceVersion={version}")).await?;
+    let event = stream.expect(SOON).await?;
+    ensure!(event["type"] == "ERROR" && event["object"]["code"] == 410, "{event}");
+    let status = expired(&http.get(&format!("{maps}?limit=500&continue={token}")).send().await?)?;
+    let fresh = status["metadata"]["continue"].as_str().context("no fresh token")?;
+    let rest = http.get(&format!("{maps}?limit=500&continue={fresh}")).send().await?.expect(200)?.json()?;
+    Ok(names_of(&rest))
+}
+
+/// A real restore: etcd's data are put back to what they were, with the same uids; then the member is made anew under its old
+/// address, with other uids and low revisions. Nothing of what was undone stays anywhere.
+async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let own = Own::start(&context).await?;
+    let namespace = context.namespace("restore", &[Arc::clone(&own.victim), Arc::clone(&own.other)]).await?;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    for name in ["deleted-later", "kept"] {
+        own.victim.http().post(&maps, &map(name)).send().await?.expect(201)?;
+    }
+    own.other.http().post(&maps, &map("elsewhere")).send().await?.expect(201)?;
+    own.victim.back_up().await?;
+    names_are(&own.http, &maps, &["elsewhere", "deleted-later", "kept"]).await?;
+
+    // So many that the revisions after the restore stay below.
+    for number in 0..300 {
+        own.victim.http().post(&maps, &map(&format!("undone-{number:03}"))).send().await?.expect(201)?;
+    }
+    let patch = json!({"metadata": {"labels": {"generation": "9"}}});
+    own.victim.http().patch(&format!("{maps}/kept"), "merge-patch+json", &patch).send().await?.expect(200)?;
+    own.victim.http().delete(&format!("{maps}/deleted-later")).send().await?.expect(200)?;
+    eventually(SOON, async || {
+        let names = names_of(&own.http.get(&maps).send().await?.expect(200)?.json()?);
+        ensure!(names.len() == 302 && !names.contains(&"deleted-later".to_owned()), "{} names", names.len());
+        Ok(())
+    })
+    .await?;
+    let page = own.http.get(&format!("{maps}?limit=1")).send().await?.expect(200)?.json()?;
+    let (before, token) = (version_of(&page), page["metadata"]["continue"].as_str().context("no token")?.to_owned());
+    ensure!(names_of(&page) == ["elsewhere"], "{page}");
+    let mut stream = own.http.watch(&format!("{maps}?watch=true&resourceVersion={before}")).await?;
+    let mut informer = Informer::new(vec![own.http.clone()], &maps, 100);
+    informer.follow(Instant::now() + CUT, CUT).await?;
+
+    own.victim.restore().await?;
+    names_are(&own.http, &maps, &["elsewhere", "deleted-later", "kept"]).await?;
+    let mut told = Vec::new();
+    while told.len() < 302 {
+        let event = stream.expect(SOON).await?;
+        told.push(format!("{} {}", event["type"], event["object"]["metadata"]["name"]).replace('"', ""));
+    }
+    told.sort();
+    ensure!(told[..2] == ["ADDED deleted-later", "DELETED undone-000"] && told[301] == "MODIFIED kept", "{told:?}");
+    let rest = is_void(&own.http, &maps, &before, &token).await?;
+    ensure!(rest == ["deleted-later", "kept"], "{rest:?}");
+    informer.follow(Instant::now() + CUT * 3, CUT).await?;
+    informer.check(&[&own.victim, &own.other]).await?;
+
+    // Another cluster at the same address and under the same name.
+    let page = own.http.get(&format!("{maps}?limit=1")).send().await?.expect(200)?.json()?;
+    let (before, token) = (version_of(&page), page["metadata"]["continue"].as_str().context("no token")?.to_owned());
+    own.victim.make_anew().await?;
+    names_are(&own.http, &maps, &["elsewhere"]).await?;
+    let told = [stream.expect(SOON).await?, stream.expect(SOON).await?];
+    ensure!(told.iter().all(|event| event["type"] == "DELETED"), "{told:?}");
+    tributary_e2e::namespace::create(&namespace, &[&own.victim]).await?;
+    own.victim.http().post(&maps, &map("new")).send().await?.expect(201)?;
+    let event = stream.expect(SOON).await?;
+    ensure!(event["type"] == "ADDED" && event["object"]["metadata"]["name"] == "new", "{event}");
+    let rest = is_void(&own.http, &maps, &before, &token).await?;
+    ensure!(rest == ["new"], "{rest:?}");
+    informer.follow(Instant::now() + CUT * 3, CUT).await?;
+    informer.check(&[&own.victim, &own.other]).await?;
+    // Discovery tells who it is, a moment after its revisions did.
+    eventually(SOON, async || {
+        let log = own.tributary.log();
+        ensure!(log.contains("another incarnation"), "{log}");
+        Ok(())
+    })
+    .await?;
+    let log = own.tributary.log();
+    // One line when each outage begins and one when it ends, however many collections there are.
+    let troubles = log.lines().filter(|line| line.contains(" WARN ") && line.contains("in trouble")).count();
+    let ends = log.lines().filter(|line| line.contains("well again")).count();
+    ensure!((1..=4).contains(&troubles) && ends == troubles, "{troubles} beginnings and {ends} ends:\n{log}");
+    Ok(())
+}
+
+/// A CustomResourceDefinition of the group `topology.example.com`.
+fn definition(kind: &str, scope: &str, versions: &[(&str, bool)]) -> Value {
+    let plural = "widgets";
+    let versions: Vec<Value> = versions
+        .iter()
+        .enumerate()
+        .map(|(index, (name, served))| {
+            json!({"name": name, "served": served, "storage": index == 0,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
+        })
+        .collect();
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.topology.example.com")},
+        "spec": {"group": "topology.example.com", "scope": scope, "versions": versions,
+            "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List")}},
+    })
+}
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.topology.example.com";
+
+async fn define(member: &Member, definition: &Value, path: &str) -> anyhow::Result<()> {
+    member.http().post(DEFINITIONS, definition).send().await?.expect(201)?;
+    served(member, path, true).await
+}
+
+/// Waits until the member itself serves a path, or no longer does.
+async fn served(member: &Member, path: &str, yes: bool) -> anyhow::Result<()> {
+    eventually(SOON, async || {
+        let status = member.http().get(path).send().await?.status.as_u16();
+        ensure!(status == if yes { 200 } else { 404 }, "{} of {}: {status}", path, member.name());
+        Ok(())
+    })
+    .await
+}
+
+/// Type, cluster and name of the next event that is no bookmark.
+async fn next(stream: &mut EventStream) -> anyhow::Result<String> {
+    loop {
+        let event = stream.expect(SOON).await?;
+        if event["type"] == "BOOKMARK" {
+            continue;
+        }
+        let metadata = &event["object"]["metadata"];
+        let cluster = &metadata["annotations"]["tributary.dev/cluster"];
+        return Ok(format!("{} {}/{}", event["type"], cluster, metadata["name"]).replace('"', ""));
+    }
+}
+
+async fn nothing(stream: &mut EventStream, within: Duration) -> anyhow::Result<()> {
+    let (events, ended) = stream.drain(within).await?;
+    ensure!(!ended && events.iter().all(|event| event["type"] == "BOOKMARK"), "ended: {ended}, {events:?}");
+    Ok(())
+}
+
+/// A CRD in one cluster, then in both in different versions, a restart in between, and its removal.
+async fn custom_resources_come_and_go(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let own = Own::start(&context).await?;
+    let outcome = widgets(&context, &own).await;
+    // The other member is shared with other tests.
+    own.other.http().delete(DEFINITION).send().await?;
+    outcome
+}
+
+async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
+    let Own { victim, other, http, .. } = own;
+    let namespace = context.namespace("widgets", &[Arc::clone(victim), Arc::clone(other)]).await?;
+    let first = format!("/apis/topology.example.com/v1/namespaces/{namespace}/widgets");
+    let second = first.replace("/v1/", "/v2/");
+    let widget = |version: &str, name: &str| json!({"apiVersion": format!("topology.example.com/{version}"), "kind": "Widget", "metadata": {"name": name}});
+    http.get(&first).send().await?.expect(404)?;
+
+    // In one cluster: the other does not serve it at all, and that is no failure.
+    define(other, &definition("Widget", "Namespaced", &[("v1", true)]), &first).await?;
+    other.http().post(&first, &widget("v1", "of-other")).send().await?.expect(201)?;
+    eventually(SOON, async || http.get(&first).send().await?.expect(200).map(drop)).await?;
+    names_are(http, &first, &["of-other"]).await?;
+    let mut stream = http.watch(&format!("{first}?watch=true")).await?;
+    ensure!(next(&mut stream).await? == "ADDED member2/of-other", "not the first object");
+
+    // In both, here with another version as well: its objects arrive in the open watch.
+    define(victim, &definition("Widget", "Namespaced", &[("v1", true), ("v2", true)]), &second).await?;
+    victim.http().post(&first, &widget("v1", "of-victim")).send().await?.expect(201)?;
+    ensure!(next(&mut stream).await? == "ADDED victim/of-victim", "not the second object");
+    eventually(SOON, async || http.get(&second).send().await?.expect(200).map(drop)).await?;
+    names_are(http, &first, &["of-other", "of-victim"]).await?;
+    names_are(http, &second, &["of-victim"]).await?;
+    let mut of_second = http.watch(&format!("{second}?watch=true")).await?;
+    ensure!(next(&mut of_second).await? == "ADDED victim/of-victim", "not the object in its other version");
+
+    // A kube-apiserver that has just started does not know its CRDs yet. Nobody may read that as deleted.
+    victim.kill9().await?;
+    let restarted = async {
+        victim.start_again().await?;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        anyhow::Ok(())
+    };
+    let ask = async {
+        loop {
+            for path in [format!("{first}/of-victim"), second.clone()] {
+                let answer = http.get(&path).send().await?;
+                ensure!(answer.status != 404, "{}: {}", answer.request, answer.text());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        #[expect(unreachable_code, reason = "names the type of the block")]
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        outcome = restarted => outcome?,
+        outcome = ask => outcome?,
+    }
+    nothing(&mut stream, Duration::from_secs(1)).await?;
+    nothing(&mut of_second, Duration::from_secs(1)).await?;
+
+    // A version that is served no longer: its objects are gone there, and nowhere else.
+    let mut upgraded = definition("Widget", "Namespaced", &[("v1", false), ("v2", true)]);
+    upgraded["spec"].as_object_mut().context("no spec")?.remove("names");
+    victim.http().patch(DEFINITION, "merge-patch+json", &upgraded).send().await?.expect(200)?;
+    ensure!(next(&mut stream).await? == "DELETED victim/of-victim", "not the object of the version that went");
+    names_are(http, &first, &["of-other"]).await?;
+    names_are(http, &second, &["of-victim"]).await?;
+    nothing(&mut of_second, Duration::from_secs(1)).await?;
+
+    // The CRD is removed: DELETED for each object, then nobody serves it.
+    victim.http().delete(DEFINITION).send().await?.expect(200)?;
+    ensure!(next(&mut of_second).await? == "DELETED victim/of-victim", "not the object of the CRD that went");
+    other.http().delete(DEFINITION).send().await?.expect(200)?;
+    ensure!(next(&mut stream).await? == "DELETED member2/of-other", "not the last object");
+    eventually(SOON, async || {
+        for path in [&first, &second] {
+            http.get(path).send().await?.expect(404)?;
+        }
+        Ok(())
+    })
+    .await?;
+
+    // Made anew as something else.
+    served(other, &first, false).await?;
+    let all = "/apis/topology.example.com/v1/widgets";
+    define(other, &definition("Gadget", "Cluster", &[("v1", true)]), all).await?;
+    let gadget = json!({"apiVersion": "topology.example.com/v1", "kind": "Gadget", "metadata": {"name": "g"}});
+    eventually(SOON, async || other.http().post(all, &gadget).send().await?.expect(201).map(drop)).await?;
+    eventually(SOON, async || {
+        let list = http.get(all).send().await?.expect(200)?.json()?;
+        ensure!(list["kind"] == "GadgetList" && names_of(&list) == ["g"], "{list}");
+        Ok(())
+    })
+    .await
+}
+
+/// Two processes over the same members, one of them started anew in between, and clients that are led from one to the other:
+/// nothing is lost, and nothing goes back.
+async fn two_processes(context: TestContext) -> anyhow::Result<()> {
+    let members = context.fixture.pair().await?.to_vec();
+    let kubeconfig = context.fixture.pair_kubeconfig().await?;
+    let start = async || Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await;
+    let (first, second) = tokio::try_join!(start(), start())?;
+    let first = context.fixture.watch_log(first).await;
+    let servers = vec![first.http().await?, second.http().await?];
+    let namespace = context.namespace("replicas", &members).await?;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let mut informers: Vec<_> = [3, 500].map(|limit| Informer::new(servers.clone(), &maps, limit)).into();
+
+    let half = Duration::from_secs(6);
+    let end = Instant::now() + half;
+    let write = async |end: Instant| {
+        let writers = members.iter().map(|member| write(member, &maps, end));
+        futures::future::try_join_all(writers).await.map(drop)
+    };
+    let follow = futures::future::try_join_all(informers.iter_mut().map(|informer| informer.follow(end, CUT)));
+    tokio::try_join!(write(end), follow)?;
+
+    // One is started anew; what it knows of before is what its clients bring along.
+    let status = second.stop().await?;
+    ensure!(status.success(), "{status}");
+    let second = start().await?;
+    let servers = vec![first.http().await?, second.http().await?];
+    let end = Instant::now() + half;
+    for informer in &mut informers {
+        informer.lead_to(servers.clone());
+    }
+    let follow = futures::future::try_join_all(informers.iter_mut().map(|informer| informer.follow(end, CUT)));
+    tokio::try_join!(write(end), follow)?;
+
+    let deadline = Instant::now() + SOON;
+    for informer in &mut informers {
+        loop {
+            informer.follow(Instant::now() + CUT, CUT).await?;
+            match informer.check(&[&members[0], &members[1]]).await {
+                Ok(()) => break,
+                Err(error) if Instant::now() > deadline => return Err(error),
+                Err(_) => {}
+            }
+        }
+        ensure!(informer.told.len() > 50, "hardly anything changed: {:?}", informer.told);
+        ensure!(informer.requests > 10, "{} requests", informer.requests);
+    }
+    Ok(())
+}
+
+/// Writes config maps of a member, some of whose names the other one has as well, in ascending generations.
+async fn write(member: &Member, maps: &str, end: Instant) -> anyhow::Result<()> {
+    for round in 0_u32.. {
+        if Instant::now() > end {
+            break;
+        }
+        let name =
+            if round % 3 == 0 { format!("twin-{}", round % 4) } else { format!("{}-{}", member.name(), round % 5) };
+        let path = format!("{maps}/{name}");
+        // Generations go on where the last run of this function ended.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).context("the clock")?;
+        let labels = json!({"generation": now.as_micros().to_string()});
+        let http = member.http();
+        if round % 11 == 10 {
+            http.delete(&path).send().await?;
+        } else {
+            let patch = json!({"metadata": {"labels": labels}});
+            if http.patch(&path, "merge-patch+json", &patch).send().await?.status == 404 {
+                let mut object = map(&name);
+                object["metadata"]["labels"] = labels;
+                http.post(maps, &object).send().await?.expect(201)?;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! An informer: lists, watches from the list, goes on after an end, and lists again only when it is told to. It may be led to
+//! another replica with each request.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::Value;
+
+use crate::harness::{Client, Events, cluster, name, version};
+
+/// An informer of one collection.
+pub(crate) struct Informer {
+    /// The replicas that it may be led to.
+    clients: Vec<Client>,
+    path: String,
+    /// The size of a page; 0 for whole lists.
+    limit: usize,
+    random: StdRng,
+    /// The data by cluster and name.
+    pub(crate) objects: BTreeMap<(String, String), Value>,
+    /// By name alone, as most clients keep them: the cluster whose object was seen last.
+    pub(crate) names: BTreeMap<String, String>,
+    pub(crate) from: Option<String>,
+    /// How often it listed.
+    pub(crate) lists: usize,
+    /// How often it opened a watch.
+    pub(crate) watches: usize,
+    /// How many pages beyond the first of a list came.
+    pub(crate) pages: usize,
+    /// Whether no object may go back: data are numbers that only grow.
+    pub(crate) forward: bool,
+}
+
+impl Informer {
+    /// An informer that has not listed yet.
+    pub(crate) fn new(clients: Vec<Client>, path: &str, seed: u64) -> Self {
+        Self {
+            clients,
+            path: path.to_owned(),
+            limit: 0,
+            random: StdRng::seed_from_u64(seed),
+            objects: BTreeMap::new(),
+            names: BTreeMap::new(),
+            from: None,
+            lists: 0,
+            watches: 0,
+            pages: 0,
+            forward: false,
+        }
+    }
+
+    /// Lists in pages of this many objects.
+    pub(crate) fn paged(self, limit: usize) -> Self {
+        Self { limit, ..self }
+    }
+
+    fn client(&mut self) -> Client {
+        self.clients[self.random.random_range(0..self.clients.len())].clone()
+    }
+
+    fn add(&mut self, object: &Value) {
+        let key = (cluster(object), name(object));
+        if self.forward
+            && let Some(before) = self.objects.get(&key)
+        {
+            assert!(number(&object["data"]) >= number(before), "{object} went back from {before}");
+        }
+        self.names.insert(name(object), cluster(object));
+        self.objects.insert(key, object["data"].clone());
+    }
+
+    /// The items of a list, all of its pages, and its version; `None` where it is to be tried again.
+    async fn pages(&mut self) -> Option<(Vec<Value>, String)> {
+        let (mut items, mut of) = (Vec::new(), None);
+        let mut path = self.path.clone();
+        if self.limit > 0 {
+            path += &format!("?limit={}", self.limit);
+        }
+        loop {
+            let answer = self.client().send("GET", &path, &[], "").await;
+            if answer.code != 200 || !answer.warnings().is_empty() {
+                // What is missing or stale is no ground to forget what was known. An expired page is no list.
+                assert!(matches!(answer.code, 200 | 410 | 429 | 504), "{answer:?}");
+                return None;
+            }
+            let page = answer.ok();
+            let of = of.get_or_insert_with(|| version(&page)).clone();
+            assert_eq!(version(&page), of, "all pages are of one snapshot");
+            items.extend(page["items"].as_array().unwrap().iter().cloned());
+            let Some(token) = page["metadata"]["continue"].as_str() else { return Some((items, of)) };
+            self.pages += 1;
+            path = format!("{}?limit={}&continue={token}", self.path, self.limit);
+        }
+    }
+
+    async fn list(&mut self) {
+        let Some((items, of)) = self.pages().await else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            return;
+        };
+        let keys: BTreeSet<_> = items.iter().map(|item| (cluster(item), name(item))).collect();
+        assert_eq!(keys.len(), items.len(), "an object is listed twice");
+        // What is listed anew may be older than what was seen of another replica.
+        (self.objects, self.names) = Default::default();
+        items.iter().for_each(|item| self.add(item));
+        self.from = Some(of);
+        self.lists += 1;
+    }
+
+    /// Opens a watch where the last one ended.
+    async fn watch(&mut self) -> Option<Events> {
+        while self.from.is_none() {
+            self.list().await;
+        }
+        let path = format!("{}?watch=1&allowWatchBookmarks=true&resourceVersion={}", self.path, self.from.as_ref()?);
+        let response = self.client().call("GET", &path, &[], "").await;
+        self.watches += 1;
+        (response.status() == 200).then(|| Events::of(response))
+    }
+
+    fn event(&mut self, event: &Value) {
+        let object = &event["object"];
+        match event["type"].as_str() {
+            Some("ADDED" | "MODIFIED") => self.add(object),
+            Some("DELETED") => {
+                self.objects.remove(&(cluster(object), name(object)));
+                self.names.remove(&name(object));
+            }
+            Some("BOOKMARK") => {}
+            _ => {
+                assert_eq!(object["code"], 410, "{event}");
+                self.from = None;
+                return;
+            }
+        }
+        self.from = Some(version(object));
+    }
+
+    /// Follows until `done` says so, giving up each stream after a while as clients do that lose their connection.
+    pub(crate) async fn follow(&mut self, done: impl Fn(&Self) -> bool) {
+        loop {
+            let Some(mut events) = self.watch().await else {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            };
+            let patience = Duration::from_millis(self.random.random_range(5..200));
+            let _ = tokio::time::timeout(patience, async {
+                while let Some(event) = events.next().await {
+                    self.event(&event);
+                }
+            })
+            .await;
+            if done(self) {
+                return;
+            }
+        }
+    }
+
+    /// Whether it holds these objects, and by name one of each.
+    pub(crate) fn holds(&self, expected: &BTreeMap<(String, String), Value>) -> bool {
+        let names: BTreeSet<_> = expected.keys().map(|(_, name)| name).collect();
+        self.objects == *expected
+            && self.names.keys().collect::<BTreeSet<_>>() == names
+            && self.names.iter().all(|(name, cluster)| expected.contains_key(&(cluster.clone(), name.clone())))
+    }
+}
+
+fn number(data: &Value) -> u64 {
+    data["v"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
+}
