@@ -64,6 +64,13 @@ pub struct LimitLabels {
     pub limit: String,
 }
 
+/// The labels of a lane of long answers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct LaneLabels {
+    /// How long its answers are.
+    pub length: String,
+}
+
 /// The router's metrics.
 pub struct Metrics {
     registry: Mutex<Registry>,
@@ -102,7 +109,7 @@ impl Default for Metrics {
             history_bytes: Family::default(),
             encodings_bytes: Family::default(),
             limits: Family::default(),
-            lanes: LaneMetrics::default(),
+            lanes: lanes(&mut registry),
             cached_objects: Family::default(),
             cacher_synced: Family::default(),
             registry: Mutex::new(Registry::default()),
@@ -131,8 +138,6 @@ impl Default for Metrics {
             metrics.encodings_bytes.clone(),
         );
         registry.register("tributary_limit", "What may be held at most", metrics.limits.clone());
-        register_lane(&mut registry, "medium", &metrics.lanes.medium);
-        register_lane(&mut registry, "long", &metrics.lanes.long);
         registry.register(
             "tributary_cached_objects",
             "Objects held per cluster and resource",
@@ -144,11 +149,22 @@ impl Default for Metrics {
     }
 }
 
-fn register_lane(registry: &mut Registry, length: &'static str, turns: &TurnMetrics) {
-    let lane = registry.sub_registry_with_label(("length".into(), length.into()));
-    lane.register("tributary_answers_active", "Answers of more than a frame being written", turns.active.clone());
-    lane.register("tributary_answers_waiting", "Answers that wait for their turn", turns.waiting.clone());
-    lane.register("tributary_answers_refused", "Answers refused with 429: no turn in time", turns.refused.clone());
+/// The metrics of both lanes. A name is registered once, for all its labels: a second HELP line is an error to who reads it.
+fn lanes(registry: &mut Registry) -> LaneMetrics {
+    let (active, waiting) = (Family::<LaneLabels, Gauge>::default(), Family::<LaneLabels, Gauge>::default());
+    let refused = Family::<LaneLabels, Counter>::default();
+    registry.register("tributary_answers_active", "Answers of more than a frame being written", active.clone());
+    registry.register("tributary_answers_waiting", "Answers that wait for their turn", waiting.clone());
+    registry.register("tributary_answers_refused", "Answers refused with 429: no turn in time", refused.clone());
+    let lane = |length: &str| {
+        let labels = LaneLabels { length: length.into() };
+        TurnMetrics {
+            active: active.get_or_create_owned(&labels),
+            waiting: waiting.get_or_create_owned(&labels),
+            refused: refused.get_or_create_owned(&labels),
+        }
+    };
+    LaneMetrics { medium: lane("medium"), long: lane("long") }
 }
 
 /// The counters of one resource's watches.

@@ -96,6 +96,11 @@ async fn requests_are_counted() {
         let line = text.lines().find(|line| line.starts_with(metric) && line.contains(part));
         assert!(line.is_some_and(|line| !line.ends_with(" 0")), "{metric} {part}: {line:?}\n{text}");
     }
+    let mut described: Vec<_> = text.lines().filter(|line| line.starts_with("# HELP")).collect();
+    let names = described.len();
+    described.sort_by_key(|line| line.split(' ').nth(2));
+    described.dedup_by_key(|line| line.split(' ').nth(2).map(str::to_owned));
+    assert_eq!(described.len(), names, "a name is described twice, which no reader takes\n{text}");
     // A client that leaves is not counted any more.
     drop(watch);
     let text = fixture.router.metrics().expose();
