@@ -7,7 +7,8 @@
 //! * `TRIBUTARY_SPECS_RESULTS=<file>` has it write its results there;
 //! * `TRIBUTARY_SPECS_FIND=1` has it look among all specs for those that pass on the bare member, and write the list anew;
 //! * `TRIBUTARY_SPECS_REPORTS=<folder>` keeps ginkgo's reports, with everything that specs wrote;
-//! * `TRIBUTARY_SPECS_FROM=<folder>` reads such reports instead of running anything, where targets were run one by one;
+//! * `TRIBUTARY_SPECS_FROM=<folder>` reads such reports (`<target>*.jsonl`) instead of running anything, where runs were made one
+//!   by one;
 //! * `TRIBUTARY_SPECS_FOCUS=<part of a name>` and `TRIBUTARY_SPECS_TARGETS=over-one,…` run a part.
 
 mod clusters;
@@ -21,7 +22,12 @@ use anyhow::{Context, ensure};
 use clusters::Clusters;
 use report::{Outcome, Report};
 use run::Selection;
-use std::{env, fs, path::Path, time::Duration};
+use std::{
+    env,
+    fs::{self, DirEntry},
+    path::{Path, PathBuf},
+    time::Duration,
+};
 use tributary_e2e::Tools;
 
 /// The API machinery's specs of what is Tributary's own: list, watch, Table, discovery, negotiation.
@@ -117,9 +123,7 @@ async fn all(context: TestContext) -> anyhow::Result<()> {
         let is_chosen = chosen.as_deref().is_none_or(|chosen| chosen.split(',').any(|name| name == target.name()));
         if is_chosen && reports.iter().all(|(done, _)| *done != target) {
             let report = match env::var_os("TRIBUTARY_SPECS_FROM") {
-                Some(folder) => {
-                    report::parse(&fs::read_to_string(Path::new(&folder).join(format!("{}.json", target.name())))?)?
-                }
+                Some(folder) => kept(Path::new(&folder), target)?,
                 None => run_at(tools, target, true, &named(&wanted)).await?,
             };
             reports.push((target, report));
@@ -132,6 +136,20 @@ async fn all(context: TestContext) -> anyhow::Result<()> {
     }
     let faults = reports.iter().map(|(target, report)| (*target, results::faults(*target, &wanted, report)));
     settle(&faults.collect::<Vec<_>>())
+}
+
+/// The reports of a target that were kept before: all files of its name. Of two results of one spec the later file's counts.
+fn kept(folder: &Path, target: Target) -> anyhow::Result<Report> {
+    let mut files: Vec<_> = fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?.iter().map(DirEntry::path).collect();
+    files.sort();
+    let of_target =
+        |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(target.name()));
+    let mut report = Report::new();
+    for path in files.iter().filter(of_target) {
+        let text = fs::read_to_string(path)?;
+        report.extend(report::parse(&text).with_context(|| format!("read {}", path.display()))?);
+    }
+    Ok(report)
 }
 
 /// Everything that a member with played containers may pass.
