@@ -3,19 +3,23 @@
 //! Source: kubernetes/apiserver `pkg/server/healthz/healthz.go`. A cluster that is out of reach does not make this process
 //! unready: it still serves the others, and says on each answer what is missing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
+use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::query::Query;
 
 use crate::body::{self, Body};
 use crate::topology::Cluster;
 
 /// The answer to a health check. `draining` makes `/readyz` fail, so that load balancers send new clients elsewhere.
+/// `refusals` says what clusters that answer refuse to show; it is asked only for answers that have a line per cluster.
 pub fn answer<'a>(
     path: &str,
     query: Option<&str>,
     clusters: impl Iterator<Item = &'a Arc<Cluster>>,
+    refusals: impl FnOnce() -> BTreeMap<ClusterName, String>,
     draining: bool,
 ) -> Response<Body> {
     let mut segments = path.trim_matches('/').split('/');
@@ -26,7 +30,12 @@ pub fn answer<'a>(
     let mut lines = vec![("ping".to_owned(), None)];
     if check == "readyz" {
         lines.push(("shutdown".to_owned(), draining.then(|| "this process is shutting down".to_owned())));
-        lines.extend(clusters.map(|cluster| (format!("cluster/{}", cluster.name()), problem(cluster))));
+        let told = !wanted.is_empty() || query.get("verbose").is_some();
+        let mut refusals = if told { refusals() } else { BTreeMap::new() };
+        lines.extend(clusters.map(|cluster| {
+            let problem = problem(cluster).or_else(|| refusals.remove(cluster.name()));
+            (format!("cluster/{}", cluster.name()), problem)
+        }));
     }
     if !wanted.is_empty() {
         return match lines.iter().find(|(name, _)| *name == wanted) {

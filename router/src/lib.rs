@@ -212,7 +212,9 @@ impl Router {
                 self.discover(&head, &path).await
             }
             Plan::Health => {
-                Ok(health::answer(&info.path, query, self.fleet.clusters().values(), self.draining.is_cancelled()))
+                let clusters = self.fleet.clusters();
+                let refusals = || self.views.refusals();
+                Ok(health::answer(&info.path, query, clusters.values(), refusals, self.draining.is_cancelled()))
             }
             Plan::Relay => self.relay(request, info, query).await,
             Plan::Resource(served, plan) => {

@@ -1,14 +1,14 @@
 //! All resources that are held in memory: started on first use, shared, ended when unused.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, StatusCode};
 use parking_lot::Mutex;
 use serde::Deserialize;
-use tributary_apimachinery::{GroupVersionResource, ObjectDecoder, SelectableField, selectable_fields};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, SelectableField, selectable_fields};
 use tributary_printers::{ColumnDefinition, Printer};
 
 use crate::body;
@@ -59,6 +59,23 @@ impl Views {
     /// All views.
     pub fn all(&self) -> Vec<Arc<View>> {
         self.by_key.lock().values().cloned().collect()
+    }
+
+    /// What clusters that answer refuse to show, and why: one collection is named, the others are counted.
+    pub fn refusals(&self) -> BTreeMap<ClusterName, String> {
+        let mut by_cluster: BTreeMap<ClusterName, Vec<String>> = BTreeMap::new();
+        for view in self.all() {
+            for (cluster, reason) in view.refusals() {
+                by_cluster.entry(cluster).or_default().push(format!("{}: {reason}", view.kind.resource));
+            }
+        }
+        let text = |(cluster, mut refusals): (ClusterName, Vec<String>)| {
+            refusals.sort();
+            let more = refusals.len() - 1;
+            let first = refusals.swap_remove(0);
+            (cluster, if more == 0 { first } else { format!("{first}; and {more} more collections") })
+        };
+        by_cluster.into_iter().map(text).collect()
     }
 
     /// The view of a resource, if it is held.

@@ -24,7 +24,8 @@ func (h *Handlers) OnAdd(object any, _ bool) {
 	h.locked(func(violate func(string, ...any)) {
 		h.counts.Added++
 		at, state := h.read(object, "OnAdd", violate)
-		if before, held := h.byKey[at.key]; held {
+		// Both objects of one name in a list are new to a store that had none.
+		if before, held := h.byKey[at.key]; held && !h.twin(at) {
 			violate("OnAdd of %v, which is held: sequence %d, then %d", at, before.Sequence, state.Sequence)
 		}
 		h.forward(at, state, "OnAdd", violate)

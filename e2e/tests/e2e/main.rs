@@ -14,6 +14,8 @@ mod faults;
 mod fixture;
 mod kubectl;
 mod oracle;
+mod rights;
+mod same_names;
 mod specs;
 mod tables;
 mod topology;
@@ -43,6 +45,8 @@ fn main() -> anyhow::Result<()> {
         tables::cases(),
         faults::cases(),
         topology::cases(),
+        rights::cases(),
+        same_names::cases(),
     ]
     .into_iter()
     .flatten()

@@ -191,6 +191,20 @@ impl View {
         members.by_name.iter().map(|(name, member)| (name.clone(), standing(member))).collect()
     }
 
+    /// The clusters that answer but refuse this collection, with their reasons. A cluster that is out of reach is not among
+    /// them: that is said of the cluster itself.
+    pub fn refusals(&self) -> Vec<(ClusterName, Reason)> {
+        let members = self.members.lock();
+        let refusal = |member: &Member| match member {
+            Member::Undiscovered(_) => None,
+            Member::Cached(member) => match member.cacher.state().reason() {
+                Some(reason @ (Reason::Unauthorized | Reason::Forbidden | Reason::Other(_))) => Some(reason.clone()),
+                _ => None,
+            },
+        };
+        members.by_name.iter().filter_map(|(name, member)| Some((name.clone(), refusal(member)?))).collect()
+    }
+
     /// The cacher of one cluster.
     pub fn cacher(&self, name: &ClusterName) -> Option<Arc<Cacher>> {
         match self.members.lock().by_name.get(name) {

@@ -1,0 +1,183 @@
+//! A member that stops accepting Tributary's user, or what it may read, and accepts it again.
+
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use std::{fs, sync::Arc, time::Duration};
+use tributary_e2e::{Access, Answer, HttpClient, Member, Relay, Tributary, guard, kubeconfig, namespace};
+
+/// How long Tributary may take to see a change of rights: it tries again within seconds, on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
+
+/// How long the log is watched for lines that come again and again.
+const A_WHILE: Duration = Duration::from_secs(10);
+
+/// The user of Tributary in the member.
+const READER: &str = "reader";
+
+pub(crate) fn cases() -> Vec<Case> {
+    cases!["rights"; forbidden_and_allowed_again, unknown_and_known_again]
+        .into_iter()
+        .map(|case| case.patience(Duration::from_secs(420)))
+        .collect()
+}
+
+/// Two members. Tributary reads the first as a user of its own, through a relay, so that its watches can be made to begin
+/// again: kube-apiserver asks for rights at the beginning of a watch alone.
+struct Pair {
+    victim: Member,
+    other: Arc<Member>,
+    relay: Relay,
+    tributary: Arc<Tributary>,
+    http: HttpClient,
+    namespace: String,
+    token: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Pair {
+    async fn start(context: &TestContext) -> anyhow::Result<Self> {
+        let victim = Member::builder("victim").start(context.fixture.tools().await?).await?;
+        let other = Arc::clone(&context.fixture.pair().await?[1]);
+        let token = format!("{:032x}", rand::random::<u128>());
+        let namespace = namespace::unique_name("rights");
+        namespace::create(&namespace, &[&victim, &other]).await?;
+        let relay = Relay::start(victim.apiserver_port(), 0).await?;
+        let server = format!("https://127.0.0.1:{}", relay.port());
+        let access = Access { server, token: token.clone(), ..victim.access() };
+        let folder = guard::temporary_folder("rights")?;
+        let path = folder.path().join("kubeconfig");
+        kubeconfig::write(&path, &[&access, &other.access()])?;
+        know(&victim, Some(&token)).await?;
+        allow(&victim).await?;
+        let tributary = Tributary::builder(&path, ["victim", "member2"]).start().await?;
+        let tributary = context.fixture.watch_log(tributary).await;
+        let http = tributary.http().await?;
+        let pair = Self { victim, other, relay, tributary, http, namespace, token, _folder: folder };
+        for (member, name) in [(&pair.victim, "kept"), (&pair.victim, "doomed"), (&*pair.other, "elsewhere")] {
+            pair.create(member, name).await?;
+        }
+        pair.shows(&["doomed", "elsewhere", "kept"], "").await?;
+        Ok(pair)
+    }
+
+    fn maps(&self) -> String {
+        format!("/api/v1/namespaces/{}/configmaps", self.namespace)
+    }
+
+    async fn create(&self, member: &Member, name: &str) -> anyhow::Result<()> {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        member.http().post(&self.maps(), &object).send().await?.expect(201)?;
+        Ok(())
+    }
+
+    /// Waits until a list shows these names, and warns of the victim with this reason (of nothing, if that is empty).
+    async fn shows(&self, names: &[&str], reason: &str) -> anyhow::Result<()> {
+        eventually(SOON, async || {
+            let answer = self.http.get(&self.maps()).send().await?.expect(200)?;
+            let mut shown = names_of(&answer)?;
+            shown.sort();
+            ensure!(shown == names, "{shown:?} instead of {names:?}");
+            warns(&answer, reason)
+        })
+        .await
+    }
+
+    /// What is served while the victim refuses: its old state, marked, the other's live one, and a plain word everywhere.
+    async fn serves_the_rest(&self, reason: &str) -> anyhow::Result<()> {
+        self.victim.http().delete(&format!("{}/doomed", self.maps())).send().await?.expect(200)?;
+        self.create(&self.other, "meanwhile").await?;
+        self.shows(&["doomed", "elsewhere", "kept", "meanwhile"], reason).await?;
+        // What was never read is missing, and said to be.
+        let answer = self.http.get(&format!("/api/v1/namespaces/{}/endpoints", self.namespace)).send().await?;
+        warns(&answer.expect(200)?, reason)?;
+        eventually(SOON, async || {
+            let health = self.http.get("/readyz?verbose").send().await?.expect(200)?.text();
+            let line = health.lines().find(|line| line.contains("cluster/victim")).context("no line")?.to_owned();
+            ensure!(line.starts_with("[-]") && line.contains(reason), "{line}");
+            ensure!(health.contains("[+]cluster/member2 ok"), "{health}");
+            Ok(())
+        })
+        .await?;
+        let lines = |log: &str| log.lines().filter(|line| line.contains("victim") && line.contains(reason)).count();
+        let before = lines(&self.tributary.log());
+        tokio::time::sleep(A_WHILE).await;
+        let log = self.tributary.log();
+        let after = lines(&log);
+        // One for each collection that was asked for, and one for the cluster.
+        ensure!((1..=4).contains(&after) && after == before, "{before} lines, {A_WHILE:?} later {after}:\n{log}");
+        Ok(())
+    }
+
+    /// What is served when the victim accepts again: the present, without a warning.
+    async fn recovers(&self) -> anyhow::Result<()> {
+        self.create(&self.victim, "after").await?;
+        self.shows(&["after", "elsewhere", "kept", "meanwhile"], "").await?;
+        eventually(SOON, async || {
+            let health = self.http.get("/readyz?verbose").send().await?.expect(200)?.text();
+            ensure!(health.contains("[+]cluster/victim ok"), "{health}");
+            let answer = self.http.get(&format!("/api/v1/namespaces/{}/endpoints", self.namespace)).send().await?;
+            warns(&answer.expect(200)?, "")
+        })
+        .await
+    }
+}
+
+fn names_of(answer: &Answer) -> anyhow::Result<Vec<String>> {
+    let list = answer.json()?;
+    let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    Ok(list["items"].as_array().context("no items")?.iter().map(name).collect())
+}
+
+/// Whether an answer warns of the victim, and of nothing else, with this reason; without one, that it does not warn.
+fn warns(answer: &Answer, reason: &str) -> anyhow::Result<()> {
+    let all: Vec<&str> = answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).collect();
+    match (reason, all.as_slice()) {
+        ("", []) => Ok(()),
+        ("", warnings) => anyhow::bail!("{warnings:?}"),
+        (reason, [warning]) if warning.contains("cluster victim") && warning.contains(reason) => Ok(()),
+        (reason, warnings) => anyhow::bail!("{reason:?} was due: {warnings:?}"),
+    }
+}
+
+const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+
+/// Lets the reader do everything.
+async fn allow(member: &Member) -> anyhow::Result<()> {
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": READER},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": READER}],
+    });
+    member.http().post(BINDING, &binding).send().await?.expect(201).map(drop)
+}
+
+/// Makes the reader's token known, or unknown, which takes a restart.
+async fn know(member: &Member, token: Option<&str>) -> anyhow::Result<()> {
+    let path = member.folder().join("tokens.csv");
+    let text = fs::read_to_string(&path).context("read the token file")?;
+    let mut lines: Vec<String> = text.lines().filter(|line| !line.contains(READER)).map(str::to_owned).collect();
+    lines.extend(token.map(|token| format!("{token},{READER},{READER}")));
+    fs::write(&path, lines.join("\n") + "\n").context("write the token file")?;
+    member.kill_apiserver().await?;
+    member.start_again().await
+}
+
+async fn forbidden_and_allowed_again(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let pair = Pair::start(&context).await?;
+    pair.victim.http().delete(&format!("{BINDING}/{READER}")).send().await?.expect(200)?;
+    pair.relay.cut();
+    pair.serves_the_rest("forbidden").await?;
+    allow(&pair.victim).await?;
+    pair.recovers().await
+}
+
+async fn unknown_and_known_again(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let pair = Pair::start(&context).await?;
+    know(&pair.victim, None).await?;
+    pair.serves_the_rest("401").await?;
+    know(&pair.victim, Some(&pair.token)).await?;
+    pair.recovers().await
+}

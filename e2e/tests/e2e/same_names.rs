@@ -1,0 +1,141 @@
+//! The same namespaces and names in several clusters, as controllers make them: `kube-root-ca.crt` and the default service
+//! account of each namespace. A client that keys by name keeps one of them, and never loses a name that exists.
+
+use crate::{
+    clients::follower::Follower,
+    context::{Case, TestContext, cases, eventually},
+};
+use anyhow::{Context, ensure};
+use serde_json::Value;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use tokio::time::Instant;
+use tributary_e2e::{Member, Tributary, guard, kubeconfig, namespace};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// How long a key may be absent while another cluster's object takes its place: the two events come together.
+const AT_ONCE: Duration = Duration::from_millis(500);
+
+/// What makes a namespace, its service account and its authority's configmap, and takes them away with it.
+const CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,root-ca-certificate-publisher-controller";
+
+pub(crate) fn cases() -> Vec<Case> {
+    cases!["same_names"; informers_never_lose_a_name]
+        .into_iter()
+        .map(|case| case.patience(Duration::from_secs(420)))
+        .collect()
+}
+
+/// The keys that every namespace has: of the namespace, of what the controllers put into it.
+fn keys(namespace: &str) -> [(&'static str, String); 3] {
+    [
+        ("namespaces", namespace.to_owned()),
+        ("serviceaccounts", format!("{namespace}/default")),
+        ("configmaps", format!("{namespace}/kube-root-ca.crt")),
+    ]
+}
+
+/// The uids that the members have of a key.
+async fn uids(members: &[Arc<Member>], resource: &str, key: &str) -> anyhow::Result<BTreeSet<String>> {
+    let path = match key.split_once('/') {
+        Some((namespace, name)) => format!("/api/v1/namespaces/{namespace}/{resource}/{name}"),
+        None => format!("/api/v1/{resource}/{key}"),
+    };
+    let mut uids = BTreeSet::new();
+    for member in members {
+        let answer = member.http().get(&path).send().await?;
+        if answer.status == 200 {
+            uids.insert(answer.json()?["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
+        }
+    }
+    Ok(uids)
+}
+
+/// Waits until the informers hold, of each of these keys, an object that a member has.
+async fn hold(follower: &mut Follower, members: &[Arc<Member>], namespace: &str) -> anyhow::Result<()> {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let dump = follower.dump().await?;
+        let mut wrong = Vec::new();
+        for (resource, key) in keys(namespace) {
+            let uid = dump["objects"][resource][&key]["uid"].as_str().unwrap_or_default();
+            let known = uids(members, resource, &key).await?;
+            if !known.contains(uid) {
+                wrong.push(format!("{resource} {key} is {uid:?} instead of one of {known:?}"));
+            }
+        }
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{wrong:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn exists_in(member: &Member, path: &str, exists: bool) -> anyhow::Result<()> {
+    eventually(SOON, async || {
+        let status = member.http().get(path).send().await?.status;
+        ensure!((status == 200) == exists, "{path} in {}: {status}", member.name());
+        Ok(())
+    })
+    .await
+}
+
+async fn informers_never_lose_a_name(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let tools = context.fixture.tools().await?;
+    let start = |name| Member::builder(name).controllers_named(CONTROLLERS).start(tools);
+    let (one, two) = tokio::try_join!(start("same1"), start("same2"))?;
+    let members = [Arc::new(one), Arc::new(two)];
+    let folder = guard::temporary_folder("same")?;
+    let path = folder.path().join("kubeconfig");
+    kubeconfig::write(&path, &[&members[0].access(), &members[1].access()])?;
+    let tributary = Tributary::builder(&path, ["same1", "same2"]).start().await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let name = namespace::unique_name("same");
+    namespace::create(&name, &[&members[0], &members[1]]).await?;
+    for watch_list in ["true", "false"] {
+        let arguments = ["informer", "--resources", "namespaces,serviceaccounts,configmaps"];
+        let environment = [("KUBE_FEATURE_WatchListClient", watch_list)];
+        let mut follower = Follower::start(&tools.clients(), tributary.kubeconfig(), &arguments, &environment)?;
+        follower.wait_for("synced", SOON).await?;
+        hold(&mut follower, &members, &name).await.context("at first")?;
+        for (resource, key) in &keys(&name)[1..] {
+            let object = key.split('/').next_back().unwrap_or_default();
+            let path = format!("/api/v1/namespaces/{name}/{resource}/{object}");
+            for member in members.iter().cycle().take(6) {
+                // Its controller makes it, and makes it anew.
+                exists_in(member, &path, true).await?;
+                member.http().delete(&path).send().await?.expect(200)?;
+                exists_in(member, &path, true).await?;
+            }
+        }
+        hold(&mut follower, &members, &name).await.context("after deletions that controllers undid")?;
+
+        // One cluster gives the namespace up, with all that is in it, and has it again.
+        for member in &members {
+            let path = format!("/api/v1/namespaces/{name}");
+            member.http().delete(&path).send().await?.expect(200)?;
+            exists_in(member, &path, false).await?;
+            hold(&mut follower, &members, &name).await.with_context(|| format!("without {}'s", member.name()))?;
+            namespace::create(&name, &[member]).await?;
+            exists_in(member, &format!("{path}/configmaps/kube-root-ca.crt"), true).await?;
+            exists_in(member, &format!("{path}/serviceaccounts/default"), true).await?;
+        }
+        hold(&mut follower, &members, &name).await.context("with both again")?;
+        never_lost(&follower.dump().await?, &name)?;
+        follower.exit().await?;
+    }
+    Ok(())
+}
+
+/// No key of this namespace was absent for longer than it takes another cluster's object to follow a deletion.
+fn never_lost(dump: &Value, namespace: &str) -> anyhow::Result<()> {
+    let absences = dump["absences"].as_object().context("no absences")?;
+    for (resource, key) in keys(namespace) {
+        let longest = absences.get(&format!("{resource} {key}")).and_then(Value::as_f64);
+        let longest = longest.with_context(|| format!("{resource} {key} was never deleted: {absences:?}"))?;
+        ensure!(longest < AT_ONCE.as_secs_f64(), "{resource} {key} was absent for {longest} s");
+    }
+    Ok(())
+}
