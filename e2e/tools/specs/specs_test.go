@@ -4,11 +4,8 @@ package specs
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
-	"fmt"
 	"os"
-	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -40,8 +37,6 @@ import (
 	_ "k8s.io/kubernetes/test/e2e/scheduling"
 )
 
-var specReports = flag.String("spec-reports", "", "Folder for the reports of specs: a file for each process, a line of JSON for each spec. Unlike ginkgo's own report these outlive a process that a spec brings down.")
-
 var specTimeout = flag.Duration("spec-timeout", 0, "Longest that one spec may take; 0 leaves that to the spec. Specs that take no context do not heed it.")
 
 // TestMain reads the framework's flags before any spec runs.
@@ -65,21 +60,6 @@ func TestMain(m *testing.M) {
 func TestE2E(t *testing.T) {
 	e2e.RunE2ETests(t)
 }
-
-// Appends the spec's report to this process' file.
-var _ = ginkgo.ReportAfterEach(func(report ginkgo.SpecReport) {
-	if *specReports == "" {
-		return
-	}
-	line, err := json.Marshal(report)
-	framework.ExpectNoError(err)
-	name := filepath.Join(*specReports, fmt.Sprintf("%d.jsonl", ginkgo.GinkgoParallelProcess()))
-	file, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	framework.ExpectNoError(err)
-	defer file.Close()
-	_, err = file.Write(append(line, '\n'))
-	framework.ExpectNoError(err)
-})
 
 // limitSpecs gives each spec that can be interrupted, and has no limit of its own, the one of --spec-timeout. What needs
 // containers that really run waits for them for five minutes and more.

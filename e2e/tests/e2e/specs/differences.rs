@@ -53,6 +53,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
             "Certificates API [Privileged:ClusterAdmin] should support CSR API operations",
             "ServiceAccounts should run through the lifecycle of a ServiceAccount",
             "Events API should ensure that an event can be fetched, patched, deleted, and listed",
+            "Namespaces [Serial] should patch a Namespace",
         ],
         targets: &[Target::OverOne],
         reason: "it compares versions as numbers, which Composite ones are not; with Integer ones, as over two, it passes",

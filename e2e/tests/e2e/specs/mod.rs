@@ -7,7 +7,7 @@
 //! * `TRIBUTARY_SPECS_RESULTS=<file>` has it write its results there;
 //! * `TRIBUTARY_SPECS_FIND=1` has it look among all specs for those that pass on the bare member, and write the list anew;
 //! * `TRIBUTARY_SPECS_REPORTS=<folder>` keeps ginkgo's reports, with everything that specs wrote;
-//! * `TRIBUTARY_SPECS_FROM=<folder>` reads such reports (`<target>*.jsonl`) instead of running anything, where runs were made one
+//! * `TRIBUTARY_SPECS_FROM=<folder>` reads such reports (`<target>*.json`) instead of running anything, where runs were made one
 //!   by one;
 //! * `TRIBUTARY_SPECS_FOCUS=<part of a name>` and `TRIBUTARY_SPECS_TARGETS=over-one,…` run a part.
 

@@ -1,4 +1,4 @@
-//! What ginkgo's reports say of each spec.
+//! What ginkgo's JSON report says of each spec.
 
 use anyhow::Context;
 use serde_json::Value;
@@ -32,20 +32,29 @@ pub(crate) type Report = BTreeMap<String, Outcome>;
 /// How many lines of what a failed spec wrote are kept.
 const OUTPUT_LINES: usize = 60;
 
-/// Reads reports, a line of JSON for each spec.
+/// Reads a report as `ginkgo --json-report` writes it.
 ///
 /// # Errors
-/// When a line is no such report.
-pub(crate) fn parse(lines: &str) -> anyhow::Result<Report> {
+/// When it is no such report, or when the suite failed before any spec ran.
+pub(crate) fn parse(text: &str) -> anyhow::Result<Report> {
+    let suites: Value = serde_json::from_str(text).context("ginkgo's report is no JSON")?;
+    let specs = suites[0]["SpecReports"]
+        .as_array()
+        .context("ginkgo left an empty report: one of its processes ended by itself")?;
     let mut report = Report::new();
-    for line in lines.lines() {
-        let spec: Value = serde_json::from_str(line).context("a spec's report is no JSON")?;
-        let outcome = outcome(&spec);
-        // What the filters left out is skipped too, but without a word of its own.
-        let is_left_out = outcome == Outcome::Skipped && spec["Failure"]["Message"].as_str().is_none_or(str::is_empty);
-        if !is_left_out {
-            report.insert(name(&spec), outcome);
+    for spec in specs {
+        let outcome = outcome(spec);
+        if spec["LeafNodeType"] != "It" {
+            if let Outcome::Failed(why) = outcome {
+                anyhow::bail!("{} of the suite failed: {why}", spec["LeafNodeType"]);
+            }
+            continue;
         }
+        // What the filters left out is skipped too, but without a word of its own.
+        if outcome == Outcome::Skipped && spec["Failure"]["Message"].as_str().is_none_or(str::is_empty) {
+            continue;
+        }
+        report.insert(name(spec), outcome);
     }
     Ok(report)
 }
