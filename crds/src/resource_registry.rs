@@ -3,6 +3,8 @@
 // Every printer column has a `type_` and a `json_path` of its own.
 #![allow(clippy::duplicated_attributes)]
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -34,16 +36,18 @@ pub struct ResourceRegistrySpec {
     /// or `apps/v1/deployments` in one version.
     #[schemars(length(min = 1))]
     pub resources: Vec<String>,
-    /// The clusters; all of them if missing.
+    /// The clusters whose objects make up the merged lists and watches; all of them if missing. Answers name those that are left
+    /// out. Objects of the others are found by name, and under `/clusters/<name>`.
     #[serde(default, skip_serializing_if = "ClusterSelection::is_all")]
     pub clusters: ClusterSelection,
-    /// The namespaces; all of them if empty.
+    /// The namespaces whose objects are held in memory; all of them if empty. Lists of other namespaces, and of all together, are
+    /// asked of the clusters each time; they cannot be watched. Of no meaning to resources without namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
     /// The form of the resourceVersion that single objects carry.
     #[serde(default)]
     pub item_resource_versions: ItemResourceVersions,
-    /// Where a list without a resourceVersion is answered from.
+    /// What reads without a resourceVersion contain.
     #[serde(default)]
     pub consistency: Consistency,
     /// Whether a list or watch may leave out clusters that have never answered.
@@ -76,13 +80,14 @@ pub enum ItemResourceVersions {
     Integer,
 }
 
-/// Where a list without a resourceVersion is answered from.
+/// What reads without a resourceVersion contain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Consistency {
-    /// From memory, after the client's own writes.
+    /// What memory has, and all that was written through this endpoint.
     #[default]
     Cached,
-    /// From the members, as of now.
+    /// All that the members have when the request comes. Each is asked for its version, and memory answers once it is that far;
+    /// where a collection has not changed lately this takes more than a second.
     Quorum,
 }
 
@@ -105,11 +110,13 @@ impl ClusterSelection {
     /// Whether the cluster is chosen.
     pub fn selects(&self, cluster: &UpstreamCluster) -> bool {
         let name = cluster.metadata.name.as_deref().unwrap_or_default();
-        self.is_all()
-            || self.names.iter().any(|chosen| chosen == name)
-            || self.selector.as_ref().is_some_and(|selector| {
-                matches(selector, |key| cluster.metadata.labels.as_ref()?.get(key).map(String::as_str))
-            })
+        self.selects_labeled(name, cluster.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
+    }
+
+    /// Whether the cluster of this name and these labels is chosen.
+    pub fn selects_labeled(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
+        let labeled = |selector| matches(selector, |key| labels.get(key).map(String::as_str));
+        self.is_all() || self.names.iter().any(|chosen| chosen == name) || self.selector.as_ref().is_some_and(labeled)
     }
 }
 

@@ -28,7 +28,7 @@ pub mod write;
 pub use body::{Body, BoxError};
 pub use limits::Limits;
 pub use metrics::Metrics;
-pub use policy::{ItemResourceVersions, Policies, Policy, ResourcePattern};
+pub use policy::{Consistency, ItemResourceVersions, Policies, Policy, ResourcePattern};
 pub use topology::ClusterSetup;
 pub use turns::Peer;
 pub use view::Partial;
@@ -42,7 +42,7 @@ use http::{Request, Response, StatusCode, header};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::{ClusterName, RequestInfo, Status, Verb};
+use tributary_apimachinery::{ClusterName, Query, RequestInfo, Status, Verb};
 use tributary_merge::Epochs;
 
 use discovery::storage_versions::{self, StorageVersionHashes};
@@ -91,7 +91,7 @@ pub struct RouterConfig {
 pub struct Router {
     fleet: Arc<Fleet>,
     views: Arc<Views>,
-    policies: ArcSwap<Policies>,
+    policies: Arc<ArcSwap<Policies>>,
     epochs: ArcSwap<Epochs>,
     metrics: Arc<Metrics>,
     lanes: Arc<Lanes>,
@@ -104,9 +104,11 @@ impl Router {
     pub fn new(config: RouterConfig) -> Arc<Self> {
         let (fleet, metrics) = (Fleet::new(), Arc::new(Metrics::default()));
         metrics.set_limits(&config.limits);
+        let policies = Arc::new(ArcSwap::from_pointee(config.policies));
+        let views = Views::new(Arc::clone(&fleet), Arc::clone(&policies), Arc::clone(&metrics), config.limits.clone());
         let router = Arc::new(Self {
-            views: Views::new(Arc::clone(&fleet), Arc::clone(&metrics), config.limits.clone()),
-            policies: ArcSwap::from_pointee(config.policies),
+            views,
+            policies,
             epochs: ArcSwap::from_pointee(config.epochs),
             lanes: Lanes::new(config.limits.long_answers, &metrics.lanes),
             metrics,
@@ -123,9 +125,13 @@ impl Router {
         self.fleet.set(clusters);
     }
 
-    /// Takes over new policies. Lists and watches that are open go on under the old ones.
+    /// Takes over new policies. Lists and watches that are open go on under the old ones, but that clusters which are selected or
+    /// no longer selected come and go in them at once.
     pub fn set_policies(&self, policies: Policies) {
         self.policies.store(Arc::new(policies));
+        for view in self.views.all() {
+            view.follow_fleet();
+        }
     }
 
     /// Waits until each cluster has been asked once what it serves, or the time is up.
@@ -204,7 +210,8 @@ impl Router {
         if request.method() == http::Method::HEAD && !planned.takes_head(info) {
             return Err(Status::method_not_allowed());
         }
-        let planned = self.without_memory(planned, &request)?;
+        let namespace = info.resource().and_then(|resource| resource.namespace.as_deref());
+        let planned = self.without_memory(planned, &request, namespace)?;
         match planned {
             Plan::Cluster(cluster) => self.forward_to_cluster(request, info, cluster, query).await,
             Plan::Discovery(path) => {
@@ -223,7 +230,13 @@ impl Router {
                 let asked = Asked { info, request: resource, query, headers: request.headers(), preferences, peer };
                 let call = Call { router: self, info, resource, query, served: &served, preferences };
                 match plan {
-                    ResourcePlan::Get => read::get::get(self, asked, &served).await,
+                    ResourcePlan::Get => match read::get::get(self, asked, &served).await {
+                        // It may be in a cluster that the view does not hold.
+                        Err(status) if status.code == 404 && !self.left_out(&served).is_empty() => {
+                            write::owner::to_owner(call, request, OwnerRequest::Object).await
+                        }
+                        answer => answer,
+                    },
                     ResourcePlan::List => read::list::list(self, asked, &served).await,
                     ResourcePlan::Watch => read::watch::watch(self, asked, &served).await,
                     ResourcePlan::ListLive => read::live::list(self, asked, &served).await,
@@ -255,20 +268,28 @@ impl Router {
 
     /// A request in another user's name goes live to its one cluster, for the member to judge: memory holds what our own
     /// rights can see. Resources that are not registered are asked for live, too.
-    fn without_memory<'a>(&self, plan: Plan<'a>, request: &Request<Body>) -> Result<Plan<'a>, Status> {
+    fn without_memory<'a>(
+        &self,
+        plan: Plan<'a>,
+        request: &Request<Body>,
+        namespace: Option<&str>,
+    ) -> Result<Plan<'a>, Status> {
         let Plan::Resource(served, plan) = plan else { return Ok(plan) };
         let resource = &served.resource;
-        let plan = match (plan, write::forward::impersonates(request.headers()), self.is_registered(resource)) {
+        let held = self.is_held(&served, namespace);
+        let plan = match (plan, write::forward::impersonates(request.headers()), held) {
             (ResourcePlan::Get, true, _) | (ResourcePlan::Get, _, false) => ResourcePlan::Owner(OwnerRequest::Object),
+            // Its owner knows best, and one small request is all that it costs.
+            (ResourcePlan::Get, ..) if self.asks_members(resource) && is_of_now(request.uri().query()) => {
+                ResourcePlan::Owner(OwnerRequest::Object)
+            }
             (ResourcePlan::List | ResourcePlan::Watch | ResourcePlan::ListLive, true, _) => {
                 let cause = "reads of all clusters cannot be made in another user's name; ask one cluster under /clusters/<name>";
                 return Err(Status::forbidden(Some(resource), "", cause));
             }
             (ResourcePlan::List, false, false) => ResourcePlan::ListLive,
             (ResourcePlan::Watch, false, false) => {
-                let remedy =
-                    "add it to --resources or to a ResourceRegistry, or watch one cluster under /clusters/<name>";
-                return Err(Status::watch_not_registered(resource, remedy));
+                return Err(Status::watch_not_registered(resource, &self.remedy(resource)));
             }
             (plan, ..) => plan,
         };
@@ -307,9 +328,50 @@ impl Router {
         self.alone
     }
 
-    /// Whether a resource is held in memory.
-    pub(crate) fn is_registered(&self, resource: &tributary_apimachinery::GroupVersionResource) -> bool {
-        self.policies.load().is_registered(resource)
+    /// Whether a resource's objects of a place are held in memory: of a namespace, or of all (`None`).
+    pub(crate) fn is_held(&self, served: &ServedResource, namespace: Option<&str>) -> bool {
+        let (policies, resource) = (self.policies.load(), &served.resource);
+        !served.cacheable.is_empty()
+            && policies.is_registered(resource)
+            && policies.of(resource).holds(served.description.namespaced(), namespace)
+    }
+
+    /// Whether reads of the newest ask the members.
+    pub(crate) fn asks_members(&self, resource: &tributary_apimachinery::GroupVersionResource) -> bool {
+        self.policies.load().of(resource).consistency == Consistency::Quorum
+    }
+
+    /// The clusters that serve a resource and are not part of its merged view.
+    pub(crate) fn left_out(&self, served: &ServedResource) -> Vec<ClusterName> {
+        let policies = self.policies.load();
+        let policy = policies.of(&served.resource);
+        if policy.clusters.is_none() {
+            return Vec::new();
+        }
+        let clusters = self.fleet.clusters();
+        let left_out = clusters.values().filter(|cluster| !policy.selects(cluster.name()));
+        // One that has not told yet what it serves may serve this.
+        let serving =
+            left_out.filter(|cluster| served.clusters.contains(cluster.name()) || cluster.discovery().is_none());
+        serving.map(|cluster| cluster.name().clone()).collect()
+    }
+
+    /// What can be done where a resource cannot be watched for want of memory.
+    fn remedy(&self, resource: &tributary_apimachinery::GroupVersionResource) -> String {
+        let policies = self.policies.load();
+        match &policies.of(resource).namespaces {
+            Some(held) if policies.is_registered(resource) => {
+                let held: Vec<_> = held.iter().map(String::as_str).collect();
+                format!(
+                    "a ResourceRegistry holds its objects of these namespaces only (spec.namespaces): {}; watch one of them, or \
+                     one cluster under /clusters/<name>",
+                    held.join(", ")
+                )
+            }
+            _ => {
+                "add it to --resources or to a ResourceRegistry, or watch one cluster under /clusters/<name>".to_owned()
+            }
+        }
     }
 
     /// The members.
@@ -356,12 +418,13 @@ impl Router {
         partial: Partial,
     ) -> (Arc<View>, Result<Vec<(ClusterName, Standing)>, Status>) {
         let deadline = Instant::now() + KNOWN_WITHIN;
-        let view = self.views.get_or_start(served, None).await;
+        let own = self.policies.load().of(&served.resource).view_of(served.description.namespaced(), namespace);
+        let view = self.views.get_or_start(served, own).await;
         // With a partial answer allowed this is never refused.
         let standings = view.known(Partial::Allow, deadline).await.unwrap_or_else(|_| view.standings());
         let is_forbidden = |standing: &Standing| matches!(standing, Standing::Unknown { forbidden: true, .. });
         let view = match namespace {
-            Some(namespace) if standings.iter().any(|(_, standing)| is_forbidden(standing)) => {
+            Some(namespace) if own.is_none() && standings.iter().any(|(_, standing)| is_forbidden(standing)) => {
                 self.views.get_or_start(served, Some(namespace)).await
             }
             _ if partial == Partial::Allow || standings.iter().all(|(_, standing)| standing.is_known()) => {
@@ -470,4 +533,9 @@ fn request_labels(info: &RequestInfo, union: &Union) -> RequestLabels {
         .into();
     }
     labels
+}
+
+/// Whether a read asks for the newest: it names no version.
+fn is_of_now(query: Option<&str>) -> bool {
+    Query::parse(query).get("resourceVersion").is_none_or(str::is_empty)
 }

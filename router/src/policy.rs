@@ -1,5 +1,7 @@
 //! How each resource is to be treated: what the registries say, and the defaults.
 
+use std::collections::BTreeSet;
+
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
 use crate::view::Partial;
@@ -15,15 +17,51 @@ pub enum ItemResourceVersions {
     Integer,
 }
 
+/// What a read without a resourceVersion contains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Consistency {
+    /// What memory has, and all that was written through this process.
+    #[default]
+    Cached,
+    /// Everything that the members had when the request came.
+    Quorum,
+}
+
 /// How one resource is treated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// The form of single objects' versions.
     pub item_resource_versions: ItemResourceVersions,
+    /// What a read without a resourceVersion contains.
+    pub consistency: Consistency,
+    /// The clusters whose objects make up the merged view; `None` for all. Objects of the others are found by name, asked live.
+    pub clusters: Option<BTreeSet<ClusterName>>,
+    /// The namespaces whose objects are held in memory; `None` for all. The others are asked live.
+    pub namespaces: Option<BTreeSet<String>>,
     /// What happens while a cluster is unknown.
     pub partial: Partial,
     /// Where objects are created that do not say so themselves.
     pub placement: Option<ClusterName>,
+}
+
+impl Policy {
+    /// Whether a cluster's objects are part of the merged view.
+    pub fn selects(&self, cluster: &ClusterName) -> bool {
+        self.clusters.as_ref().is_none_or(|clusters| clusters.contains(cluster))
+    }
+
+    /// Whether objects of a place are held in memory: of a namespace, or of all (`None`).
+    pub fn holds(&self, namespaced: bool, namespace: Option<&str>) -> bool {
+        match &self.namespaces {
+            Some(held) if namespaced => namespace.is_some_and(|namespace| held.contains(namespace)),
+            _ => true,
+        }
+    }
+
+    /// The one namespace that the view of a place holds; `None` for all of them.
+    pub fn view_of<'a>(&self, namespaced: bool, namespace: Option<&'a str>) -> Option<&'a str> {
+        namespace.filter(|_| namespaced && self.namespaces.is_some())
+    }
 }
 
 /// Which resources a rule is for.
@@ -105,6 +143,22 @@ impl Policies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_are_held_by_namespace() {
+        let some = Policy { namespaces: Some(["a".to_owned()].into()), ..Policy::default() };
+        for (policy, namespaced, namespace, held, view) in [
+            (&some, true, Some("a"), true, Some("a")),
+            (&some, true, Some("b"), false, Some("b")),
+            (&some, true, None, false, None),
+            (&some, false, None, true, None),
+            (&Policy::default(), true, Some("a"), true, None),
+            (&Policy::default(), true, None, true, None),
+        ] {
+            assert_eq!(policy.holds(namespaced, namespace), held, "{namespace:?}");
+            assert_eq!(policy.view_of(namespaced, namespace), view, "{namespace:?}");
+        }
+    }
 
     #[test]
     fn patterns_name_resources_as_kubectl_does() {

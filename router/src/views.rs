@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::{Request, StatusCode};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -15,6 +16,7 @@ use crate::body;
 use crate::discovery::ServedResource;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::policy::Policies;
 use crate::response::ResourceKind;
 use crate::topology::Fleet;
 use crate::view::View;
@@ -27,6 +29,7 @@ type Key = (GroupVersionResource, Option<String>);
 /// The views by resource, and by namespace where a member forbids more.
 pub struct Views {
     fleet: Arc<Fleet>,
+    policies: Arc<ArcSwap<Policies>>,
     metrics: Arc<Metrics>,
     limits: Limits,
     by_key: Mutex<HashMap<Key, Arc<View>>>,
@@ -34,8 +37,13 @@ pub struct Views {
 
 impl Views {
     /// No views; they follow the fleet from now on. Must be called within a tokio runtime.
-    pub fn new(fleet: Arc<Fleet>, metrics: Arc<Metrics>, limits: Limits) -> Arc<Self> {
-        let views = Arc::new(Self { fleet, metrics, limits, by_key: Mutex::default() });
+    pub fn new(
+        fleet: Arc<Fleet>,
+        policies: Arc<ArcSwap<Policies>>,
+        metrics: Arc<Metrics>,
+        limits: Limits,
+    ) -> Arc<Self> {
+        let views = Arc::new(Self { fleet, policies, metrics, limits, by_key: Mutex::default() });
         let weak = Arc::downgrade(&views);
         let mut changes = views.fleet.changes();
         tokio::spawn(async move {
@@ -102,8 +110,9 @@ impl Views {
         let decoder = ObjectDecoder::new(&api_version, &kind.kind, description.fields);
         let namespace = namespace.map(str::to_owned);
         let start = || {
-            let (fleet, metrics) = (Arc::clone(&self.fleet), Arc::clone(&self.metrics));
-            View::start(kind, namespace.clone(), decoder, fleet, metrics, &self.limits)
+            let (fleet, policies, metrics) = (&self.fleet, &self.policies, &self.metrics);
+            let (fleet, policies, metrics) = (Arc::clone(fleet), Arc::clone(policies), Arc::clone(metrics));
+            View::start(kind, namespace.clone(), decoder, fleet, policies, metrics, &self.limits)
         };
         match self.by_key.lock().entry((served.resource.clone(), namespace.clone())) {
             Entry::Occupied(known) if is_of_kind(known.get(), served) => Arc::clone(known.get()),

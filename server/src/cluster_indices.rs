@@ -127,6 +127,7 @@ mod tests {
             config: Err("a test".to_owned()),
             fingerprint: String::new(),
             index: *index,
+            labels: BTreeMap::new(),
         };
         clusters.iter().map(spec).collect()
     }

@@ -47,7 +47,7 @@ impl Clusters {
 
     /// Makes a client. Why there is none is said once, however often it is tried.
     async fn connect(&self, spec: ClusterSpec, before: Option<Known>) -> Known {
-        let ClusterSpec { name, origin, config, fingerprint, index } = spec;
+        let ClusterSpec { name, origin, config, fingerprint, index, labels: _ } = spec;
         let client = match config {
             Ok(config) => {
                 ClusterClient::connect(name.clone(), config, self.tuning.clone()).await.map_err(|e| explain(&e))
@@ -137,6 +137,7 @@ mod tests {
             config: Ok(kube::Config::new("https://127.0.0.1:1".parse().unwrap())),
             fingerprint: fingerprint.to_owned(),
             index: None,
+            labels: BTreeMap::new(),
         }
     }
 

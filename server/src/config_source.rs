@@ -7,6 +7,7 @@ pub mod kubeconfig_source;
 pub mod upstream_clusters;
 pub mod watch;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -31,6 +32,8 @@ pub struct ClusterSpec {
     pub fingerprint: String,
     /// The index of `itemResourceVersions: Integer`, if the source gives one.
     pub index: Option<u16>,
+    /// What registries select by; a context has none.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Everything that the sources say at one time.

@@ -1,8 +1,10 @@
 //! Turns flags and registries into the router's policies. Pure.
 
+use std::collections::BTreeMap;
+
 use tributary_apimachinery::ClusterName;
-use tributary_crds::{Consistency, ResourceRegistry};
-use tributary_router::{ItemResourceVersions, Partial, Policies, Policy, ResourcePattern};
+use tributary_crds::ResourceRegistry;
+use tributary_router::{Consistency, ItemResourceVersions, Partial, Policies, Policy, ResourcePattern};
 
 use crate::cli::{ItemVersionsRule, PartialRule, ServeArguments};
 
@@ -63,17 +65,10 @@ pub enum PolicyError {
         #[source]
         source: tributary_crds::InvalidResourcePattern,
     },
-    /// A field that this release does not carry out: better refused than ignored.
-    #[error("ResourceRegistry {registry}: {field} is right, but only a later release carries it out; {remedy}")]
-    Unsupported {
-        /// The registry.
-        registry: String,
-        /// The field and its value.
-        field: &'static str,
-        /// What to do, and what then holds.
-        remedy: &'static str,
-    },
 }
+
+/// The clusters that there are, and the labels by which registries select them.
+pub type KnownClusters = BTreeMap<ClusterName, BTreeMap<String, String>>;
 
 /// The policies of a configuration. Registries come in the order of the source; the first that names a resource holds.
 ///
@@ -82,12 +77,13 @@ pub enum PolicyError {
 pub fn policies(
     flags: &PolicyFlags,
     registries: &[ResourceRegistry],
-    clusters: &[ClusterName],
+    clusters: &KnownClusters,
 ) -> Result<Policies, PolicyError> {
     let default = Policy {
         partial: flags.partial,
         item_resource_versions: flags.item_resource_versions,
         placement: flags.create_in.clone(),
+        ..Policy::default()
     };
     if let Some(cluster) = &flags.create_in {
         known_cluster("--create-in", cluster.as_str(), clusters)?;
@@ -105,33 +101,13 @@ pub fn policies(
     Ok(Policies { default, rules, registered })
 }
 
-/// What a registry asks for and this release does not carry out.
-pub fn unsupported(registry: &ResourceRegistry) -> Vec<PolicyError> {
-    let spec = &registry.spec;
-    let fields = [
-        (!spec.clusters.is_all(), "spec.clusters", "remove it: the resources of all clusters are served"),
-        (!spec.namespaces.is_empty(), "spec.namespaces", "remove it: the resources of all namespaces are served"),
-        (
-            spec.consistency == Consistency::Quorum,
-            "spec.consistency: Quorum",
-            "remove it: lists come from memory, after the writes that were made through this endpoint",
-        ),
-    ];
-    let registry = registry.metadata.name.as_deref().unwrap_or_default();
-    let set = fields.into_iter().filter(|(is_set, ..)| *is_set);
-    set.map(|(_, field, remedy)| PolicyError::Unsupported { registry: registry.to_owned(), field, remedy }).collect()
-}
-
 fn rule(
     registry: &ResourceRegistry,
     default: &Policy,
-    clusters: &[ClusterName],
+    clusters: &KnownClusters,
 ) -> Result<(Vec<ResourcePattern>, Policy), PolicyError> {
     let name = registry.metadata.name.as_deref().unwrap_or_default();
     let spec = &registry.spec;
-    if let Some(error) = unsupported(registry).into_iter().next() {
-        return Err(error);
-    }
     let field = |field: &str| format!("ResourceRegistry {name}: spec.{field}");
     let placement = match &spec.placement {
         Some(cluster) => Some(known_cluster(&field("placement"), cluster, clusters)?),
@@ -145,15 +121,22 @@ fn rule(
         tributary_crds::ItemResourceVersions::Composite => ItemResourceVersions::Composite,
         tributary_crds::ItemResourceVersions::Integer => ItemResourceVersions::Integer,
     };
-    let policy = Policy { item_resource_versions, partial, placement };
+    let consistency = match spec.consistency {
+        tributary_crds::Consistency::Cached => Consistency::Cached,
+        tributary_crds::Consistency::Quorum => Consistency::Quorum,
+    };
+    let selected = clusters.iter().filter(|(name, labels)| spec.clusters.selects_labeled(name.as_str(), labels));
+    let selected = (!spec.clusters.is_all()).then(|| selected.map(|(name, _)| name.clone()).collect());
+    let namespaces = (!spec.namespaces.is_empty()).then(|| spec.namespaces.iter().cloned().collect());
+    let policy = Policy { item_resource_versions, consistency, clusters: selected, namespaces, partial, placement };
     Ok((patterns(&field("resources"), &spec.resources)?, policy))
 }
 
-fn known_cluster(field: &str, cluster: &str, clusters: &[ClusterName]) -> Result<ClusterName, PolicyError> {
-    clusters.iter().find(|known| known.as_str() == cluster).cloned().ok_or_else(|| PolicyError::UnknownCluster {
+fn known_cluster(field: &str, cluster: &str, clusters: &KnownClusters) -> Result<ClusterName, PolicyError> {
+    clusters.keys().find(|known| known.as_str() == cluster).cloned().ok_or_else(|| PolicyError::UnknownCluster {
         field: field.to_owned(),
         cluster: cluster.to_owned(),
-        existing: clusters.iter().map(ClusterName::as_str).collect::<Vec<_>>().join(", "),
+        existing: clusters.keys().map(ClusterName::as_str).collect::<Vec<_>>().join(", "),
     })
 }
 
@@ -187,8 +170,9 @@ mod tests {
         }
     }
 
-    fn clusters() -> Vec<ClusterName> {
-        ["eu", "us"].map(|name| ClusterName::new(name).unwrap()).to_vec()
+    fn clusters() -> KnownClusters {
+        let labels = |name: &str| [("continent".to_owned(), name.to_owned())].into();
+        ["eu", "us"].map(|name| (ClusterName::new(name).unwrap(), labels(name))).into()
     }
 
     fn registry(spec: serde_json::Value) -> ResourceRegistry {
@@ -220,6 +204,24 @@ mod tests {
     }
 
     #[test]
+    fn what_registries_say_is_carried_out() {
+        let pods = GroupVersionResource::new("", "v1", "pods");
+        let policy = |spec| policies(&arguments(""), &[registry(spec)], &clusters()).unwrap().of(&pods).clone();
+        let nothing = policy(serde_json::json!({"resources": ["pods"]}));
+        assert_eq!(nothing, Policy { partial: Partial::Deny, ..Policy::default() });
+        let all = policy(serde_json::json!({
+            "resources": ["pods"], "itemResourceVersions": "Integer", "consistency": "Quorum", "namespaces": ["a", "b"],
+            "clusters": {"selector": {"matchLabels": {"continent": "us"}}},
+        }));
+        assert_eq!(all.item_resource_versions, ItemResourceVersions::Integer);
+        assert_eq!(all.consistency, Consistency::Quorum);
+        assert_eq!(all.clusters, Some(["us".parse().unwrap()].into()));
+        assert_eq!(all.namespaces, Some(["a".to_owned(), "b".to_owned()].into()));
+        let named = policy(serde_json::json!({"resources": ["pods"], "clusters": {"names": ["eu", "us"]}}));
+        assert_eq!(named.clusters.unwrap().len(), 2, "a cluster that comes later is not selected");
+    }
+
+    #[test]
     fn what_cannot_be_followed_is_refused() {
         let refused = |line: &str, rules: &[ResourceRegistry]| {
             let error = policies(&arguments(line), rules, &clusters()).unwrap_err();
@@ -233,9 +235,7 @@ mod tests {
             refused("--resources Pods!", &[])
         );
         for (spec, field) in [
-            (serde_json::json!({"resources": ["*"], "namespaces": ["a"]}), "spec.namespaces"),
-            (serde_json::json!({"resources": ["*"], "clusters": {"names": ["eu"]}}), "spec.clusters"),
-            (serde_json::json!({"resources": ["*"], "consistency": "Quorum"}), "Quorum"),
+            (serde_json::json!({"resources": ["*", "Pods!"]}), "spec.resources: \"Pods!\""),
             (serde_json::json!({"resources": ["*"], "placement": "asia"}), "\"asia\": there is no such cluster"),
         ] {
             let error = refused("", &[registry(spec)]);

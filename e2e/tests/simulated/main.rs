@@ -15,6 +15,8 @@ mod lists;
 mod live;
 mod patches;
 mod placement;
+mod quorum;
+mod registries;
 mod replicas;
 mod reviews;
 mod storm;

@@ -11,7 +11,7 @@ use tributary_merge::{
 };
 
 use super::version::{Versions, Wanted, refuse_list};
-use super::{Asked, Collection, include_object, warn};
+use super::{Asked, Collection, include_object, newest, warn, warn_left_out};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
@@ -49,7 +49,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     let versions = router.versions(&served.resource);
     let state = state(&versions, &served.resource, &options)?;
     let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
-    let Collection { view, mut standings, filter } = collection;
+    let Collection { view, mut standings, left_out, filter } = collection;
     // With `0` the limit says nothing: the whole list is at hand.
     let limit = if state == State::Any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
     let (snapshots, version) = snapshots(router, &view, &state, &mut standings).await?;
@@ -81,6 +81,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     };
     let mut response = answer.respond().await?;
     warn(&mut response, &view, &standings);
+    warn_left_out(&mut response, &served.resource, &left_out);
     Ok(response)
 }
 
@@ -132,12 +133,7 @@ async fn snapshots(
     };
     match state {
         State::Any | State::Continue(ContinueToken { version: None, .. }) => {}
-        State::Newest => {
-            if view.own_writes_seen().await? {
-                // Who was fresh may have become stale while it was waited for, and is not waited for then.
-                *standings = view.standings();
-            }
-        }
+        State::Newest => newest(router, view, standings).await?,
         State::NotOlderThan(version) => view.reached(version).await.map_err(Unreached::of_collection)?,
         State::Exact(version) => view.reached_by_members(version).await.map_err(Unreached::of_collection)?,
         State::Continue(token @ ContinueToken { version: Some(version), .. }) => {

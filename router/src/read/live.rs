@@ -12,7 +12,7 @@ use tributary_apimachinery::{ClusterName, ListOptions, ResourceVersion, Status};
 use tributary_merge::CompositeResourceVersion;
 use tributary_printers::{Printer, Row, column};
 
-use super::{Asked, include_object};
+use super::{Asked, include_object, warn_left_out};
 use crate::Router;
 use crate::body::{self, Body};
 use crate::discovery::ServedResource;
@@ -32,7 +32,9 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     let _checked = ListOptions::parse(asked.query)?;
     let include = include_object(form, asked.query)?;
     let form_of_items = router.items(&served.resource);
-    let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
+    let policy = router.policy(&served.resource);
+    let selected = served.clusters.iter().filter(|name| policy.selects(name));
+    let clusters: Vec<_> = selected.filter_map(|name| router.fleet().cluster(name)).collect();
     let query = member_query(asked.query);
     let asked_at = Instant::now();
     let lists = clusters.iter().map(|cluster| async {
@@ -55,12 +57,10 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
         };
         standings.push((cluster.name().clone(), standing));
     }
-    for cluster in router.fleet().undiscovered() {
-        standings.push((cluster.name().clone(), Standing::of_undiscovered(&cluster)));
+    for cluster in router.fleet().undiscovered().iter().filter(|cluster| policy.selects(cluster.name())) {
+        standings.push((cluster.name().clone(), Standing::of_undiscovered(cluster)));
     }
-    if let (Partial::Deny, Some(refusal)) =
-        (router.policy(&served.resource).partial, standing::refusal(&served.resource, &standings))
-    {
+    if let (Partial::Deny, Some(refusal)) = (policy.partial, standing::refusal(&served.resource, &standings)) {
         return Err(refusal);
     }
     let version = if version.is_empty() { String::new() } else { version.encode(&router.epochs()) };
@@ -75,6 +75,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     {
         response.headers_mut().append(header::WARNING, warning);
     }
+    warn_left_out(&mut response, &served.resource, &router.left_out(served));
     Ok(response)
 }
 

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use http::{HeaderMap, Response, header};
 use tributary_apimachinery::query::Query;
 use tributary_apimachinery::{
-    ClusterName, FieldError, FieldSelector, Filter, LabelSelector, RequestInfo, ResourceRequest, Status,
+    ClusterName, FieldError, FieldSelector, Filter, GroupVersionResource, LabelSelector, RequestInfo, ResourceRequest,
+    Status,
 };
 
 use crate::Router;
@@ -45,6 +46,8 @@ pub struct Collection {
     pub view: Arc<View>,
     /// How each cluster stands.
     pub standings: Vec<(ClusterName, Standing)>,
+    /// The clusters that serve the resource and are not part of the view.
+    pub left_out: Vec<ClusterName>,
     /// What is selected.
     pub filter: Filter,
 }
@@ -73,7 +76,7 @@ impl Asked<'_> {
         let (view, standings) = router.view_of(served, namespace, router.policy(&served.resource).partial).await;
         let (name, fields) = (self.request.name.as_deref(), view.decoder.fields());
         let filter = Filter::compile(namespace, name, label_selector, field_selector, fields, view.kind.namespaced)?;
-        Ok(Collection { standings: standings?, filter, view })
+        Ok(Collection { standings: standings?, left_out: router.left_out(served), filter, view })
     }
 }
 
@@ -91,6 +94,31 @@ pub fn include_object(form: Form, query: Option<&str>) -> Result<IncludeObject, 
         let error = FieldError::invalid("includeObject", value, "must be 'Metadata', 'Object', 'None', or empty");
         Status::bad_request(format!("Unable to convert to Table as requested: {error}"))
     })
+}
+
+/// Waits until memory has what the newest is to have: the client's own writes, and where members are to be asked, all that they
+/// have now. A cluster that does not say so is stale in `standings`, if that is allowed.
+///
+/// # Errors
+/// 504 for what does not come within 3 s.
+pub async fn newest(router: &Router, view: &View, standings: &mut Vec<(ClusterName, Standing)>) -> Result<(), Status> {
+    if view.own_writes_seen().await? {
+        // Who was fresh may have become stale while it was waited for, and is not waited for then.
+        *standings = view.standings();
+    }
+    let resource = &view.kind.resource;
+    if router.asks_members(resource) {
+        view.as_of_now(standings, router.policy(resource).partial).await?;
+    }
+    Ok(())
+}
+
+/// Adds a `Warning` that names clusters which are not part of the view.
+pub fn warn_left_out(response: &mut Response<Body>, resource: &GroupVersionResource, left_out: &[ClusterName]) {
+    let text = standing::left_out_warning(resource, left_out);
+    if let Some(value) = text.and_then(|text| standing::warning_header(&text)) {
+        response.headers_mut().append(header::WARNING, value);
+    }
 }
 
 /// Adds a `Warning` for each cluster that is missing or stale.

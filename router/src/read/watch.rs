@@ -19,7 +19,7 @@ use tributary_cacher::Cacher;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
 use super::version::{Versions, Wanted, refuse_watch};
-use super::{Asked, Collection, include_object, warn};
+use super::{Asked, Collection, include_object, newest, warn, warn_left_out};
 use crate::Router;
 use crate::body::{self, Body, BoxError};
 use crate::discovery::ServedResource;
@@ -28,7 +28,7 @@ use crate::policy::ItemResourceVersions;
 use crate::response::watch::{EventWriter, Prepared, error};
 use crate::response::{self, FRAME_BYTES, ObjectWriter};
 use crate::turns::{Length, MEDIUM_BYTES, Share};
-use crate::view::{Unreached, View, Watching};
+use crate::view::{Standing, Unreached, View, Watching};
 
 /// How often a quiet watch is sent a bookmark (kube-apiserver's `bookmarkFrequency` in `cacher.go`).
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
@@ -57,9 +57,9 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     let options = WatchOptions::parse(asked.query)?;
     let include = include_object(form, asked.query)?;
     let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
-    let Collection { view, standings, filter } = collection;
+    let Collection { view, mut standings, left_out, filter } = collection;
     let versions = router.versions(&served.resource);
-    let (watcher, ahead) = match start(router, &versions, &view, &options, filter).await {
+    let (watcher, ahead) = match start(router, &versions, &view, &mut standings, &options, filter).await {
         Ok(started) => started,
         Err(Refusal::Before(status)) => return Err(status),
         Err(Refusal::InStream(status)) => {
@@ -92,6 +92,7 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
         StreamBody::new(frames).boxed_unsync(),
     );
     warn(&mut response, &view, &standings);
+    warn_left_out(&mut response, &served.resource, &left_out);
     Ok(response)
 }
 
@@ -126,6 +127,7 @@ async fn start(
     router: &Router,
     versions: &Versions,
     view: &Arc<View>,
+    standings: &mut Vec<(ClusterName, Standing)>,
     options: &WatchOptions,
     filter: Filter,
 ) -> Result<(Watcher<Filter>, Vec<Ahead>), Refusal> {
@@ -134,14 +136,17 @@ async fn start(
         versions.wanted(&view.kind.resource, options.resource_version.as_deref(), refuse_watch).map_err(Refusal::of)?;
     match &wanted {
         Wanted::Any => {}
-        Wanted::Newest => drop(view.own_writes_seen().await.map_err(Refusal::InStream)?),
+        Wanted::Newest => newest(router, view, standings).await.map_err(Refusal::InStream)?,
         Wanted::Version(version) if options.sends_initial_events() => {
             view.reached(version).await.map_err(Refusal::of_version)?;
         }
         Wanted::Version(version) => ahead = members_behind(view, version)?,
         Wanted::Item(cluster, version) => {
             let alone = [(cluster.clone(), *version)].into_iter().collect();
-            view.reached(&alone).await.map_err(Refusal::of_version)?;
+            view.reached(&alone).await.map_err(|unreached| match Refusal::of_version(unreached) {
+                Refusal::InStream(status) if !options.sends_initial_events() => expired(status.message),
+                refusal => refusal,
+            })?;
         }
     }
     // Before the log: whoever holds a view's clusters may wait for it.

@@ -8,6 +8,7 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource};
 use tributary_cacher::{Cacher, Config, Reason, State, Tuning};
 use tributary_proxy::Transport;
 
+use super::quorum::Questions;
 use super::{Feed, Standing, View};
 use crate::metrics::CacherLabels;
 use crate::topology::Cluster;
@@ -31,6 +32,7 @@ struct CachedMember {
     cluster: Arc<Cluster>,
     uid: Option<Arc<String>>,
     cacher: Arc<Cacher>,
+    questions: Arc<Questions>,
     feed: Arc<Feed>,
     /// Whether the log has a line that this collection alone is in trouble.
     reported: bool,
@@ -66,12 +68,15 @@ impl View {
     /// serve the resource.
     pub fn follow_fleet(self: &Arc<Self>) {
         let clusters = self.fleet.clusters();
+        let policies = self.policies.load_full();
+        let policy = policies.of(&self.kind.resource);
         let mut members = self.members.lock();
-        let gone: Vec<_> = members.by_name.keys().filter(|name| !clusters.contains_key(*name)).cloned().collect();
+        let held = |name: &ClusterName| clusters.contains_key(name) && policy.selects(name);
+        let gone: Vec<_> = members.by_name.keys().filter(|name| !held(name)).cloned().collect();
         for name in gone {
             self.leave(&mut members, &name);
         }
-        for (name, cluster) in clusters.iter() {
+        for (name, cluster) in clusters.iter().filter(|(name, _)| policy.selects(name)) {
             self.follow(&mut members, name, cluster);
         }
         drop(members);
@@ -134,7 +139,14 @@ impl View {
         };
         let cacher = Arc::new(Cacher::start(config, transport, feed.clone()));
         self.forward_states(cluster, &cacher);
-        CachedMember { cluster: Arc::clone(cluster), uid: cluster.uid(), cacher, feed, reported: false }
+        CachedMember {
+            cluster: Arc::clone(cluster),
+            uid: cluster.uid(),
+            cacher,
+            questions: Arc::default(),
+            feed,
+            reported: false,
+        }
     }
 
     /// Tells waiting readers of each change of a cacher's state, until it is dropped.
@@ -209,6 +221,14 @@ impl View {
     pub fn cacher(&self, name: &ClusterName) -> Option<Arc<Cacher>> {
         match self.members.lock().by_name.get(name) {
             Some(Member::Cached(member)) => Some(Arc::clone(&member.cacher)),
+            _ => None,
+        }
+    }
+
+    /// The cacher of one cluster, and what asks its member.
+    pub(super) fn questions(&self, name: &ClusterName) -> Option<(Arc<Cacher>, Arc<Questions>)> {
+        match self.members.lock().by_name.get(name) {
+            Some(Member::Cached(member)) => Some((Arc::clone(&member.cacher), Arc::clone(&member.questions))),
             _ => None,
         }
     }

@@ -14,6 +14,7 @@ mod encodings;
 mod feed;
 mod fences;
 mod members;
+mod quorum;
 pub mod standing;
 mod wait;
 
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -34,6 +36,7 @@ use tributary_merge::Log;
 
 use crate::limits::Limits;
 use crate::metrics::{Metrics, ResourceLabels, WatchCounters};
+use crate::policy::Policies;
 use crate::response::ResourceKind;
 use crate::topology::{ClusterMark, Fleet};
 use feed::Feed;
@@ -52,6 +55,8 @@ pub struct View {
     /// What reads wait for after writes.
     pub fences: Fences,
     fleet: Arc<Fleet>,
+    /// Which of its clusters are held.
+    policies: Arc<ArcSwap<Policies>>,
     metrics: Arc<Metrics>,
     /// This resource's own counters, looked up once: a watch counts each turn.
     pub counters: WatchCounters,
@@ -71,6 +76,7 @@ impl View {
         namespace: Option<String>,
         decoder: ObjectDecoder,
         fleet: Arc<Fleet>,
+        policies: Arc<ArcSwap<Policies>>,
         metrics: Arc<Metrics>,
         limits: &Limits,
     ) -> Arc<Self> {
@@ -82,6 +88,7 @@ impl View {
             encodings: Encodings::new(limits.encodings_bytes),
             fences: Fences::default(),
             fleet,
+            policies,
             counters: metrics.watch_counters(&labels),
             metrics,
             log: RwLock::new(Log::new(limits.log())),

@@ -98,6 +98,26 @@ pub fn warnings(resource: &GroupVersionResource, standings: &[(ClusterName, Stan
     texts
 }
 
+/// Texts in one, as many as clusters are named.
+pub fn shortened(texts: &[String]) -> String {
+    let mut text = texts.iter().take(WARNINGS_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
+    if texts.len() > WARNINGS_MAX {
+        text.push_str(&format!("; and {} more", texts.len() - WARNINGS_MAX));
+    }
+    text
+}
+
+/// The text of a `Warning: 299` that names the clusters which serve a resource and are not part of the view by configuration.
+pub fn left_out_warning(resource: &GroupVersionResource, left_out: &[ClusterName]) -> Option<String> {
+    let names: Vec<_> = left_out.iter().map(ToString::to_string).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "{resource} of these clusters are not part of this view, by spec.clusters of a ResourceRegistry; ask them under /clusters/<name>: {}",
+            shortened(&names)
+        )
+    })
+}
+
 /// Writes a text as the value of a `Warning` header: `299 - "text"`, quotes escaped, control characters left out.
 pub fn warning_header(text: &str) -> Option<http::HeaderValue> {
     let clean: String = text.chars().filter(|c| !c.is_control()).collect();

@@ -19,7 +19,7 @@ pub const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 const AHEAD_WITHIN: Duration = Duration::from_secs(60 * 60);
 
 /// How long a read waits for a version (kube-apiserver's `blockTimeout` in `watch_cache.go`).
-const VERSION_WITHIN: Duration = Duration::from_secs(3);
+pub(super) const VERSION_WITHIN: Duration = Duration::from_secs(3);
 
 /// Why a version that a client named cannot be reached.
 #[derive(Clone, Debug)]

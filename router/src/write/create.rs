@@ -10,7 +10,7 @@ use tributary_apimachinery::{ClusterName, GroupVersion, Reason, ResourceRequest,
 use super::Call;
 use super::answer::Wish;
 use super::body::Held;
-use super::locate::{Found, is_held, locate};
+use super::locate::{Found, locate};
 use super::owner::{Target, send};
 use crate::Router;
 use crate::body::Body;
@@ -43,7 +43,7 @@ pub async fn create(call: Call<'_>, request: Request<Body>) -> Result<Response<B
 /// Sees to it that the resource is held before an object of it is made: a watch that goes on after the object's integer needs its
 /// event in the log, and in a log that begins later it is not.
 async fn hold(call: Call<'_>) {
-    if is_held(call.router, call.served) {
+    if call.router.is_held(call.served, call.resource.namespace.as_deref()) {
         // An object can be made where the others cannot be read.
         let held = call.router.view(call.served, call.resource.namespace.as_deref());
         let _ = tokio::time::timeout(HELD_WITHIN, held).await;

@@ -11,6 +11,7 @@ use super::body::Held;
 use super::forward::forward;
 use crate::body::{self, Body};
 use crate::read::version::Given;
+use crate::read::warn_left_out;
 use crate::response;
 use crate::topology::Cluster;
 
@@ -21,8 +22,13 @@ use crate::topology::Cluster;
 pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
     let Call { router, resource, served, .. } = call;
     let held = Held::read(request, Verb::DeleteCollection, resource).await?;
-    let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
-    let undiscovered: Vec<_> = router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()).collect();
+    // What a list of the collection does not show is not deleted with it.
+    let policy = router.policy(&resource.resource);
+    let selected = served.clusters.iter().filter(|name| policy.selects(name));
+    let clusters: Vec<_> = selected.filter_map(|name| router.fleet().cluster(name)).collect();
+    let undiscovered = router.fleet().undiscovered();
+    let undiscovered: Vec<_> =
+        undiscovered.iter().map(|cluster| cluster.name().clone()).filter(|name| policy.selects(name)).collect();
     if !undiscovered.is_empty() {
         return Err(Status::clusters_unknown(&resource.resource, &undiscovered, 1));
     }
@@ -35,10 +41,12 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
         }
     }
     match failed.first() {
-        None => Ok(response::json(
-            StatusCode::OK,
-            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#,
-        )),
+        None => {
+            let success = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
+            let mut response = response::json(StatusCode::OK, success);
+            warn_left_out(&mut response, &resource.resource, &router.left_out(served));
+            Ok(response)
+        }
         Some((_, first)) => {
             let mut status = first.clone();
             let causes: Vec<_> =

@@ -12,6 +12,7 @@ use crate::Router;
 use crate::body;
 use crate::discovery::ServedResource;
 use crate::topology::Cluster;
+use crate::view::KNOWN_WITHIN;
 
 /// The cluster that has an object, and the object as last seen; `None` where it has no version (a ComponentStatus, say).
 pub type Found = (Arc<Cluster>, Option<Arc<Object>>);
@@ -76,10 +77,15 @@ pub async fn locate(
     served: &ServedResource,
     headers: &HeaderMap,
 ) -> Result<Located, Status> {
-    if is_held(router, served) {
-        return in_memory(router, request, served).await;
+    if router.is_held(served, request.namespace.as_deref()) {
+        let located = in_memory(router, request, served).await?;
+        return Ok(if located.found.is_empty() {
+            left_out(router, request, served, headers, located).await
+        } else {
+            located
+        });
     }
-    let mut located = live(router, request, served, headers, |_| true).await;
+    let mut located = live(router, request, served, headers, KNOWN_WITHIN, |_| true).await;
     located.unknown.extend(router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
     Ok(located)
 }
@@ -96,20 +102,47 @@ pub async fn locate_now(
     headers: &HeaderMap,
 ) -> Result<Located, Status> {
     let mut located = locate(router, request, served, headers).await?;
-    if located.found.is_empty() && is_held(router, served) {
+    if located.found.is_empty() && router.is_held(served, request.namespace.as_deref()) {
         let reachable =
             |cluster: &Arc<Cluster>| cluster.problem().is_none() && !located.unknown.contains(cluster.name());
-        let asked = live(router, request, served, headers, reachable);
+        let asked = live(router, request, served, headers, ASKED_WITHIN, reachable);
         // Who does not answer in time is known by what memory says of it.
-        let asked = tokio::time::timeout(ASKED_WITHIN, asked).await.unwrap_or_default();
-        (located.found, located.refusal) = (asked.found, asked.refusal);
+        let asked = asked.await;
+        (located.found, located.refusal) = (asked.found, located.refusal.take().or(asked.refusal));
     }
     Ok(located)
 }
 
-/// Whether the resource's objects are held in memory.
-pub fn is_held(router: &Router, served: &ServedResource) -> bool {
-    !served.cacheable.is_empty() && router.is_registered(&served.resource)
+/// Looks for an object that no cluster of the merged view has in the others. So a name of the view is an object of the view.
+async fn left_out(
+    router: &Router,
+    request: &ResourceRequest,
+    served: &ServedResource,
+    headers: &HeaderMap,
+    mut located: Located,
+) -> Located {
+    let names = router.left_out(served);
+    if !names.is_empty() {
+        let chosen = |cluster: &Arc<Cluster>| names.contains(cluster.name());
+        let asked = live(router, request, served, headers, ASKED_WITHIN, chosen).await;
+        let silent = names.into_iter().filter(|name| !served.clusters.contains(name));
+        located.unknown.extend(asked.unknown.into_iter().chain(silent));
+        (located.found, located.refusal) = (asked.found, asked.refusal);
+    }
+    located
+}
+
+/// Finds an object that is no longer where it was found a moment ago: asks the other clusters.
+pub async fn locate_elsewhere(
+    router: &Router,
+    request: &ResourceRequest,
+    served: &ServedResource,
+    headers: &HeaderMap,
+    before: &ClusterName,
+) -> Located {
+    let mut located = live(router, request, served, headers, ASKED_WITHIN, |cluster| cluster.name() != before).await;
+    located.unknown.extend(router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
+    located
 }
 
 async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedResource) -> Result<Located, Status> {
@@ -124,12 +157,14 @@ async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedRe
     Ok(Located { found, unknown, refusal: None })
 }
 
-/// Asks each of the chosen clusters for the object, in the client's name. One that does not answer is among the unknown ones.
+/// Asks each of the chosen clusters for the object, in the client's name. One that does not answer in time is among the unknown
+/// ones.
 async fn live(
     router: &Router,
     request: &ResourceRequest,
     served: &ServedResource,
     headers: &HeaderMap,
+    within: Duration,
     chosen: impl Fn(&Arc<Cluster>) -> bool,
 ) -> Located {
     let mut path = request.resource.path(request.namespace.as_deref());
@@ -143,8 +178,8 @@ async fn live(
         question.headers_mut().insert(header::ACCEPT, http::HeaderValue::from_static("application/json"));
         question.headers_mut().extend(impersonation(headers));
         async move {
-            let answer = forward(&cluster, question, &path, None).await;
-            (told(answer).await, cluster)
+            let asked = async { told(forward(&cluster, question, &path, None).await).await };
+            (tokio::time::timeout(within, asked).await.unwrap_or(Told::Nothing), cluster)
         }
     });
     let mut located = Located::default();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use tributary_apimachinery::rewrite::{self, VersionOf};
 use tributary_apimachinery::{Object, Query, ResourceRequest, Status, Verb};
 use tributary_merge::CompositeResourceVersion;
@@ -12,7 +12,7 @@ use super::answer::{Wish, translate};
 use super::body::Held;
 use super::create::place;
 use super::forward::forward;
-use super::locate::{Located, is_held, locate, locate_now};
+use super::locate::{Located, locate, locate_elsewhere, locate_now};
 use crate::Router;
 use crate::body::Body;
 use crate::plan::OwnerRequest;
@@ -55,7 +55,28 @@ pub async fn to_owner(call: Call<'_>, request: Request<Body>, kind: OwnerRequest
         Some((cluster, object)) => Target { cluster, object, involved: None },
         None => target_of_new(call, &held, &located).await?,
     };
-    send(call, &target, &held, &wish).await
+    let answer = send(call, &target, &held, &wish).await?;
+    if info.verb == Verb::Get && answer.status() == StatusCode::NOT_FOUND && router.asks_members(&resource.resource) {
+        return moved(call, &target, &held, &wish, answer).await;
+    }
+    Ok(answer)
+}
+
+/// The answer to a get that asks the members and whose owner, as memory knows it, has the object no longer: another may have it.
+async fn moved(
+    call: Call<'_>,
+    target: &Target,
+    held: &Held,
+    wish: &Wish<'_>,
+    answer: Response<Body>,
+) -> Result<Response<Body>, Status> {
+    let Call { router, info, resource, served, .. } = call;
+    let located = locate_elsewhere(router, resource, served, &held.head.headers, target.cluster.name()).await;
+    match located.owner(resource, None, &info.path)? {
+        Some((cluster, object)) => send(call, &Target { cluster, object, involved: None }, held, wish).await,
+        None if located.unknown.is_empty() => Ok(answer),
+        None => Err(located.missing(resource)),
+    }
 }
 
 /// The object as it is once memory knows as much of its cluster as the client does, who may have it from a live read, from an
@@ -71,7 +92,7 @@ async fn seen_as_much(call: Call<'_>, held: &Held, located: Located) -> Result<L
     let texts = texts.into_iter().chain([query.get("resourceVersion")]).flatten();
     let versions = router.versions(&resource.resource);
     let seen: Vec<_> = texts.filter_map(|text| versions.decode(text).ok()).collect();
-    if seen.is_empty() || !is_held(router, served) {
+    if seen.is_empty() || !router.is_held(served, resource.namespace.as_deref()) {
         return Ok(located);
     }
     let (view, _) = router.view(served, resource.namespace.as_deref()).await;

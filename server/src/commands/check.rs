@@ -5,14 +5,16 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use tributary_apimachinery::{ClusterName, explain};
-use tributary_crds::{Configuration, Credentials, ResourceRegistry, Severity, UpstreamCluster};
+use tributary_apimachinery::explain;
+use tributary_crds::{
+    Configuration, Consistency, Credentials, ItemResourceVersions, ResourceRegistry, Severity, UpstreamCluster,
+};
 
 use super::serve::print;
 use crate::cli::CheckArguments;
 use crate::config_source::upstream_clusters::{FileSource, cluster_spec};
 use crate::exit::Failure;
-use crate::policies::{PolicyFlags, policies, unsupported};
+use crate::policies::{KnownClusters, PolicyFlags, policies};
 
 /// What a check found.
 struct Findings {
@@ -58,12 +60,13 @@ async fn examine(path: &Path) -> Findings {
                 errors.push(format!("UpstreamCluster {:?}: {}", name(cluster), explain(&error)));
             }
         }
-        let names: Vec<ClusterName> =
-            objects.clusters.iter().filter_map(|cluster| name(cluster).parse().ok()).collect();
-        errors.extend(objects.registries.iter().flat_map(unsupported).map(|error| explain(&error)));
-        if errors.is_empty()
-            && let Err(error) = policies(&PolicyFlags::default(), &objects.registries, &names)
-        {
+        let labels = |cluster: &UpstreamCluster| cluster.metadata.labels.clone().unwrap_or_default();
+        let known: KnownClusters = objects
+            .clusters
+            .iter()
+            .filter_map(|cluster| Some((name(cluster).parse().ok()?, labels(cluster))))
+            .collect();
+        if let Err(error) = policies(&PolicyFlags::default(), &objects.registries, &known) {
             errors.push(explain(&error));
         }
     }
@@ -103,7 +106,7 @@ fn explanation(objects: &Configuration) -> String {
         }
     }
     for registry in &objects.registries {
-        let _ = writeln!(out, "  {}", cached(registry));
+        let _ = writeln!(out, "  {}", cached(registry, objects));
     }
     out
 }
@@ -137,14 +140,29 @@ fn authenticated(credentials: Option<&Credentials>) -> &'static str {
     }
 }
 
-fn cached(registry: &ResourceRegistry) -> String {
+fn cached(registry: &ResourceRegistry, objects: &Configuration) -> String {
     let spec = &registry.spec;
-    let name = registry.metadata.name.as_deref().unwrap_or_default();
+    let registry_name = registry.metadata.name.as_deref().unwrap_or_default();
     let placement = match &spec.placement {
         Some(cluster) => format!("new objects go to {cluster}"),
         None => "new objects have to name their cluster".to_owned(),
     };
-    format!("{name}: {}; partial {:?}; {placement}", spec.resources.join(", "), spec.partial)
+    let mut text = format!("{registry_name}: {}", spec.resources.join(", "));
+    if !spec.clusters.is_all() {
+        let selected = objects.clusters.iter().filter(|cluster| spec.clusters.selects(cluster)).map(name);
+        let _ = write!(text, "; of {} alone", selected.collect::<Vec<_>>().join(", "));
+    }
+    if !spec.namespaces.is_empty() {
+        let _ = write!(text, "; of namespaces {}, others asked each time", spec.namespaces.join(", "));
+    }
+    if spec.item_resource_versions == ItemResourceVersions::Integer {
+        text.push_str("; items carry Integer versions");
+    }
+    if spec.consistency == Consistency::Quorum {
+        text.push_str("; the newest is confirmed by the clusters");
+    }
+    let _ = write!(text, "; partial {:?}; {placement}", spec.partial);
+    text
 }
 
 fn name(cluster: &UpstreamCluster) -> &str {
@@ -173,7 +191,10 @@ mod tests {
     #[tokio::test]
     async fn a_valid_configuration_is_explained_without_its_secrets() {
         let registry = "---\napiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: { name: main }\n\
-                        spec: { resources: [pods, deployments.apps], partial: Allow, placement: eu }\n";
+                        spec: { resources: [pods, deployments.apps], partial: Allow, placement: eu }\n\
+                        ---\napiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: { name: rest }\n\
+                        spec: { resources: ['*'], clusters: { names: [eu] }, namespaces: [a, b], \
+                        itemResourceVersions: Integer, consistency: Quorum }\n";
         let found = findings(&format!("{CLUSTER}{registry}")).await;
         assert_eq!(found.errors, Vec::<String>::new());
         let text = found.render();
@@ -181,6 +202,8 @@ mod tests {
             "1 cluster would be served",
             "eu: https://127.0.0.1:6443, a token, its certificate unchecked, index 3",
             "main: pods, deployments.apps; partial Allow; new objects go to eu",
+            "rest: *; of eu alone; of namespaces a, b, others asked each time; items carry Integer versions; the newest is \
+             confirmed by the clusters; partial Deny; new objects have to name their cluster",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
@@ -188,18 +211,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn faults_are_found_in_form_sense_files_and_support() {
+    async fn faults_are_found_in_form_sense_and_files() {
         let missing_file = CLUSTER.replace("insecureSkipVerify: true", "caFile: none.pem");
-        let integer = format!(
-            "{CLUSTER}---\napiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: {{ name: main }}\nspec: \
-             {{ resources: [pods], consistency: Quorum }}\n"
-        );
+        let registry = "---\napiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: { name: main }\n\
+                        spec: { resources: [pods], itemResourceVersions: Integer }\n";
+        let integer = format!("{}{registry}", CLUSTER.replace("  index: 3\n", ""));
         for (text, expected) in [
             ("kind: Pod\napiVersion: v1\n", "is not known"),
             (&CLUSTER.replace("endpoints", "endpoint"), "endpoint"),
             (&CLUSTER.replace("name: eu", "name: all"), "reserved"),
             (&missing_file, "spec.caFile: the file"),
-            (&integer, "Quorum is right, but only a later release"),
+            (&integer, "Integer needs a spec.index in UpstreamCluster \"eu\"; give it one from 0 to 9999"),
         ] {
             let found = findings(text).await;
             assert!(found.errors.iter().any(|error| error.contains(expected)), "{expected} in {:?}", found.errors);

@@ -199,8 +199,8 @@ impl Running {
     /// Takes over a configuration that has been read, or refuses it whole.
     async fn apply(&mut self, mut configuration: Configuration) -> anyhow::Result<()> {
         different_from(self.address, &configuration.clusters)?;
-        let names: Vec<_> = configuration.clusters.iter().map(|spec| spec.name.clone()).collect();
-        let policies = policies(&PolicyFlags::from(&self.arguments), &configuration.registries, &names)?;
+        let known = configuration.clusters.iter().map(|spec| (spec.name.clone(), spec.labels.clone())).collect();
+        let policies = policies(&PolicyFlags::from(&self.arguments), &configuration.registries, &known)?;
         if policies.any_integer() {
             cluster_indices::assign(&self.identity.directory, &mut configuration.clusters)?;
         }
@@ -394,6 +394,8 @@ fn read_epochs(directory: &DataDirectory) -> Epochs {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -413,6 +415,7 @@ mod tests {
                 config: Ok(kube::Config::new(server.parse().unwrap())),
                 fingerprint: String::new(),
                 index: None,
+                labels: BTreeMap::new(),
             };
             assert_eq!(different_from(address, &[spec]).is_ok(), expected, "{server}");
         }

@@ -1,5 +1,7 @@
 //! Personal mode's source: the contexts of kubeconfig files.
 
+use std::collections::BTreeMap;
+
 use crate::contexts::{ContextSelection, ContextsError, SelectedContext};
 use crate::kubeconfig::{ContextProblem, KubeconfigFiles, Kubeconfigs, LoadError};
 
@@ -69,5 +71,5 @@ impl KubeconfigSource {
 
 fn spec(chosen: SelectedContext, config: Result<kube::Config, String>, fingerprint: String) -> ClusterSpec {
     let origin = format!("context {:?}", chosen.context);
-    ClusterSpec { name: chosen.cluster, origin, config, fingerprint, index: None }
+    ClusterSpec { name: chosen.cluster, origin, config, fingerprint, index: None, labels: BTreeMap::new() }
 }

@@ -140,6 +140,7 @@ pub async fn cluster_spec(
         config: Ok(target.config),
         fingerprint: target.fingerprint,
         index: cluster.spec.index,
+        labels: cluster.metadata.labels.clone().unwrap_or_default(),
         name,
     };
     Ok((spec, files))

@@ -1,0 +1,141 @@
+//! `consistency: Quorum`: the newest is what the members have now, though nobody has told memory yet.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde_json::json;
+use tokio::time::Instant;
+use tributary_router::{Consistency, Partial, Policies, Policy};
+use tributary_simulator::{Rejection, RequestKind};
+
+use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, items, name, version};
+
+const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
+
+fn policies(partial: Partial) -> Policies {
+    let default = Policy { consistency: Consistency::Quorum, partial, ..allow().default };
+    Policies { default, ..Policies::default() }
+}
+
+async fn start(partial: Partial) -> Fixture {
+    let fixture = Fixture::with(["a", "b"].map(config), policies(partial)).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    fixture
+}
+
+#[tokio::test]
+async fn reads_of_the_newest_have_what_was_written_elsewhere() {
+    let fixture = start(Partial::Deny).await;
+    for round in 0..40 {
+        let member = if round % 3 == 0 { "a" } else { "b" };
+        let value = round.to_string();
+        fixture.put(member, &format!("x-{member}"), &value);
+        let path = format!("{CONFIG_MAPS}/x-{member}");
+        let seen = match round % 4 {
+            0 => fixture.get(&path).await.ok()["data"]["v"].clone(),
+            1 => {
+                let list = fixture.get(&format!("{CONFIG_MAPS}?fieldSelector=metadata.name%3Dx-{member}")).await.ok();
+                list["items"][0]["data"]["v"].clone()
+            }
+            // Initial events, as they are by default and as they are asked for.
+            2 => {
+                let query = format!("watch=1&fieldSelector=metadata.name%3Dx-{member}");
+                fixture.watch(&format!("{CONFIG_MAPS}?{query}")).await.soon().await["object"]["data"]["v"].clone()
+            }
+            _ => {
+                let query = format!(
+                    "watch=1&fieldSelector=metadata.name%3Dx-{member}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+                );
+                fixture.watch(&format!("{CONFIG_MAPS}?{query}")).await.soon().await["object"]["data"]["v"].clone()
+            }
+        };
+        assert_eq!(seen, value, "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_collection_that_does_not_change_is_confirmed() {
+    let fixture = start(Partial::Deny).await;
+    // The member goes on elsewhere: its version is above what the collection's cacher has.
+    let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let revision = fixture.member("a").apply(pod).unwrap();
+    let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
+    let reached: u64 = crate::harness::vector(&version(&list))["a"].as_str().unwrap().parse().unwrap();
+    assert!(reached >= revision, "{reached} {revision}");
+}
+
+#[tokio::test]
+async fn many_reads_share_few_questions() {
+    let fixture = start(Partial::Deny).await;
+    fixture.put("a", "x", "");
+    fixture.put("a", "y", "");
+    let control = fixture.member("a").control();
+    control.reset_counters();
+    let client = fixture.client();
+    let reads = (0..200).map(|_| client.send("GET", CONFIG_MAPS, &[], ""));
+    for answer in join_all(reads).await {
+        answer.ok();
+    }
+    let questions = control.requests_of(RequestKind::List, "configmaps");
+    assert!((1..=20).contains(&questions), "{questions} questions for 200 reads");
+    // What names a version, or wants anything, asks nobody.
+    control.reset_counters();
+    let list = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
+    fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={}", version(&list))).await.ok();
+    let page = fixture.get(&format!("{CONFIG_MAPS}?limit=1&resourceVersion={}", version(&list))).await.ok();
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    fixture.get(&format!("{CONFIG_MAPS}?limit=1&continue={token}")).await.ok();
+    fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await.soon().await;
+    assert_eq!(control.requests_of(RequestKind::List, "configmaps"), 0);
+}
+
+#[tokio::test]
+async fn a_get_finds_what_has_moved() {
+    let fixture = start(Partial::Deny).await;
+    let path = format!("{CONFIG_MAPS}/x");
+    for round in 0..20 {
+        let (from, to) = if round % 2 == 0 { ("a", "b") } else { ("b", "a") };
+        fixture.member(from).delete("configmaps", "default", "x");
+        fixture.put(to, "x", "");
+        assert_eq!(cluster(&fixture.get(&path).await.ok()), to, "round {round}");
+    }
+    for member in ["a", "b"] {
+        fixture.member(member).delete("configmaps", "default", "x");
+    }
+    fixture.get(&path).await.refused(404);
+}
+
+#[tokio::test]
+async fn a_member_that_does_not_answer_is_named() {
+    for partial in [Partial::Deny, Partial::Allow] {
+        let fixture = start(partial).await;
+        fixture.put_and_see("b", "x", "").await;
+        fixture.member("b").control().reject(Some(Rejection::all(500)));
+        let begun = Instant::now();
+        let answer = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await;
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+        if partial == Partial::Deny {
+            let message = answer.refused(504);
+            assert!(message.contains("b: the member refused the list"), "{message}");
+        } else {
+            assert_eq!(items(&answer.ok()), ["b/x"]);
+            let warnings = answer.warnings();
+            assert!(warnings.len() == 1 && warnings[0].contains("cluster b"), "{warnings:?}");
+            assert!(warnings[0].contains("does not confirm"), "{warnings:?}");
+        }
+        // Who does not insist is answered as ever.
+        fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
+    }
+}
+
+#[tokio::test]
+async fn writes_and_own_reads_are_as_ever() {
+    let fixture = start(Partial::Deny).await;
+    let created = fixture.write("POST", CONFIG_MAPS, &config_map_in("b", "x", "1")).await.ok();
+    let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
+    assert_eq!(list["items"][0]["metadata"]["uid"], created["metadata"]["uid"]);
+    fixture.client().send("DELETE", &format!("{CONFIG_MAPS}/x"), &[], "").await.ok();
+    assert_eq!(fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok()["items"], json!([]));
+    assert_eq!(name(&created), "x");
+}

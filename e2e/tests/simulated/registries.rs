@@ -1,0 +1,164 @@
+//! Registries that hold some clusters or some namespaces only: what is left out is said, and is found by name all the same.
+
+use serde_json::{Value, json};
+use tributary_router::{Policies, Policy};
+use tributary_simulator::RequestKind;
+
+use crate::harness::{
+    CONFIG_MAPS, Fixture, allow, brief, cluster, composite, config, config_map, config_map_in, items, until, vector,
+    version,
+};
+
+const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
+
+fn of_clusters(names: &[&str]) -> Policies {
+    let clusters = Some(names.iter().map(|name| name.parse().unwrap()).collect());
+    Policies { default: Policy { clusters, ..allow().default }, ..Policies::default() }
+}
+
+fn of_namespaces(names: &[&str]) -> Policies {
+    let namespaces = Some(names.iter().map(|name| (*name).to_owned()).collect());
+    Policies { default: Policy { namespaces, ..allow().default }, ..Policies::default() }
+}
+
+fn in_namespace(namespace: &str, name: &str) -> Value {
+    let mut object = config_map(name, "");
+    object["metadata"]["namespace"] = namespace.into();
+    object
+}
+
+#[tokio::test]
+async fn lists_and_watches_are_of_the_selected_clusters_and_say_so() {
+    let fixture = Fixture::with(["a", "b", "c"].map(config), of_clusters(&["a", "c"])).await;
+    for member in ["a", "b", "c"] {
+        fixture.put(member, &format!("x-{member}"), "");
+    }
+    let answer = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await;
+    let list = answer.ok();
+    assert_eq!(items(&list), ["a/x-a", "c/x-c"]);
+    assert!(vector(&version(&list)).get("b").is_none());
+    let warnings = answer.warnings();
+    assert!(
+        warnings.len() == 1 && warnings[0].contains("not part of this view") && warnings[0].contains(": b"),
+        "{warnings:?}"
+    );
+    assert_eq!(fixture.member("b").control().requests_of(RequestKind::List, "configmaps"), 0, "it is not even asked");
+    let path = format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", version(&list));
+    let response = fixture.client().call("GET", &path, &[], "").await;
+    assert_eq!(response.headers().get_all("warning").iter().count(), 1);
+    let mut events = crate::harness::Events::of(response);
+    fixture.put("b", "y-b", "");
+    fixture.put("c", "y-c", "");
+    assert_eq!(events.brief().await, "ADDED c/y-c");
+    // A version of another selection names what is no longer here.
+    fixture
+        .get(&format!("{CONFIG_MAPS}?resourceVersion={}", composite(&json!({"a": "1", "b": "1"}))))
+        .await
+        .refused(410);
+    // The selection may change, and open watches see clusters come and go.
+    fixture.router.set_policies(of_clusters(&["a", "b"]));
+    let mut told: Vec<_> = Vec::new();
+    for _ in 0..4 {
+        told.push(events.brief().await);
+    }
+    told.sort();
+    assert_eq!(told, ["ADDED b/x-b", "ADDED b/y-b", "DELETED c/x-c", "DELETED c/y-c"]);
+}
+
+#[tokio::test]
+async fn objects_of_other_clusters_are_found_by_name() {
+    let fixture = Fixture::with(["a", "b", "c"].map(config), of_clusters(&["a"])).await;
+    fixture.put("b", "x", "1");
+    let x = format!("{CONFIG_MAPS}/x");
+    let read = fixture.get(&x).await.ok();
+    assert_eq!(cluster(&read), "b");
+    let mut object = read.clone();
+    object["data"]["v"] = "2".into();
+    assert_eq!(fixture.write("PUT", &x, &object).await.ok()["data"]["v"], "2");
+    fixture.write("PUT", &x, &object).await.refused(409);
+    let patched = fixture.patch(&x, "merge-patch+json", &json!({"data": {"v": "3"}})).await.ok();
+    assert_eq!((cluster(&patched).as_str(), &patched["data"]["v"]), ("b", &json!("3")));
+    // A name of the view is an object of the view.
+    fixture.put_and_see("a", "x", "of a").await;
+    assert_eq!(cluster(&fixture.get(&x).await.ok()), "a");
+    fixture.client().send("DELETE", &x, &[], "").await.ok();
+    assert!(fixture.member("b").get("configmaps", "default", "x").is_some());
+    assert_eq!(cluster(&fixture.get(&x).await.ok()), "b");
+    fixture.put("c", "x", "of c");
+    let message = fixture.get(&x).await.refused(409);
+    assert!(message.contains("b, c"), "{message}");
+    fixture.get(&format!("{CONFIG_MAPS}/nothing")).await.refused(404);
+    // Creates go where they are told; a read after it finds the object.
+    fixture.write("POST", CONFIG_MAPS, &config_map_in("c", "new", "")).await.ok();
+    assert_eq!(cluster(&fixture.get(&format!("{CONFIG_MAPS}/new")).await.ok()), "c");
+    // Where one of the others does not answer, a name may be there.
+    fixture.member("c").control().stop_listening().await;
+    let message = fixture.get(&format!("{CONFIG_MAPS}/nothing")).await.refused(503);
+    assert!(message.contains(": c"), "{message}");
+}
+
+#[tokio::test]
+async fn what_a_list_does_not_show_is_not_deleted_with_it() {
+    let fixture = Fixture::with(["a", "b"].map(config), of_clusters(&["a"])).await;
+    fixture.put_and_see("a", "x", "").await;
+    fixture.put("b", "y", "");
+    let answer = fixture.client().send("DELETE", &format!("{CONFIG_MAPS}?{OWN}"), &[], "").await;
+    answer.ok();
+    assert!(answer.warnings()[0].contains(": b"), "{:?}", answer.warnings());
+    assert!(fixture.member("a").get("configmaps", "default", "x").is_none());
+    assert!(fixture.member("b").get("configmaps", "default", "y").is_some());
+}
+
+#[tokio::test]
+async fn each_namespace_that_is_held_is_held_alone() {
+    let fixture = Fixture::with(["a", "b"].map(config), of_namespaces(&["default"])).await;
+    fixture.put("a", "x", "");
+    fixture.member("b").apply(in_namespace("other", "y")).unwrap();
+    let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
+    assert_eq!(items(&list), ["a/x"]);
+    let control = fixture.member("a").control();
+    let log = control.request_log();
+    assert!(
+        log.iter().any(|request| request.starts_with(&format!("GET {CONFIG_MAPS}?")))
+            && !log.iter().any(|request| request.starts_with("GET /api/v1/configmaps")),
+        "{log:?}"
+    );
+    let path = format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", version(&list));
+    let mut events = fixture.watch(&path).await;
+    fixture.put("b", "z", "");
+    assert_eq!(events.brief().await, "ADDED b/z");
+    // Elsewhere the clusters are asked.
+    let other = "/api/v1/namespaces/other/configmaps";
+    assert_eq!(items(&fixture.get(&format!("{other}?{OWN}")).await.ok()), ["b/y"]);
+    assert_eq!(cluster(&fixture.get(&format!("{other}/y")).await.ok()), "b");
+    let patched = fixture.patch(&format!("{other}/y"), "merge-patch+json", &json!({"data": {"v": "1"}})).await.ok();
+    assert_eq!(patched["data"]["v"], "1");
+    let mut all = items(&fixture.get(&format!("/api/v1/configmaps?{OWN}")).await.ok());
+    all.sort();
+    assert_eq!(all, ["a/x", "b/y", "b/z"]);
+    for path in [other, "/api/v1/configmaps"] {
+        let message = fixture.get(&format!("{path}?watch=1")).await.refused(405);
+        assert!(message.contains("spec.namespaces): default;"), "{message}");
+    }
+    // A resource without namespaces is held whole.
+    let nodes = fixture.get("/api/v1/nodes").await.ok();
+    assert_eq!(nodes["items"].as_array().unwrap().len(), 2);
+    fixture.watch(&format!("/api/v1/nodes?watch=1&resourceVersion={}", version(&nodes))).await.nothing().await;
+}
+
+#[tokio::test]
+async fn writes_in_a_held_namespace_are_seen() {
+    let fixture = Fixture::with(["a", "b"].map(config), of_namespaces(&["default"])).await;
+    for round in 0..10 {
+        let name = format!("x{round}");
+        fixture.write("POST", CONFIG_MAPS, &config_map_in("b", &name, "")).await.ok();
+        assert_eq!(cluster(&fixture.get(&format!("{CONFIG_MAPS}/{name}")).await.ok()), "b");
+        let seen = items(&fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok());
+        assert!(seen.contains(&format!("b/{name}")), "{seen:?}");
+    }
+    let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", version(&list))).await;
+    fixture.client().send("DELETE", &format!("{CONFIG_MAPS}?{OWN}"), &[], "").await.ok();
+    assert!(brief(&events.soon().await).starts_with("DELETED b/"));
+    until(|| async { fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok()["items"] == json!([]) }).await;
+}

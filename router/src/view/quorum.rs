@@ -1,0 +1,111 @@
+//! `consistency: Quorum`: reads that contain everything the members had when the request came.
+//!
+//! Each member is asked for its collection's version (an unset list of one object, which a kube-apiserver answers as of "most
+//! recent", by a quorum of its etcd), and the answer is given from memory once the cacher has come that far. So it is
+//! linearizable per member, however it was written there, and costs a small request instead of a whole list. In a collection
+//! that changes the cacher has come that far already; one that does not change has to be told of progress, which takes a
+//! kube-apiserver 1.36 about 1.3 s.
+//!
+//! Reads that come while a question is under way share the next one: an answer to a question that was put before a read came
+//! says nothing to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared, join_all};
+use parking_lot::Mutex;
+use tokio::time::timeout;
+use tributary_apimachinery::{ClusterName, ResourceVersion, Status, explain};
+use tributary_cacher::Cacher;
+
+use super::standing::{Partial, Standing};
+use super::wait::VERSION_WITHIN;
+use super::{View, standing};
+
+/// How long a member may take to say at which version it is, in seconds. As long as a read waits for a version.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
+/// One question, shared by all reads that came before it was put.
+type Question = Shared<BoxFuture<'static, Result<ResourceVersion, Arc<str>>>>;
+
+/// Asks one member, one question at a time.
+#[derive(Default)]
+pub(super) struct Questions {
+    /// The one that has not been put yet.
+    next: Mutex<Option<Question>>,
+    /// Held while one is under way.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Questions {
+    /// The member's version as of now or later. Cancelling is safe: others who wait go on with the question.
+    async fn latest(self: &Arc<Self>, cacher: &Arc<Cacher>) -> Result<ResourceVersion, Arc<str>> {
+        let question = self.next.lock().get_or_insert_with(|| self.question(Arc::clone(cacher))).clone();
+        question.await
+    }
+
+    fn question(self: &Arc<Self>, cacher: Arc<Cacher>) -> Question {
+        // Not held by the question: it stands in there, and both would live for ever.
+        let questions = Arc::downgrade(self);
+        let question = async move {
+            let Some(questions) = questions.upgrade() else { return Err("it is not held any more".into()) };
+            let _turn = questions.turn.lock().await;
+            // Who comes from now on is not answered by this one.
+            questions.next.lock().take();
+            match timeout(ANSWER_WITHIN, cacher.latest()).await {
+                Ok(answer) => answer.map_err(|error| explain(&error).into()),
+                Err(_) => Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs()).into()),
+            }
+        };
+        question.boxed().shared()
+    }
+}
+
+impl View {
+    /// Waits until memory has everything that the known clusters have now. A cluster that does not confirm it is stale in
+    /// `standings`, where a partial answer is allowed.
+    ///
+    /// # Errors
+    /// 504 naming the clusters that do not confirm it within about 3 s, where a partial answer is denied.
+    pub async fn as_of_now(&self, standings: &mut [(ClusterName, Standing)], partial: Partial) -> Result<(), Status> {
+        let known = standings.iter_mut().filter(|(_, standing)| standing.is_known());
+        let asked = known.map(|(cluster, standing)| async move {
+            let Err(reason) = self.confirmed(cluster).await else { return None };
+            let age = match standing {
+                Standing::Stale { age, .. } => *age,
+                _ => Duration::ZERO,
+            };
+            *standing = Standing::Stale { age, reason: format!("it does not confirm that this is all: {reason}") };
+            Some(format!("{cluster}: {reason}"))
+        });
+        let late: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
+        if late.is_empty() || partial == Partial::Allow {
+            return Ok(());
+        }
+        Err(Status::timeout(
+            &format!(
+                "{} of these clusters cannot be confirmed to be all: {}",
+                self.kind.resource,
+                standing::shortened(&late)
+            ),
+            1,
+        ))
+    }
+
+    /// Waits until memory has all that one cluster has now.
+    async fn confirmed(&self, cluster: &ClusterName) -> Result<(), Arc<str>> {
+        let Some((cacher, questions)) = self.questions(cluster) else { return Err("it is not held any more".into()) };
+        let held = cacher.snapshot().map(|snapshot| snapshot.resource_version()).unwrap_or_default();
+        let latest = questions.latest(&cacher).await?;
+        if latest < held {
+            // What is held is of a state that is no more.
+            cacher.reset();
+            return Err(format!("its revisions went back from {held} to {latest}").into());
+        }
+        match cacher.wait_for(latest, VERSION_WITHIN).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(explain(&error).into()),
+        }
+    }
+}
