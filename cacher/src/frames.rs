@@ -5,13 +5,14 @@ use bytes::Bytes;
 /// A frame did not end within the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a watch event is larger than {limit} bytes")]
-pub(crate) struct FrameTooLarge {
-    pub(crate) limit: usize,
+pub struct FrameTooLarge {
+    /// The limit, in bytes.
+    pub limit: usize,
 }
 
 /// Splits at newlines. A frame that lies within one chunk is a slice of it; one that straddles chunks is copied once.
 #[derive(Debug)]
-pub(crate) struct FrameSplitter {
+pub struct FrameSplitter {
     /// The beginning of a frame whose end has not come.
     partial: Vec<u8>,
     /// What has come and was not split yet.
@@ -21,18 +22,21 @@ pub(crate) struct FrameSplitter {
 
 impl FrameSplitter {
     /// A splitter that refuses frames of more than `limit` bytes.
-    pub(crate) fn new(limit: usize) -> Self {
+    pub fn new(limit: usize) -> Self {
         Self { partial: Vec::new(), chunk: Bytes::new(), limit }
     }
 
     /// Takes the next chunk. All frames of the one before must have been taken.
-    pub(crate) fn push(&mut self, chunk: Bytes) {
+    pub fn push(&mut self, chunk: Bytes) {
         debug_assert!(self.chunk.is_empty(), "frames of the last chunk are left");
         self.chunk = chunk;
     }
 
     /// The next complete frame, without its newline and never empty; `None` when the chunk is used up.
-    pub(crate) fn next_frame(&mut self) -> Result<Option<Bytes>, FrameTooLarge> {
+    ///
+    /// # Errors
+    /// [`FrameTooLarge`], after which nothing more can be read.
+    pub fn next_frame(&mut self) -> Result<Option<Bytes>, FrameTooLarge> {
         while !self.chunk.is_empty() {
             let end = memchr::memchr(b'\n', &self.chunk);
             if self.partial.len() + end.unwrap_or(self.chunk.len()) > self.limit {

@@ -40,6 +40,13 @@ pub use stats::Stats;
 pub use update::{Observer, Update};
 pub use wait::{NotReached, StillThere};
 
+/// What members send, taken apart as it arrives. Public for those who test it with bytes of their own.
+pub mod wire {
+    pub use crate::frames::{FrameSplitter, FrameTooLarge};
+    pub use crate::list_stream::{ListError, ListMeta, ListParser};
+    pub use crate::watch_event::{FrameError, WatchEvent};
+}
+
 /// Any error of a transport or of a body.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

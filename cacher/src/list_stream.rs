@@ -37,10 +37,11 @@ pub enum ListError {
 
 /// The metadata of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ListMeta {
-    pub(crate) resource_version: ResourceVersion,
+pub struct ListMeta {
+    /// The version that the list shows.
+    pub resource_version: ResourceVersion,
     /// The token of the next page, where there is one.
-    pub(crate) continue_token: Option<String>,
+    pub continue_token: Option<String>,
 }
 
 #[derive(serde::Deserialize, Default)]
@@ -82,7 +83,7 @@ enum Name {
 
 /// Reads one list, or one page of it, from chunks.
 #[derive(Debug)]
-pub(crate) struct ListParser {
+pub struct ListParser {
     place: Place,
     name: Name,
     value: ValueEnd,
@@ -95,7 +96,7 @@ pub(crate) struct ListParser {
 
 impl ListParser {
     /// A parser that refuses items of more than `limit` bytes.
-    pub(crate) fn new(limit: usize) -> Self {
+    pub fn new(limit: usize) -> Self {
         Self {
             place: Place::Start,
             name: Name::Other,
@@ -108,7 +109,10 @@ impl ListParser {
     }
 
     /// Takes the next chunk and calls `item` with the text of each item that it completes.
-    pub(crate) fn push(&mut self, chunk: &[u8], mut item: impl FnMut(&[u8])) -> Result<(), ListError> {
+    ///
+    /// # Errors
+    /// [`ListError`], after which nothing more can be read.
+    pub fn push(&mut self, chunk: &[u8], mut item: impl FnMut(&[u8])) -> Result<(), ListError> {
         let mut at = 0;
         while let Some(&byte) = chunk.get(at) {
             let within = matches!(self.place, Place::Name | Place::Member | Place::Item);
@@ -138,7 +142,10 @@ impl ListParser {
     }
 
     /// The metadata, once the body has ended.
-    pub(crate) fn finish(self) -> Result<ListMeta, ListError> {
+    ///
+    /// # Errors
+    /// [`ListError`] where the list is not complete, or its metadata cannot be used.
+    pub fn finish(self) -> Result<ListMeta, ListError> {
         if self.place != Place::End {
             return Err(ListError::Incomplete(self.read));
         }

@@ -7,31 +7,51 @@ const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 
 /// What a frame says.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum WatchEvent<'a> {
+pub enum WatchEvent<'a> {
     /// An object changed; its text is not checked yet.
-    Object { change_type: ChangeType, object: &'a [u8] },
+    Object {
+        /// What happened.
+        change_type: ChangeType,
+        /// The object's text.
+        object: &'a [u8],
+    },
     /// Every event up to the version has been sent.
-    Bookmark { version: ResourceVersion, initial_events_end: bool },
+    Bookmark {
+        /// The version.
+        version: ResourceVersion,
+        /// Whether it is the one that ends the initial events.
+        initial_events_end: bool,
+    },
     /// The watch failed; the text should be a Status.
-    Error { status: &'a [u8] },
+    Error {
+        /// The Status' text.
+        status: &'a [u8],
+    },
 }
 
 /// Why a frame cannot be read. Names no content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum FrameError {
+pub enum FrameError {
+    /// It ends too early or goes on too long, or is something else.
     #[error("the frame is no complete JSON object")]
     Cut,
+    /// `type` is missing or unknown.
     #[error("the frame has no type that a watch knows")]
     Type,
+    /// `object` is missing.
     #[error("the frame has no object")]
     Object,
+    /// A bookmark that says nothing.
     #[error("the bookmark has no resourceVersion of a kube-apiserver")]
     Bookmark,
 }
 
 impl<'a> WatchEvent<'a> {
     /// Reads a frame. Cost: one walk over the text; the object itself is checked by whoever decodes it.
-    pub(crate) fn parse(frame: &'a [u8]) -> Result<Self, FrameError> {
+    ///
+    /// # Errors
+    /// [`FrameError`] for what no member should send.
+    pub fn parse(frame: &'a [u8]) -> Result<Self, FrameError> {
         let (mut event_type, mut object) = (None, None);
         let mut end = 0;
         for member in json::members(frame, 0) {

@@ -69,12 +69,13 @@ impl Follower {
         self.owed_later.extend(self.owed.take());
         self.may_repeat.clear();
         let version = self.version.clone().unwrap_or_default();
-        for cluster in truth.clusters.keys() {
+        for (cluster, history) in &truth.clusters {
             let exact = match version.get(cluster) {
                 Some(revision) => truth.is_cluster_state(&self.selection, &self.objects, cluster, *revision).is_ok(),
                 None => !self.objects.keys().any(|(own, _)| own == cluster),
             };
-            if !exact {
+            // Of a version that may stand for two states nobody knows which of them is meant.
+            if !exact || history.restores() > 0 {
                 self.may_repeat.insert(cluster.clone());
             }
         }

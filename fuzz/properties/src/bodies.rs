@@ -1,0 +1,159 @@
+//! Bodies of requests as JSON, YAML and patches: rewritten as a text, against the same done to a tree.
+
+use bytes::Bytes;
+use serde_json::Value;
+use tributary_apimachinery::object::CLUSTER_ANNOTATION;
+use tributary_apimachinery::rewrite::{Format, Shape, VersionOf, read, rewrite};
+use tributary_apimachinery::{Status, json};
+
+use crate::choice;
+
+pub(crate) const SHAPES: [Shape; 5] =
+    [Shape::Object, Shape::CoreEvent, Shape::Event, Shape::Eviction, Shape::DeleteOptions];
+
+/// What a version becomes: another text, the same, none, or a refusal.
+pub(crate) fn translated(of: VersionOf, version: &str) -> Result<String, Status> {
+    match version {
+        "refused" => Err(Status::gone(version)),
+        "gone" => Ok(String::new()),
+        "same" => Ok(version.to_owned()),
+        _ if version.starts_with("native") => Ok(version.to_owned()),
+        _ if of == VersionOf::Reference => Ok(format!("native-reference-{version}")),
+        _ => Ok(format!("native-{version}")),
+    }
+}
+
+/// Where versions stand in a body of a shape.
+fn places(shape: Shape) -> &'static [(VersionOf, &'static [&'static str])] {
+    use VersionOf::{Object, Reference};
+    match shape {
+        Shape::Object => &[(Object, &["metadata", "resourceVersion"])],
+        Shape::CoreEvent => &[
+            (Object, &["metadata", "resourceVersion"]),
+            (Reference, &["involvedObject", "resourceVersion"]),
+            (Reference, &["related", "resourceVersion"]),
+        ],
+        Shape::Event => &[
+            (Object, &["metadata", "resourceVersion"]),
+            (Reference, &["regarding", "resourceVersion"]),
+            (Reference, &["related", "resourceVersion"]),
+        ],
+        Shape::Eviction => &[
+            (Object, &["metadata", "resourceVersion"]),
+            (Object, &["deleteOptions", "preconditions", "resourceVersion"]),
+        ],
+        Shape::DeleteOptions => &[(Object, &["preconditions", "resourceVersion"])],
+    }
+}
+
+/// What must come out, done to a tree; an error where a version is refused.
+fn expected(shape: Shape, mut value: Value) -> Result<Value, Status> {
+    for (of, place) in places(shape) {
+        let found = place.iter().try_fold(&mut value, |value, key| value.as_object_mut()?.get_mut(*key));
+        if let Some(Value::String(version)) = found
+            && !version.is_empty()
+        {
+            *version = translated(*of, version)?;
+        }
+    }
+    if shape != Shape::DeleteOptions
+        && let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut)
+        && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+        && annotations.remove(CLUSTER_ANNOTATION).is_some()
+        && annotations.is_empty()
+    {
+        metadata.remove("annotations");
+    }
+    Ok(value)
+}
+
+/// Whether some object of a JSON text has a name twice.
+fn names_repeat(text: &[u8], start: usize) -> bool {
+    let members: Vec<_> = json::members(text, start).collect();
+    let keys: Vec<String> = members
+        .iter()
+        .map(|member| serde_json::from_slice(&[b"\"", member.key, b"\""].concat()).unwrap_or_default())
+        .collect();
+    (1..keys.len()).any(|at| keys[..at].contains(&keys[at]))
+        || members.iter().any(|member| names_repeat(text, member.value.start))
+}
+
+/// A JSON body, or a patch that looks like one.
+pub fn json_body(data: &[u8]) {
+    let (kind, text) = choice(data);
+    let formats = [Format::Json, Format::MergePatch, Format::StrategicMergePatch];
+    let (format, shape) = (formats[usize::from(kind) % 3], SHAPES[usize::from(kind / 3) % 5]);
+    let body = Bytes::copy_from_slice(text);
+    let rewritten = rewrite(format, shape, &body, false, &mut translated);
+    let facts = read(format, shape, text);
+    if text.is_empty() {
+        return;
+    }
+    let Ok(value) = serde_json::from_slice::<Value>(text) else {
+        // Nested too deeply for a tree, but not for a member: then there is nothing to compare.
+        let is_json = json::validate(text).is_ok();
+        assert!(is_json || (rewritten.is_err() && facts.is_err()), "no JSON, but {rewritten:?}");
+        return;
+    };
+    let facts = facts.expect("JSON is read");
+    if names_repeat(text, 0) {
+        assert!(rewritten.is_err() || serde_json::from_slice::<Value>(&rewritten.unwrap().body).is_ok());
+        return;
+    }
+    let name = value["metadata"]["name"].as_str().filter(|name| !name.is_empty());
+    assert_eq!(facts.name.as_deref(), name.filter(|_| value["metadata"].is_object()), "{value}");
+    match (rewritten, expected(shape, value.clone())) {
+        (Ok(rewritten), Ok(expected)) => {
+            let sent: Value = serde_json::from_slice(&rewritten.body).expect("it is JSON still");
+            assert_eq!(sent, expected, "from {value}");
+            let again = rewrite(format, shape, &rewritten.body, false, &mut translated).expect("it was rewritten");
+            assert_eq!(again.body, rewritten.body, "rewriting twice is rewriting once");
+        }
+        (Err(_), Err(_)) => {}
+        (rewritten, expected) => panic!("{value}: {rewritten:?} instead of {expected:?}"),
+    }
+}
+
+/// A YAML body: what comes out is JSON where anything changed, and JSON is YAML.
+pub fn yaml_body(data: &[u8]) {
+    let (kind, text) = choice(data);
+    let shape = SHAPES[usize::from(kind / 2) % 5];
+    let format = [Format::Yaml, Format::ApplyYaml][usize::from(kind) % 2];
+    let body = Bytes::copy_from_slice(text);
+    let Ok(rewritten) = rewrite(format, shape, &body, false, &mut translated) else { return };
+    if rewritten.body == body {
+        return;
+    }
+    let value: Value = serde_json::from_slice(&rewritten.body).expect("what changes becomes JSON");
+    assert!(rewritten.content_type.is_none_or(|given| given == "application/json"));
+    let again = rewrite(Format::Json, shape, &rewritten.body, false, &mut translated).expect("it is JSON");
+    assert_eq!(again.body, rewritten.body, "{value}");
+    if let Ok(own) = rewrite(Format::Json, shape, &body, false, &mut translated)
+        && !names_repeat(text, 0)
+    {
+        assert_eq!(serde_json::from_slice::<Value>(&own.body).ok(), Some(value), "JSON is YAML");
+    }
+}
+
+/// A JSON patch: what comes out is one, and rewriting it again changes nothing.
+pub fn json_patch(data: &[u8]) {
+    let (kind, text) = choice(data);
+    let shape = SHAPES[usize::from(kind / 2) % 5];
+    let body = Bytes::copy_from_slice(text);
+    let has_annotations = kind % 2 == 0;
+    let facts = read(Format::JsonPatch, shape, text);
+    let Ok(rewritten) = rewrite(Format::JsonPatch, shape, &body, has_annotations, &mut translated) else { return };
+    if text.is_empty() {
+        return;
+    }
+    assert!(facts.is_ok(), "{facts:?}");
+    let before: Value = match serde_json::from_slice(text) {
+        Ok(before) => before,
+        Err(_) => return,
+    };
+    let after: Value = serde_json::from_slice(&rewritten.body).expect("it is JSON still");
+    assert_eq!(before.is_array(), after.is_array(), "{before} became {after}");
+    let again = rewrite(Format::JsonPatch, shape, &rewritten.body, true, &mut translated).expect("it was rewritten");
+    let again: Value = serde_json::from_slice(&again.body).expect("it is JSON still");
+    assert_eq!(again, after, "from {before}");
+}

@@ -1,0 +1,44 @@
+//! What must hold of whatever clients and members send: the bodies of the fuzz targets.
+//!
+//! Each function takes any bytes and panics where a property does not hold: a round trip, the agreement with a slow and
+//! simple reference, or that cutting the input elsewhere changes nothing. `fuzz/fuzz_targets` calls them under libFuzzer, and
+//! this crate's tests over the corpus in `fuzz/corpus` and random changes of it, with the ordinary compiler.
+
+// A property that does not hold is a panic: that is what a fuzzer waits for.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod bodies;
+mod members;
+mod protobuf;
+mod requests;
+mod versions;
+
+pub use bodies::{json_body, json_patch, yaml_body};
+pub use members::{frames, list};
+pub use protobuf::protobuf_body;
+pub use requests::{accept, options, path, selectors};
+pub use versions::{continue_token, version};
+
+/// A property, and the name of its target and corpus.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: [Target; 12] = [
+    ("path", path),
+    ("options", options),
+    ("selectors", selectors),
+    ("version", version),
+    ("continue_token", continue_token),
+    ("frames", frames),
+    ("list", list),
+    ("json_body", json_body),
+    ("yaml_body", yaml_body),
+    ("protobuf_body", protobuf_body),
+    ("json_patch", json_patch),
+    ("accept", accept),
+];
+
+/// Takes the first byte as a choice, and gives the rest.
+fn choice(data: &[u8]) -> (u8, &[u8]) {
+    data.split_first().map_or((0, data), |(first, rest)| (*first, rest))
+}

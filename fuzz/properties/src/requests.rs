@@ -1,0 +1,227 @@
+//! What a client asks: path, options, selectors, `Accept`.
+
+use std::collections::BTreeMap;
+
+use http::{HeaderMap, HeaderValue, header};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tributary_apimachinery::query::Query;
+use tributary_apimachinery::request_info::Target;
+use tributary_apimachinery::selector::{LabelOperator, field};
+use tributary_apimachinery::{
+    FieldSelector, GetOptions, GroupVersionResource, LabelSelector, ListOptions, RequestInfo, ResourceVersionMatch,
+    WatchOptions,
+};
+use tributary_router::negotiate::{Answer, Form, Preferences};
+
+use crate::choice;
+
+const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get"];
+
+/// A path, which is read as kube-apiserver reads it: `<method><path>[?<query>]`.
+///
+/// Names have no slash and are never `.` or `..`; the prefix of a cluster changes nothing but the cluster; escaping every
+/// byte of a segment changes nothing.
+pub fn path(data: &[u8]) {
+    let (method, rest) = choice(data);
+    let method = METHODS[usize::from(method) % METHODS.len()];
+    let Ok(text) = std::str::from_utf8(rest) else { return };
+    let (path, query) = text.split_once('?').map_or((text, None), |(path, query)| (path, Some(query)));
+    let parsed = RequestInfo::parse(method, path, query);
+    if let Ok(info) = &parsed
+        && let Some(request) = info.resource()
+    {
+        for part in [&request.name, &request.namespace, &request.subresource].into_iter().flatten() {
+            let is_segment = !part.contains('/') && !part.is_empty() && part != "." && part != "..";
+            assert!(is_segment, "{part:?} is a segment of {path:?}");
+        }
+        assert!(!request.resource.resource.is_empty(), "{path:?} names a resource");
+    }
+    // What cannot stand in a request line never comes so far.
+    let comes = path.parse::<http::uri::PathAndQuery>().is_ok_and(|parsed| parsed.path() == path);
+    if path.starts_with("/clusters") || !path.starts_with('/') || !comes {
+        return;
+    }
+    let below = RequestInfo::parse(method, &format!("/clusters/c{path}"), query);
+    match (&parsed, &below) {
+        (Ok(info), Ok(below)) => {
+            assert_eq!(below.cluster.as_ref().map(|cluster| cluster.as_str()), Some("c"), "{path:?}");
+            assert_eq!((info.verb, &info.target), (below.verb, &below.target), "{path:?}");
+        }
+        (Err(status), Err(below)) => assert_eq!(status.code, below.code, "{path:?}"),
+        _ => panic!("{path:?}: {parsed:?}, but below a cluster {below:?}"),
+    }
+    if path.contains('%') {
+        return;
+    }
+    let escape = |segment: &str| segment.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+    let escaped: Vec<_> = path.split('/').map(escape).collect();
+    let escaped = RequestInfo::parse(method, &escaped.join("/"), query);
+    match (&parsed, &escaped) {
+        (Ok(info), Ok(escaped)) => {
+            assert_eq!(info.verb, escaped.verb, "{path:?}");
+            let named = |target: &Target| match target {
+                Target::Resource(request) => {
+                    let request = request.clone();
+                    Some((request.resource, request.namespace, request.name, request.subresource))
+                }
+                Target::NonResource => None,
+            };
+            assert_eq!(named(&info.target), named(&escaped.target), "{path:?}");
+        }
+        (Err(status), Err(escaped)) => assert_eq!(status.code, escaped.code, "{path:?}"),
+        _ => panic!("{path:?}: {parsed:?}, but escaped {escaped:?}"),
+    }
+}
+
+/// A query string, as the options of a get, a list and a watch.
+///
+/// What was understood, written down anew, is understood as the same; a parameter that nobody knows changes nothing.
+pub fn options(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let more = |text: &str| format!("{text}&zz=1");
+    let get = GetOptions::parse(Some(text));
+    assert_eq!(get.is_ok(), GetOptions::parse(Some(&more(text))).is_ok(), "{text:?}");
+    if let Ok(list) = ListOptions::parse(Some(text)) {
+        assert_eq!(Ok(&list), ListOptions::parse(Some(&more(text))).as_ref(), "{text:?}");
+        let anew = written(&[
+            ("resourceVersion", list.resource_version.clone()),
+            ("resourceVersionMatch", list.resource_version_match.map(match_name)),
+            ("limit", (list.limit > 0).then(|| list.limit.to_string())),
+            ("continue", list.continue_token.clone()),
+            ("labelSelector", Some(list.label_selector.to_string())),
+            ("fieldSelector", Some(list.field_selector.to_string())),
+            ("timeoutSeconds", list.timeout.map(|timeout| timeout.as_secs().to_string())),
+        ]);
+        assert!(
+            list.timeout.is_some_and(|t| t.is_zero()) || ListOptions::parse(Some(&anew)) == Ok(list),
+            "{text:?}, anew {anew:?}"
+        );
+    }
+    if let Ok(watch) = WatchOptions::parse(Some(text)) {
+        assert_eq!(Ok(&watch), WatchOptions::parse(Some(&more(text))).as_ref(), "{text:?}");
+        let anew = written(&[
+            ("resourceVersion", watch.resource_version.clone()),
+            ("resourceVersionMatch", watch.resource_version_match.map(match_name)),
+            ("sendInitialEvents", watch.send_initial_events.map(|sends| sends.to_string())),
+            ("allowWatchBookmarks", Some(watch.allow_watch_bookmarks.to_string())),
+            ("labelSelector", Some(watch.label_selector.to_string())),
+            ("fieldSelector", Some(watch.field_selector.to_string())),
+            ("timeoutSeconds", watch.timeout.map(|timeout| timeout.as_secs().to_string())),
+        ]);
+        assert!(
+            watch.timeout.is_some_and(|t| t.is_zero()) || WatchOptions::parse(Some(&anew)) == Ok(watch),
+            "{text:?}, anew {anew:?}"
+        );
+    }
+}
+
+fn match_name(wanted: ResourceVersionMatch) -> String {
+    match wanted {
+        ResourceVersionMatch::Exact => "Exact",
+        ResourceVersionMatch::NotOlderThan => "NotOlderThan",
+    }
+    .to_owned()
+}
+
+fn written(parameters: &[(&str, Option<String>)]) -> String {
+    let pairs = parameters.iter().filter_map(|(name, value)| {
+        Some(format!("{name}={}", utf8_percent_encode(value.as_deref()?, NON_ALPHANUMERIC)))
+    });
+    let text = pairs.collect::<Vec<_>>().join("&");
+    assert!(!Query::parse(Some(&text)).is_malformed(), "{text:?}");
+    text
+}
+
+/// A label selector, or a field selector: parsed, written and parsed again it is the same, and it selects what a reference
+/// says.
+pub fn selectors(data: &[u8]) {
+    let (kind, rest) = choice(data);
+    let Ok(text) = std::str::from_utf8(rest) else { return };
+    if kind % 2 == 0 {
+        labels(text);
+    } else {
+        fields(text);
+    }
+}
+
+fn labels(text: &str) {
+    let Ok(selector) = LabelSelector::parse(text) else { return };
+    assert_eq!(LabelSelector::parse(&selector.to_string()).as_ref(), Ok(&selector), "{text:?}");
+    // Labels that some of the requirements want, and some that none does.
+    let requirements = selector.requirements();
+    let mut sets = vec![BTreeMap::new()];
+    for requirement in requirements {
+        let key = requirement.key();
+        let values = requirement.values().iter().map(String::as_str).chain(["", "x", "0", "-1", "+7", "007"]);
+        let with = values.take(8).flat_map(|value| {
+            sets.iter().take(4).map(move |set| {
+                let mut set: BTreeMap<&str, &str> = set.clone();
+                set.insert(key, value);
+                set
+            })
+        });
+        let with: Vec<_> = with.collect();
+        sets.extend(with);
+        sets.truncate(64);
+    }
+    for set in sets {
+        let expected = requirements.iter().all(|requirement| {
+            let own = set.get(requirement.key()).copied();
+            let values = requirement.values();
+            let number = |text: &str| text.parse::<i64>().ok();
+            match requirement.operator() {
+                LabelOperator::Equals | LabelOperator::DoubleEquals | LabelOperator::In => {
+                    own.is_some_and(|own| values.iter().any(|value| value == own))
+                }
+                LabelOperator::NotEquals | LabelOperator::NotIn => {
+                    own.is_none_or(|own| values.iter().all(|value| value != own))
+                }
+                LabelOperator::Exists => own.is_some(),
+                LabelOperator::DoesNotExist => own.is_none(),
+                LabelOperator::GreaterThan => {
+                    own.and_then(number) > number(&values[0]) && own.and_then(number).is_some()
+                }
+                LabelOperator::LessThan => own.and_then(number).is_some_and(|own| Some(own) < number(&values[0])),
+            }
+        });
+        assert_eq!(selector.matches_labels(|key| set.get(key).copied()), expected, "{text:?} of {set:?}");
+    }
+}
+
+fn fields(text: &str) {
+    assert_eq!(field::unescape(&field::escape(text)).as_deref(), Ok(text), "{text:?}");
+    let Ok(selector) = FieldSelector::parse(text) else { return };
+    assert_eq!(FieldSelector::parse(&selector.to_string()).as_ref(), Ok(&selector), "{text:?}");
+    for wanted in selector.requirements() {
+        let get = |value: &'static str| selector.matches(|_| value);
+        let all = selector.requirements().iter();
+        assert_eq!(get(""), all.clone().all(|r| r.equals == r.value.is_empty()), "{text:?} {wanted:?}");
+        assert_eq!(get("x"), all.clone().all(|r| r.equals == (r.value == "x")), "{text:?} {wanted:?}");
+    }
+}
+
+/// An `Accept` header: what is given is named by it, and of one clause the quality makes no difference.
+pub fn accept(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let services = GroupVersionResource::new("", "v1", "services");
+    for answer in [Answer::Object, Answer::Review, Answer::List, Answer::Watch] {
+        let form = |text: &str| -> Option<Option<Form>> {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, HeaderValue::from_str(text).ok()?);
+            let preferences = Preferences::of(&headers, None);
+            // An error always has a form.
+            let _ = preferences.error_form();
+            Some(preferences.form(answer, &services, "Service").ok())
+        };
+        let Some(given) = form(text) else { return };
+        if let Some(given) = given {
+            let (kind, subtype) = given.encoding.content_type().split_once('/').expect("a media type");
+            // A header without any media type says nothing.
+            let names = !text.contains('/') || text.contains('*') || text.contains(kind) && text.contains(subtype);
+            assert!(names, "{text:?} is given {given:?}");
+        }
+        if !text.contains([',', 'q']) && !text.trim().is_empty() {
+            assert_eq!(form(&format!("{text};q=0.5")), Some(given), "{text:?}");
+        }
+    }
+}

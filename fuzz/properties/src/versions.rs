@@ -1,0 +1,106 @@
+//! What a client sends back of what it was given: resourceVersions and continue tokens.
+
+use tributary_apimachinery::{ClusterName, ResourceVersion};
+use tributary_merge::{CompositeResourceVersion, ContinueToken, Epochs, IntegerResourceVersion, Position};
+
+use crate::choice;
+
+/// The clusters of the epochs: many, so that a vector of all is written in the compact form.
+const CLUSTERS: usize = 150;
+
+fn cluster(number: usize) -> ClusterName {
+    ClusterName::new(&format!("production-cluster-{number:03}")).expect("a name")
+}
+
+/// Two lists of clusters: the present one, and one of before in which a cluster was another.
+fn epochs() -> Epochs {
+    let mut epochs = Epochs::default();
+    epochs.update((0..CLUSTERS).map(|number| (cluster(number), format!("old-{number}"))));
+    let uid = |number| if number == 3 { format!("new-{number}") } else { format!("old-{number}") };
+    epochs.update((0..CLUSTERS).map(|number| (cluster(number), uid(number))));
+    epochs
+}
+
+thread_local! {
+    static EPOCHS: Epochs = epochs();
+}
+
+/// A resourceVersion as a text, and as what the bytes say of each cluster: what decodes encodes to the same text, or to the
+/// other form of the same vector; what is encoded decodes to itself; joining is a least upper bound.
+pub fn version(data: &[u8]) {
+    EPOCHS.with(|epochs| {
+        if let Ok(text) = std::str::from_utf8(data) {
+            text_of_a_version(text, epochs);
+        }
+        let (half, rest) = choice(data);
+        let (first, second) = rest.split_at(rest.len() * usize::from(half) / 256);
+        let (first, second) = (vector(first), vector(second));
+        for own in [&first, &second] {
+            let text = own.encode(epochs);
+            assert_eq!(CompositeResourceVersion::decode(&text, epochs).as_ref(), Ok(own), "{text}");
+        }
+        let mut joined = first.clone();
+        joined.join(&second);
+        assert!(joined.covers(&first) && joined.covers(&second), "{joined:?}");
+        assert!(joined.iter().all(|(name, own)| [&first, &second].iter().any(|side| side.get(name) == Some(own))));
+        let mut other = second.clone();
+        other.join(&first);
+        assert_eq!(joined, other);
+    });
+}
+
+fn text_of_a_version(text: &str, epochs: &Epochs) {
+    if let Ok(vector) = CompositeResourceVersion::decode(text, epochs) {
+        let anew = vector.encode(epochs);
+        assert!(anew == text || text.starts_with("c1."), "{text:?} becomes {anew:?}");
+        assert_eq!(CompositeResourceVersion::decode(&anew, epochs), Ok(vector));
+        assert!(IntegerResourceVersion::decode(text).is_err(), "{text:?} has two meanings");
+    }
+    if let Ok(version) = IntegerResourceVersion::decode(text) {
+        assert_eq!(version.encode().map(|number| number.to_string()).as_deref(), Ok(text));
+    }
+}
+
+/// A vector from bytes: a cluster, then a length and so many bytes of a version, and so on.
+fn vector(mut data: &[u8]) -> CompositeResourceVersion {
+    let mut vector = CompositeResourceVersion::new();
+    while let [number, length, rest @ ..] = data {
+        let digits = rest.len().min(usize::from(length % 9));
+        let version = rest[..digits].iter().fold(0, |version, byte| version << 8 | u64::from(*byte));
+        vector.set(&cluster(usize::from(*number) % CLUSTERS), ResourceVersion(version));
+        // A zero length stands for all clusters from here on.
+        if *length == 0 {
+            for other in usize::from(*number) % CLUSTERS..CLUSTERS {
+                vector.raise(&cluster(other), ResourceVersion(other as u64 * 1_000_003));
+            }
+        }
+        data = &rest[digits..];
+    }
+    vector
+}
+
+/// A continue token, as a text and as what the bytes say.
+pub fn continue_token(data: &[u8]) {
+    EPOCHS.with(|epochs| {
+        if let Ok(text) = std::str::from_utf8(data)
+            && let Ok(token) = ContinueToken::decode(text, epochs)
+        {
+            assert!(!token.position.after.is_empty());
+            assert_eq!(ContinueToken::decode(&token.encode(epochs), epochs).as_ref(), Ok(&token), "{text:?}");
+        }
+        let (kind, rest) = choice(data);
+        let at = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
+        let after = String::from_utf8_lossy(&rest[..at]).into_owned();
+        if after.is_empty() || after.len() > 1024 {
+            return;
+        }
+        let version = vector(rest.get(at + 1..).unwrap_or_default());
+        let token = ContinueToken {
+            position: Position { cluster: cluster(usize::from(kind) % CLUSTERS), after: after.into() },
+            remaining: (kind % 2 == 0).then_some(u64::from(kind)),
+            version: (kind % 3 > 0).then_some(version),
+        };
+        let text = token.encode(epochs);
+        assert_eq!(ContinueToken::decode(&text, epochs), Ok(token), "{text:?}");
+    });
+}

@@ -1,0 +1,85 @@
+//! Every target over its corpus, and over random changes of it: what a fuzzer has found stays found, and a first part of what
+//! it would find is looked for each time.
+
+use std::path::{Path, PathBuf};
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use tributary_fuzz_properties::TARGETS;
+
+/// Random changes per target: some seconds for all of them, without optimization.
+const CHANGES: usize = 1_500;
+
+fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus").join(target);
+    let mut paths: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    paths.sort();
+    paths.into_iter().map(|path| (path.clone(), std::fs::read(path).expect("a file"))).collect()
+}
+
+/// Runs a target and names the input that it does not hold for.
+fn holds(target: &str, property: fn(&[u8]), input: &[u8], what: &dyn std::fmt::Display) {
+    if std::panic::catch_unwind(|| property(input)).is_err() {
+        panic!("{target} does not hold for {what}: {}", input.escape_ascii());
+    }
+}
+
+#[test]
+fn properties_hold_for_the_corpus() {
+    for (target, property) in TARGETS {
+        let corpus = corpus(target);
+        assert!(corpus.len() >= 5, "{target} has a corpus");
+        for (path, input) in corpus {
+            holds(target, property, &input, &path.display());
+        }
+    }
+}
+
+#[test]
+fn properties_hold_for_changes_of_the_corpus() {
+    let changes = std::env::var("TRIBUTARY_CHANGES").ok().map_or(CHANGES, |text| text.parse().expect("a number"));
+    let mut random = StdRng::seed_from_u64(changes as u64);
+    for (target, property) in TARGETS {
+        let corpus: Vec<_> = corpus(target).into_iter().map(|(_, input)| input).collect();
+        for _ in 0..changes {
+            let input = changed(&corpus, &mut random);
+            holds(target, property, &input, &"a change of its corpus");
+        }
+    }
+}
+
+/// An input with some bytes put in, taken out, turned over, repeated, or from another input.
+fn changed(corpus: &[Vec<u8>], random: &mut StdRng) -> Vec<u8> {
+    let mut input = corpus.choose(random).cloned().unwrap_or_default();
+    for _ in 0..random.random_range(1..6) {
+        let at = random.random_range(0..=input.len());
+        let end = random.random_range(at..=input.len().min(at + 16));
+        match random.random_range(0..6) {
+            0 => drop(input.drain(at..end)),
+            1 => input.insert(at, random.random()),
+            2 => {
+                let part = input[at..end].to_vec();
+                input.splice(at..at, part);
+            }
+            3 => {
+                if let Some(byte) = input.get_mut(at) {
+                    *byte ^= 1 << random.random_range(0..8);
+                }
+            }
+            4 => {
+                let other = corpus.choose(random).cloned().unwrap_or_default();
+                let from = random.random_range(0..=other.len());
+                input.splice(at..end, other[from..].iter().copied().take(24));
+            }
+            _ => {
+                let interesting: &[u8] = b"\\\"{}[]:,/.%?&=;+-0123 \n\t\0\xff\x80nulltrue";
+                input.insert(at, interesting.choose(random).copied().unwrap_or_default());
+            }
+        }
+    }
+    input
+}
