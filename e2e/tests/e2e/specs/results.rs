@@ -28,8 +28,9 @@ pub(crate) fn faults(target: Target, wanted: &[String], report: &Report) -> Vec<
 /// The results as a document. `reports` are those of the bare member, over one and over two.
 pub(crate) fn document(date: &str, wanted: &[String], reports: &[(Target, Report)]) -> String {
     let mut text = format!(
-        "# Kubernetes' own specs\n\nGenerated on {date} by `make specs`; not edited by hand. The specs of Kubernetes v1.36.3 that pass on a bare \
-         member, whose containers kwok plays, and how they end through `tributary serve` over that member alone and over two members.\n\n"
+        "# Kubernetes' own specs\n\nGenerated on {date} by the test `proof_specs::all`; not edited by hand. The specs of Kubernetes v1.36.3 \
+         that are known to pass on a bare member, whose containers kwok plays, and how they end through `tributary serve`: over that \
+         member alone, with Composite versions, and over two members of which the specs write to one, with Integer ones.\n\n"
     );
     text.push_str("| target | passed | failed |\n|---|---|---|\n");
     for (target, report) in reports {
