@@ -24,6 +24,18 @@ impl ClusterSelector {
         self.requirements.is_empty()
     }
 
+    /// Takes a label selector apart into what selects objects and what selects clusters.
+    ///
+    /// # Errors
+    /// 400 for an order of clusters (`>`, `<`).
+    pub fn split(selector: &LabelSelector) -> Result<(LabelSelector, Self), Status> {
+        let (labels, requirements) = selector.split_off(CLUSTER_LABEL);
+        if requirements.iter().any(|it| matches!(it.operator(), LabelOperator::GreaterThan | LabelOperator::LessThan)) {
+            return Err(Status::bad_request(format!("clusters have no order: {CLUSTER_LABEL} cannot be compared")));
+        }
+        Ok((labels, Self { requirements }))
+    }
+
     /// Whether this cluster is wanted.
     pub fn matches(&self, cluster: &ClusterName) -> bool {
         self.requirements.iter().all(|requirement| requirement.matches(Some(cluster.as_str())))
@@ -115,16 +127,13 @@ impl Filter {
         fields: &[SelectableField],
         namespaced: bool,
     ) -> Result<Self, Status> {
-        let (labels, clusters) = label_selector.split_off(CLUSTER_LABEL);
-        if clusters.iter().any(|it| matches!(it.operator(), LabelOperator::GreaterThan | LabelOperator::LessThan)) {
-            return Err(Status::bad_request(format!("clusters have no order: {CLUSTER_LABEL} cannot be compared")));
-        }
+        let (labels, clusters) = ClusterSelector::split(label_selector)?;
         let mut filter = Self {
             namespace: namespace.map(Into::into),
             name: name.map(Into::into),
             labels,
             fields: CompiledFieldSelector::default(),
-            clusters: ClusterSelector { requirements: clusters },
+            clusters,
             selected: !label_selector.is_empty() || !field_selector.is_empty(),
         };
         if let (Some(name), false) = (name, field_selector.is_empty())

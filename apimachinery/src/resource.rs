@@ -72,6 +72,11 @@ impl GroupVersionResource {
         GroupVersion { group: self.group.clone(), version: self.version.clone() }
     }
 
+    /// The resource without its version, as people and kube-apiserver's messages name it: `pods`, `deployments.apps`.
+    pub fn group_resource(&self) -> String {
+        if self.group.is_empty() { self.resource.to_string() } else { format!("{}.{}", self.resource, self.group) }
+    }
+
     /// The path of the collection over all namespaces, or in one.
     pub fn path(&self, namespace: Option<&str>) -> String {
         let prefix = self.group_version().path();
@@ -105,5 +110,6 @@ mod tests {
         let deployments = GroupVersion::parse("apps/v1").resource("deployments");
         assert_eq!(deployments.path(Some("a")), "/apis/apps/v1/namespaces/a/deployments");
         assert_eq!(deployments.group_version().to_string(), "apps/v1");
+        assert_eq!((&*pods.group_resource(), &*deployments.group_resource()), ("pods", "deployments.apps"));
     }
 }

@@ -24,6 +24,7 @@ pub mod kubeconfig;
 pub mod kubectl;
 mod kwok;
 pub mod member;
+pub mod metrics_server;
 pub mod namespace;
 pub mod ports;
 pub mod process;
@@ -36,6 +37,7 @@ pub use self::{
     kubeconfig::Access,
     kubectl::Kubectl,
     member::{Member, MemberBuilder},
+    metrics_server::MetricsServer,
     process::Process,
     relay::{Relay, Weather},
     tools::Tools,

@@ -142,6 +142,16 @@ pub enum ForwardError {
         /// The time limit of the whole dial.
         after: Duration,
     },
+    /// It could not be reached last time, and a new connection is not there yet.
+    #[error("{reason}; unreachable for {} s", .age.as_secs())]
+    Unreachable {
+        /// The cluster.
+        cluster: ClusterName,
+        /// Why, as the last failed attempt told it; names the cluster.
+        reason: Arc<str>,
+        /// For how long.
+        age: Duration,
+    },
     /// The TLS handshake failed.
     #[error("cluster {cluster} at {address}: TLS failed for server name {server_name}: {source}; {remedy}")]
     Tls {
@@ -235,6 +245,7 @@ impl ForwardError {
             | Self::Credentials { cluster, .. }
             | Self::Dial { cluster, .. }
             | Self::DialTimeout { cluster, .. }
+            | Self::Unreachable { cluster, .. }
             | Self::Tls { cluster, .. }
             | Self::Handshake { cluster, .. }
             | Self::Send { cluster, .. }
@@ -251,7 +262,9 @@ impl ForwardError {
         match self {
             Self::Path { .. } | Self::UpgradeRefused { .. } => StatusCode::BAD_REQUEST,
             Self::ImpersonationConflict { .. } => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Dial { .. } | Self::DialTimeout { .. } | Self::Credentials { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Dial { .. } | Self::DialTimeout { .. } | Self::Unreachable { .. } | Self::Credentials { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::Send { sent: Sent::No, .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::HeadTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Send { sent: Sent::Maybe, .. }

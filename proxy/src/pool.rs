@@ -15,7 +15,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use hyper::client::conn::http2::SendRequest;
 use parking_lot::Mutex;
-use tokio::time::Duration;
+use tokio::time::{Duration, Instant};
 use tributary_apimachinery::{ClusterName, explain};
 
 use crate::body::Body;
@@ -31,6 +31,11 @@ use crate::tuning::Tuning;
 /// Streams on one connection where the member allows more, or any number. One lost packet delays them all, and Go's
 /// servers take it for an attack when too many are reset at once.
 const MAX_STREAMS: usize = 500;
+
+/// How long a request waits for a connection to a member that could not be reached last time, counted from the start of the
+/// dial. The dial itself goes on to its own limit and is found by those who come later; people at a terminal, whose client
+/// asks several things one after the other, get an error instead of a hanging command.
+const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// One request's place on a connection.
 pub(crate) enum Connection {
@@ -111,7 +116,14 @@ type SharedDial = Shared<BoxFuture<'static, Result<(), ForwardError>>>;
 struct Lane {
     slots: ArcSwap<Vec<Arc<Slot>>>,
     /// The dial that is under way: whoever needs a connection waits for the same one.
-    dial: Mutex<Option<SharedDial>>,
+    dial: Mutex<Option<Dial>>,
+}
+
+/// A dial, and when it began.
+#[derive(Clone)]
+struct Dial {
+    begun: Instant,
+    ended: SharedDial,
 }
 
 /// What a lane has for a request.
@@ -251,9 +263,16 @@ impl Pool {
             if !self.may_grow(kind) {
                 break;
             }
-            self.join_dial(kind).await?;
+            self.dialed(self.join_dial(kind)).await?;
         }
         Err(self.full())
+    }
+
+    /// Waits for a dial; not for long if the member could not be reached last time.
+    async fn dialed(&self, dial: Dial) -> Result<(), ForwardError> {
+        let Some((age, reason)) = self.observer.unreachable_for() else { return dial.ended.await };
+        let dialed = tokio::time::timeout_at(dial.begun + UNREACHABLE_PATIENCE, dial.ended).await;
+        dialed.unwrap_or_else(|_| Err(ForwardError::Unreachable { cluster: self.cluster.clone(), reason, age }))
     }
 
     /// Dials a connection of its own for an upgrade: HTTP/1.1, in nobody's list.
@@ -292,9 +311,9 @@ impl Pool {
     }
 
     /// Starts a dial for the lane, or joins the one under way.
-    fn join_dial(self: &Arc<Self>, kind: LaneKind) -> SharedDial {
+    fn join_dial(self: &Arc<Self>, kind: LaneKind) -> Dial {
         let mut dial = self.lane(kind).dial.lock();
-        if let Some(dial) = dial.as_ref().filter(|dial| dial.peek().is_none()) {
+        if let Some(dial) = dial.as_ref().filter(|dial| dial.ended.peek().is_none()) {
             return dial.clone();
         }
         let pool = self.clone();
@@ -306,9 +325,10 @@ impl Pool {
             Ok(())
         });
         let interrupted = self.full();
-        let shared = async move { task.await.unwrap_or(Err(interrupted)) }.boxed().shared();
-        *dial = Some(shared.clone());
-        shared
+        let ended = async move { task.await.unwrap_or(Err(interrupted)) }.boxed().shared();
+        let started = Dial { begun: Instant::now(), ended };
+        *dial = Some(started.clone());
+        started
     }
 
     /// Opens a connection. An HTTP/2 one goes into the lane, an HTTP/1.1 one to the caller.

@@ -72,6 +72,18 @@ impl Observer {
         Some(self.started.elapsed().saturating_sub(Duration::from_millis(answered)))
     }
 
+    /// For how long the member has been unreachable, and why; `None` if it is not known to be.
+    pub(crate) fn unreachable_for(&self) -> Option<(Duration, Arc<str>)> {
+        if self.state.load(Ordering::Relaxed) != UNREACHABLE {
+            return None;
+        }
+        let known = self.sender.borrow();
+        match &known.state {
+            ReachabilityState::Unreachable { reason } => Some((known.since.elapsed(), reason.clone())),
+            _ => None,
+        }
+    }
+
     /// The member answered.
     pub(crate) fn answered(&self) {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1);

@@ -38,22 +38,30 @@ pub fn chunks(chunks: VecDeque<Bytes>) -> Body {
     http_body_util::StreamBody::new(futures::stream::iter(frames)).boxed_unsync()
 }
 
-/// A body is larger than [`WHOLE_BODY_BYTES_MAX`].
+/// A body is larger than so many bytes.
 #[derive(Debug, thiserror::Error)]
-#[error("the body is larger than {WHOLE_BODY_BYTES_MAX} bytes")]
-pub struct TooLarge;
+#[error("the body is larger than {0} bytes")]
+pub struct TooLarge(pub usize);
 
-/// Reads a body whole.
+/// Reads a body whole, up to [`WHOLE_BODY_BYTES_MAX`].
 ///
 /// # Errors
 /// The body's own, or [`TooLarge`].
-pub async fn whole(mut body: Body) -> Result<Bytes, BoxError> {
+pub async fn whole(body: Body) -> Result<Bytes, BoxError> {
+    whole_up_to(body, WHOLE_BODY_BYTES_MAX).await
+}
+
+/// Reads a body whole that has at most so many bytes.
+///
+/// # Errors
+/// The body's own, or [`TooLarge`].
+pub async fn whole_up_to(mut body: Body, bytes_max: usize) -> Result<Bytes, BoxError> {
     let mut whole = BytesMut::new();
     let mut only = Bytes::new();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
-        if whole.len() + only.len() + data.len() > WHOLE_BODY_BYTES_MAX {
-            return Err(Box::new(TooLarge));
+        if whole.len() + only.len() + data.len() > bytes_max {
+            return Err(Box::new(TooLarge(bytes_max)));
         }
         if whole.is_empty() && only.is_empty() {
             // Most bodies are one frame: it is passed on as it is.

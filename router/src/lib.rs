@@ -15,6 +15,7 @@ pub mod health;
 pub mod limits;
 pub mod metrics;
 pub mod negotiate;
+pub mod openapi;
 pub mod plan;
 pub mod policy;
 pub mod read;
@@ -46,13 +47,14 @@ use tributary_apimachinery::{ClusterName, Query, RequestInfo, Status, Verb};
 use tributary_merge::Epochs;
 
 use discovery::storage_versions::{self, StorageVersionHashes};
-use discovery::{DiscoveryPath, ServedResource, Union, documents, model};
+use discovery::{DiscoveryPath, ServedResource, Union, documents};
 use metrics::RequestLabels;
 use negotiate::Preferences;
+use openapi::OpenApi;
 use plan::{OwnerRequest, Plan, ResourcePlan, plan};
 use read::Asked;
 use read::version::Versions;
-use topology::Fleet;
+use topology::{Cluster, Fleet};
 use turns::Lanes;
 use view::{KNOWN_WITHIN, Standing, View};
 use views::Views;
@@ -97,6 +99,7 @@ pub struct Router {
     lanes: Arc<Lanes>,
     draining: CancellationToken,
     alone: bool,
+    openapi: OpenApi,
 }
 
 impl Router {
@@ -114,6 +117,7 @@ impl Router {
             metrics,
             draining: CancellationToken::new(),
             alone: config.alone,
+            openapi: OpenApi::new(Arc::clone(&fleet)),
             fleet,
         });
         router.follow_identities(config.keep_epochs);
@@ -223,7 +227,8 @@ impl Router {
                 let refusals = || self.views.refusals();
                 Ok(health::answer(&info.path, query, clusters.values(), refusals, self.draining.is_cancelled()))
             }
-            Plan::Relay => self.relay(request, info, query).await,
+            Plan::Version => self.version(),
+            Plan::OpenApi => self.openapi.answer(&info.path, query, request.headers()).await,
             Plan::Resource(served, plan) => {
                 let resource = info.resource().ok_or_else(Status::path_not_found)?;
                 let peer = request.extensions().get().copied();
@@ -249,21 +254,22 @@ impl Router {
         }
     }
 
-    /// A resource that no known cluster serves may be one of a cluster that has not told yet what it serves: then it is not
-    /// known to be missing, and a controller must not read it as gone. What can be listed or watched is to be waited for.
+    /// A resource that no known cluster serves may be one of a cluster that has not told yet what it serves, or of an aggregated
+    /// server that does not answer: then it is not known to be missing, and a controller must not read it as gone. What can be
+    /// listed or watched is to be waited for.
     fn unless_undiscovered(&self, status: Status, info: &RequestInfo) -> Status {
-        let names: Vec<_> = self.fleet.undiscovered().iter().map(|cluster| cluster.name().clone()).collect();
-        match info.resource() {
-            Some(request)
-                if status.code == 404 && !names.is_empty() && matches!(info.verb, Verb::List | Verb::Watch) =>
-            {
-                Status::clusters_unknown(&request.resource, &names, UNDISCOVERED_RETRY_AFTER)
-            }
-            Some(request) if status.code == 404 && !names.is_empty() => {
-                Status::owner_unknown(&request.resource, request.name.as_deref().unwrap_or_default(), &names)
-            }
-            _ => status,
+        let Some(request) = info.resource().filter(|_| status.code == 404) else { return status };
+        let version = request.resource.group_version();
+        let is_unknown = |cluster: &Arc<Cluster>| cluster.discovery().is_none_or(|own| own.is_stale(&version));
+        let clusters = self.fleet.clusters();
+        let names: Vec<_> = clusters.iter().filter(|(_, own)| is_unknown(own)).map(|(name, _)| name.clone()).collect();
+        if names.is_empty() {
+            return status;
         }
+        if matches!(info.verb, Verb::List | Verb::Watch) {
+            return Status::clusters_unknown(&request.resource, &names, UNDISCOVERED_RETRY_AFTER);
+        }
+        Status::owner_unknown(&request.resource, request.name.as_deref().unwrap_or_default(), &names)
     }
 
     /// A request in another user's name goes live to its one cluster, for the member to judge: memory holds what our own
@@ -417,6 +423,22 @@ impl Router {
         namespace: Option<&str>,
         partial: Partial,
     ) -> (Arc<View>, Result<Vec<(ClusterName, Standing)>, Status>) {
+        let (view, standings) = self.held(served, namespace, partial).await;
+        let standings = standings.map(|mut standings| {
+            let policies = self.policies.load();
+            let policy = policies.of(&served.resource);
+            standings.extend(served.left_out().filter(|(cluster, _)| policy.selects(cluster)));
+            standings
+        });
+        (view, standings)
+    }
+
+    async fn held(
+        &self,
+        served: &ServedResource,
+        namespace: Option<&str>,
+        partial: Partial,
+    ) -> (Arc<View>, Result<Vec<(ClusterName, Standing)>, Status>) {
         let deadline = Instant::now() + KNOWN_WITHIN;
         let own = self.policies.load().of(&served.resource).view_of(served.description.namespaced(), namespace);
         let view = self.views.get_or_start(served, own).await;
@@ -436,13 +458,30 @@ impl Router {
         (view, standings)
     }
 
+    /// The version of the oldest server: a client that asks may rely on what it offers in every cluster.
+    fn version(&self) -> Result<Response<Body>, Status> {
+        match self.fleet.oldest_version() {
+            Some(version) => Ok(response::json(StatusCode::OK, version.text.clone())),
+            None => Err(self.nobody("told its version yet")),
+        }
+    }
+
+    /// 503 where every cluster would have to be asked first: it names what is wrong with them.
+    fn nobody(&self, what: &str) -> Status {
+        let clusters = self.fleet.clusters();
+        let problems =
+            clusters.values().filter_map(|cluster| Some(format!("{}: {}", cluster.name(), cluster.problem()?)));
+        let problems: Vec<_> = problems.take(10).collect();
+        Status::service_unavailable(format!("no cluster has {what}; {}", problems.join("; ")))
+    }
+
     async fn discover(&self, request: &Parts, path: &DiscoveryPath<'_>) -> Result<Response<Body>, Status> {
         let union = self.fleet.union();
         let accept = request.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-        if documents::wants_aggregated(accept)
-            && let Some(document) = documents::aggregated(&union, path)
-        {
-            return Ok(documents::answer(&request.headers, document, model::AGGREGATED_ACCEPT));
+        let wish = documents::negotiate(accept, path)?;
+        if wish.aggregated {
+            let document = union.aggregated(*path == DiscoveryPath::Core).clone();
+            return Ok(documents::answer(&request.headers, document, wish));
         }
         let host = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let address = host.or(request.uri.authority().map(|authority| authority.as_str())).unwrap_or_default();
@@ -453,7 +492,7 @@ impl Router {
             _ => StorageVersionHashes::new(),
         };
         let document = documents::legacy(&union, path, address, &hashes).ok_or_else(Status::path_not_found)?;
-        Ok(documents::answer(&request.headers, document, "application/json"))
+        Ok(documents::answer(&request.headers, document, wish))
     }
 
     /// Keeps the epochs of compact versions at the identities of the clusters as they are now.

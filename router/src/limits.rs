@@ -51,13 +51,14 @@ impl Limits {
     }
 
     /// Every bound under its name in the metrics, those that cannot be set included; times in seconds.
-    pub fn named(&self) -> [(&'static str, u64); 7] {
+    pub fn named(&self) -> [(&'static str, u64); 8] {
         [
             ("history_bytes", self.history_bytes as u64),
             ("history_age_seconds", self.history_age.as_secs()),
             ("encodings_bytes", self.encodings_bytes as u64),
             ("long_answers", self.long_answers as u64),
             ("long_answers_waiting", WAITING_MAX as u64),
+            ("openapi_bytes", crate::openapi::CACHE_BYTES_MAX as u64),
             ("request_body_bytes", WHOLE_BODY_BYTES_MAX as u64),
             ("unused_after_seconds", self.unused_after.as_secs()),
         ]

@@ -6,12 +6,12 @@
 
 mod clause;
 
+pub(crate) use clause::Clause;
+
 use http::{HeaderMap, HeaderValue, header};
 use tributary_apimachinery::query::Query;
 use tributary_apimachinery::{GroupVersionResource, Status};
 use tributary_printers::Printer;
-
-use clause::Clause;
 
 /// How bytes are spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -189,7 +189,7 @@ fn pretty(query: &Query<'_>) -> Option<bool> {
 }
 
 /// Whether the client takes gzip. Only the plain coding is looked for; `q=0` refuses it.
-fn accepts_gzip(headers: &HeaderMap) -> bool {
+pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|coding| {
         let (name, parameters) = coding.split_once(';').unwrap_or((coding, ""));

@@ -16,8 +16,10 @@ pub enum Plan<'a> {
     Discovery(DiscoveryPath<'a>),
     /// `/healthz`, `/livez`, `/readyz` and their checks.
     Health,
-    /// A document that any member can give: `/version`, OpenAPI.
-    Relay,
+    /// `/version`.
+    Version,
+    /// A document below `/openapi`.
+    OpenApi,
     /// A resource: who serves it, and how it is answered.
     Resource(Arc<ServedResource>, ResourcePlan),
 }
@@ -87,7 +89,8 @@ pub fn plan<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Status
 fn non_resource<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Status> {
     let plan = match first_segment(&info.path) {
         "healthz" | "livez" | "readyz" => Plan::Health,
-        "version" | "openapi" => Plan::Relay,
+        "version" if info.path.trim_end_matches('/') == "/version" => Plan::Version,
+        "openapi" => Plan::OpenApi,
         _ => {
             let path = DiscoveryPath::parse(&info.path).filter(|path| union.has_document(path));
             path.map(Plan::Discovery).ok_or_else(Status::path_not_found)?
@@ -95,7 +98,7 @@ fn non_resource<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, St
     };
     match info.verb {
         Verb::NonResource("get") => Ok(plan),
-        Verb::NonResource("head" | "options") if takes_any_read(&info.path, &plan) => Ok(plan),
+        Verb::NonResource("head" | "options") if takes_any_read(&plan) => Ok(plan),
         _ => Err(Status::method_not_allowed()),
     }
 }
@@ -106,9 +109,9 @@ fn first_segment(path: &str) -> &str {
 
 /// Whether HEAD and OPTIONS are answered as GET is: in kube-apiserver `/`, `/apis`, groups, health checks and OpenAPI are plain
 /// handlers that do not look at the method, while `/version`, `/api` and the documents of versions are routes for GET alone.
-fn takes_any_read(path: &str, plan: &Plan<'_>) -> bool {
+fn takes_any_read(plan: &Plan<'_>) -> bool {
     match plan {
-        Plan::Relay => first_segment(path) != "version",
+        Plan::Version => false,
         Plan::Discovery(document) => {
             matches!(document, DiscoveryPath::Root | DiscoveryPath::Groups | DiscoveryPath::Group(_))
         }
@@ -231,7 +234,7 @@ mod tests {
             ("OPTIONS", "/", "Discovery"),
             ("OPTIONS", "/apis/metrics.k8s.io", "Discovery"),
             ("HEAD", "/apis/metrics.k8s.io/v1", "405"),
-            ("OPTIONS", "/openapi/v2", "Relay"),
+            ("OPTIONS", "/openapi/v2", "OpenApi"),
             ("HEAD", "/livez", "Health"),
             ("OPTIONS", "/nowhere", "404"),
             ("POST", "/readyz", "405"),
@@ -241,8 +244,10 @@ mod tests {
             ("GET", "/clusters/a/api/v1/pods", "Cluster"),
             ("GET", "/api", "Discovery"),
             ("GET", "/apis/metrics.k8s.io/v1", "Discovery"),
-            ("GET", "/version", "Relay"),
-            ("GET", "/openapi/v3/api/v1", "Relay"),
+            ("GET", "/version", "Version"),
+            ("GET", "/version/", "Version"),
+            ("GET", "/version/x", "404"),
+            ("GET", "/openapi/v3/api/v1", "OpenApi"),
             ("GET", "/readyz", "Health"),
             ("GET", "/logs/kubelet.log", "404"),
             ("GET", "/api/v1/namespaces/n/pods/../secrets", "404"),

@@ -1,4 +1,7 @@
-//! All resources that are held in memory: started on first use, shared, ended when unused.
+//! All resources that are held in memory: started on first use, shared, ended when unused, and begun anew where what describes
+//! them has changed.
+
+mod definition;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -6,13 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{Request, StatusCode};
+use futures::future::join_all;
 use parking_lot::Mutex;
-use serde::Deserialize;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, SelectableField, selectable_fields};
-use tributary_printers::{ColumnDefinition, Printer};
+use tokio::sync::Notify;
+use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder};
 
-use crate::body;
 use crate::discovery::ServedResource;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -20,11 +21,25 @@ use crate::policy::Policies;
 use crate::response::ResourceKind;
 use crate::topology::Fleet;
 use crate::view::View;
+use definition::{Change, Definition};
 
 /// How often unused views and old history are looked for.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
+/// How often the CRDs behind views that are in use are looked at. A change through this endpoint is seen at once, one past it
+/// after this time; the question is a GET of metadata for each.
+const DEFINITION_INTERVAL: Duration = Duration::from_secs(10);
+
+/// For how long after its last use a view's CRD is looked at.
+const USED_WITHIN: Duration = Duration::from_secs(60);
+
 type Key = (GroupVersionResource, Option<String>);
+
+/// A view and what it was described by.
+struct Held {
+    view: Arc<View>,
+    definition: Option<Definition>,
+}
 
 /// The views by resource, and by namespace where a member forbids more.
 pub struct Views {
@@ -32,7 +47,9 @@ pub struct Views {
     policies: Arc<ArcSwap<Policies>>,
     metrics: Arc<Metrics>,
     limits: Limits,
-    by_key: Mutex<HashMap<Key, Arc<View>>>,
+    by_key: Mutex<HashMap<Key, Held>>,
+    /// Asks for a look at the CRDs.
+    definitions: Arc<Notify>,
 }
 
 impl Views {
@@ -43,7 +60,8 @@ impl Views {
         metrics: Arc<Metrics>,
         limits: Limits,
     ) -> Arc<Self> {
-        let views = Arc::new(Self { fleet, policies, metrics, limits, by_key: Mutex::default() });
+        let (by_key, definitions) = (Mutex::default(), Arc::default());
+        let views = Arc::new(Self { fleet, policies, metrics, limits, by_key, definitions });
         let weak = Arc::downgrade(&views);
         let mut changes = views.fleet.changes();
         tokio::spawn(async move {
@@ -55,18 +73,88 @@ impl Views {
                 }
                 let Some(views) = weak.upgrade() else { break };
                 views.sweep();
+                views.end_clashing();
                 for view in views.all() {
                     view.follow_fleet();
                     view.trim();
                 }
             }
         });
+        views.follow_definitions();
         views
+    }
+
+    /// Looks at the CRDs of views in use, now and then and when asked.
+    fn follow_definitions(self: &Arc<Self>) {
+        let (weak, asked, mut changes) = (Arc::downgrade(self), Arc::clone(&self.definitions), self.fleet.changes());
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    () = asked.notified() => {}
+                    changed = changes.changed() => if changed.is_err() { break },
+                    () = tokio::time::sleep(DEFINITION_INTERVAL) => {}
+                }
+                let Some(views) = weak.upgrade() else { break };
+                views.look_at_definitions().await;
+            }
+        });
+    }
+
+    /// Asks for a look at the CRDs soon: one was written through this endpoint.
+    pub fn definitions_changed(&self) {
+        self.definitions.notify_one();
+    }
+
+    /// Ends the views whose CRD has changed in what is shown or selected by. Their watches end, as they do in kube-apiserver,
+    /// and whoever comes back finds a new view.
+    async fn look_at_definitions(&self) {
+        let described: Vec<_> = {
+            let by_key = self.by_key.lock();
+            let used = by_key.iter().filter(|(_, held)| held.view.idle() < USED_WITHIN);
+            used.filter_map(|(key, held)| Some((key.clone(), held.definition.clone()?))).collect()
+        };
+        let union = self.fleet.union();
+        let looked = described.into_iter().filter_map(|(key, before)| {
+            let served = Arc::clone(union.get(&key.0)?);
+            Some(async move { (key, definition::changed(&self.fleet, &served, &before).await) })
+        });
+        for (key, now) in join_all(looked).await {
+            match now {
+                Change::None => {}
+                Change::Elsewhere(definition) => {
+                    if let Some(held) = self.by_key.lock().get_mut(&key) {
+                        held.definition = Some(definition);
+                    }
+                }
+                Change::Described => self.end(&key, "its CRD has other columns or selectable fields"),
+            }
+        }
+    }
+
+    /// Ends the views that hold another kind or scope than the clusters have by now.
+    fn end_clashing(&self) {
+        let union = self.fleet.union();
+        let clashes = |(key, held): (&Key, &Held)| {
+            let served = union.get(&key.0)?;
+            (served.description.nature() != held.view.kind.nature()).then(|| key.clone())
+        };
+        let clashing: Vec<_> = self.by_key.lock().iter().filter_map(clashes).collect();
+        for key in clashing {
+            self.end(&key, "it is of another kind or scope now");
+        }
+    }
+
+    fn end(&self, key: &Key, reason: &str) {
+        let ended = self.by_key.lock().remove(key);
+        if let Some(held) = ended {
+            tracing::info!(resource = %key.0, reason, "the resource is cached anew on its next use");
+            held.view.end();
+        }
     }
 
     /// All views.
     pub fn all(&self) -> Vec<Arc<View>> {
-        self.by_key.lock().values().cloned().collect()
+        self.by_key.lock().values().map(|held| Arc::clone(&held.view)).collect()
     }
 
     /// What clusters that answer refuse to show, and why: one collection is named, the others are counted.
@@ -88,7 +176,8 @@ impl Views {
 
     /// The view of a resource, if it is held.
     pub fn get(&self, resource: &GroupVersionResource, namespace: Option<&str>) -> Option<Arc<View>> {
-        self.by_key.lock().get(&(resource.clone(), namespace.map(str::to_owned))).cloned()
+        let key = (resource.clone(), namespace.map(str::to_owned));
+        self.by_key.lock().get(&key).map(|held| Arc::clone(&held.view))
     }
 
     /// The view of a resource, started if it is not held yet.
@@ -99,7 +188,7 @@ impl Views {
             return view;
         }
         // Two who ask at once may both get this far; the second to have its description takes the first one's view.
-        let description = self.describe(served).await;
+        let description = definition::describe(&self.fleet, served).await;
         let kind = ResourceKind {
             resource: served.resource.clone(),
             kind: served.description.kind().into(),
@@ -109,19 +198,22 @@ impl Views {
         let api_version = served.resource.group_version().to_string();
         let decoder = ObjectDecoder::new(&api_version, &kind.kind, description.fields);
         let namespace = namespace.map(str::to_owned);
+        let definition = description.definition;
         let start = || {
             let (fleet, policies, metrics) = (&self.fleet, &self.policies, &self.metrics);
             let (fleet, policies, metrics) = (Arc::clone(fleet), Arc::clone(policies), Arc::clone(metrics));
-            View::start(kind, namespace.clone(), decoder, fleet, policies, metrics, &self.limits)
+            let view = View::start(kind, namespace.clone(), decoder, fleet, policies, metrics, &self.limits);
+            Held { view, definition }
         };
         match self.by_key.lock().entry((served.resource.clone(), namespace.clone())) {
-            Entry::Occupied(known) if is_of_kind(known.get(), served) => Arc::clone(known.get()),
+            Entry::Occupied(known) if is_of_kind(&known.get().view, served) => Arc::clone(&known.get().view),
             Entry::Occupied(mut outdated) => {
-                let view = start();
-                outdated.insert(Arc::clone(&view));
+                let held = start();
+                let view = Arc::clone(&held.view);
+                outdated.insert(held).view.end();
                 view
             }
-            Entry::Vacant(none) => Arc::clone(none.insert(start())),
+            Entry::Vacant(none) => Arc::clone(&none.insert(start()).view),
         }
     }
 
@@ -131,102 +223,16 @@ impl Views {
             let mut by_key = self.by_key.lock();
             let keys: Vec<_> = by_key
                 .iter()
-                .filter(|(_, view)| view.idle() > self.limits.unused_after)
+                .filter(|(_, held)| held.view.idle() > self.limits.unused_after)
                 .map(|(key, _)| key.clone())
                 .collect();
             keys.iter().filter_map(|key| by_key.remove(key)).collect()
         };
         drop(unused);
     }
-
-    /// Columns and selectable fields: built in, or from the CRD of a cluster that has one.
-    async fn describe(&self, served: &ServedResource) -> Description {
-        if let Some(printer) = Printer::for_resource(&served.resource) {
-            return Description { printer, fields: selectable_fields(&served.resource) };
-        }
-        match self.custom(served).await {
-            Some(description) => description,
-            None => Description { printer: Printer::default_columns(), fields: selectable_fields(&served.resource) },
-        }
-    }
-
-    async fn custom(&self, served: &ServedResource) -> Option<Description> {
-        if !served.resource.group.contains('.') {
-            return None;
-        }
-        let path = format!(
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.{}",
-            served.resource.resource, served.resource.group
-        );
-        for name in &served.clusters {
-            let Some(transport) = self.fleet.cluster(name).and_then(|cluster| cluster.transport().ok()) else {
-                continue;
-            };
-            let Ok(request) = Request::get(&path).body(body::empty()) else { continue };
-            let answer = tokio::time::timeout(DEFINITION_WITHIN, body::send(transport, request)).await;
-            let Ok(Ok(answer)) = answer else { continue };
-            if answer.status() != StatusCode::OK {
-                continue;
-            }
-            let Ok(text) = body::whole(answer.into_body()).await else { continue };
-            let Ok(definition) = serde_json::from_slice::<Definition>(&text) else { continue };
-            let version =
-                definition.spec.versions.into_iter().find(|version| *version.name == *served.resource.version)?;
-            return Some(version.describe());
-        }
-        None
-    }
 }
 
 /// Whether a view still shows what the members serve: a CRD may be made anew with another kind or scope.
 fn is_of_kind(view: &View, served: &ServedResource) -> bool {
-    *view.kind.kind == *served.description.kind() && view.kind.namespaced == served.description.namespaced()
-}
-
-/// How long a member may take to give a CRD before another is asked.
-const DEFINITION_WITHIN: Duration = Duration::from_secs(5);
-
-struct Description {
-    printer: Printer,
-    fields: Arc<[SelectableField]>,
-}
-
-/// The part of a CustomResourceDefinition that reading needs (apiextensions `types.go`).
-#[derive(Deserialize)]
-struct Definition {
-    spec: DefinitionSpec,
-}
-
-#[derive(Deserialize)]
-struct DefinitionSpec {
-    #[serde(default)]
-    versions: Vec<DefinitionVersion>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DefinitionVersion {
-    name: String,
-    #[serde(default)]
-    additional_printer_columns: Vec<ColumnDefinition>,
-    #[serde(default)]
-    selectable_fields: Vec<DefinitionField>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DefinitionField {
-    json_path: String,
-}
-
-impl DefinitionVersion {
-    fn describe(self) -> Description {
-        let printer = Printer::custom(&self.additional_printer_columns).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the CRD's printer columns cannot be read; names and ages are printed");
-            Printer::default_columns()
-        });
-        let fields =
-            self.selectable_fields.iter().map(|field| SelectableField::dotted(field.json_path.trim_start_matches('.')));
-        Description { printer, fields: fields.collect() }
-    }
+    view.kind.nature() == served.description.nature()
 }

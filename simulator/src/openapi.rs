@@ -28,6 +28,14 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
+/// What tells one document from another: 64-bit FNV-1a.
+pub(crate) fn hash(document: &[u8]) -> String {
+    let hash = document
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    format!("{hash:016X}")
+}
+
 fn path_of(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
@@ -38,7 +46,8 @@ pub(crate) fn v3_index() -> Value {
         .iter()
         .map(|(group, version)| {
             let path = path_of(group, version);
-            let url = json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash=simulated")});
+            let hash = v3(&path).map(|document| hash(document.to_string().as_bytes())).unwrap_or_default();
+            let url = json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")});
             (path, url)
         })
         .collect();

@@ -6,6 +6,7 @@
 use super::{Facts, Reference, Shape, Translate, VersionOf, translate};
 use crate::Status;
 use crate::object::CLUSTER_ANNOTATION;
+use crate::wire::{self, Field, put_varint};
 
 /// What every protobuf body begins with.
 const MAGIC: &[u8] = b"k8s\0";
@@ -61,70 +62,13 @@ mod number {
     pub(super) const PRECONDITION_RESOURCE_VERSION: u64 = 2;
 }
 
-/// One field of a message.
-struct Field<'a> {
-    number: u64,
-    /// The field's tag as it stands.
-    tag: &'a [u8],
-    /// The whole field as it stands.
-    whole: &'a [u8],
-    /// The contents of a length-delimited field; `None` for numbers.
-    contents: Option<&'a [u8]>,
-}
-
 fn malformed() -> Status {
     Status::bad_request("the body is not a valid protobuf object")
 }
 
 /// Splits a message into its fields.
 fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Status> {
-    let mut found = Vec::new();
-    let mut rest = message;
-    while !rest.is_empty() {
-        let (key, after_tag) = varint(rest)?;
-        let tag = &rest[..rest.len() - after_tag.len()];
-        let (contents, after) = match key & 7 {
-            0 => (None, varint(after_tag)?.1),
-            1 => (None, after_tag.get(8..).ok_or_else(malformed)?),
-            5 => (None, after_tag.get(4..).ok_or_else(malformed)?),
-            2 => {
-                let (length, after) = varint(after_tag)?;
-                let length = usize::try_from(length).map_err(|_| malformed())?;
-                let (contents, after) = after.split_at_checked(length).ok_or_else(malformed)?;
-                (Some(contents), after)
-            }
-            _ => return Err(malformed()),
-        };
-        if key >> 3 == 0 {
-            return Err(malformed());
-        }
-        found.push(Field { number: key >> 3, tag, whole: &rest[..rest.len() - after.len()], contents });
-        rest = after;
-    }
-    Ok(found)
-}
-
-fn varint(bytes: &[u8]) -> Result<(u64, &[u8]), Status> {
-    let mut value = 0_u64;
-    for (index, byte) in bytes.iter().enumerate().take(10) {
-        let bits = u64::from(byte & 0x7f);
-        if index == 9 && bits > 1 {
-            break;
-        }
-        value |= bits << (7 * index);
-        if byte & 0x80 == 0 {
-            return Ok((value, &bytes[index + 1..]));
-        }
-    }
-    Err(malformed())
-}
-
-fn put_varint(out: &mut Vec<u8>, mut value: usize) {
-    while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
+    wire::fields(message).map_err(|_| malformed())
 }
 
 /// All contents of the length-delimited fields of this number.

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, path::PathBuf, sync::Arc};
 use tokio::sync::{Mutex, OnceCell, Semaphore};
-use tributary_e2e::{Member, Tools, Tributary, guard, kubeconfig};
+use tributary_e2e::{Member, MetricsServer, Tools, Tributary, guard, kubeconfig};
 
 /// Something started once, by the first who asks. A start that failed is not tried again: every test that needs it fails
 /// with the same message at once, instead of after one more timeout.
@@ -34,11 +34,22 @@ pub(crate) struct Fixture {
     pair: Shared<[Arc<Member>; 2]>,
     over_one: Shared<Arc<Tributary>>,
     over_two: Shared<Arc<Tributary>>,
+    differing: Shared<Arc<Differing>>,
     folder: OnceCell<tempfile::TempDir>,
     /// Extra processes of tests, whose logs a failure prints.
     extra: Mutex<Vec<std::sync::Weak<Tributary>>>,
     /// At most so many tests at once may start members of their own: each costs 300 MB and seconds of two cores.
     pub(crate) own_members: Semaphore,
+}
+
+/// Two members that do not serve the same (`differing::definitions`), each with a metrics server and a node, and Tributary over
+/// both; creates go to `south` where nothing else decides.
+pub(crate) struct Differing {
+    // Before the members, whose clients they are.
+    pub(crate) tributary: Arc<Tributary>,
+    pub(crate) members: [Arc<Member>; 2],
+    pub(crate) metrics: [MetricsServer; 2],
+    _folder: tempfile::TempDir,
 }
 
 impl Fixture {
@@ -49,6 +60,7 @@ impl Fixture {
             pair: Shared::default(),
             over_one: Shared::default(),
             over_two: Shared::default(),
+            differing: Shared::default(),
             folder: OnceCell::new(),
             extra: Mutex::default(),
             own_members: Semaphore::new(2),
@@ -113,6 +125,38 @@ impl Fixture {
             anyhow::Ok(Arc::new(builder.start().await?))
         };
         self.over_two.get_or_start(start).await.cloned()
+    }
+
+    /// Members `north` and `south`, which differ.
+    pub(crate) async fn differing(&self) -> anyhow::Result<Arc<Differing>> {
+        let start = async || {
+            let tools = self.tools().await?;
+            let (north, south) = tokio::try_join!(
+                Member::builder("north").nodes(1).start(tools),
+                Member::builder("south").nodes(1).start(tools),
+            )?;
+            let metrics = [MetricsServer::start().await?, MetricsServer::start().await?];
+            for ((member, metrics), definitions) in
+                [&north, &south].into_iter().zip(&metrics).zip(crate::differing::definitions())
+            {
+                metrics.register(member).await?;
+                let size = serde_json::json!({"status": {"allocatable": {"cpu": "2", "memory": "4Gi"}}});
+                let node = format!("/api/v1/nodes/{}-node-0/status", member.name());
+                member.http().patch(&node, "strategic-merge-patch+json", &size).send().await?.expect(200)?;
+                for definition in definitions {
+                    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+                    member.http().post(path, &definition).send().await?.expect(201)?;
+                }
+            }
+            let folder = guard::temporary_folder("differing")?;
+            let kubeconfig = folder.path().join("kubeconfig");
+            kubeconfig::write(&kubeconfig, &[&north.access(), &south.access()])?;
+            let tributary = Tributary::builder(&kubeconfig, ["north", "south"]).argument("--create-in=south");
+            let tributary = self.watch_log(tributary.start().await?).await;
+            let members = [Arc::new(north), Arc::new(south)];
+            anyhow::Ok(Arc::new(Differing { tributary, members, metrics, _folder: folder }))
+        };
+        self.differing.get_or_start(start).await.cloned()
     }
 
     /// Has the log of a test's own process printed when a test fails while it lives.

@@ -10,6 +10,7 @@
 mod clients;
 mod conformance;
 mod context;
+mod differing;
 mod faults;
 mod fixture;
 mod kubectl;
@@ -47,6 +48,7 @@ fn main() -> anyhow::Result<()> {
         topology::cases(),
         rights::cases(),
         same_names::cases(),
+        differing::cases(),
     ]
     .into_iter()
     .flatten()

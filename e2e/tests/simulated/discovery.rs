@@ -22,8 +22,9 @@ async fn documents_have_tags() {
         );
         let same = client.send("GET", path, &[("accept", accept), ("if-none-match", &tag)], "").await;
         assert_eq!((same.code, same.body.len(), same.headers["etag"].to_str().unwrap()), (304, 0, &*tag));
+        // As in kube-apiserver: `/apis` is a plain handler, the others are routes for GET alone.
         let head = client.send("HEAD", path, &[("accept", accept)], "").await;
-        assert_eq!((head.code, head.body.len(), head.headers["etag"].to_str().unwrap()), (200, 0, &*tag));
+        assert_eq!((head.code, head.body.len()), (if path == "/apis" { 200 } else { 405 }, 0), "{path}");
     }
     let legacy = fixture.get("/api/v1").await.ok();
     let resources = legacy["resources"].as_array().unwrap();

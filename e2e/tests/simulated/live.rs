@@ -19,7 +19,7 @@ async fn a_list_joins_what_the_members_say_now() {
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "1");
     let path = format!("{CONFIG_MAPS}?fieldSelector=metadata.name!=kube-root-ca.crt");
-    let list = fixture.get(&format!("{path}&limit=1")).await.ok();
+    let list = fixture.get(&path).await.ok();
     assert_eq!((items(&list), list["kind"].as_str()), (vec!["a/x".into(), "b/y".into()], Some("ConfigMapList")));
     assert_eq!(vector(&version(&list)).as_object().unwrap().len(), 2);
     assert_eq!(vector(&version(&list["items"][1])).as_object().unwrap().keys().collect::<Vec<_>>(), ["b"]);
@@ -35,6 +35,57 @@ async fn a_list_joins_what_the_members_say_now() {
     assert!(partial.warnings()[0].contains("cluster b: configmaps are missing"), "{:?}", partial.warnings());
     fixture.router.set_policies(only_pods(Partial::Deny));
     assert!(fixture.get(&path).await.refused(429).contains('b'));
+}
+
+#[tokio::test]
+async fn pages_go_from_cluster_to_cluster() {
+    let fixture = Fixture::with(["a", "b", "c"].map(config), only_pods(Partial::Allow)).await;
+    for name in ["v", "w", "x", "y", "z"] {
+        fixture.put("a", name, "1");
+    }
+    fixture.put("b", "x", "1");
+    fixture.put("c", "x", "1");
+    let own = format!("{CONFIG_MAPS}?fieldSelector=metadata.name!=kube-root-ca.crt");
+    let (mut pages, mut next) = (Vec::new(), String::new());
+    loop {
+        let page = fixture.get(&format!("{own}&limit=3{next}")).await.ok();
+        pages.push(items(&page));
+        let Some(token) = page["metadata"]["continue"].as_str() else {
+            assert_eq!(vector(&version(&page)).as_object().unwrap().len(), 3, "the last page has every version");
+            break;
+        };
+        next = format!("&continue={token}");
+    }
+    assert_eq!(pages, [vec!["a/v", "a/w", "a/x"], vec!["a/y", "a/z", "b/x"], vec!["c/x"]]);
+    // A token of a time when the resource was held in memory, or of nowhere.
+    fixture.get(&format!("{own}&limit=3&continue=e30")).await.refused(410);
+    // Another snapshot than the one that the member still has.
+    let page = fixture.get(&format!("{own}&limit=3")).await.ok();
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    fixture.put("a", "zz", "1");
+    fixture.member("a").control().compact();
+    let expired = fixture.get(&format!("{own}&limit=3&continue={token}")).await;
+    expired.refused(410);
+    let fresh = expired.json()["metadata"]["continue"].as_str().unwrap().to_owned();
+    let page = fixture.get(&format!("{own}&limit=9&continue={fresh}")).await.ok();
+    assert_eq!(items(&page), ["a/y", "a/z", "a/zz", "b/x", "c/x"]);
+}
+
+#[tokio::test]
+async fn selectors_are_the_members_and_clusters_ours() {
+    let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Allow)).await;
+    fixture.put("a", "x", "1");
+    fixture.put("b", "x", "1");
+    let own = format!("{CONFIG_MAPS}?fieldSelector=metadata.name!=kube-root-ca.crt");
+    let selected = |selector: &str| format!("{own}&labelSelector={selector}");
+    assert_eq!(items(&fixture.get(&selected("tributary.dev/cluster%3Db")).await.ok()), ["b/x"]);
+    assert_eq!(items(&fixture.get(&selected("tributary.dev/cluster+notin+(b),!nothing")).await.ok()), ["a/x"]);
+    assert!(items(&fixture.get(&selected("nothing")).await.ok()).is_empty());
+    fixture.get(&format!("{CONFIG_MAPS}?fieldSelector=spec.nothing%3D1")).await.refused(400);
+    // Who is not asked is not missed.
+    fixture.member("a").control().stop_listening().await;
+    let chosen = fixture.get(&selected("tributary.dev/cluster%3Db")).await;
+    assert_eq!((items(&chosen.ok()), chosen.warnings().len()), (vec!["b/x".to_owned()], 0));
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ mod integers;
 mod large;
 mod lists;
 mod live;
+mod openapi;
 mod patches;
 mod placement;
 mod quorum;

@@ -5,10 +5,13 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::model::{Group, Kind, Resource, Version};
+use tributary_apimachinery::Status;
+
+use super::model::{AGGREGATED_PARAMETERS, Group, Kind, Resource, Version};
 use super::storage_versions::StorageVersionHashes;
 use super::union::Union;
 use crate::body::{self, Body};
+use crate::negotiate::{Clause, Encoding, Form};
 
 /// A document with its entity tag.
 #[derive(Clone, Debug)]
@@ -20,7 +23,7 @@ pub struct Document {
 }
 
 impl Document {
-    fn new(value: &impl serde::Serialize) -> Self {
+    pub(super) fn new(value: &impl serde::Serialize) -> Self {
         let json = serde_json::to_vec(value).unwrap_or_default();
         let digest = Sha256::digest(&json);
         let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02X}")).collect();
@@ -59,21 +62,43 @@ impl<'a> DiscoveryPath<'a> {
     }
 }
 
-/// Whether an `Accept` header asks for aggregated discovery.
-pub fn wants_aggregated(accept: &str) -> bool {
-    let wanted = ["g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"];
-    accept.split(',').map(str::trim).any(|clause| {
-        clause.starts_with("application/json")
-            && wanted.iter().all(|part| clause.split(';').any(|own| own.trim() == *part))
-    })
+/// Which form of discovery a client is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// All groups with their resources, or the documents of old.
+    pub aggregated: bool,
+    /// How it is spelled.
+    pub encoding: Encoding,
 }
 
-/// The aggregated document of `/api` or `/apis`; the other paths have none.
-pub fn aggregated(union: &Union, path: &DiscoveryPath<'_>) -> Option<Document> {
-    match path {
-        DiscoveryPath::Core => Some(Document::new(&union.core)),
-        DiscoveryPath::Groups => Some(Document::new(&union.named)),
-        _ => None,
+/// Reads an `Accept` header: clauses by q, then in their order, the first that can be given. `profile=nopeer` makes no
+/// difference: there are no peers.
+///
+/// Source: kubernetes/apiserver `pkg/endpoints/discovery/aggregated/wrapper.go`.
+///
+/// # Errors
+/// 406 for what is not given: another shape, protobuf alone.
+pub fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<Wish, Status> {
+    // The root has one form, whatever is asked.
+    if accept.trim().is_empty() || *path == DiscoveryPath::Root {
+        return Ok(Wish { aggregated: false, encoding: Encoding::Json });
+    }
+    let clauses = Clause::parse_all(accept);
+    let found = clauses.iter().find_map(|clause| wish(clause, path));
+    found.ok_or_else(|| Status::not_acceptable(&["application/json", "application/yaml"]))
+}
+
+fn wish(clause: &Clause<'_>, path: &DiscoveryPath<'_>) -> Option<Wish> {
+    let encodings = [Encoding::Json, Encoding::Yaml];
+    let encoding = encodings.into_iter().find(|encoding| clause.names(encoding.content_type()))?;
+    let get = |key: &str| clause.parameters().filter(|(own, _)| *own == key).map(|(_, value)| value).last();
+    match [get("g"), get("v"), get("as")] {
+        [Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")] => {
+            let given = matches!(path, DiscoveryPath::Core | DiscoveryPath::Groups);
+            given.then_some(Wish { aggregated: true, encoding })
+        }
+        [_, _, Some(_)] => None,
+        _ => Some(Wish { aggregated: false, encoding }),
     }
 }
 
@@ -109,7 +134,7 @@ pub fn legacy(
 }
 
 /// The answer with this document, or 304 where the client has it already.
-pub fn answer(headers: &HeaderMap, document: Document, content_type: &'static str) -> Response<Body> {
+pub fn answer(headers: &HeaderMap, document: Document, wish: Wish) -> Response<Body> {
     let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
     let unchanged = known.flat_map(|tags| tags.split(',')).any(|tag| tag.trim() == document.etag);
     let mut response = if unchanged {
@@ -117,7 +142,19 @@ pub fn answer(headers: &HeaderMap, document: Document, content_type: &'static st
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        crate::response::with_content_type(StatusCode::OK, content_type, body::full(document.json))
+        let form = Form { encoding: wish.encoding, ..Form::JSON };
+        let mut response = if wish.encoding == Encoding::Json {
+            crate::response::json(StatusCode::OK, document.json)
+        } else {
+            crate::response::whole(StatusCode::OK, form, document.json.to_vec())
+        };
+        if wish.aggregated {
+            let content_type = format!("{}{AGGREGATED_PARAMETERS}", wish.encoding.content_type());
+            if let Ok(content_type) = HeaderValue::from_str(&content_type) {
+                response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+            }
+        }
+        response
     };
     let headers = response.headers_mut();
     if let Ok(tag) = HeaderValue::from_str(&document.etag) {
@@ -213,11 +250,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aggregated_documents_are_asked_for_in_full() {
-        assert!(wants_aggregated(super::super::model::AGGREGATED_ACCEPT));
-        assert!(wants_aggregated(&format!("application/yaml, {}", super::super::model::AGGREGATED_ACCEPT)));
-        assert!(!wants_aggregated("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"));
-        assert!(!wants_aggregated("application/json"));
+    fn forms_are_negotiated() {
+        const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        const V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+        let asked = |accept: &str, path: &str| {
+            let wish = negotiate(accept, &DiscoveryPath::parse(path).unwrap()).ok();
+            wish.map(|wish| (wish.aggregated, wish.encoding))
+        };
+        let (legacy, aggregated) = (Some((false, Encoding::Json)), Some((true, Encoding::Json)));
+        let cases = [
+            (V2.to_owned(), "/apis", aggregated),
+            (format!("{V2};profile=nopeer"), "/api", aggregated),
+            (format!("{V2BETA1},{V2}"), "/apis", aggregated),
+            (format!("{V2BETA1},application/json"), "/apis", legacy),
+            (V2BETA1.to_owned(), "/apis", None),
+            (format!("application/json,{V2};q=0.9"), "/apis", legacy),
+            (V2.replace("application/json", "*/*"), "/apis", aggregated),
+            (V2.replace("json", "yaml"), "/apis", Some((true, Encoding::Yaml))),
+            (V2.to_owned(), "/apis/apps", None),
+            (format!("{V2},application/json"), "/apis/apps/v1", legacy),
+            ("application/yaml".to_owned(), "/apis/apps/v1", Some((false, Encoding::Yaml))),
+            ("application/vnd.kubernetes.protobuf,application/json".to_owned(), "/api", legacy),
+            ("application/vnd.kubernetes.protobuf".to_owned(), "/api", None),
+            ("text/html".to_owned(), "/apis", None),
+            ("text/html".to_owned(), "/", legacy),
+            (String::new(), "/apis", legacy),
+        ];
+        for (accept, path, expected) in cases {
+            assert_eq!(asked(&accept, path), expected, "{accept} {path}");
+        }
     }
 
     #[test]

@@ -7,10 +7,11 @@
 
 pub mod documents;
 pub mod fetch;
+mod join;
 pub mod model;
 pub mod storage_versions;
 pub mod union;
 
 pub use documents::{DiscoveryPath, Document};
 pub use fetch::{FetchError, Fetched, fetch};
-pub use union::{MemberDiscovery, ServedResource, Union};
+pub use union::{MemberDiscovery, Otherwise, ServedResource, Union};

@@ -7,6 +7,12 @@ use serde::{Deserialize, Serialize};
 /// The `Accept` header that asks for aggregated discovery and nothing else.
 pub const AGGREGATED_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
+/// What the content type of aggregated discovery carries besides its encoding.
+pub const AGGREGATED_PARAMETERS: &str = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// The freshness of a version whose aggregated server did not answer: clients take none of its resources for known.
+pub const STALE: &str = "Stale";
+
 /// `APIGroupDiscoveryList`: all groups that one endpoint serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupList {
@@ -101,9 +107,29 @@ impl Resource {
         self.verbs.iter().any(|own| own == verb)
     }
 
+    /// What members have to agree on to be shown as one.
+    pub fn nature(&self) -> Nature<'_> {
+        Nature { kind: self.kind(), namespaced: self.namespaced() }
+    }
+
     /// The kind of its objects; empty if the member names none.
     pub fn kind(&self) -> &str {
         self.response_kind.as_ref().map_or("", |kind| &kind.kind)
+    }
+}
+
+/// Kind and scope of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nature<'a> {
+    /// The kind of its objects.
+    pub kind: &'a str,
+    /// Whether they live in namespaces.
+    pub namespaced: bool,
+}
+
+impl std::fmt::Display for Nature<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.kind, if self.namespaced { "namespaced" } else { "cluster-scoped" })
     }
 }
 

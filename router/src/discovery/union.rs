@@ -1,12 +1,14 @@
 //! The union of the members' discovery documents: what the merged endpoint serves, and which cluster serves what.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
 
 use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource};
 
-use super::documents::DiscoveryPath;
-use super::model::{Group, GroupList, Resource, Subresource, Version};
+use super::documents::{DiscoveryPath, Document};
+use super::join::join;
+use super::model::{Group, GroupList, Resource, STALE, Version};
+use crate::view::Standing;
 
 /// What one member serves: its `/api` and `/apis` documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +27,9 @@ pub struct Union {
     /// All other groups (`/apis`).
     pub named: GroupList,
     resources: BTreeMap<GroupVersionResource, Arc<ServedResource>>,
+    clashes: BTreeSet<String>,
+    /// The aggregated documents of the core group and of the others, written when first asked for.
+    written: [OnceLock<Document>; 2],
 }
 
 /// One resource of the union.
@@ -38,26 +43,74 @@ pub struct ServedResource {
     pub clusters: Vec<ClusterName>,
     /// The clusters whose objects can be both listed and watched, so that a cacher can hold them.
     pub cacheable: Vec<ClusterName>,
+    /// The clusters that have the resource, but not so that it can be shown here, and why: as another kind or scope, in other
+    /// versions only, or behind an aggregated server that does not answer.
+    pub otherwise: Vec<(ClusterName, Otherwise)>,
+}
+
+/// Why a cluster's objects are not among those of a resource, though it has some.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Otherwise {
+    /// It serves the name as another kind or in another scope.
+    Clashes(String),
+    /// It serves the resource in these versions.
+    InVersions(Vec<String>),
+    /// It serves the version, but the aggregated server behind it does not answer: what it has is not known.
+    Stale,
+}
+
+impl Otherwise {
+    /// The reason in words, for warnings.
+    pub fn reason(&self, resource: &GroupVersionResource) -> String {
+        match self {
+            Self::Clashes(kind) => format!("it serves them as {kind}"),
+            Self::InVersions(versions) => format!("it serves them in {} only", versions.join(", ")),
+            Self::Stale => {
+                format!("the server behind its {} does not answer", resource.group_version())
+            }
+        }
+    }
 }
 
 impl Union {
-    /// Joins the members' documents. The order of groups and versions is the first member's, by name; what only later
-    /// members have comes after.
+    /// Joins the members' documents, the one whose word counts more first (the newest server).
+    ///
+    /// * Groups come in the first member's order; what others add stands where it does in theirs.
+    /// * Of a group's versions those come first that most members serve, because a list in another version lacks the others'
+    ///   objects; among equals the first member's order holds, then that of versions (`v2`, `v1`, `v1beta1`).
+    /// * A version is `Stale` only if it is with every member that serves it.
+    /// * Verbs, short names, categories and subresources are those of any member.
+    /// * Where members serve one resource as different kinds or in different scopes, most members decide, and of equally many
+    ///   the first by name; the others' objects are left out, and each list says so.
     pub fn new(members: &[(ClusterName, Arc<MemberDiscovery>)]) -> Self {
-        let core = join(members.iter().map(|(_, member)| &member.core));
-        let named = join(members.iter().map(|(_, member)| &member.named));
-        let mut union = Self { resources: BTreeMap::new(), core, named };
+        let mut by_name: Vec<_> = members.to_vec();
+        by_name.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let core = join(members, &by_name, |member| &member.core);
+        let named = join(members, &by_name, |member| &member.named);
+        let mut union = Self { core, named, ..Self::default() };
         for group in union.core.items.iter().chain(&union.named.items) {
             for version in &group.versions {
                 for description in &version.resources {
                     let resource =
                         GroupVersionResource::new(&group.metadata.name, &version.version, &description.resource);
-                    let served = served_by(members, &resource, description);
+                    let served = served_by(&by_name, &resource, description);
+                    union.clashes.extend(served.clash());
                     union.resources.insert(resource, Arc::new(served));
                 }
             }
         }
         union
+    }
+
+    /// One line for each resource that members serve as different kinds or in different scopes.
+    pub fn clashes(&self) -> &BTreeSet<String> {
+        &self.clashes
+    }
+
+    /// The aggregated document of the core group, or of all others.
+    pub fn aggregated(&self, core: bool) -> &Document {
+        let (written, groups) = if core { (&self.written[0], &self.core) } else { (&self.written[1], &self.named) };
+        written.get_or_init(|| Document::new(groups))
     }
 
     /// Whether a discovery document has something to tell.
@@ -102,7 +155,7 @@ impl Union {
 }
 
 fn served_by(
-    members: &[(ClusterName, Arc<MemberDiscovery>)],
+    by_name: &[(ClusterName, Arc<MemberDiscovery>)],
     resource: &GroupVersionResource,
     description: &Resource,
 ) -> ServedResource {
@@ -111,9 +164,17 @@ fn served_by(
         description: description.clone(),
         clusters: Vec::new(),
         cacheable: Vec::new(),
+        otherwise: Vec::new(),
     };
-    for (cluster, member) in members {
-        let Some(own) = member.find(resource) else { continue };
+    for (cluster, member) in by_name {
+        let Some(own) = member.find(resource) else {
+            served.otherwise.extend(member.has_otherwise(resource).map(|otherwise| (cluster.clone(), otherwise)));
+            continue;
+        };
+        if own.nature() != description.nature() {
+            served.otherwise.push((cluster.clone(), Otherwise::Clashes(own.nature().to_string())));
+            continue;
+        }
         served.clusters.push(cluster.clone());
         if own.has_verb("list") && own.has_verb("watch") {
             served.cacheable.push(cluster.clone());
@@ -122,12 +183,46 @@ fn served_by(
     served
 }
 
+impl ServedResource {
+    /// The clusters whose objects are left out of every answer, and why. One behind a server that does not answer is not among
+    /// them: what it has is not known, which is another matter.
+    pub fn left_out(&self) -> impl Iterator<Item = (ClusterName, Standing)> {
+        let others = self.otherwise.iter().filter(|(_, otherwise)| *otherwise != Otherwise::Stale);
+        others.map(|(cluster, other)| (cluster.clone(), Standing::LeftOut { reason: other.reason(&self.resource) }))
+    }
+
+    /// The clusters of which it is not known what they have: the aggregated server behind the version does not answer.
+    pub fn silent(&self) -> impl Iterator<Item = &ClusterName> {
+        self.otherwise.iter().filter(|(_, otherwise)| *otherwise == Otherwise::Stale).map(|(cluster, _)| cluster)
+    }
+
+    fn clash(&self) -> Option<String> {
+        let others: Vec<_> = self
+            .otherwise
+            .iter()
+            .filter_map(|(cluster, otherwise)| match otherwise {
+                Otherwise::Clashes(kind) => Some(format!("{cluster} as {kind}")),
+                _ => None,
+            })
+            .collect();
+        let clusters: Vec<_> = self.clusters.iter().map(ClusterName::as_str).collect();
+        (!others.is_empty()).then(|| {
+            let (resource, kind) = (&self.resource, self.description.nature());
+            format!(
+                "{resource}: {} as {kind}, {}; the latter's objects are left out of the merged view",
+                clusters.join(", "),
+                others.join(", ")
+            )
+        })
+    }
+}
+
 impl MemberDiscovery {
     /// Whether what the member says of this version may be out of date: the aggregated server behind it does not answer.
     pub fn is_stale(&self, wanted: &GroupVersion) -> bool {
         let group = self.named.items.iter().find(|group| *group.metadata.name == *wanted.group);
         let version = group.and_then(|group| group.versions.iter().find(|version| *version.version == *wanted.version));
-        version.is_some_and(|version| version.freshness == "Stale")
+        version.is_some_and(|version| version.freshness == STALE)
     }
 
     /// Whether it has every resource that another document has.
@@ -147,46 +242,17 @@ impl MemberDiscovery {
         let version = group.versions.iter().find(|version| *version.version == *resource.version)?;
         version.resources.iter().find(|own| *own.resource == *resource.resource)
     }
-}
 
-fn join<'a>(documents: impl Iterator<Item = &'a GroupList>) -> GroupList {
-    let mut groups: Vec<Group> = Vec::new();
-    for document in documents {
-        let same = |own: &Group, other: &Group| own.metadata.name == other.metadata.name;
-        join_all(&mut groups, &document.items, same, |own, other| join_versions(&mut own.versions, &other.versions));
-    }
-    GroupList::new(groups)
-}
-
-fn join_versions(known: &mut Vec<Version>, more: &[Version]) {
-    let same = |own: &Version, other: &Version| own.version == other.version;
-    join_all(known, more, same, |own, other| join_resources(&mut own.resources, &other.resources));
-}
-
-fn join_resources(known: &mut Vec<Resource>, more: &[Resource]) {
-    let same = |own: &Resource, other: &Resource| own.resource == other.resource;
-    join_all(known, more, same, |own, other| {
-        join_verbs(&mut own.verbs, &other.verbs);
-        join_subresources(&mut own.subresources, &other.subresources);
-    });
-}
-
-fn join_subresources(known: &mut Vec<Subresource>, more: &[Subresource]) {
-    let same = |own: &Subresource, other: &Subresource| own.subresource == other.subresource;
-    join_all(known, more, same, |own, other| join_verbs(&mut own.verbs, &other.verbs));
-}
-
-fn join_verbs(known: &mut Vec<String>, more: &[String]) {
-    join_all(known, more, String::eq, |_, _| {});
-}
-
-/// Adds what is not known yet; what is known is joined.
-fn join_all<T: Clone>(known: &mut Vec<T>, more: &[T], same: impl Fn(&T, &T) -> bool, join: impl Fn(&mut T, &T)) {
-    for other in more {
-        match known.iter_mut().find(|own| same(own, other)) {
-            Some(own) => join(own, other),
-            None => known.push(other.clone()),
+    /// How a resource is served that is not served in this version: in others, or behind a server that does not answer.
+    fn has_otherwise(&self, resource: &GroupVersionResource) -> Option<Otherwise> {
+        if self.is_stale(&resource.group_version()) {
+            return Some(Otherwise::Stale);
         }
+        let groups = if resource.group.is_empty() { &self.core } else { &self.named };
+        let group = groups.items.iter().find(|group| *group.metadata.name == *resource.group)?;
+        let has_it = |version: &&Version| version.resources.iter().any(|own| *own.resource == *resource.resource);
+        let versions: Vec<_> = group.versions.iter().filter(has_it).map(|version| version.version.clone()).collect();
+        (!versions.is_empty()).then_some(Otherwise::InVersions(versions))
     }
 }
 
@@ -246,7 +312,7 @@ mod tests {
             ),
         ]);
         let names: Vec<_> = union.named.items.iter().map(|group| group.metadata.name.as_str()).collect();
-        assert_eq!(names, ["x.io", "y.io"]);
+        assert_eq!(names, ["y.io", "x.io"], "what only the second has stands before what it stands before there");
         let pods = union.get(&GroupVersionResource::new("", "v1", "pods")).unwrap();
         assert_eq!((pods.clusters.len(), pods.cacheable.len()), (2, 1));
         let foos = union.get(&GroupVersionResource::new("x.io", "v1", "foos")).unwrap();
@@ -259,5 +325,44 @@ mod tests {
         assert_eq!(of_kind("x.io/v1", "Foo").as_deref(), Some("foos.v1.x.io"));
         assert_eq!(of_kind("x.io/v0", "Foo").as_deref(), Some("foos.v1.x.io"), "another version of the same kind");
         assert_eq!(of_kind("y.io/v1", "Foo"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_shown_as_one_is_left_out_and_said() {
+        let all = ["list", "watch"];
+        let mut other = resource("foos", "Gadget", &all);
+        other.scope = "Cluster".into();
+        let mut stale = group("x.io", &[("v1", Vec::new())]);
+        stale.versions[0].freshness = STALE.into();
+        let foos = || resource("foos", "Foo", &all);
+        let union = Union::new(&[
+            cluster("a", Vec::new(), vec![group("x.io", &[("v1", vec![other])])]),
+            cluster("b", Vec::new(), vec![group("x.io", &[("v1", vec![foos()])])]),
+            cluster("c", Vec::new(), vec![group("x.io", &[("v1", vec![foos()])])]),
+            cluster("d", Vec::new(), vec![group("x.io", &[("v1beta1", vec![foos()])])]),
+            cluster("e", Vec::new(), vec![stale]),
+        ]);
+        let served = union.get(&GroupVersionResource::new("x.io", "v1", "foos")).unwrap();
+        assert_eq!((served.description.kind(), served.clusters.len(), served.cacheable.len()), ("Foo", 2, 2));
+        let told: Vec<_> = served
+            .otherwise
+            .iter()
+            .map(|(name, other)| format!("{name}: {}", other.reason(&served.resource)))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "a: it serves them as Gadget (cluster-scoped)",
+                "d: it serves them in v1beta1 only",
+                "e: the server behind its x.io/v1 does not answer"
+            ]
+        );
+        assert_eq!((served.left_out().count(), served.silent().count()), (2, 1));
+        let clashes: Vec<_> = union.clashes().iter().collect();
+        assert_eq!(clashes.len(), 1);
+        assert!(
+            clashes[0].starts_with("foos.v1.x.io: b, c as Foo (namespaced), a as Gadget (cluster-scoped)"),
+            "{clashes:?}"
+        );
     }
 }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 /// One clause: `application/json;as=Table;v=v1;q=0.5`.
 #[derive(Debug)]
-pub(super) struct Clause<'a> {
+pub(crate) struct Clause<'a> {
     kind: &'a str,
     subtype: &'a str,
     quality: f32,
@@ -13,7 +13,7 @@ pub(super) struct Clause<'a> {
 
 impl<'a> Clause<'a> {
     /// All clauses in the order in which they are tried. What is no clause is left out.
-    pub(super) fn parse_all(accept: &'a str) -> SmallVec<[Self; 4]> {
+    pub(crate) fn parse_all(accept: &'a str) -> SmallVec<[Self; 4]> {
         let mut clauses: SmallVec<[Self; 4]> = accept.split(',').filter_map(Self::parse).collect();
         // goautoneg's comparison is no order: what comes out depends on how it is sorted. Go sorts up to twelve by
         // insertion, and so does this.
@@ -46,7 +46,7 @@ impl<'a> Clause<'a> {
     }
 
     /// Whether this media type is meant.
-    pub(super) fn names(&self, media_type: &str) -> bool {
+    pub(crate) fn names(&self, media_type: &str) -> bool {
         let (kind, subtype) = media_type.split_once('/').unwrap_or((media_type, ""));
         match (self.kind, self.subtype) {
             ("*", "*") => true,
@@ -57,7 +57,7 @@ impl<'a> Clause<'a> {
 
     /// The parameters beside the quality, names and values without the spaces around them. Of a name given twice the last
     /// counts.
-    pub(super) fn parameters(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.pairs().filter(|(name, _)| *name != "q").map(|(name, value)| (name, value.trim_matches(' ')))
     }
 

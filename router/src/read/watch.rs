@@ -326,7 +326,7 @@ impl WatchStream {
             if self.ended {
                 return None;
             }
-            if self.draining.is_cancelled() {
+            if self.draining.is_cancelled() || self.watching.view().is_ended() {
                 self.end();
                 continue;
             }

@@ -5,6 +5,7 @@ use tributary_apimachinery::{GroupVersionResource, Object, Rendering};
 use tributary_printers::{Printer, Row, column};
 
 use super::protobuf;
+use crate::discovery::model::Nature;
 use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
 use crate::topology::ClusterMark;
 
@@ -52,6 +53,13 @@ pub struct ResourceKind {
     pub namespaced: bool,
     /// Prints its Tables.
     pub printer: Printer,
+}
+
+impl ResourceKind {
+    /// What members have to agree on to be shown as one.
+    pub fn nature(&self) -> Nature<'_> {
+        Nature { kind: &self.kind, namespaced: self.namespaced }
+    }
 }
 
 /// Writes objects of one resource in one form. Made per request; holds the buffers that objects of one answer share.

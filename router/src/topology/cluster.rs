@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, StatusCode};
 use parking_lot::Mutex;
@@ -16,6 +17,7 @@ use tributary_apimachinery::{ClusterName, explain};
 use tributary_proxy::{ClusterClient, Reachability, Transport};
 
 use super::mark::ClusterMark;
+use super::server_version::ServerVersion;
 use crate::body;
 use crate::discovery::{Fetched, MemberDiscovery, fetch};
 
@@ -61,6 +63,7 @@ pub struct Cluster {
     /// The cluster that this one is under a second name.
     twin: ArcSwapOption<ClusterName>,
     uid: ArcSwapOption<String>,
+    version: ArcSwapOption<ServerVersion>,
     problem: Mutex<Option<String>>,
     refresh: Notify,
     attempts: watch::Sender<Attempts>,
@@ -77,6 +80,7 @@ impl Cluster {
             mark: Arc::new(ClusterMark::new(&setup.name, setup.index)),
             fetched: ArcSwapOption::empty(),
             uid: ArcSwapOption::empty(),
+            version: ArcSwapOption::empty(),
             problem: Mutex::new(setup.client.as_ref().err().cloned()),
             refresh: Notify::new(),
             attempts: watch::Sender::default(),
@@ -125,6 +129,11 @@ impl Cluster {
     /// The uid of its kube-system namespace, which tells one incarnation from another; `None` until it is known.
     pub fn uid(&self) -> Option<Arc<String>> {
         self.uid.load_full()
+    }
+
+    /// Which version its server is; `None` until it is known, or if it does not tell us.
+    pub fn version(&self) -> Option<Arc<ServerVersion>> {
+        self.version.load_full()
     }
 
     /// What is wrong with it, as last seen.
@@ -195,13 +204,14 @@ impl Cluster {
         let before = self.fetched.load_full();
         let asked = tokio::time::timeout(DISCOVERY_TIMEOUT, async {
             let fetched = fetch_all(transport.clone(), before.clone()).await?;
-            Ok((fetched, kube_system_uid(transport).await))
+            let (uid, version) = tokio::join!(kube_system_uid(transport.clone()), server_version(transport));
+            Ok((fetched, uid, version))
         });
         let answer = asked
             .await
             .unwrap_or_else(|_| Err(format!("no answer to discovery within {} s", DISCOVERY_TIMEOUT.as_secs())));
         match answer {
-            Ok((fetched, uid)) => {
+            Ok((fetched, uid, version)) => {
                 let mended = self.set_problem(None);
                 let uid_changed = uid.is_some() && self.uid.load().as_deref() != uid.as_ref();
                 let known = before.as_ref().is_some_and(|before| before.discovery == fetched.discovery);
@@ -211,8 +221,12 @@ impl Cluster {
                 if uid_changed {
                     self.uid.store(uid.map(Arc::new));
                 }
+                let version_changed = version.is_some() && self.version.load().as_deref() != version.as_ref();
+                if version_changed {
+                    self.version.store(version.map(Arc::new));
+                }
                 self.fetched.store(Some(Arc::new(fetched)));
-                !known || uid_changed || mended
+                !known || uid_changed || version_changed || mended
             }
             Err(problem) => self.set_problem(Some(problem)),
         }
@@ -277,11 +291,21 @@ async fn kube_system_uid(transport: Transport) -> Option<String> {
     struct Metadata {
         uid: String,
     }
-    let request = Request::get("/api/v1/namespaces/kube-system").body(body::empty()).ok()?;
+    let text = get(transport, "/api/v1/namespaces/kube-system").await?;
+    serde_json::from_slice::<Namespace>(&text).ok().map(|namespace| namespace.metadata.uid)
+}
+
+/// The version of the member's server, if it tells us.
+async fn server_version(transport: Transport) -> Option<ServerVersion> {
+    ServerVersion::parse(get(transport, "/version").await?)
+}
+
+/// A small document, if the member gives it.
+async fn get(transport: Transport, path: &str) -> Option<Bytes> {
+    let request = Request::get(path).body(body::empty()).ok()?;
     let answer = body::send(transport, request).await.ok()?;
     if answer.status() != StatusCode::OK {
         return None;
     }
-    let text = body::whole(answer.into_body()).await.ok()?;
-    serde_json::from_slice::<Namespace>(&text).ok().map(|namespace| namespace.metadata.uid)
+    body::whole(answer.into_body()).await.ok()
 }

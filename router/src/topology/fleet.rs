@@ -1,5 +1,6 @@
 //! All member clusters.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tributary_apimachinery::ClusterName;
 
 use super::cluster::{Cluster, ClusterSetup};
 use super::mark::ClusterMark;
+use super::server_version::ServerVersion;
 use crate::discovery::Union;
 
 /// How often an unknown path may make all members be asked anew, in seconds.
@@ -74,6 +76,20 @@ impl Fleet {
         self.clusters.load().values().filter(|cluster| cluster.discovery().is_none()).cloned().collect()
     }
 
+    /// The clusters whose word counts more first: the newest servers, and of equal ones by name.
+    pub fn by_precedence(&self) -> Vec<Arc<Cluster>> {
+        let mut clusters: Vec<_> = self.clusters.load().values().cloned().collect();
+        // Stable, and they come by name.
+        clusters.sort_by_cached_key(|cluster| Reverse(cluster.version().map(|version| version.order())));
+        clusters
+    }
+
+    /// The version of the oldest server: what a client may rely on everywhere. `None` until a cluster has told.
+    pub fn oldest_version(&self) -> Option<Arc<ServerVersion>> {
+        let clusters = self.clusters.load();
+        clusters.values().filter_map(|cluster| cluster.version()).min_by_key(|version| version.order())
+    }
+
     /// What all members together serve.
     pub fn union(&self) -> Arc<Union> {
         self.union.load_full()
@@ -130,11 +146,18 @@ impl Fleet {
     /// Joins the members' documents anew and tells everybody.
     fn changed(&self) {
         let changing = self.changing.lock();
-        let clusters = self.clusters.load();
-        find_twins(&clusters);
-        let served = clusters.values().filter(|cluster| cluster.twin().is_none());
-        let members: Vec<_> = served.filter_map(|cluster| Some((cluster.name().clone(), cluster.offers()?))).collect();
-        self.union.store(Arc::new(Union::new(&members)));
+        find_twins(&self.clusters.load());
+        let members: Vec<_> = self
+            .by_precedence()
+            .iter()
+            .filter(|cluster| cluster.twin().is_none())
+            .filter_map(|cluster| Some((cluster.name().clone(), cluster.offers()?)))
+            .collect();
+        let union = Arc::new(Union::new(&members));
+        let before = self.union.swap(Arc::clone(&union));
+        for clash in union.clashes().difference(before.clashes()) {
+            tracing::warn!(%clash, "clusters serve one resource in ways that cannot be merged");
+        }
         drop(changing);
         self.generation.send_modify(|generation| *generation += 1);
     }

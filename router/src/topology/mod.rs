@@ -3,7 +3,9 @@
 mod cluster;
 mod fleet;
 mod mark;
+mod server_version;
 
 pub use cluster::{Cluster, ClusterSetup};
 pub use fleet::Fleet;
 pub use mark::ClusterMark;
+pub use server_version::ServerVersion;

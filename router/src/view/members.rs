@@ -21,7 +21,8 @@ pub(super) struct Members {
 
 /// One cluster of a view.
 enum Member {
-    /// Whether it serves the resource is not known: it has not told what it serves.
+    /// Whether it serves the resource is not known: it has not told what it serves, or the aggregated server behind this
+    /// version does not answer.
     Undiscovered(Arc<Cluster>),
     /// Its objects are held.
     Cached(CachedMember),
@@ -95,12 +96,15 @@ impl View {
             self.leave(members, name);
             return;
         }
-        let serves =
-            discovery.find(&self.kind.resource).is_some_and(|own| own.has_verb("list") && own.has_verb("watch"));
+        let serves = discovery
+            .find(&self.kind.resource)
+            .is_some_and(|own| own.has_verb("list") && own.has_verb("watch") && own.nature() == self.kind.nature());
         if !serves {
             // An aggregated server that does not answer just now takes its resources out of discovery; their objects live.
             if !discovery.is_stale(&self.kind.resource.group_version()) {
                 self.leave(members, name);
+            } else if !matches!(members.by_name.get(name), Some(Member::Cached(_))) {
+                members.by_name.insert(name.clone(), Member::Undiscovered(Arc::clone(cluster)));
             }
             return;
         }
@@ -191,7 +195,7 @@ impl View {
     pub fn standings(&self) -> Vec<(ClusterName, Standing)> {
         let members = self.members.lock();
         let standing = |member: &Member| match member {
-            Member::Undiscovered(cluster) => Standing::of_undiscovered(cluster),
+            Member::Undiscovered(cluster) => Standing::of_undiscovered(cluster, &self.kind.resource),
             Member::Cached(member) => match Standing::of(&member.cacher.state()) {
                 // The first attempt need not fail as well for this to be said: that may take half a minute.
                 Standing::Unknown { age, reason: None, forbidden } => {

@@ -24,7 +24,7 @@ pub use standing::{Partial, Standing};
 pub use wait::{KNOWN_WITHIN, Unreached};
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -67,6 +67,7 @@ pub struct View {
     started: Instant,
     used: Mutex<Instant>,
     watchers: AtomicUsize,
+    ended: AtomicBool,
 }
 
 impl View {
@@ -98,6 +99,7 @@ impl View {
             started: Instant::now(),
             used: Mutex::new(Instant::now()),
             watchers: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
         });
         tracing::info!(resource = %view.kind.resource, namespace = view.namespace.as_deref(), "caching starts");
         view.follow_fleet();
@@ -122,6 +124,17 @@ impl View {
     /// What marks a cluster's objects, prepared for splicing. A cluster that just left still has some to be deleted.
     pub fn mark(&self, cluster: &ClusterName) -> Arc<ClusterMark> {
         self.fleet.mark(cluster)
+    }
+
+    /// Ends the watches of this view with a last bookmark: another one takes its place.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Whether its watches are to end.
+    pub fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Wakes all watchers though nothing has happened: they have to look at something else.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Status};
 use tributary_cacher::{Reason, State};
 
+use crate::discovery::Otherwise;
 use crate::topology::Cluster;
 
 /// How one cluster stands.
@@ -28,6 +29,12 @@ pub enum Standing {
         /// Whether the member forbids to read the whole collection.
         forbidden: bool,
     },
+    /// It has such objects, but not so that they can be shown here: as another kind, or in other versions only. Nothing is
+    /// waited for, and each answer says so.
+    LeftOut {
+        /// How it has them.
+        reason: String,
+    },
 }
 
 impl Standing {
@@ -44,9 +51,11 @@ impl Standing {
         }
     }
 
-    /// A cluster that has not told yet what it serves.
-    pub fn of_undiscovered(cluster: &Cluster) -> Self {
-        Self::Unknown { age: cluster.age(), reason: cluster.problem(), forbidden: false }
+    /// A cluster that has not told yet what it serves, or not all: the aggregated server behind the resource's version does not
+    /// answer it.
+    pub fn of_undiscovered(cluster: &Cluster, resource: &GroupVersionResource) -> Self {
+        let silent = || cluster.discovery().map(|_| Otherwise::Stale.reason(resource));
+        Self::Unknown { age: cluster.age(), reason: cluster.problem().or_else(silent), forbidden: false }
     }
 
     /// Whether its objects are held.
@@ -75,6 +84,7 @@ const WARNINGS_MAX: usize = 10;
 
 /// One `Warning: 299` text for each cluster that is missing or stale.
 pub fn warnings(resource: &GroupVersionResource, standings: &[(ClusterName, Standing)]) -> Vec<String> {
+    let resource = resource.group_resource();
     let mut texts: Vec<String> = standings
         .iter()
         .filter_map(|(cluster, standing)| match standing {
@@ -83,6 +93,7 @@ pub fn warnings(resource: &GroupVersionResource, standings: &[(ClusterName, Stan
                 "cluster {cluster}: {resource} may be stale, last updated {} s ago: {reason}",
                 age.as_secs()
             )),
+            Standing::LeftOut { reason } => Some(format!("cluster {cluster}: {resource} are missing: {reason}")),
             Standing::Unknown { age, reason, .. } => Some(format!(
                 "cluster {cluster}: {resource} are missing, waited for since {} s: {}",
                 age.as_secs(),

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, header};
+use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::rewrite::Written;
-use tributary_apimachinery::{GroupVersionResource, ObjectDecoder, ObjectKey, ResourceRequest, Status};
+use tributary_apimachinery::{DecodeError, GroupVersionResource, ObjectDecoder, ObjectKey, ResourceRequest, Status};
 use tributary_printers::Printer;
 
 use crate::Router;
@@ -59,13 +60,20 @@ pub async fn translate(
             format!("its answer broke off: {error}; the request may have been carried out"),
         )
     })?;
-    let object = ObjectDecoder::new("", "", Arc::default()).decode(&text).ok();
+    let object = ObjectDecoder::new("", "", Arc::default()).decode(&text);
     if wish.writes {
         note(router, cluster, wish.request, &head.headers, &text);
     }
-    let Some(object) = object else {
-        head.headers.remove(header::CONTENT_LENGTH);
-        return Ok(Response::from_parts(head, body::full(text)));
+    let object = match object {
+        Ok(object) => object,
+        Err(error) => {
+            head.headers.remove(header::CONTENT_LENGTH);
+            let is_computed = matches!(error, DecodeError::Missing("metadata.resourceVersion"))
+                && !wish.writes
+                && wish.request.subresource.is_none();
+            let marked = if is_computed { annotated(cluster, &text) } else { None };
+            return Ok(Response::from_parts(head, body::full(marked.unwrap_or(text))));
+        }
     };
     let mut version = String::new();
     cluster.mark.item_version(router.items(&wish.request.resource), object.resource_version(), &mut version);
@@ -115,6 +123,15 @@ fn kind(request: &ResourceRequest) -> ResourceKind {
     }
 }
 
+/// An object without a version (metrics are computed for each question), marked as its cluster's.
+fn annotated(cluster: &Cluster, text: &[u8]) -> Option<Bytes> {
+    let mut object: serde_json::Value = serde_json::from_slice(text).ok()?;
+    let metadata = object.get_mut("metadata")?.as_object_mut()?;
+    let annotations = metadata.entry("annotations").or_insert_with(|| serde_json::json!({}));
+    annotations.as_object_mut()?.insert(CLUSTER_ANNOTATION.to_owned(), cluster.name().as_str().into());
+    serde_json::to_vec(&object).ok().map(Bytes::from)
+}
+
 /// The media type of an answer; empty where there is none.
 pub fn content_type(headers: &HeaderMap) -> &str {
     headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
@@ -125,6 +142,7 @@ pub fn content_type(headers: &HeaderMap) -> &str {
 pub fn note(router: &Router, cluster: &Arc<Cluster>, request: &ResourceRequest, headers: &HeaderMap, text: &Bytes) {
     if changes_discovery(&request.resource) {
         router.fleet().refresh();
+        router.views().definitions_changed();
     }
     let Some(written) = Written::read(content_type(headers), text) else { return };
     let namespaced =

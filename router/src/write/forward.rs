@@ -1,11 +1,12 @@
 //! Sending a request on to one cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use tributary_apimachinery::{Reason, Status};
 use tributary_proxy::headers::is_impersonation;
-use tributary_proxy::{ForwardError, Identity};
+use tributary_proxy::{ForwardError, Identity, ReachabilityState};
 
 use crate::body::Body;
 use crate::topology::Cluster;
@@ -27,7 +28,25 @@ pub async fn forward(
     };
     *request.uri_mut() = Uri::try_from(target).map_err(|_| Status::bad_request("the path cannot be forwarded"))?;
     let identity = identity(request.headers());
-    client.forward(request, identity).await.map_err(|error| status(&error))
+    client.forward(request, identity).await.map_err(|error| {
+        let reachability = client.reachability();
+        let known = reachability.borrow();
+        let is_gone = matches!(known.state, ReachabilityState::Unreachable { .. }) && known.since.elapsed() > BRIDGED;
+        if is_gone { without_retry(status(&error)) } else { status(&error) }
+    })
+}
+
+/// How long a member may be gone before clients are no longer told to try again in a second. client-go does so ten times for
+/// each request: a restart of a kube-apiserver goes unnoticed, but a command for a cluster that is down for good would hang for
+/// minutes.
+const BRIDGED: Duration = Duration::from_secs(10);
+
+/// The same without the advice to try again.
+fn without_retry(mut status: Status) -> Status {
+    if let Some(details) = &mut status.details {
+        details.retry_after_seconds = 0;
+    }
+    status
 }
 
 /// In whose name a member sees a request of personal mode: the kubeconfig's user, or whom that user asks to be.

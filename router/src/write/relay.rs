@@ -1,7 +1,7 @@
-//! Requests that go to one cluster as they are: its own view, and documents that any member can give.
+//! Requests that go to one cluster as they are: its own view.
 
 use bytes::Bytes;
-use http::{Method, Request, Response, header};
+use http::{Request, Response, header};
 use tributary_apimachinery::rewrite::{self, Format, Shape};
 use tributary_apimachinery::{ClusterName, Query, RequestInfo, Status, Verb};
 
@@ -38,36 +38,6 @@ impl Router {
             }
             _ => Ok(answer),
         }
-    }
-
-    /// A document that any member can give (`/version`, OpenAPI): the first that answers gives it.
-    pub(crate) async fn relay(
-        &self,
-        request: Request<Body>,
-        info: &RequestInfo,
-        query: Option<&str>,
-    ) -> Result<Response<Body>, Status> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
-            return Err(Status::method_not_allowed());
-        }
-        let (head, _) = request.into_parts();
-        let clusters = self.fleet().clusters();
-        let mut order: Vec<_> = clusters.values().collect();
-        order.sort_by_key(|cluster| cluster.problem().is_some());
-        let mut refusal = Status::service_unavailable("no cluster is configured that could be asked");
-        for cluster in order {
-            let mut question = Request::new(body::empty());
-            *question.method_mut() = head.method.clone();
-            *question.headers_mut() = head.headers.clone();
-            match forward(cluster, question, &info.path, query).await {
-                Ok(answer) if !answer.status().is_server_error() => return Ok(answer),
-                Ok(answer) => {
-                    refusal = Status::cluster_unavailable(cluster.name(), format!("it answered {}", answer.status()))
-                }
-                Err(status) => refusal = status,
-            }
-        }
-        Err(refusal)
     }
 }
 

@@ -1,0 +1,105 @@
+//! OpenAPI documents and the version: what is asked of members, and what is kept.
+
+use tributary_simulator::RequestKind;
+
+use crate::harness::{Fixture, until};
+
+const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
+fn requests(fixture: &Fixture, path: &str) -> usize {
+    let log = fixture.members.iter().flat_map(|member| member.control().request_log());
+    log.filter(|line| line.strip_prefix("GET ").is_some_and(|asked| asked.starts_with(path))).count()
+}
+
+#[tokio::test]
+async fn nobody_is_asked_before_a_client_asks() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    assert_eq!(requests(&fixture, "/openapi"), 0);
+}
+
+#[tokio::test]
+async fn a_document_that_all_share_is_read_once() {
+    let fixture = Fixture::start(["a", "b", "c"]).await;
+    let index = fixture.get("/openapi/v3").await;
+    let url = index.ok()["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let (path, hash) = url.split_once("?hash=").unwrap();
+    let mut bodies = Vec::new();
+    for _ in 0..3 {
+        let document = fixture.get(&url).await;
+        assert_eq!((document.code, document.headers["etag"].to_str().unwrap()), (200, &*format!("\"{hash}\"")));
+        assert_eq!(document.headers["cache-control"], "public, immutable");
+        assert!(document.headers["expires"].to_str().unwrap().ends_with("GMT"));
+        bodies.push(document.body);
+    }
+    assert_eq!(requests(&fixture, path), 1, "one member is asked, once");
+    assert!(bodies.iter().all(|body| body == &bodies[0]));
+    // An old hash leads to the present one, and a client that has the document is told so.
+    let moved = fixture.get(&format!("{path}?hash=OLD")).await;
+    assert_eq!((moved.code, moved.headers["location"].to_str().unwrap()), (301, &*url));
+    let tag = format!("\"{hash}\"");
+    let same = fixture.client().send("GET", &url, &[("if-none-match", &tag)], "").await;
+    assert_eq!((same.code, same.body.len()), (304, 0));
+    let plain = fixture.get(path).await;
+    assert_eq!((plain.code, plain.headers["cache-control"].to_str().unwrap()), (200, "no-cache, private"));
+    fixture.client().send("GET", path, &[("accept", "text/html")], "").await.refused(406);
+    for unknown in ["/openapi/v3/apis/nobody.io/v1", "/openapi/v3/", "/openapi/v1", "/openapi"] {
+        fixture.get(unknown).await.refused(404);
+    }
+}
+
+#[tokio::test]
+async fn the_whole_document_is_read_once_and_compared_by_its_tag() {
+    let fixture = Fixture::start(["a", "b", "c"]).await;
+    let json = fixture.get("/openapi/v2").await;
+    assert_eq!((json.code, json.headers["content-type"].to_str().unwrap()), (200, "application/json"));
+    let with_protobuf = [("accept", V2_PROTOBUF)];
+    let protobuf = fixture.client().send("GET", "/openapi/v2", &with_protobuf, "").await;
+    assert_eq!(
+        (protobuf.code, protobuf.headers["content-type"].to_str().unwrap()),
+        (200, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
+    );
+    assert!(protobuf.body.starts_with(b"\x0a\x032.0"));
+    let tag = protobuf.headers["etag"].to_str().unwrap().to_owned();
+    let same =
+        fixture.client().send("GET", "/openapi/v2", &[("accept", V2_PROTOBUF), ("if-none-match", &tag)], "").await;
+    assert_eq!((same.code, same.body.len()), (304, 0));
+}
+
+#[tokio::test]
+async fn a_member_that_is_gone_holds_nothing_up() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.get("/openapi/v3").await.ok();
+    fixture.member("a").control().half_open(true);
+    let begun = tokio::time::Instant::now();
+    assert_eq!(fixture.get("/version").await.ok()["gitVersion"], "v1.36.3");
+    assert!(begun.elapsed().as_millis() < 500, "the version is known: {:?}", begun.elapsed());
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    let begun = tokio::time::Instant::now();
+    let index = fixture.get("/openapi/v3").await.ok();
+    assert!(index["paths"]["api/v1"].is_object());
+    assert!(begun.elapsed().as_secs() < 6, "{:?}", begun.elapsed());
+    fixture.member("a").control().half_open(false);
+    fixture.member("a").control().stop_listening().await;
+    fixture.member("b").control().stop_listening().await;
+    fixture.get("/apis/example.io").await.refused(404);
+    until(|| async { fixture.get("/readyz/cluster/b").await.code == 500 }).await;
+    assert!(fixture.get("/openapi/v2").await.refused(503).contains("no cluster"));
+    fixture.get("/version").await.ok();
+}
+
+#[tokio::test]
+async fn a_question_about_rights_is_answered_where_it_can_be() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let review = |kind: &str| serde_json::json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": {}});
+    let path = |resource: &str| format!("/apis/authorization.k8s.io/v1/{resource}");
+    let access = fixture.write("POST", &path("selfsubjectaccessreviews"), &review("SelfSubjectAccessReview")).await;
+    assert_eq!(access.ok()["status"]["allowed"], true);
+    fixture.member("b").control().stop_listening().await;
+    let access = fixture.write("POST", &path("selfsubjectaccessreviews"), &review("SelfSubjectAccessReview")).await;
+    let message = access.refused(503);
+    assert!(message.contains("b (") && access.headers.get("retry-after").is_none(), "{message}");
+    let rules = fixture.write("POST", &path("selfsubjectrulesreviews"), &review("SelfSubjectRulesReview")).await.ok();
+    assert_eq!(rules["status"]["incomplete"], true);
+    assert!(rules["status"]["evaluationError"].as_str().unwrap().contains("b ("), "{rules}");
+    assert!(fixture.members[0].control().requests(RequestKind::Write) >= 3);
+}

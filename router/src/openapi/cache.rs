@@ -1,0 +1,158 @@
+//! Documents that were made lately, within a bound of bytes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tributary_apimachinery::Status;
+
+use super::join::Spelling;
+
+/// What all kept documents hold together, in bytes. A cluster's whole v2 document is 2 MB (0.2 MB compressed), its largest v3
+/// document 0.7 MB: 32 MiB hold what a handful of different clients ask for.
+pub const CACHE_BYTES_MAX: usize = 32 << 20;
+
+/// Which document, in which form.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    /// The path below the server: `/openapi/v3/apis/apps/v1`.
+    pub(super) path: String,
+    /// What tells its contents apart from others.
+    pub(super) tag: String,
+    pub(super) spelling: Spelling,
+    /// Whether the client takes gzip.
+    pub(super) gzip: bool,
+}
+
+/// A document as it is sent.
+#[derive(Clone, Debug)]
+pub(super) struct Made {
+    pub(super) bytes: Bytes,
+    /// Whether the bytes are compressed.
+    pub(super) gzip: bool,
+}
+
+/// The documents, and who makes one now.
+#[derive(Default)]
+pub(super) struct Cache {
+    kept: Mutex<Kept>,
+    turns: Mutex<HashMap<Key, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+#[derive(Default)]
+struct Kept {
+    by_key: HashMap<Key, (Made, u64)>,
+    bytes: usize,
+    /// Counts uses: the entry with the lowest number was used longest ago.
+    uses: u64,
+}
+
+impl Cache {
+    /// A document that is kept.
+    pub(super) fn find(&self, key: &Key) -> Option<Made> {
+        let mut kept = self.kept.lock();
+        kept.uses += 1;
+        let now = kept.uses;
+        let (made, used) = kept.by_key.get_mut(key)?;
+        *used = now;
+        Some(made.clone())
+    }
+
+    /// Keeps a document; those that were used longest ago go.
+    pub(super) fn keep(&self, key: Key, made: Made) {
+        if made.bytes.len() > CACHE_BYTES_MAX {
+            return;
+        }
+        let mut kept = self.kept.lock();
+        kept.uses += 1;
+        let now = kept.uses;
+        kept.bytes += made.bytes.len();
+        if let Some((before, _)) = kept.by_key.insert(key, (made, now)) {
+            kept.bytes -= before.bytes.len();
+        }
+        while kept.bytes > CACHE_BYTES_MAX {
+            let oldest = kept.by_key.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| key.clone());
+            let Some((gone, _)) = oldest.and_then(|key| kept.by_key.remove(&key)) else { break };
+            kept.bytes -= gone.bytes.len();
+        }
+    }
+
+    /// The document of this key: kept, or made by the first who asks while others wait for it.
+    ///
+    /// # Errors
+    /// Those of `make`. Whoever waited then makes it anew.
+    pub(super) async fn get_or_make(
+        &self,
+        key: Key,
+        make: impl Future<Output = Result<Made, Status>>,
+    ) -> Result<Made, Status> {
+        if let Some(found) = self.find(&key) {
+            return Ok(found);
+        }
+        let turn = self.turn(&key);
+        let _held = turn.lock().await;
+        if let Some(found) = self.find(&key) {
+            return Ok(found);
+        }
+        let made = make.await?;
+        self.keep(key, made.clone());
+        Ok(made)
+    }
+
+    fn turn(&self, key: &Key) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock();
+        turns.retain(|_, turn| turn.strong_count() > 0);
+        if let Some(turn) = turns.get(key).and_then(Weak::upgrade) {
+            return turn;
+        }
+        let turn = Arc::default();
+        turns.insert(key.clone(), Arc::downgrade(&turn));
+        turn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(tag: &str) -> Key {
+        Key { path: "/openapi/v2".into(), tag: tag.into(), spelling: Spelling::Json, gzip: false }
+    }
+
+    fn made(bytes: usize) -> Made {
+        Made { bytes: vec![0; bytes].into(), gzip: false }
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_goes_first() {
+        let cache = Cache::default();
+        for tag in ["a", "b", "c"] {
+            cache.keep(key(tag), made(CACHE_BYTES_MAX / 3));
+        }
+        assert!(cache.find(&key("a")).is_some());
+        cache.keep(key("d"), made(CACHE_BYTES_MAX / 3));
+        let left: Vec<_> = ["a", "b", "c", "d"].into_iter().filter(|tag| cache.find(&key(tag)).is_some()).collect();
+        assert_eq!(left, ["a", "c", "d"]);
+        cache.keep(key("huge"), made(CACHE_BYTES_MAX + 1));
+        assert!(cache.find(&key("huge")).is_none());
+        cache.keep(key("a"), made(1));
+        assert_eq!(cache.kept.lock().bytes, CACHE_BYTES_MAX / 3 * 2 + 1);
+    }
+
+    #[tokio::test]
+    async fn a_document_is_made_once_for_all_who_ask() {
+        let cache = Cache::default();
+        let count = std::sync::atomic::AtomicUsize::new(0);
+        let make = || async {
+            tokio::task::yield_now().await;
+            count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            Ok(made(1))
+        };
+        let (one, two) = tokio::join!(cache.get_or_make(key("a"), make()), cache.get_or_make(key("a"), make()));
+        assert!(one.is_ok() && two.is_ok());
+        assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 1);
+        let refused = cache.get_or_make(key("b"), async { Err(Status::bad_request("no")) }).await;
+        assert!(refused.is_err() && cache.find(&key("b")).is_none());
+    }
+}

@@ -1,0 +1,282 @@
+//! What the members have, asked when a client asks, and their documents joined.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::{join_all, try_join_all};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tributary_apimachinery::Status;
+
+use super::ask;
+use super::cache::{Cache, Key, Made};
+use super::join::{Schema, Spelling, join};
+use super::sources::{Index, Source, Sources, digest, joined};
+use crate::response::compression::{Gzip, THRESHOLD_BYTES};
+use crate::topology::{Cluster, Fleet};
+
+/// How often a member is asked which documents it has, however many clients ask here. 2 s: a schema that was just changed is
+/// seen by the next command, and a fleet of clients costs a member one answer of 10 KB in that time.
+const ASK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The path of the v2 document.
+pub(super) const V2_PATH: &str = "/openapi/v2";
+
+/// A form in which a document is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    pub(super) schema: Schema,
+    pub(super) spelling: Spelling,
+    /// Whether the client takes gzip.
+    pub(super) gzip: bool,
+}
+
+/// A document, and what tells its contents apart.
+pub(super) struct Document {
+    pub(super) made: Made,
+    pub(super) tag: String,
+}
+
+/// The members' documents. Asks nobody until a client asks.
+pub(super) struct Documents {
+    fleet: Arc<Fleet>,
+    members: Mutex<Vec<Arc<Member>>>,
+    cache: Cache,
+}
+
+/// What is known of one member.
+struct Member {
+    cluster: Arc<Cluster>,
+    index: Asked<Arc<Index>>,
+    swagger: Asked<String>,
+}
+
+/// What a member answered last, and when; `None` within if it did not answer.
+type Asked<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
+
+/// Why a document was not made.
+enum Failure {
+    /// A member's document is not the one that its index names: the index is out of date.
+    OutOfDate,
+    Refused(Status),
+}
+
+impl Documents {
+    pub(super) fn new(fleet: Arc<Fleet>) -> Self {
+        Self { fleet, members: Mutex::default(), cache: Cache::default() }
+    }
+
+    /// The members that can be asked now, the one to be preferred first: the newest server, then by name.
+    fn members(&self) -> Vec<Arc<Member>> {
+        let clusters = self.fleet.by_precedence();
+        let mut members = self.members.lock();
+        let ordered = clusters.into_iter().map(|cluster| {
+            let known = members.iter().find(|member| Arc::ptr_eq(&member.cluster, &cluster));
+            known.cloned().unwrap_or_else(|| Arc::new(Member::new(cluster)))
+        });
+        *members = ordered.collect();
+        members.iter().filter(|member| member.cluster.problem().is_none()).cloned().collect()
+    }
+
+    /// The v3 documents that the members have together, by path.
+    pub(super) async fn index(&self) -> BTreeMap<String, Sources> {
+        let members = self.members();
+        let indexes = join_all(members.iter().map(|member| member.index())).await;
+        let indexes: Vec<_> = members
+            .iter()
+            .zip(indexes)
+            .filter_map(|(member, index)| Some((Arc::clone(&member.cluster), index?)))
+            .collect();
+        joined(&indexes)
+    }
+
+    /// One v3 document; `None` where no member has it.
+    ///
+    /// # Errors
+    /// 503 where no member that has it answers.
+    pub(super) async fn v3(&self, path: &str, wish: Wish) -> Result<Option<Document>, Status> {
+        let full = format!("/openapi/v3/{path}");
+        let Some(sources) = self.index().await.remove(path) else { return Ok(None) };
+        match self.joined(&full, &sources, wish, true).await {
+            Ok(document) => return Ok(Some(document)),
+            Err(Failure::Refused(status)) => return Err(status),
+            Err(Failure::OutOfDate) => {}
+        }
+        for member in self.members() {
+            *member.index.lock().await = None;
+        }
+        let Some(sources) = self.index().await.remove(path) else { return Ok(None) };
+        match self.joined(&full, &sources, wish, false).await {
+            Ok(document) => Ok(Some(document)),
+            Err(Failure::Refused(status)) => Err(status),
+            Err(Failure::OutOfDate) => Err(Status::service_unavailable("the document changes faster than it is read")),
+        }
+    }
+
+    /// The v2 document.
+    ///
+    /// # Errors
+    /// 503 where no member answers.
+    pub(super) async fn v2(&self, wish: Wish) -> Result<Document, Status> {
+        let sources = self.swaggers(wish.spelling).await;
+        if sources.distinct.is_empty() {
+            return Err(Status::service_unavailable("no cluster can be asked for its OpenAPI document now"));
+        }
+        match self.joined(V2_PATH, &sources, wish, false).await {
+            Ok(document) => Ok(document),
+            Err(Failure::Refused(status)) => Err(status),
+            Err(Failure::OutOfDate) => Err(Status::service_unavailable("the document changes faster than it is read")),
+        }
+    }
+
+    /// Which v2 document each member has. The first is asked alone, so that the others can say that theirs is the same.
+    async fn swaggers(&self, spelling: Spelling) -> Sources {
+        let members = self.members();
+        let mut known: Vec<String> = Vec::new();
+        for member in &members {
+            if let Some((_, Some(tag))) = &*member.swagger.lock().await
+                && !known.contains(tag)
+            {
+                known.push(tag.clone());
+            }
+        }
+        for member in members.iter().filter(|_| known.is_empty()) {
+            if let Some(tag) = member.swagger(&self.cache, spelling, &[]).await {
+                known.push(tag);
+                break;
+            }
+        }
+        let tags = join_all(members.iter().map(|member| member.swagger(&self.cache, spelling, &known))).await;
+        let mut sources = Sources::default();
+        for (member, tag) in members.iter().zip(tags) {
+            if let Some(tag) = tag {
+                sources.add(Arc::clone(&member.cluster), Some(tag));
+            }
+        }
+        sources
+    }
+
+    /// The joined document of some members. `strict` says whether one that is not what its index says is refused.
+    async fn joined(&self, path: &str, sources: &Sources, wish: Wish, strict: bool) -> Result<Document, Failure> {
+        let Some(tag) = sources.tag() else {
+            let made = self.make(path, sources, wish, false).await?;
+            return Ok(Document { tag: digest(&made.bytes), made });
+        };
+        let key = Key { path: path.to_owned(), tag: tag.clone(), spelling: wish.spelling, gzip: wish.gzip };
+        let mut out_of_date = false;
+        let make = async {
+            self.make(path, sources, wish, strict).await.map_err(|failure| match failure {
+                Failure::Refused(status) => status,
+                Failure::OutOfDate => {
+                    out_of_date = true;
+                    Status::service_unavailable("out of date")
+                }
+            })
+        };
+        match self.cache.get_or_make(key, make).await {
+            Ok(made) => Ok(Document { made, tag }),
+            Err(_) if out_of_date => Err(Failure::OutOfDate),
+            Err(status) => Err(Failure::Refused(status)),
+        }
+    }
+
+    async fn make(&self, path: &str, sources: &Sources, wish: Wish, strict: bool) -> Result<Made, Failure> {
+        let texts = try_join_all(sources.distinct.iter().map(|source| self.fetch(path, source, wish, strict))).await?;
+        // A joined document is some megabytes of text: not the work of a thread that answers requests.
+        let work = move || -> Result<Made, String> {
+            let bytes = match &texts[..] {
+                [only] => only.clone(),
+                several => {
+                    let several: Vec<&[u8]> = several.iter().map(|text| &text[..]).collect();
+                    join(wish.schema, wish.spelling, &several).map_err(|error| error.to_string())?.into()
+                }
+            };
+            if !wish.gzip || bytes.len() <= THRESHOLD_BYTES {
+                return Ok(Made { bytes, gzip: false });
+            }
+            let mut gzip = Gzip::default();
+            let mut packed = gzip.push(&bytes);
+            packed.extend(gzip.finish());
+            Ok(Made { bytes: packed.into(), gzip: true })
+        };
+        let made = tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()));
+        made.map_err(|cause| Failure::Refused(Status::service_unavailable(format!("{path}: {cause}"))))
+    }
+
+    /// One member's document, from whichever of those that have it answers.
+    async fn fetch(&self, path: &str, source: &Source, wish: Wish, strict: bool) -> Result<Bytes, Failure> {
+        if let Some(tag) = &source.tag {
+            let key = Key { path: path.to_owned(), tag: tag.clone(), spelling: wish.spelling, gzip: false };
+            if let Some(made) = self.cache.find(&key) {
+                return Ok(made.bytes);
+            }
+        }
+        let mut causes = Vec::new();
+        for cluster in &source.clusters {
+            match ask::document(cluster, path, (wish.schema, wish.spelling), &[]).await {
+                Ok(answer) if strict && source.tag.is_some() && answer.tag != source.tag => {
+                    return Err(Failure::OutOfDate);
+                }
+                Ok(ask::Answer { bytes: Some(bytes), .. }) => return Ok(bytes),
+                Ok(ask::Answer { bytes: None, .. }) => {}
+                Err(error) => causes.push(format!("cluster {}: {error}", cluster.name())),
+            }
+        }
+        let message = format!("{path} cannot be had: {}", causes.join("; "));
+        Err(Failure::Refused(Status::service_unavailable(message)))
+    }
+}
+
+impl Member {
+    fn new(cluster: Arc<Cluster>) -> Self {
+        Self { cluster, index: Asked::default(), swagger: Asked::default() }
+    }
+
+    /// The member's index of v3 documents, asked anew where the last answer is old.
+    async fn index(&self) -> Option<Arc<Index>> {
+        let mut asked = self.index.lock().await;
+        if let Some((at, index)) = &*asked
+            && at.elapsed() < ASK_INTERVAL
+        {
+            return index.clone();
+        }
+        let index = match ask::index(&self.cluster).await {
+            Ok(text) => Index::parse(&text).map(Arc::new).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let index = index.inspect_err(|error| self.left_out(error)).ok();
+        *asked = Some((Instant::now(), index.clone()));
+        index
+    }
+
+    /// The tag of the member's v2 document, asked anew where the last answer is old. A document that comes along is kept.
+    async fn swagger(&self, cache: &Cache, spelling: Spelling, known: &[String]) -> Option<String> {
+        let mut asked = self.swagger.lock().await;
+        if let Some((at, tag)) = &*asked
+            && at.elapsed() < ASK_INTERVAL
+        {
+            return tag.clone();
+        }
+        let tag = match ask::document(&self.cluster, V2_PATH, (Schema::V2, spelling), known).await {
+            Ok(ask::Answer { bytes: Some(bytes), tag }) => {
+                let tag = tag.unwrap_or_else(|| digest(&bytes));
+                let key = Key { path: V2_PATH.to_owned(), tag: tag.clone(), spelling, gzip: false };
+                cache.keep(key, Made { bytes, gzip: false });
+                Some(tag)
+            }
+            Ok(ask::Answer { bytes: None, tag }) => tag,
+            Err(error) => {
+                self.left_out(&error.to_string());
+                None
+            }
+        };
+        *asked = Some((Instant::now(), tag.clone()));
+        tag
+    }
+
+    fn left_out(&self, cause: &str) {
+        tracing::debug!(cluster = %self.cluster.name(), cause, "the cluster's OpenAPI documents are left out for now");
+    }
+}

@@ -1,0 +1,51 @@
+//! The continue token of a list that is asked for live.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use tributary_apimachinery::Status;
+
+/// Where a page goes on: unpadded base64url of this as JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Token {
+    /// The cluster whose objects come next.
+    pub(super) cluster: String,
+    /// That member's own token; `None` at its beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) token: Option<String>,
+    /// The versions of the clusters that were shown before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) version: Option<String>,
+}
+
+impl Token {
+    /// Reads a token.
+    ///
+    /// # Errors
+    /// 410 for one that was not given out here: of a time when the resource was held in memory, say. Clients list anew.
+    pub(super) fn decode(text: &str) -> Result<Self, Status> {
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| Status::continue_expired(None))?;
+        serde_json::from_slice(&bytes).map_err(|_| Status::continue_expired(None))
+    }
+
+    /// The token as clients are given it, after a page with these versions.
+    pub(super) fn encode(&self, version: &str) -> String {
+        let version = (!version.is_empty()).then(|| version.to_owned());
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(&Self { version, ..self.clone() }).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_back_as_they_went() {
+        let token = Token { cluster: "b".into(), token: Some("x".into()), version: None };
+        let back = Token::decode(&token.encode("v")).unwrap();
+        assert_eq!(back, Token { version: Some("v".into()), ..token });
+        for garbage in ["", "?", "e30", "bm90aGluZw"] {
+            assert_eq!(Token::decode(garbage).unwrap_err().code, 410, "{garbage}");
+        }
+    }
+}
