@@ -57,8 +57,8 @@ impl Health {
     }
 }
 
-/// Says each reason once until recovery, but for [`Reason::Unreachable`]: that is hardly ever the trouble of one collection
-/// alone, and whoever knows all collections of the member says it once.
+/// Says each reason once until recovery, if it is one of a single collection: whatever else is wrong is hardly ever wrong with
+/// one alone, and whoever knows all collections of the member says it once.
 #[derive(Debug, Default)]
 pub(crate) struct Announced {
     reasons: Vec<&'static str>,
@@ -81,12 +81,11 @@ impl Announced {
                 let said = !std::mem::take(&mut self.reasons).is_empty();
                 (*after == State::Synced && (said || before.is_unknown())).then_some(News::Recovery)
             }
-            Some(Reason::Unreachable(_)) => None,
-            Some(reason) if self.reasons.contains(&reason.as_str()) => None,
-            Some(reason) => {
+            Some(reason @ (Reason::Forbidden | Reason::NotFound)) if !self.reasons.contains(&reason.as_str()) => {
                 self.reasons.push(reason.as_str());
                 Some(News::Trouble)
             }
+            Some(_) => None,
         }
     }
 }
@@ -135,10 +134,12 @@ mod tests {
             (synced.clone(), Some(News::Recovery)),
             (stale(unreachable("d")), None),
             (synced.clone(), None),
-            (stale(Reason::Unauthorized), Some(News::Trouble)),
+            (stale(Reason::Unauthorized), None),
+            (stale(Reason::NotFound), Some(News::Trouble)),
             (stale(unreachable("e")), None),
+            (stale(Reason::Forbidden), Some(News::Trouble)),
             (synced.clone(), Some(News::Recovery)),
-            (stale(Reason::Unauthorized), Some(News::Trouble)),
+            (stale(Reason::Forbidden), Some(News::Trouble)),
         ];
         for (after, expected) in steps {
             assert_eq!(announced.news(&before, &after), expected, "{after:?}");

@@ -159,6 +159,7 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     })
     .await?;
     let log = own.tributary.log();
+    ensure!(log.contains("revisions went back"), "{log}");
     // One line when each outage begins and one when it ends, however many collections there are.
     let troubles = log.lines().filter(|line| line.contains(" WARN ") && line.contains("in trouble")).count();
     let ends = log.lines().filter(|line| line.contains("well again")).count();
@@ -255,6 +256,10 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     eventually(SOON, async || http.get(&second).send().await?.expect(200).map(drop)).await?;
     names_are(http, &first, &["of-other", "of-victim"]).await?;
     names_are(http, &second, &["of-victim"]).await?;
+    let answer = http.get(&second).send().await?;
+    let warning = answer.header("warning");
+    ensure!(warning.contains("cluster member2") && warning.contains("only version v1"), "{:?}", answer.headers);
+    ensure!(!http.get(&first).send().await?.headers.contains_key("warning"), "both serve this version");
     let mut of_second = http.watch(&format!("{second}?watch=true")).await?;
     ensure!(next(&mut of_second).await? == "ADDED victim/of-victim", "not the object in its other version");
 

@@ -41,6 +41,10 @@ const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a member may take over its discovery document, in seconds.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// The shortest time between two log lines that a cluster's revisions went back. A minute: by then all of its collections have
+/// found out.
+const RESET_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
 /// How often a cluster was asked what it serves.
 #[derive(Clone, Copy, Debug, Default)]
 struct Attempts {
@@ -65,6 +69,8 @@ pub struct Cluster {
     uid: ArcSwapOption<String>,
     version: ArcSwapOption<ServerVersion>,
     problem: Mutex<Option<String>>,
+    /// When it was last said that its revisions went back.
+    went_back: Mutex<Option<Instant>>,
     refresh: Notify,
     attempts: watch::Sender<Attempts>,
     cancelled: CancellationToken,
@@ -82,6 +88,7 @@ impl Cluster {
             uid: ArcSwapOption::empty(),
             version: ArcSwapOption::empty(),
             problem: Mutex::new(setup.client.as_ref().err().cloned()),
+            went_back: Mutex::default(),
             refresh: Notify::new(),
             attempts: watch::Sender::default(),
             cancelled: CancellationToken::new(),
@@ -140,6 +147,15 @@ impl Cluster {
     pub fn problem(&self) -> Option<String> {
         let twin = || self.twin().map(|twin| format!("it is cluster {twin} under a second name (one kube-system uid)"));
         self.problem.lock().clone().or_else(twin)
+    }
+
+    /// Notes that its revisions went back. Each of its collections finds that out; it is logged once.
+    pub fn note_reset(&self) {
+        let mut said = self.went_back.lock();
+        if said.is_none_or(|said| said.elapsed() >= RESET_LOG_INTERVAL) {
+            *said = Some(Instant::now());
+            tracing::warn!(cluster = %self.name(), "the cluster's revisions went back, as after a restore: clients list anew");
+        }
     }
 
     /// Asks for a fresh discovery soon.

@@ -49,6 +49,9 @@ impl Observer for Feed {
             Update::Relisted { after, .. } => log.relist(&self.cluster, after, now),
             Update::Reset { after, .. } => {
                 view.fences.forget(&self.cluster);
+                if let Some(cluster) = view.fleet.cluster(&self.cluster) {
+                    cluster.note_reset();
+                }
                 log.reset(&self.cluster, after, now);
             }
             Update::Progress { snapshot } => log.progress(&self.cluster, snapshot.resource_version(), now),

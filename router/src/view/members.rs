@@ -17,6 +17,8 @@ use crate::topology::Cluster;
 #[derive(Default)]
 pub(super) struct Members {
     by_name: BTreeMap<ClusterName, Member>,
+    /// Clusters that serve the resource in other versions only, and those versions.
+    elsewhere: BTreeMap<ClusterName, String>,
 }
 
 /// One cluster of a view.
@@ -39,18 +41,21 @@ struct CachedMember {
     reported: bool,
 }
 
-/// How long a collection may be out of reach, though its cluster answers, before that is worth a line in the log. 30 s: by
+/// How long a collection may be in trouble, though its cluster answers, before that is worth a line in the log. 30 s: by
 /// then it is known whether the whole cluster is in trouble, which is said once and for all collections.
 const REPORTED_AFTER: Duration = Duration::from_secs(30);
 
 impl CachedMember {
-    /// Says when this collection is out of reach though its cluster is not, and when it no longer is. Called every few seconds.
+    /// Says when this collection is in trouble though its cluster is not, and when it no longer is. What is wrong with a single
+    /// collection by its nature, its cacher has said at once. Called every few seconds.
     fn report(&mut self, resource: &GroupVersionResource) {
         let cluster = self.cluster.name();
         match self.cacher.state() {
-            State::Stale { since, reason: reason @ Reason::Unreachable(_) }
-            | State::Syncing { since, reason: Some(reason @ Reason::Unreachable(_)) }
-                if !self.reported && since.elapsed() >= REPORTED_AFTER && self.cluster.problem().is_none() =>
+            State::Stale { since, reason } | State::Syncing { since, reason: Some(reason) }
+                if !self.reported
+                    && since.elapsed() >= REPORTED_AFTER
+                    && !matches!(reason, Reason::Forbidden | Reason::NotFound)
+                    && self.cluster.problem().is_none() =>
             {
                 tracing::warn!(%cluster, %resource, %reason, "changes do not arrive though the cluster answers");
                 self.reported = true;
@@ -77,6 +82,7 @@ impl View {
         for name in gone {
             self.leave(&mut members, &name);
         }
+        members.elsewhere.retain(|name, _| clusters.contains_key(name) && policy.selects(name));
         for (name, cluster) in clusters.iter().filter(|(name, _)| policy.selects(name)) {
             self.follow(&mut members, name, cluster);
         }
@@ -99,6 +105,11 @@ impl View {
         let serves = discovery
             .find(&self.kind.resource)
             .is_some_and(|own| own.has_verb("list") && own.has_verb("watch") && own.nature() == self.kind.nature());
+        let elsewhere = if serves { None } else { discovery.other_versions(&self.kind.resource) };
+        match elsewhere {
+            Some(versions) => drop(members.elsewhere.insert(name.clone(), versions)),
+            None => drop(members.elsewhere.remove(name)),
+        }
         if !serves {
             // An aggregated server that does not answer just now takes its resources out of discovery; their objects live.
             if !discovery.is_stale(&self.kind.resource.group_version()) {
@@ -171,6 +182,12 @@ impl View {
                 view.standing.send_modify(|changes| *changes += 1);
             }
         });
+    }
+
+    /// The clusters that serve the resource in other versions only, and those versions.
+    pub fn elsewhere(&self) -> Vec<(ClusterName, String)> {
+        let members = self.members.lock();
+        members.elsewhere.iter().map(|(name, versions)| (name.clone(), versions.clone())).collect()
     }
 
     /// Ends a cluster's cacher; its objects are deleted from the log.

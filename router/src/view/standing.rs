@@ -129,10 +129,28 @@ pub fn left_out_warning(resource: &GroupVersionResource, left_out: &[ClusterName
     })
 }
 
-/// Writes a text as the value of a `Warning` header: `299 - "text"`, quotes escaped, control characters left out.
+/// The longest text of a warning, in characters. 1,024: reasons may quote a member's own words, and a dozen warnings have to fit in
+/// a client's header list (16 KiB by default in many).
+const WARNING_LENGTH_MAX: usize = 1024;
+
+/// Says of clusters that they serve a resource in other versions only, so that their objects are not shown.
+pub fn version_warnings(resource: &GroupVersionResource, elsewhere: &[(ClusterName, String)]) -> Vec<String> {
+    let named = elsewhere.iter().take(WARNINGS_MAX);
+    let mut texts: Vec<_> = named
+        .map(|(cluster, versions)| format!("cluster {cluster}: {resource} are not served, only version {versions}"))
+        .collect();
+    if elsewhere.len() > WARNINGS_MAX {
+        let more = elsewhere.len() - WARNINGS_MAX;
+        texts.push(format!("{more} more clusters: {resource} are not served, only other versions"));
+    }
+    texts
+}
+
+/// Writes a text as the value of a `Warning` header: `299 - "text"`, quotes escaped, control characters left out, in UTF-8.
 pub fn warning_header(text: &str) -> Option<http::HeaderValue> {
-    let clean: String = text.chars().filter(|c| !c.is_control()).collect();
-    http::HeaderValue::from_str(&format!("299 - \"{}\"", clean.replace('\\', "\\\\").replace('"', "\\\""))).ok()
+    let clean: String = text.chars().filter(|c| !c.is_control()).take(WARNING_LENGTH_MAX).collect();
+    let quoted = format!("299 - \"{}\"", clean.replace('\\', "\\\\").replace('"', "\\\""));
+    http::HeaderValue::from_bytes(quoted.as_bytes()).ok()
 }
 
 /// The refusal while clusters are unknown; `None` if all are known.
@@ -171,6 +189,9 @@ mod tests {
             warning_header(&texts[0]).unwrap(),
             "299 - \"cluster c0: pods are missing, waited for since 7 s: unreachable: \\\"x\\\"\""
         );
+        // Whatever a member says, its warning is not left out.
+        let words = warning_header(&format!("größer {}", "\u{1f5a7}".repeat(5000))).unwrap();
+        assert!(words.as_bytes().starts_with("299 - \"größer".as_bytes()) && words.len() < 8 * 1024);
         let status = refusal(&pods, &standings).unwrap();
         assert!(status.code == 429 && status.message.contains("c0"));
     }
