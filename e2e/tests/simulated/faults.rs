@@ -235,6 +235,10 @@ async fn where_all_namespaces_are_forbidden_one_can_be_read() {
         warnings.len() == 1 && warnings[0].contains("cluster b") && warnings[0].contains("forbidden"),
         "{warnings:?}"
     );
+    let health = fixture.get("/readyz/cluster/b").await;
+    let told = String::from_utf8_lossy(&health.body).into_owned();
+    assert!(health.code == 500 && told.contains("configmaps: forbidden"), "a cluster that answers and refuses: {told}");
+    assert_eq!(fixture.get("/readyz").await.code, 200, "what it shows is served");
     let made = fixture.write("POST", CONFIG_MAPS, &crate::harness::config_map_in("b", "z", "")).await;
     assert_eq!(made.code, 201);
     assert_eq!(fixture.get(&format!("{CONFIG_MAPS}/z")).await.ok()["metadata"]["name"], "z", "own writes are seen");
