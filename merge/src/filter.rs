@@ -12,6 +12,13 @@ pub trait ObjectFilter {
     /// Whether the object, of this cluster, is wanted.
     fn matches(&self, cluster: &ClusterName, object: &Object) -> bool;
 
+    /// Whether any object of this cluster may be wanted. Saves walks, and a client that wants nothing of a cluster is not
+    /// refused for what is not known of it.
+    fn wants_cluster(&self, cluster: &ClusterName) -> bool {
+        let _ = cluster;
+        true
+    }
+
     /// The namespace outside of which nothing matches; `None` if objects of any may. Saves walks, decides nothing.
     fn namespace(&self) -> Option<&str> {
         None
@@ -29,6 +36,10 @@ impl ObjectFilter for Filter {
         Filter::matches(self, cluster, object)
     }
 
+    fn wants_cluster(&self, cluster: &ClusterName) -> bool {
+        self.clusters.matches(cluster)
+    }
+
     fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
@@ -41,6 +52,10 @@ impl ObjectFilter for Filter {
 impl<F: ObjectFilter + ?Sized> ObjectFilter for Arc<F> {
     fn matches(&self, cluster: &ClusterName, object: &Object) -> bool {
         (**self).matches(cluster, object)
+    }
+
+    fn wants_cluster(&self, cluster: &ClusterName) -> bool {
+        (**self).wants_cluster(cluster)
     }
 
     fn namespace(&self) -> Option<&str> {

@@ -56,7 +56,7 @@ impl<F: ObjectFilter> Watcher<F> {
     /// [`TooOld`] names the first cluster whose changes since are not known here: forgotten, inside a gap that a
     /// relist or a join left, or of a cluster that is not known at all.
     pub fn resume(log: &Log, from: &CompositeResourceVersion, filter: F) -> Result<Self, TooOld> {
-        let (pending, position) = Pending::new(log, from)?;
+        let (pending, position) = Pending::new(log, from, &filter)?;
         let phase = match MissingClusters::new(log, from) {
             Some(missing) => Phase::Missing(missing),
             None => Phase::Live,

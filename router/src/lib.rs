@@ -43,7 +43,7 @@ use http::{Request, Response, StatusCode, header};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::{ClusterName, Query, RequestInfo, Status, Verb};
+use tributary_apimachinery::{ClusterName, ClusterSelector, Query, RequestInfo, Status, Verb};
 use tributary_merge::Epochs;
 
 use discovery::storage_versions::{self, StorageVersionHashes};
@@ -407,13 +407,13 @@ impl Router {
         served: &ServedResource,
         namespace: Option<&str>,
     ) -> (Arc<View>, Vec<(ClusterName, Standing)>) {
-        let (view, standings) = self.view_of(served, namespace, Partial::Allow).await;
+        let (view, standings) = self.view_of(served, namespace, &ClusterSelector::default(), Partial::Allow).await;
         let standings = standings.unwrap_or_else(|_| view.standings());
         (view, standings)
     }
 
-    /// The view for a read. Where a member forbids the collection of all namespaces and one is asked for, the view of that
-    /// namespace takes its place.
+    /// The view for a read of the clusters that are wanted, and how these stand. Where a member forbids the collection of all
+    /// namespaces and one is asked for, the view of that namespace takes its place.
     ///
     /// # Errors
     /// (beside the view) 429 where clusters are unknown and a partial answer is denied.
@@ -421,13 +421,15 @@ impl Router {
         &self,
         served: &ServedResource,
         namespace: Option<&str>,
+        wanted: &ClusterSelector,
         partial: Partial,
     ) -> (Arc<View>, Result<Vec<(ClusterName, Standing)>, Status>) {
-        let (view, standings) = self.held(served, namespace, partial).await;
+        let (view, standings) = self.held(served, namespace, wanted, partial).await;
         let standings = standings.map(|mut standings| {
             let policies = self.policies.load();
             let policy = policies.of(&served.resource);
-            standings.extend(served.left_out().filter(|(cluster, _)| policy.selects(cluster)));
+            standings
+                .extend(served.left_out().filter(|(cluster, _)| policy.selects(cluster) && wanted.matches(cluster)));
             standings
         });
         (view, standings)
@@ -437,13 +439,15 @@ impl Router {
         &self,
         served: &ServedResource,
         namespace: Option<&str>,
+        wanted: &ClusterSelector,
         partial: Partial,
     ) -> (Arc<View>, Result<Vec<(ClusterName, Standing)>, Status>) {
         let deadline = Instant::now() + KNOWN_WITHIN;
         let own = self.policies.load().of(&served.resource).view_of(served.description.namespaced(), namespace);
         let view = self.views.get_or_start(served, own).await;
         // With a partial answer allowed this is never refused.
-        let standings = view.known(Partial::Allow, deadline).await.unwrap_or_else(|_| view.standings());
+        let standings = view.known(Partial::Allow, wanted, deadline).await;
+        let standings = standings.unwrap_or_else(|_| view.standings_of(wanted));
         let is_forbidden = |standing: &Standing| matches!(standing, Standing::Unknown { forbidden: true, .. });
         let view = match namespace {
             Some(namespace) if own.is_none() && standings.iter().any(|(_, standing)| is_forbidden(standing)) => {
@@ -454,7 +458,7 @@ impl Router {
             }
             _ => view,
         };
-        let standings = view.known(partial, deadline).await;
+        let standings = view.known(partial, wanted, deadline).await;
         (view, standings)
     }
 

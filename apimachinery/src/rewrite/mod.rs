@@ -16,7 +16,7 @@ mod yaml;
 use bytes::Bytes;
 
 pub use format::{Format, Shape};
-pub use query::rewrite_query;
+pub use query::{rewrite_query, without_clusters};
 pub use written::Written;
 
 use crate::Status;

@@ -20,6 +20,7 @@ mod quorum;
 mod registries;
 mod replicas;
 mod reviews;
+mod selection;
 mod storm;
 mod topology;
 mod watches;

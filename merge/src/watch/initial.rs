@@ -30,6 +30,10 @@ impl InitialEvents {
     pub(crate) fn next(&mut self, filter: &impl ObjectFilter, turn: &mut Turn<'_>) -> bool {
         let heads = self.heads.clone();
         while let Some((cluster, snapshot)) = heads.get(self.at) {
+            if !filter.wants_cluster(cluster) {
+                self.at += 1;
+                continue;
+            }
             for object in snapshot.range(filter.namespace(), self.after.as_deref()) {
                 if filter.matches(cluster, object)
                     && let Some((at, held)) = self.held.replace((self.at, object.clone()))

@@ -60,6 +60,10 @@ impl MissingClusters {
                 }
             }
             let Some((cluster, snapshot)) = self.clusters.pop() else { return true };
+            if !filter.wants_cluster(&cluster) {
+                self.vector.set(&cluster, snapshot.resource_version());
+                continue;
+            }
             let matching = snapshot.range(filter.namespace(), None).filter(|object| filter.matches(&cluster, object));
             let mut objects: Vec<_> = matching.cloned().collect();
             objects.sort_by_key(|object| std::cmp::Reverse(object.resource_version()));

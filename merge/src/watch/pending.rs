@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tributary_apimachinery::{ClusterName, ResourceVersion};
 
-use crate::CompositeResourceVersion;
 use crate::log::{Entry, Log, LogVersion, TooOld};
+use crate::{CompositeResourceVersion, ObjectFilter};
 
 /// What a resumed client has of each cluster that the log has not passed yet.
 #[derive(Debug, Default)]
@@ -26,10 +26,20 @@ struct Seen {
 
 impl Pending {
     /// What a client at `from` has, and the position where its reading starts: the earliest entry that it lacks.
-    pub(crate) fn new(log: &Log, from: &CompositeResourceVersion) -> Result<(Self, u64), TooOld> {
+    ///
+    /// A cluster of which the client wants nothing counts as seen up to now, whatever is known of it, and its component
+    /// does not go back.
+    pub(crate) fn new(
+        log: &Log,
+        from: &CompositeResourceVersion,
+        filter: &impl ObjectFilter,
+    ) -> Result<(Self, u64), TooOld> {
         let mut clusters = BTreeMap::new();
         for (cluster, component) in from.iter() {
-            let start = start(log, cluster, component)?;
+            let start = match filter.wants_cluster(cluster) {
+                true => start(log, cluster, component)?,
+                false => Some(log.position()),
+            };
             clusters.insert(cluster.clone(), Seen { start, component: Some(component) });
         }
         for cluster in log.clusters().filter(|cluster| from.get(cluster).is_none()) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use tributary_apimachinery::{ClusterName, GetOptions, Object, ObjectKey, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, GetOptions, Object, ObjectKey, Status};
 
 use super::version::{Wanted, refuse_get};
 use super::{Asked, include_object, warn};
@@ -29,7 +29,7 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
     let (view, mut standings) = router.view(served, asked.request.namespace.as_deref()).await;
     match wanted {
         Wanted::Newest => {
-            if view.own_writes_seen().await? {
+            if view.own_writes_seen(&ClusterSelector::default()).await? {
                 standings = view.standings();
             }
         }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use http::Response;
 use tributary_apimachinery::{
-    ClusterName, GroupVersionResource, ListOptions, ResourceVersion, ResourceVersionMatch, Status,
+    ClusterName, ClusterSelector, GroupVersionResource, ListOptions, ResourceVersion, ResourceVersionMatch, Status,
 };
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, Position, SnapshotError,
 };
 
-use super::version::{Versions, Wanted, refuse_list};
+use super::version::{Versions, Wanted, of_clusters, refuse_list};
 use super::{Asked, Collection, include_object, newest, warn, warn_left_out, warn_of_versions};
 use crate::Router;
 use crate::body::Body;
@@ -52,7 +52,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     let Collection { view, mut standings, left_out, filter } = collection;
     // With `0` the limit says nothing: the whole list is at hand.
     let limit = if state == State::Any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
-    let (snapshots, version) = snapshots(router, &view, &state, &mut standings).await?;
+    let (snapshots, version) = snapshots(router, &view, &state, &filter.clusters, &mut standings).await?;
     let page = match state {
         State::Continue(token) => {
             ListPage { start: Some(token.position), limit, remaining: token.version.and(token.remaining) }
@@ -121,11 +121,13 @@ fn state(versions: &Versions, resource: &GroupVersionResource, options: &ListOpt
     })
 }
 
-/// The snapshots of a state, and the vector that they make. Whoever waits for them sees anew how clusters stand.
+/// The snapshots of a state in the clusters that are wanted, and the vector that it stands for in all: who goes on from there
+/// may want others. Whoever waits for them sees anew how clusters stand.
 async fn snapshots(
     router: &Router,
     view: &Arc<View>,
     state: &State,
+    wanted: &ClusterSelector,
     standings: &mut Vec<(ClusterName, Standing)>,
 ) -> Result<(Heads, CompositeResourceVersion), Status> {
     let expired = |token: &ContinueToken| {
@@ -134,42 +136,59 @@ async fn snapshots(
     };
     match state {
         State::Any | State::Continue(ContinueToken { version: None, .. }) => {}
-        State::Newest => newest(router, view, standings).await?,
-        State::NotOlderThan(version) => view.reached(version).await.map_err(Unreached::of_collection)?,
-        State::Exact(version) => view.reached_by_members(version).await.map_err(Unreached::of_collection)?,
+        State::Newest => newest(router, view, wanted, standings).await?,
+        State::NotOlderThan(version) => {
+            view.reached(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;
+        }
+        State::Exact(version) => {
+            view.reached_by_members(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;
+        }
         State::Continue(token @ ContinueToken { version: Some(version), .. }) => {
             // The first page may have come from another replica, which was further.
-            view.reached_by_members(version).await.map_err(|unreached| match unreached {
+            let reached = view.reached_by_members(&of_clusters(version, wanted)).await;
+            reached.map_err(|unreached| match unreached {
                 Unreached::WentBack { .. } => expired(token),
                 unreached => unreached.of_collection(),
             })?;
         }
         State::ExactItem(cluster, version) => {
             let alone = [(cluster.clone(), *version)].into_iter().collect();
-            view.reached(&alone).await.map_err(Unreached::of_collection)?;
+            view.reached(&of_clusters(&alone, wanted)).await.map_err(Unreached::of_collection)?;
         }
     }
     let log = view.log();
-    let snapshots = match state {
-        State::Exact(version) => log.snapshot_at(version).map_err(refuse_snapshot)?.into(),
+    Ok(match state {
+        State::Exact(version) => {
+            (log.snapshot_at(&of_clusters(version, wanted)).map_err(refuse_snapshot)?.into(), version.clone())
+        }
         State::ExactItem(cluster, version) => {
             let mut vector = log.resource_version();
             vector.set(cluster, *version);
-            log.snapshot_at(&vector).map_err(refuse_snapshot)?.into()
+            (log.snapshot_at(&of_clusters(&vector, wanted)).map_err(refuse_snapshot)?.into(), vector)
         }
-        State::Continue(token) => match &token.version {
-            None => log.head().clone(),
-            Some(version) => log.snapshot_at(version).map_err(|_| expired(token))?.into(),
-        },
-        _ => log.head().clone(),
-    };
-    drop(log);
-    let version = match state {
-        State::Exact(version) => version.clone(),
-        State::Continue(ContinueToken { version: Some(version), .. }) => version.clone(),
-        _ => CompositeResourceVersion::of(&snapshots),
-    };
-    Ok((snapshots, version))
+        State::Continue(token @ ContinueToken { version: Some(version), .. }) => {
+            let snapshots = log.snapshot_at(&of_clusters(version, wanted)).map_err(|_| expired(token))?;
+            (snapshots.into(), version.clone())
+        }
+        State::NotOlderThan(version) => {
+            let mut vector = log.resource_version();
+            for (cluster, component) in version.iter().filter(|(cluster, _)| !wanted.matches(cluster)) {
+                vector.raise(cluster, component);
+            }
+            (heads_of(log.head(), wanted), vector)
+        }
+        State::Any | State::Newest | State::Continue(ContinueToken { version: None, .. }) => {
+            (heads_of(log.head(), wanted), log.resource_version())
+        }
+    })
+}
+
+/// The heads of the clusters that are wanted.
+fn heads_of(heads: &Heads, wanted: &ClusterSelector) -> Heads {
+    if wanted.is_everything() {
+        return heads.clone();
+    }
+    Heads::new(heads.iter().filter(|(cluster, _)| wanted.matches(cluster)).cloned().collect())
 }
 
 /// Why a past state cannot be shown.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use http::{HeaderMap, Response, header};
 use tributary_apimachinery::query::Query;
 use tributary_apimachinery::{
-    ClusterName, FieldError, FieldSelector, Filter, GroupVersionResource, LabelSelector, RequestInfo, ResourceRequest,
-    Status,
+    ClusterName, ClusterSelector, FieldError, FieldSelector, Filter, GroupVersionResource, LabelSelector, RequestInfo,
+    ResourceRequest, Status,
 };
 
 use crate::Router;
@@ -44,7 +44,7 @@ pub struct Asked<'a> {
 pub struct Collection {
     /// The resource over all clusters, or one namespace of it.
     pub view: Arc<View>,
-    /// How each cluster stands.
+    /// How each cluster that is wanted stands.
     pub standings: Vec<(ClusterName, Standing)>,
     /// The clusters that serve the resource and are not part of the view.
     pub left_out: Vec<ClusterName>,
@@ -73,10 +73,14 @@ impl Asked<'_> {
         field_selector: &FieldSelector,
     ) -> Result<Collection, Status> {
         let namespace = self.request.namespace.as_deref();
-        let (view, standings) = router.view_of(served, namespace, router.policy(&served.resource).partial).await;
+        let (_, clusters) = ClusterSelector::split(label_selector)?;
+        let partial = router.policy(&served.resource).partial;
+        let (view, standings) = router.view_of(served, namespace, &clusters, partial).await;
         let (name, fields) = (self.request.name.as_deref(), view.decoder.fields());
         let filter = Filter::compile(namespace, name, label_selector, field_selector, fields, view.kind.namespaced)?;
-        Ok(Collection { standings: standings?, left_out: router.left_out(served), filter, view })
+        let mut left_out = router.left_out(served);
+        left_out.retain(|cluster| clusters.matches(cluster));
+        Ok(Collection { standings: standings?, left_out, filter, view })
     }
 }
 
@@ -101,10 +105,15 @@ pub fn include_object(form: Form, query: Option<&str>) -> Result<IncludeObject, 
 ///
 /// # Errors
 /// 504 for what does not come within 3 s.
-pub async fn newest(router: &Router, view: &View, standings: &mut Vec<(ClusterName, Standing)>) -> Result<(), Status> {
-    if view.own_writes_seen().await? {
+pub async fn newest(
+    router: &Router,
+    view: &View,
+    wanted: &ClusterSelector,
+    standings: &mut Vec<(ClusterName, Standing)>,
+) -> Result<(), Status> {
+    if view.own_writes_seen(wanted).await? {
         // Who was fresh may have become stale while it was waited for, and is not waited for then.
-        *standings = view.standings();
+        *standings = view.standings_of(wanted);
     }
     let resource = &view.kind.resource;
     if router.asks_members(resource) {

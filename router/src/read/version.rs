@@ -1,9 +1,10 @@
 //! The versions that clients send back.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, GroupVersionResource, ResourceVersion, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ResourceVersion, Status};
 use tributary_merge::{CompositeResourceVersion, DecodeError, Epochs, Foreign, IntegerResourceVersion};
 
 use crate::policy::ItemResourceVersions;
@@ -133,6 +134,18 @@ impl Wanted {
 /// The refusal of a watch, to be told in the stream: clients treat an HTTP 410 as no answer.
 pub fn refuse_watch(_text: &str, error: &DecodeError) -> Status {
     Status::expired(format!("the resourceVersion cannot be resumed here: {error}"))
+}
+
+/// The components of a version in the clusters that are wanted: of the others nothing is asked.
+pub fn of_clusters<'a>(
+    version: &'a CompositeResourceVersion,
+    wanted: &ClusterSelector,
+) -> Cow<'a, CompositeResourceVersion> {
+    if wanted.is_everything() {
+        return Cow::Borrowed(version);
+    }
+    let components = version.iter().filter(|(cluster, _)| wanted.matches(cluster));
+    Cow::Owned(components.map(|(cluster, version)| (cluster.clone(), version)).collect())
 }
 
 /// The refusal of a get: whatever does not decode is the client's fault.

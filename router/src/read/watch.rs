@@ -18,7 +18,7 @@ use tributary_apimachinery::{ClusterName, Filter, ResourceVersion, Status, Watch
 use tributary_cacher::Cacher;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
-use super::version::{Versions, Wanted, refuse_watch};
+use super::version::{Versions, Wanted, of_clusters, refuse_watch};
 use super::{Asked, Collection, include_object, newest, warn, warn_left_out, warn_of_versions};
 use crate::Router;
 use crate::body::{self, Body, BoxError};
@@ -137,11 +137,11 @@ async fn start(
         versions.wanted(&view.kind.resource, options.resource_version.as_deref(), refuse_watch).map_err(Refusal::of)?;
     match &wanted {
         Wanted::Any => {}
-        Wanted::Newest => newest(router, view, standings).await.map_err(Refusal::InStream)?,
+        Wanted::Newest => newest(router, view, &filter.clusters, standings).await.map_err(Refusal::InStream)?,
         Wanted::Version(version) if options.sends_initial_events() => {
-            view.reached(version).await.map_err(Refusal::of_version)?;
+            view.reached(&of_clusters(version, &filter.clusters)).await.map_err(Refusal::of_version)?;
         }
-        Wanted::Version(version) => ahead = members_behind(view, version)?,
+        Wanted::Version(version) => ahead = members_behind(view, &of_clusters(version, &filter.clusters))?,
         Wanted::Item(cluster, version) => {
             let alone = [(cluster.clone(), *version)].into_iter().collect();
             view.reached(&alone).await.map_err(|unreached| match Refusal::of_version(unreached) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tributary_apimachinery::{ClusterName, GroupVersionResource};
+use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource};
 use tributary_cacher::{Cacher, Config, Reason, State, Tuning};
 use tributary_proxy::Transport;
 
@@ -222,6 +222,13 @@ impl View {
             },
         };
         members.by_name.iter().map(|(name, member)| (name.clone(), standing(member))).collect()
+    }
+
+    /// How each cluster that is wanted stands.
+    pub fn standings_of(&self, wanted: &ClusterSelector) -> Vec<(ClusterName, Standing)> {
+        let mut standings = self.standings();
+        standings.retain(|(cluster, _)| wanted.matches(cluster));
+        standings
     }
 
     /// The clusters that answer but refuse this collection, with their reasons. A cluster that is out of reach is not among

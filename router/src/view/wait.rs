@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tokio::time::{Instant, timeout_at};
-use tributary_apimachinery::{ClusterName, ResourceVersion, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, ResourceVersion, Status};
 use tributary_cacher::{Cacher, NotReached};
 use tributary_merge::CompositeResourceVersion;
 
@@ -69,16 +69,21 @@ impl Unreached {
 }
 
 impl View {
-    /// Waits until the clusters are known: all of them where a partial answer is denied; where it is allowed, until the first
+    /// Waits until the clusters that are wanted are known: all of them where a partial answer is denied; where it is allowed, until the first
     /// attempt at each has succeeded or failed. Gives how each stands.
     ///
     /// # Errors
     /// 429 naming the clusters that are unknown at the deadline, where a partial answer is denied.
-    pub async fn known(&self, partial: Partial, deadline: Instant) -> Result<Vec<(ClusterName, Standing)>, Status> {
+    pub async fn known(
+        &self,
+        partial: Partial,
+        wanted: &ClusterSelector,
+        deadline: Instant,
+    ) -> Result<Vec<(ClusterName, Standing)>, Status> {
         let mut changes = self.standing.subscribe();
         loop {
             changes.borrow_and_update();
-            let standings = self.standings();
+            let standings = self.standings_of(wanted);
             let ready = match partial {
                 Partial::Deny => standings.iter().all(|(_, standing)| standing.is_known()),
                 Partial::Allow => !standings.iter().any(|(_, standing)| standing.is_under_way()),
@@ -95,13 +100,14 @@ impl View {
         }
     }
 
-    /// Waits until what was written through this process is seen, and says whether there was something to wait for: how
-    /// clusters stand may have changed meanwhile.
+    /// Waits until what was written through this process to clusters that are wanted is seen, and says whether there was
+    /// something to wait for: how clusters stand may have changed meanwhile.
     ///
     /// # Errors
     /// 504 after 3 s. A cluster that is unknown or stale is not waited for: its warning says what is missing.
-    pub async fn own_writes_seen(&self) -> Result<bool, Status> {
-        let pending = self.fences.pending();
+    pub async fn own_writes_seen(&self, wanted: &ClusterSelector) -> Result<bool, Status> {
+        let mut pending = self.fences.pending();
+        pending.retain(|(cluster, _)| wanted.matches(cluster));
         if pending.is_empty() {
             return Ok(false);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use http::{Request, Response, StatusCode};
-use tributary_apimachinery::{Status, Verb, rewrite};
+use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Status, Verb, rewrite};
 
 use super::Call;
 use super::body::Held;
@@ -15,20 +15,22 @@ use crate::read::warn_left_out;
 use crate::response;
 use crate::topology::Cluster;
 
-/// Deletes a collection in every cluster that serves it.
+/// Deletes a collection in every cluster that serves it and is wanted.
 ///
 /// # Errors
 /// The first cluster's refusal, with a message that names the clusters where the deletion failed and where it was done.
 pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
-    let Call { router, resource, served, .. } = call;
+    let Call { router, resource, served, query, .. } = call;
+    let (_, wanted) = ClusterSelector::split(&ListOptions::parse(query)?.label_selector)?;
     let held = Held::read(request, Verb::DeleteCollection, resource).await?;
     // What a list of the collection does not show is not deleted with it.
     let policy = router.policy(&resource.resource);
-    let selected = served.clusters.iter().filter(|name| policy.selects(name));
+    let selects = |name: &ClusterName| policy.selects(name) && wanted.matches(name);
+    let selected = served.clusters.iter().filter(|name| selects(name));
     let clusters: Vec<_> = selected.filter_map(|name| router.fleet().cluster(name)).collect();
     let undiscovered = router.fleet().undiscovered();
     let undiscovered: Vec<_> =
-        undiscovered.iter().map(|cluster| cluster.name().clone()).filter(|name| policy.selects(name)).collect();
+        undiscovered.iter().map(|cluster| cluster.name().clone()).filter(|name| selects(name)).collect();
     if !undiscovered.is_empty() {
         return Err(Status::clusters_unknown(&resource.resource, &undiscovered, 1));
     }
@@ -78,7 +80,8 @@ async fn delete_in(call: Call<'_>, cluster: &Arc<Cluster>, held: &Held) -> Resul
         }
     };
     let request = held.for_member(true, "application/json", &mut version)?;
-    let query = query.map(|query| rewrite::rewrite_query(query, &mut version)).transpose()?;
+    let query =
+        query.map(|query| rewrite::rewrite_query(&rewrite::without_clusters(query)?, &mut version)).transpose()?;
     let answer = forward(cluster, request, &info.path, query.as_deref()).await?;
     let code = answer.status();
     if code.is_success() {

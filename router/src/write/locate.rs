@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use http::{HeaderMap, Request, StatusCode, header};
-use tributary_apimachinery::{ClusterName, DecodeError, Object, ObjectDecoder, ObjectKey, ResourceRequest, Status};
+use tributary_apimachinery::{
+    ClusterName, ClusterSelector, DecodeError, Object, ObjectDecoder, ObjectKey, ResourceRequest, Status,
+};
 
 use super::forward::{forward, impersonation};
 use crate::Router;
@@ -147,7 +149,7 @@ pub async fn locate_elsewhere(
 
 async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedResource) -> Result<Located, Status> {
     let (view, standings) = router.view(served, request.namespace.as_deref()).await;
-    view.own_writes_seen().await?;
+    view.own_writes_seen(&ClusterSelector::default()).await?;
     let key =
         ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), request.name.as_deref().unwrap_or_default());
     let found = view.log().find(key.as_str());
