@@ -26,7 +26,9 @@ pub struct HttpClient {
     origin: String,
     /// What stands before each path, without a trailing slash: `/clusters/member1`, or nothing.
     prefix: String,
-    authorization: Option<HeaderValue>,
+    pub(crate) authorization: Option<HeaderValue>,
+    /// For what is no plain HTTP.
+    pub(crate) tls: std::sync::Arc<rustls::ClientConfig>,
 }
 
 impl HttpClient {
@@ -53,7 +55,8 @@ impl HttpClient {
         use kube::client::ConfigExt;
         use secrecy::ExposeSecret;
         let tls = config.rustls_client_config().context("make the TLS configuration")?;
-        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions().build();
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http().enable_all_versions().build();
         let client = Client::builder(TokioExecutor::new()).timer(TokioTimer::new()).build(connector);
         let authorization = match &config.auth_info.token {
             Some(token) => Some(
@@ -68,7 +71,14 @@ impl HttpClient {
             origin: format!("{scheme}://{authority}"),
             prefix: config.cluster_url.path().trim_end_matches('/').to_owned(),
             authorization,
+            tls: std::sync::Arc::new(tls),
         })
+    }
+
+    /// The bearer token, if there is one.
+    #[must_use]
+    pub fn token(&self) -> Option<&str> {
+        self.authorization.as_ref()?.to_str().ok()?.strip_prefix("Bearer ")
     }
 
     /// The same server and connections without credentials.

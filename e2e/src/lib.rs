@@ -31,6 +31,7 @@ pub mod process;
 pub mod relay;
 pub mod tools;
 pub mod tributary;
+pub mod websocket;
 
 pub use self::{
     http::{Answer, EventStream, HttpClient},

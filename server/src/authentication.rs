@@ -93,7 +93,8 @@ fn bearer_subprotocol(headers: &HeaderMap) -> Option<Vec<u8>> {
     (tokens.next().is_none() && others).then(|| URL_SAFE_NO_PAD.decode(token).ok()).flatten()
 }
 
-fn is_websocket(headers: &HeaderMap) -> bool {
+/// Whether a request asks for a WebSocket.
+pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     let has = |name, word: &str| {
         headers
             .get_all(name)

@@ -1,4 +1,5 @@
-//! What every request passes before the handler: authentication, `/metrics`, the catching of panics, the request log.
+//! What every request passes before the handler: authentication, `/metrics`, WebSockets, the catching of panics, the request
+//! log.
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -19,6 +20,7 @@ use crate::drain;
 use crate::handler::{Body, Handler, full};
 use crate::metrics::{self, Metrics};
 use crate::status;
+use crate::websocket;
 
 /// What the authentication of a request came to, for the connection that it came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,10 +106,14 @@ impl<H: Handler> Front<H> {
             return self.scrape(&head.method);
         }
         let ends_with_drain = drain::is_forwarded_watch(&head.uri);
+        let handshake = websocket::take(&mut head);
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), user)).catch_unwind();
         match handled.await {
             Ok(response) if ends_with_drain => drain::end_with(self.stop.clone(), response),
-            Ok(response) => response,
+            Ok(response) => match handshake {
+                Some(handshake) => handshake.answer(response),
+                None => response,
+            },
             // The panic hook has logged the place.
             Err(_) => {
                 self.metrics.panics.inc();

@@ -31,6 +31,7 @@ pub mod policies;
 mod process_metrics;
 pub mod signals;
 pub mod status;
+mod websocket;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

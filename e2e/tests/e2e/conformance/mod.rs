@@ -13,8 +13,10 @@ mod output;
 mod paths;
 mod protobuf;
 mod subresources;
+mod tables;
 mod target;
 mod watch;
+mod websocket;
 mod writes;
 
 use crate::context::{Case, TestContext};
@@ -58,6 +60,8 @@ pub(crate) fn cases() -> Vec<Case> {
         paths::cases(),
         writes::cases(),
         subresources::cases(),
+        tables::cases(),
+        websocket::cases(),
     ]
     .into_iter()
     .flatten()

@@ -1,0 +1,316 @@
+//! Watches over WebSocket, for browsers: one event per message.
+//!
+//! ```text
+//! GET …?watch=1, Upgrade: websocket ─▶ take: a plain watch ─▶ handler ─▶ 200 and events ─▶ 101 and messages
+//!                                                                   └─▶ anything else: as it is
+//! ```
+//!
+//! The handshake is golang.org/x/net/websocket's, refusals included, because kube-apiserver's is
+//! (`pkg/endpoints/handlers/watch.go`): an Origin must be there, one subprotocol may be, and is echoed. JSON goes as text,
+//! protobuf as binary, whatever the subprotocol. What the client sends is not looked at; pings are answered.
+
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use futures::{SinkExt, StreamExt};
+use http::header::{
+    CONNECTION, CONTENT_TYPE, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE, WARNING,
+};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version};
+use http_body_util::{BodyExt, Empty};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+use tributary_apimachinery::{RequestInfo, Verb};
+
+use crate::authentication::is_websocket;
+use crate::handler::{Body, BoxError, full};
+
+/// The largest message that a client may send, in bytes. None means anything here.
+const RECEIVED_BYTES_MAX: usize = 64 << 10;
+/// How long the last messages may take once the watch has ended: the client may not read them.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What a client said to open a WebSocket, kept while its watch is opened.
+pub(crate) struct Handshake {
+    client: Option<OnUpgrade>,
+    accepted: Result<Accepted, Refusal>,
+}
+
+struct Accepted {
+    key: String,
+    protocol: Option<HeaderValue>,
+}
+
+/// Why there is no WebSocket: the status and the text that Go's package answers.
+struct Refusal(StatusCode, &'static str);
+
+/// Takes out of a request's head what makes it a watch over WebSocket, so that the handler sees a plain watch. `None` for every
+/// other request. One for a single cluster's own view is forwarded as it is.
+pub(crate) fn take(head: &mut Parts) -> Option<Handshake> {
+    if head.method != Method::GET || head.version != Version::HTTP_11 || !is_websocket(&head.headers) {
+        return None;
+    }
+    let info = RequestInfo::parse("GET", head.uri.path(), head.uri.query()).ok()?;
+    if info.verb != Verb::Watch || info.cluster.is_some() {
+        return None;
+    }
+    let accepted = accept(&head.headers);
+    for name in [
+        CONNECTION,
+        UPGRADE,
+        SEC_WEBSOCKET_KEY,
+        SEC_WEBSOCKET_VERSION,
+        SEC_WEBSOCKET_PROTOCOL,
+        SEC_WEBSOCKET_EXTENSIONS,
+    ] {
+        head.headers.remove(name);
+    }
+    Some(Handshake { client: head.extensions.remove::<OnUpgrade>(), accepted })
+}
+
+/// Reads the handshake, in the order in which Go's package finds fault with it.
+fn accept(headers: &HeaderMap) -> Result<Accepted, Refusal> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
+    let key = text(SEC_WEBSOCKET_KEY);
+    if key.is_empty() {
+        return Err(Refusal(StatusCode::BAD_REQUEST, "mismatch challenge/response"));
+    }
+    if text(SEC_WEBSOCKET_VERSION) != "13" {
+        return Err(Refusal(StatusCode::BAD_REQUEST, "missing or bad WebSocket Version"));
+    }
+    if !is_absolute(text(ORIGIN)) {
+        return Err(Refusal(StatusCode::FORBIDDEN, ""));
+    }
+    let protocols = text(SEC_WEBSOCKET_PROTOCOL).trim();
+    if protocols.contains(',') {
+        return Err(Refusal(StatusCode::BAD_REQUEST, ""));
+    }
+    let protocol = (!protocols.is_empty()).then(|| HeaderValue::from_str(protocols).ok()).flatten();
+    Ok(Accepted { key: derive_accept_key(key.as_bytes()), protocol })
+}
+
+/// Whether a text is a URI that Go's `url.ParseRequestURI` takes for an origin.
+fn is_absolute(origin: &str) -> bool {
+    origin.parse::<Uri>().is_ok_and(|uri| uri.scheme().is_some() || (origin.starts_with('/') && origin.len() > 1))
+}
+
+impl Handshake {
+    /// Turns the answer to the plain watch into the WebSocket's. An error stays an answer of its own.
+    pub(crate) fn answer(self, watch: Response<Body>) -> Response<Body> {
+        if watch.status() != StatusCode::OK {
+            return watch;
+        }
+        let (accepted, client) = match (self.accepted, self.client) {
+            (Ok(accepted), Some(client)) => (accepted, client),
+            (Ok(_), None) => return refuse(&Refusal(StatusCode::BAD_REQUEST, "the connection cannot switch")),
+            (Err(refusal), _) => return refuse(&refusal),
+        };
+        let mut response = Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = response.headers_mut();
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        if let Ok(key) = HeaderValue::from_str(&accepted.key) {
+            headers.insert(SEC_WEBSOCKET_ACCEPT, key);
+        }
+        if let Some(protocol) = accepted.protocol {
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+        }
+        for warning in watch.headers().get_all(WARNING) {
+            headers.append(WARNING, warning.clone());
+        }
+        let is_json = watch.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+        tokio::spawn(serve(client, Events { body: watch.into_body(), buffer: BytesMut::new(), searched: 0, is_json }));
+        response
+    }
+}
+
+fn refuse(Refusal(status, text): &Refusal) -> Response<Body> {
+    let mut response = Response::new(full(*text));
+    *response.status_mut() = *status;
+    if text.contains("Version") {
+        response.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+    }
+    response
+}
+
+/// Sends a watch's events until it ends or the client goes. Dropping the events ends the watch.
+async fn serve(client: OnUpgrade, mut events: Events) {
+    let Ok(upgraded) = client.await else { return };
+    let config =
+        WebSocketConfig::default().max_message_size(Some(RECEIVED_BYTES_MAX)).max_frame_size(Some(RECEIVED_BYTES_MAX));
+    let mut socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
+    let code = loop {
+        tokio::select! {
+            received = socket.next() => match received {
+                Some(Ok(message)) if !message.is_close() => {}
+                _ => break CloseCode::Normal,
+            },
+            event = events.next() => match event {
+                Some(Ok(event)) => if send(&mut socket, event, &mut events).await.is_err() { return },
+                Some(Err(error)) => {
+                    tracing::debug!(error, "a watch over WebSocket broke");
+                    break CloseCode::Error;
+                }
+                None => break CloseCode::Normal,
+            },
+        }
+    };
+    let farewell = socket.close(Some(CloseFrame { code, reason: Utf8Bytes::default() }));
+    let _ = tokio::time::timeout(FAREWELL, farewell).await;
+}
+
+type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// Sends an event and those that are ready behind it, flushed once.
+async fn send(
+    socket: &mut Socket,
+    event: Message,
+    events: &mut Events,
+) -> Result<(), tokio_tungstenite::tungstenite::Error> {
+    socket.feed(event).await?;
+    while let Some(event) = events.ready() {
+        socket.feed(event).await?;
+    }
+    socket.flush().await
+}
+
+/// The events of a watch, cut out of its body.
+struct Events {
+    body: Body,
+    buffer: BytesMut,
+    /// How far the buffer has been searched for the end of an event.
+    searched: usize,
+    /// Whether events are lines of JSON; else each is protobuf behind its length in four bytes.
+    is_json: bool,
+}
+
+impl Events {
+    /// The next event; `None` at the end of the watch. Cancel safe: what has come stays in the buffer.
+    async fn next(&mut self) -> Option<Result<Message, BoxError>> {
+        loop {
+            if let Some(event) = self.ready() {
+                return Some(Ok(event));
+            }
+            match self.body.frame().await? {
+                Ok(frame) => self.buffer.extend_from_slice(&frame.into_data().unwrap_or_default()),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// The next event that has come whole.
+    fn ready(&mut self) -> Option<Message> {
+        if self.is_json {
+            let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') else {
+                self.searched = self.buffer.len();
+                return None;
+            };
+            let line = self.buffer.split_to(self.searched + end + 1).freeze();
+            self.searched = 0;
+            return Some(Utf8Bytes::try_from(line.clone()).map_or(Message::Binary(line), Message::Text));
+        }
+        let length: [u8; 4] = self.buffer.get(..4)?.try_into().ok()?;
+        let length = usize::try_from(u32::from_be_bytes(length)).ok()?;
+        if self.buffer.len() - 4 < length {
+            return None;
+        }
+        self.buffer.advance(4);
+        Some(Message::Binary(self.buffer.split_to(length).freeze()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures::stream;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    fn head(method: &str, uri: &str, headers: &[(&str, &str)]) -> Parts {
+        let mut request = http::Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    const UPGRADES: [(&str, &str); 5] = [
+        ("connection", "keep-alive, Upgrade"),
+        ("upgrade", "WebSocket"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("sec-websocket-version", "13"),
+        ("origin", "https://example.test"),
+    ];
+
+    #[test]
+    fn watches_of_the_merged_view_alone_are_taken() {
+        for (method, uri, taken) in [
+            ("GET", "/api/v1/pods?watch=1", true),
+            ("GET", "/api/v1/watch/namespaces/n/pods/p", true),
+            ("GET", "/api/v1/pods", false),
+            ("POST", "/api/v1/pods?watch=1", false),
+            ("GET", "/api/v1/namespaces/n/pods/p/exec?watch=1", false),
+            ("GET", "/clusters/a/api/v1/pods?watch=1", false),
+        ] {
+            let mut asked = head(method, uri, &UPGRADES);
+            assert_eq!(take(&mut asked).is_some(), taken, "{method} {uri}");
+            assert_eq!(asked.headers.contains_key(UPGRADE), !taken, "{method} {uri}");
+        }
+        assert!(take(&mut head("GET", "/api/v1/pods?watch=1", &[])).is_none());
+    }
+
+    #[test]
+    fn a_handshake_is_judged_as_go_does() {
+        let judged = |name: &'static str, value: &'static str| {
+            let changed = UPGRADES.iter().filter(|(known, _)| *known != name).copied().chain([(name, value)]);
+            let headers: Vec<_> = changed.filter(|(_, value)| !value.is_empty()).collect();
+            match accept(&head("GET", "/", &headers).headers) {
+                Ok(accepted) => (101, accepted.key),
+                Err(Refusal(status, text)) => (status.as_u16(), text.to_owned()),
+            }
+        };
+        let key = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".to_owned();
+        assert_eq!(judged("x-other", "1"), (101, key.clone()));
+        assert_eq!(judged("sec-websocket-protocol", "base64.binary.k8s.io"), (101, key));
+        assert_eq!(judged("sec-websocket-protocol", "binary.k8s.io, base64.binary.k8s.io"), (400, String::new()));
+        assert_eq!(judged("origin", ""), (403, String::new()));
+        assert_eq!(judged("origin", "null"), (403, String::new()));
+        assert_eq!(judged("sec-websocket-key", ""), (400, "mismatch challenge/response".to_owned()));
+        assert_eq!(judged("sec-websocket-version", "8"), (400, "missing or bad WebSocket Version".to_owned()));
+    }
+
+    async fn messages(is_json: bool, frames: &[&'static [u8]]) -> Vec<Message> {
+        let frames: Vec<_> = frames.iter().map(|frame| Ok(Frame::data(Bytes::from_static(frame)))).collect();
+        let body = StreamBody::new(stream::iter(frames)).boxed_unsync();
+        let mut events = Events { body, buffer: BytesMut::new(), searched: 0, is_json };
+        let mut messages = Vec::new();
+        while let Some(event) = events.next().await {
+            messages.push(event.unwrap());
+        }
+        messages
+    }
+
+    #[tokio::test]
+    async fn each_event_is_a_message_however_the_body_is_cut() {
+        let text = |text: &str| Message::text(text);
+        assert_eq!(
+            messages(true, &[b"{\"a\"", b":1}\n{}", b"\n", b"{}\n{}\n"]).await,
+            [text("{\"a\":1}\n"), text("{}\n"), text("{}\n"), text("{}\n")]
+        );
+        let frames: [&[u8]; 3] = [b"\0\0\0\x03ab", b"c\0\0", b"\0\x01d\0\0\0\0"];
+        assert_eq!(
+            messages(false, &frames).await,
+            ["abc", "d", ""].map(|data| Message::binary(data.as_bytes().to_vec()))
+        );
+    }
+}
