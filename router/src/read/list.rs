@@ -50,8 +50,9 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     let state = state(&versions, &served.resource, &options)?;
     let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
     let Collection { view, mut standings, left_out, filter } = collection;
-    // With `0` the limit says nothing: the whole list is at hand.
-    let limit = if state == State::Any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
+    // With `0` the limit says nothing, behind a continue token neither: the whole list is at hand.
+    let any = options.resource_version.as_deref() == Some("0");
+    let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
     let (snapshots, version) = snapshots(router, &view, &state, &filter.clusters, &mut standings).await?;
     let page = match state {
         State::Continue(token) => {

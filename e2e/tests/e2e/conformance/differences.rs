@@ -80,3 +80,10 @@ pub(crate) const PROTOBUF_ALONE: Difference = Difference {
     tributary: "406 NotAcceptable",
     reason: "answers are JSON until a later release; clients that also name JSON are answered in JSON",
 };
+
+/// The last page of a list with a selector.
+pub(crate) const LAST_PAGE_OF_A_SELECTION: Difference = Difference {
+    kubernetes: "may carry a continue token behind which nothing matches",
+    tributary: "carries none",
+    reason: "what follows is in memory, and a client is spared an empty page",
+};
