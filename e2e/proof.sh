@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# What takes longer than continuous integration should: `make proof` runs it, or the parts that are named as arguments.
+#
+#   proof.sh [property] [model] [specs] [oracle] [faults] [fuzz]
+#
+# Each part writes one line of ../PROOF.md: the day, the commit, the command, how it ended, how long it took. Lines of parts that
+# did not run stay. Longer runs: PROPTEST_CASES, TRIBUTARY_SEEDS and FUZZ_SECONDS (for each target).
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+export PROPTEST_CASES=${PROPTEST_CASES:-10000} TRIBUTARY_SEEDS=${TRIBUTARY_SEEDS:-20000}
+export TRIBUTARY_SPECS_RESULTS=$PWD/e2e/specs/RESULTS.md
+fuzz_seconds=${FUZZ_SECONDS:-120}
+result=PROOF.md
+failed=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+[ -f "$result" ] || printf '%s\n' '# Proof' '' \
+  'What `make proof` found, part by part: the last run of each. `e2e/specs/RESULTS.md` has the specs one by one.' '' \
+  '| part | day | commit | command | result | s |' '|---|---|---|---|---|---|' >"$result"
+
+# part NAME SHOWN COMMAND...: runs it and keeps its line.
+part() {
+  local name=$1 shown=$2 started=$SECONDS outcome
+  shift 2
+  echo "=== $name: $shown"
+  if "$@" 2>&1 | tee "$log"; then outcome=passed; else outcome='**failed**' failed=1; fi
+  local count
+  count=$(grep -oE '[0-9]+ passed' "$log" | awk '{ sum += $1 } END { if (sum) print sum " passed" }')
+  local line="| $name | $(date -u +%F) | $(git rev-parse --short HEAD) | \`$shown\` | ${count:-$outcome}$([ "$outcome" = passed ] || echo ", $outcome") | $((SECONDS - started)) |"
+  grep -vF "| $name |" "$result" >"$result.new"
+  echo "$line" >>"$result.new"
+  mv "$result.new" "$result"
+}
+
+fuzz() {
+  local target
+  for target in $(cd fuzz && cargo fuzz list); do
+    e2e/fuzz.sh "$target" "$fuzz_seconds" || return 1
+  done
+}
+
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=(property model specs oracle faults fuzz)
+cargo build --workspace --bin tributary --locked || exit 1
+for name in "${parts[@]}"; do
+  case $name in
+    property) part property "PROPTEST_CASES=$PROPTEST_CASES cargo test -p tributary-merge" cargo test -p tributary-merge --locked ;;
+    model) part model "TRIBUTARY_SEEDS=$TRIBUTARY_SEEDS cargo test --test model -- --ignored proof" cargo test --workspace --locked --test model -- --ignored proof ;;
+    specs) part specs 'cargo test --test e2e -- --ignored proof_specs' cargo test --workspace --locked --test e2e -- --ignored proof_specs ;;
+    oracle) part oracle 'cargo test --test e2e -- --ignored oracle::proof' cargo test --workspace --locked --test e2e -- --ignored oracle::proof ;;
+    faults) part faults 'cargo test -p tributary-server --test serve -- --ignored' cargo test --workspace --locked --test serve -- --ignored ;;
+    fuzz) part fuzz "cargo fuzz run, $fuzz_seconds s each" fuzz ;;
+    *) echo "no such part: $name" >&2; exit 2 ;;
+  esac
+done
+exit "$failed"
