@@ -27,13 +27,13 @@ e2e: tools ## real kube-apiservers and real clients; E2E=filter runs a part
 tools: ## builds the real servers and clients once, outside the checkout
 	e2e/tools/build.sh servers
 	e2e/tools/build.sh clients
+	e2e/tools/build.sh specs
+	e2e/tools/build.sh python
 
 bench: tools ## criterion, then the load program against a bare kube-apiserver and Tributary
 	cargo bench -p tributary-bench --locked
 	cargo build --release -p tributary-server --locked
 	cargo run --release -p tributary-bench --locked
 
-proof: tools ## what takes longer than CI should
-	cargo build --release -p tributary-server --locked
-	PROPTEST_CASES=20000 cargo test --release -p tributary-merge --locked
-	cargo test --release -p tributary-e2e --locked
+proof: tools ## what takes longer than CI should, its results in PROOF.md; PROOF='model oracle' runs parts
+	e2e/proof.sh $(PROOF)
