@@ -223,6 +223,7 @@ impl<F: ObjectFilter> Watcher<F> {
             cluster: cluster.clone(),
             native_version: native,
             version: self.version(log, version),
+            again: other.is_some(),
             shared,
         })
     }

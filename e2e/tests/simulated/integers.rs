@@ -276,6 +276,30 @@ async fn a_bookmark_follows_each_burst() {
 }
 
 #[tokio::test]
+async fn a_bookmark_is_next_behind_an_object_that_is_told_again() {
+    let fixture = start().await;
+    let old = fixture.put_and_see("b", "x", "").await;
+    fixture.put_and_see("a", "x", "").await;
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    let query = format!("watch=1&{OWN}&allowWatchBookmarks=true&resourceVersion={}", version(&list));
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?{query}")).await;
+    let deleted = fixture.member("a").delete("configmaps", "default", "x").unwrap();
+    assert_eq!(events.brief().await, "DELETED a/x");
+    let again = events.soon().await;
+    assert_eq!(brief(&again), "ADDED b/x");
+    assert_eq!(version(&again["object"]), integer("b", old), "the object is the one that it was");
+    // News before a bookmark would be due anyway.
+    let added = fixture.put("b", "y", "");
+    let (between, vector) = up_to_bookmark(&mut events).await;
+    assert!(between.is_empty(), "{between:?}");
+    assert_eq!(vector["a"], deleted.to_string());
+    let (news, vector) = up_to_bookmark(&mut events).await;
+    assert_eq!(news.iter().map(brief).collect::<Vec<_>>(), ["ADDED b/y"]);
+    assert_eq!(vector["b"], added.to_string());
+    events.nothing().await;
+}
+
+#[tokio::test]
 async fn a_composite_watch_has_no_bookmarks_after_its_events() {
     let fixture = Fixture::start(["a", "b"]).await;
     let list = fixture.get(CONFIG_MAPS).await.ok();

@@ -33,6 +33,9 @@ pub struct ObjectEvent {
     pub native_version: ResourceVersion,
     /// The version that the object carries in the stream.
     pub version: EventVersion,
+    /// Whether this is no news but an object told again, behind the DELETED of another cluster's object of that name. Its
+    /// `native_version` may be far older than what the stream told before.
+    pub again: bool,
     /// Present exactly if every watcher that is given an event with this key is given the same bytes.
     pub shared: Option<SharedKey>,
 }

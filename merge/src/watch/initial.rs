@@ -73,6 +73,7 @@ pub(crate) fn added(cluster: &ClusterName, object: Arc<Object>, version: EventVe
         object,
         cluster: cluster.clone(),
         version,
+        again: false,
         shared: None,
     })
 }

@@ -403,11 +403,23 @@ impl WatchStream {
         joined.end();
         if !events.is_empty() {
             watching.view().counters.events.inc_by(events.len() as u64);
-            if self.bookmarks == Bookmarks::AfterEvents && self.events_end.is_none() {
-                self.schedule_after_events();
+            if self.bookmarks == Bookmarks::AfterEvents {
+                self.after_events();
             }
         }
         progress
+    }
+
+    /// Sees to the bookmark that follows the events of a turn. Behind an object that was told again it comes at once: the
+    /// integer of that object is of an earlier event, and a client that resumed there would be told everything since once more.
+    fn after_events(&mut self) {
+        let again = |event: &WatchEvent| matches!(event, WatchEvent::Object(event) if event.again);
+        if self.events.iter().any(again) {
+            self.bookmark();
+        }
+        if self.events_end.is_none() {
+            self.schedule_after_events();
+        }
     }
 
     /// Has the timer fire for the bookmark that follows events, unless another one comes sooner.
