@@ -34,6 +34,7 @@ pub(crate) struct Fixture {
     pair: Shared<[Arc<Member>; 2]>,
     over_one: Shared<Arc<Tributary>>,
     over_two: Shared<Arc<Tributary>>,
+    over_two_integers: Shared<Arc<Tributary>>,
     differing: Shared<Arc<Differing>>,
     folder: OnceCell<tempfile::TempDir>,
     /// Extra processes of tests, whose logs a failure prints.
@@ -60,6 +61,7 @@ impl Fixture {
             pair: Shared::default(),
             over_one: Shared::default(),
             over_two: Shared::default(),
+            over_two_integers: Shared::default(),
             differing: Shared::default(),
             folder: OnceCell::new(),
             extra: Mutex::default(),
@@ -127,6 +129,17 @@ impl Fixture {
         self.over_two.get_or_start(start).await.cloned()
     }
 
+    /// As [`over_two`](Self::over_two), but objects carry integer versions.
+    pub(crate) async fn over_two_integers(&self) -> anyhow::Result<Arc<Tributary>> {
+        let start = async || {
+            let kubeconfig = self.pair_kubeconfig().await?;
+            let builder = Tributary::builder(&kubeconfig, ["member1", "member2"])
+                .arguments(["--create-in=member1", "--item-resource-versions=Integer"]);
+            anyhow::Ok(Arc::new(builder.start().await?))
+        };
+        self.over_two_integers.get_or_start(start).await.cloned()
+    }
+
     /// Members `north` and `south`, which differ.
     pub(crate) async fn differing(&self) -> anyhow::Result<Arc<Differing>> {
         let start = async || {
@@ -169,7 +182,11 @@ impl Fixture {
     /// The ends of the logs of all that runs.
     pub(crate) async fn logs(&self) -> String {
         let mut text = String::new();
-        let shared = [("over one", self.over_one.get()), ("over two", self.over_two.get())];
+        let shared = [
+            ("over one", self.over_one.get()),
+            ("over two", self.over_two.get()),
+            ("over two, integers", self.over_two_integers.get()),
+        ];
         for (name, tributary) in shared.into_iter().filter_map(|(name, cell)| Some((name, cell?))) {
             let _infallible = writeln!(text, "--- tributary {name}\n{}", tributary.log_tail(20));
         }

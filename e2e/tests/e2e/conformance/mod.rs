@@ -1,5 +1,5 @@
 //! The conformance suite: one set of cases, run against a bare kube-apiserver (the oracle), against Tributary over one
-//! member, and against Tributary over two.
+//! member, and against Tributary over two, with versions of either form.
 //!
 //! A case asserts what Kubernetes answers. Where Tributary answers otherwise on purpose, [`differences`] says so and why,
 //! and the case asks [`Target::differs`]; nothing else may tell the targets apart, but that objects come from several
@@ -67,7 +67,7 @@ pub(crate) fn cases() -> Vec<Case> {
     .flatten()
     .collect();
     let mut cases = Vec::new();
-    for kind in [Kind::Bare, Kind::OverOne, Kind::OverTwo] {
+    for kind in [Kind::Bare, Kind::OverOne, Kind::OverTwo, Kind::OverTwoIntegers] {
         for case in &all {
             let run = Arc::clone(&case.run);
             cases.push(Case::new(

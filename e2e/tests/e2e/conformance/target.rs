@@ -14,7 +14,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// How long nothing must come for "nothing came" to be said.
 pub(crate) const QUIET: Duration = Duration::from_millis(700);
 
-/// The three targets.
+/// The four targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A kube-apiserver itself.
@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     OverOne,
     /// Tributary over two members.
     OverTwo,
+    /// The same, where objects carry integer versions.
+    OverTwoIntegers,
 }
 
 impl Kind {
@@ -31,6 +33,7 @@ impl Kind {
             Self::Bare => "bare",
             Self::OverOne => "over_one",
             Self::OverTwo => "over_two",
+            Self::OverTwoIntegers => "over_two_integers",
         }
     }
 }
@@ -58,6 +61,10 @@ impl Target {
             }
             Kind::OverTwo => {
                 let tributary = context.fixture.over_two().await?;
+                (tributary.http().await?, context.fixture.pair().await?.to_vec())
+            }
+            Kind::OverTwoIntegers => {
+                let tributary = context.fixture.over_two_integers().await?;
                 (tributary.http().await?, context.fixture.pair().await?.to_vec())
             }
         };

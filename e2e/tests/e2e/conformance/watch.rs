@@ -3,7 +3,7 @@
 use super::{
     Conformance, conformance,
     differences::{WATCH_OF_A_FUTURE_VERSION, WATCH_OF_GARBAGE_VERSION},
-    target::{QUIET, SOON, Target, assert_status, ends_initial_events, pod, summary, version_of},
+    target::{Kind, QUIET, SOON, Target, assert_status, ends_initial_events, pod, summary, version_of},
 };
 use anyhow::{Context, ensure};
 use serde_json::Value;
@@ -391,8 +391,14 @@ async fn event_has_the_version_of_the_write(target: Target) -> anyhow::Result<()
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
     let written = target.create_map("one", &[]).await?;
     let event = &take(&mut stream, 1).await?[0];
-    if target.members.len() == 1 {
-        ensure!(version_of(&event["object"]) == version_of(&written), "{event}\n{written}");
+    if target.members.len() == 1 || target.kind == Kind::OverTwoIntegers {
+        let read = target.read(&target.map("one")).await?;
+        let listed = target.read(&target.maps("")).await?;
+        let versions = [&event["object"], &written, &read, &listed["items"][0]].map(version_of);
+        ensure!(versions.iter().all(|version| *version == versions[0]), "{versions:?}");
+    }
+    if target.kind == Kind::OverTwoIntegers {
+        version_of(&written).parse::<u64>().with_context(|| format!("not an integer: {written}"))?;
     }
     // Over several members an event carries the vector and a write response its component: an update with either holds.
     let mut object = event["object"].clone();
