@@ -230,8 +230,14 @@ fn run(config: &LogConfig, ops: Vec<Op>, exactly_once: bool) {
     run.finish();
 }
 
+/// As many cases as PROPTEST_CASES says, 300 by default: a second of each property.
+fn config() -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(300);
+    ProptestConfig { cases, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn clients_end_with_what_there_is(ops in prop::collection::vec(op(true), 0..160)) {
