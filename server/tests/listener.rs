@@ -193,6 +193,16 @@ async fn text(response: Response<Incoming>) -> String {
 }
 
 #[tokio::test]
+async fn plain_http_is_told_so() {
+    let server = start().await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.0 400") && answer.contains("HTTP request to an HTTPS server"), "{answer}");
+}
+
+#[tokio::test]
 async fn requests_need_the_token() {
     let server = start().await;
     for path in ["/api/v1/pods", "/metrics", "/readyz?verbose", "/"] {

@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio_rustls::TlsAcceptor;
@@ -68,12 +68,20 @@ pub(super) struct Connection<H> {
 
 impl<H: Handler> Connection<H> {
     /// Serves the connection until either side closes it.
-    pub(super) async fn run(self, stream: TcpStream, guard: SocketGuard) {
+    pub(super) async fn run(self, mut stream: TcpStream, guard: SocketGuard) {
         // Without it a watch event waits for the client's delayed acknowledgement, up to 40 ms.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY cannot be set");
         }
-        let handshake = tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, self.tls.accept(Coalesce::new(stream)));
+        let handshake = async {
+            if speaks_plain_http(&stream).await? {
+                stream.write_all(PLAIN_HTTP_ANSWER).await?;
+                stream.shutdown().await?;
+                return Err(io::Error::other("plain HTTP"));
+            }
+            self.tls.accept(Coalesce::new(stream)).await
+        };
+        let handshake = tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, handshake);
         let stream = match self.stop.run_until_cancelled(handshake).await {
             None => return,
             Some(Ok(Ok(mut stream))) => {
@@ -114,6 +122,16 @@ impl<H: Handler> Connection<H> {
         self.front.own_metrics().tls_handshake_errors.inc();
         tracing::debug!(client = %self.client, error, "TLS handshake failed");
     }
+}
+
+/// What a client is told that speaks plain HTTP: Go's words (`net/http` server.go), which people know.
+const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+
+/// Whether the first byte is a letter, as of a method: a TLS record of a handshake begins with 22.
+async fn speaks_plain_http(stream: &TcpStream) -> io::Result<bool> {
+    let mut first = [0];
+    let read = stream.peek(&mut first).await?;
+    Ok(read == 1 && first[0].is_ascii_uppercase())
 }
 
 static BUILDER: LazyLock<auto::Builder<TokioExecutor>> = LazyLock::new(|| {
