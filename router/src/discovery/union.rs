@@ -235,16 +235,6 @@ impl MemberDiscovery {
         resources.all(|(group, version, name)| self.find(&GroupVersionResource::new(group, version, name)).is_some())
     }
 
-    /// The other versions in which a resource is served, named in one text; `None` if there are none.
-    pub fn other_versions(&self, resource: &GroupVersionResource) -> Option<String> {
-        let groups = if resource.group.is_empty() { &self.core } else { &self.named };
-        let group = groups.items.iter().find(|group| *group.metadata.name == *resource.group)?;
-        let others = group.versions.iter().filter(|version| *version.version != *resource.version);
-        let serving = others.filter(|version| version.resources.iter().any(|own| *own.resource == *resource.resource));
-        let names: Vec<_> = serving.map(|version| version.version.as_str()).collect();
-        (!names.is_empty()).then(|| names.join(", "))
-    }
-
     /// The member's own description of a resource.
     pub fn find(&self, resource: &GroupVersionResource) -> Option<&Resource> {
         let groups = if resource.group.is_empty() { &self.core } else { &self.named };
@@ -329,11 +319,6 @@ mod tests {
         assert_eq!(foos.description.verbs, ["list", "get", "watch"]);
         assert_eq!(foos.cacheable, [ClusterName::new("b").unwrap()]);
         assert!(union.get(&GroupVersionResource::new("", "v1", "bars")).is_some());
-        let foos = |version: &str| GroupVersionResource::new("x.io", version, "foos");
-        let member =
-            cluster("c", vec![], vec![group("x.io", &[("v1", vec![resource("foos", "Foo", &all)]), ("v2", vec![])])]).1;
-        assert_eq!(member.other_versions(&foos("v2")).as_deref(), Some("v1"));
-        assert_eq!(member.other_versions(&foos("v1")), None, "v2 does not have it");
         let of_kind = |api_version: &str, kind: &str| {
             union.of_kind(&GroupVersion::parse(api_version), kind).map(|served| served.resource.to_string())
         };

@@ -11,7 +11,7 @@ use tributary_merge::{
 };
 
 use super::version::{Versions, Wanted, of_clusters, refuse_list};
-use super::{Asked, Collection, include_object, newest, warn, warn_left_out, warn_of_versions};
+use super::{Asked, Collection, include_object, newest, warn, warn_left_out};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
@@ -83,7 +83,6 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     let mut response = answer.respond().await?;
     warn(&mut response, &view, &standings);
     warn_left_out(&mut response, &served.resource, &left_out);
-    warn_of_versions(&mut response, &view);
     Ok(response)
 }
 

@@ -130,14 +130,6 @@ pub fn warn_left_out(response: &mut Response<Body>, resource: &GroupVersionResou
     }
 }
 
-/// Adds a `Warning` for each cluster that serves what is listed in other versions only.
-pub fn warn_of_versions(response: &mut Response<Body>, view: &View) {
-    let texts = standing::version_warnings(&view.kind.resource, &view.elsewhere());
-    for value in texts.iter().filter_map(|text| standing::warning_header(text)) {
-        response.headers_mut().append(header::WARNING, value);
-    }
-}
-
 /// Adds a `Warning` for each cluster that is missing or stale.
 pub fn warn(response: &mut Response<Body>, view: &View, standings: &[(ClusterName, Standing)]) {
     for text in standing::warnings(&view.kind.resource, standings) {

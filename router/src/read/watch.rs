@@ -19,7 +19,7 @@ use tributary_cacher::Cacher;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
 use super::version::{Versions, Wanted, of_clusters, refuse_watch};
-use super::{Asked, Collection, include_object, newest, warn, warn_left_out, warn_of_versions};
+use super::{Asked, Collection, include_object, newest, warn, warn_left_out};
 use crate::Router;
 use crate::body::{self, Body, BoxError};
 use crate::discovery::ServedResource;
@@ -93,7 +93,6 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     );
     warn(&mut response, &view, &standings);
     warn_left_out(&mut response, &served.resource, &left_out);
-    warn_of_versions(&mut response, &view);
     Ok(response)
 }
 

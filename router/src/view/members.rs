@@ -17,8 +17,6 @@ use crate::topology::Cluster;
 #[derive(Default)]
 pub(super) struct Members {
     by_name: BTreeMap<ClusterName, Member>,
-    /// Clusters that serve the resource in other versions only, and those versions.
-    elsewhere: BTreeMap<ClusterName, String>,
 }
 
 /// One cluster of a view.
@@ -82,7 +80,6 @@ impl View {
         for name in gone {
             self.leave(&mut members, &name);
         }
-        members.elsewhere.retain(|name, _| clusters.contains_key(name) && policy.selects(name));
         for (name, cluster) in clusters.iter().filter(|(name, _)| policy.selects(name)) {
             self.follow(&mut members, name, cluster);
         }
@@ -105,11 +102,6 @@ impl View {
         let serves = discovery
             .find(&self.kind.resource)
             .is_some_and(|own| own.has_verb("list") && own.has_verb("watch") && own.nature() == self.kind.nature());
-        let elsewhere = if serves { None } else { discovery.other_versions(&self.kind.resource) };
-        match elsewhere {
-            Some(versions) => drop(members.elsewhere.insert(name.clone(), versions)),
-            None => drop(members.elsewhere.remove(name)),
-        }
         if !serves {
             // An aggregated server that does not answer just now takes its resources out of discovery; their objects live.
             if !discovery.is_stale(&self.kind.resource.group_version()) {
@@ -182,12 +174,6 @@ impl View {
                 view.standing.send_modify(|changes| *changes += 1);
             }
         });
-    }
-
-    /// The clusters that serve the resource in other versions only, and those versions.
-    pub fn elsewhere(&self) -> Vec<(ClusterName, String)> {
-        let members = self.members.lock();
-        members.elsewhere.iter().map(|(name, versions)| (name.clone(), versions.clone())).collect()
     }
 
     /// Ends a cluster's cacher; its objects are deleted from the log.

@@ -133,19 +133,6 @@ pub fn left_out_warning(resource: &GroupVersionResource, left_out: &[ClusterName
 /// a client's header list (16 KiB by default in many).
 const WARNING_LENGTH_MAX: usize = 1024;
 
-/// Says of clusters that they serve a resource in other versions only, so that their objects are not shown.
-pub fn version_warnings(resource: &GroupVersionResource, elsewhere: &[(ClusterName, String)]) -> Vec<String> {
-    let named = elsewhere.iter().take(WARNINGS_MAX);
-    let mut texts: Vec<_> = named
-        .map(|(cluster, versions)| format!("cluster {cluster}: {resource} are not served, only version {versions}"))
-        .collect();
-    if elsewhere.len() > WARNINGS_MAX {
-        let more = elsewhere.len() - WARNINGS_MAX;
-        texts.push(format!("{more} more clusters: {resource} are not served, only other versions"));
-    }
-    texts
-}
-
 /// Writes a text as the value of a `Warning` header: `299 - "text"`, quotes escaped, control characters left out, in UTF-8.
 pub fn warning_header(text: &str) -> Option<http::HeaderValue> {
     let clean: String = text.chars().filter(|c| !c.is_control()).take(WARNING_LENGTH_MAX).collect();
