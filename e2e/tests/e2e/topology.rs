@@ -160,10 +160,11 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     .await?;
     let log = own.tributary.log();
     ensure!(log.contains("revisions went back"), "{log}");
-    // One line when each outage begins and one when it ends, however many collections there are.
+    // One line when each outage begins and one when it ends, however many collections there are; none for one that is over
+    // before anybody asked the member.
     let troubles = log.lines().filter(|line| line.contains(" WARN ") && line.contains("in trouble")).count();
     let ends = log.lines().filter(|line| line.contains("well again")).count();
-    ensure!((1..=4).contains(&troubles) && ends == troubles, "{troubles} beginnings and {ends} ends:\n{log}");
+    ensure!(troubles <= 4 && ends == troubles, "{troubles} beginnings and {ends} ends:\n{log}");
     Ok(())
 }
 
