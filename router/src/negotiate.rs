@@ -169,7 +169,9 @@ impl Preferences {
     }
 
     fn accept(&self) -> &str {
-        self.accept.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default()
+        // Bytes above ASCII are allowed in a header. They name nothing that can be given, which is not the same as no header.
+        const UNKNOWN: &str = "\u{fffd}";
+        self.accept.as_ref().map_or("", |value| std::str::from_utf8(value.as_bytes()).unwrap_or(UNKNOWN))
     }
 
     /// People's programs (curl, wget, browsers) get indented JSON.
