@@ -1,7 +1,6 @@
 //! `ResourceRegistry`: which resources of which clusters are served from memory, and how.
 
-// Every printer column has a `type_` and a `json_path` of its own.
-#![allow(clippy::duplicated_attributes)]
+#![expect(clippy::duplicated_attributes, reason = "every printer column has a `type_` and a `json_path` of its own")]
 
 use std::collections::BTreeMap;
 

@@ -71,7 +71,9 @@ case ${1:-servers} in
       echo "tools: installing the Python client …" >&2
       mkdir -p "$cache"
       made=$(mktemp -d "$cache/.python.XXXXXX")
-      python3 -m venv "$made" >&2
+      # Debian keeps venv in a package of its own.
+      python3 -m venv "$made" >&2 ||
+        { rm -rf "$made"; echo "tools: python3 cannot make an environment (python3-venv): the Python client is left out" >&2; echo; exit 0; }
       "$made/bin/python" -m pip install --quiet --disable-pip-version-check \
         --requirement "$here/../clients/python/requirements.txt" >&2
       # Another run may have been faster.

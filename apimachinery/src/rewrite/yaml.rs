@@ -35,7 +35,7 @@ fn integral_floats_to_integers(value: &mut Value) {
         Value::Object(members) => members.values_mut().for_each(integral_floats_to_integers),
         Value::Number(number) if number.is_f64() => {
             if let Some(float) = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT_MAX) {
-                #[allow(clippy::cast_possible_truncation)] // whole and within 2⁵³
+                // Whole and within 2⁵³: nothing is cut off.
                 let integer = float as i64;
                 *number = integer.into();
             }

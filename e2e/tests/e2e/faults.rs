@@ -216,12 +216,7 @@ struct Own {
 
 impl Own {
     async fn start(context: &TestContext) -> anyhow::Result<Self> {
-        let victim = Arc::new(Member::builder("victim").start(context.fixture.tools().await?).await?);
-        let other = Arc::clone(&context.fixture.pair().await?[1]);
-        let path = victim.folder().join("both.kubeconfig");
-        kubeconfig::write(&path, &[&victim.access(), &other.access()])?;
-        let tributary = Tributary::builder(&path, ["victim", "member2"]).start().await?;
-        let tributary = context.fixture.watch_log(tributary).await;
+        let (victim, other, tributary) = context.fixture.over_a_victim().await?;
         let namespace = context.namespace("fault", &[Arc::clone(&victim), Arc::clone(&other)]).await?;
         let http = tributary.http().await?;
         Ok(Self { victim, other, _tributary: tributary, http, namespace })

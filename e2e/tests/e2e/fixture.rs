@@ -172,6 +172,16 @@ impl Fixture {
         self.differing.get_or_start(start).await.cloned()
     }
 
+    /// A member of the test's own, for it to harm, beside `member2`, and a Tributary over both.
+    pub(crate) async fn over_a_victim(&self) -> anyhow::Result<(Arc<Member>, Arc<Member>, Arc<Tributary>)> {
+        let victim = Arc::new(Member::builder("victim").start(self.tools().await?).await?);
+        let other = Arc::clone(&self.pair().await?[1]);
+        let path = victim.folder().join("both.kubeconfig");
+        kubeconfig::write(&path, &[&victim.access(), &other.access()])?;
+        let tributary = Tributary::builder(&path, ["victim", "member2"]).start().await?;
+        Ok((victim, other, self.watch_log(tributary).await))
+    }
+
     /// Has the log of a test's own process printed when a test fails while it lives.
     pub(crate) async fn watch_log(&self, tributary: Tributary) -> Arc<Tributary> {
         let tributary = Arc::new(tributary);

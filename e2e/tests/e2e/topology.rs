@@ -9,7 +9,7 @@ use informer::Informer;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
-use tributary_e2e::{Answer, EventStream, HttpClient, Member, Tributary, kubeconfig};
+use tributary_e2e::{Answer, EventStream, HttpClient, Member, Tributary};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -31,12 +31,7 @@ struct Own {
 
 impl Own {
     async fn start(context: &TestContext) -> anyhow::Result<Self> {
-        let victim = Arc::new(Member::builder("victim").start(context.fixture.tools().await?).await?);
-        let other = Arc::clone(&context.fixture.pair().await?[1]);
-        let path = victim.folder().join("both.kubeconfig");
-        kubeconfig::write(&path, &[&victim.access(), &other.access()])?;
-        let tributary = Tributary::builder(&path, ["victim", "member2"]).start().await?;
-        let tributary = context.fixture.watch_log(tributary).await;
+        let (victim, other, tributary) = context.fixture.over_a_victim().await?;
         let http = tributary.http().await?;
         Ok(Self { victim, other, tributary, http })
     }

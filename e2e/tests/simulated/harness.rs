@@ -193,6 +193,23 @@ impl Fixture {
         Events::of(response)
     }
 
+    /// Makes changes that a watch sees, and checks that a watch from the version of each of its events gives the later ones.
+    pub(crate) async fn resumes_after_each(&self, events: &mut Events) {
+        let mut told = Vec::new();
+        for number in 0..6 {
+            self.put(if number % 2 == 0 { "a" } else { "b" }, &format!("x{number}"), "");
+            told.push(events.soon().await);
+        }
+        for cut in 0..told.len() {
+            let from = version(&told[cut]["object"]);
+            let mut resumed = self.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+            for event in &told[cut + 1..] {
+                assert_eq!(resumed.soon().await, *event);
+            }
+            resumed.nothing().await;
+        }
+    }
+
     /// What a list of all ConfigMaps of `default` must show: cluster and name of each, with its datum.
     pub(crate) fn config_maps_of_members(&self) -> BTreeMap<(String, String), Value> {
         let mut all = BTreeMap::new();

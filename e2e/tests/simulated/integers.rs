@@ -156,19 +156,7 @@ async fn a_watch_goes_on_after_any_event_by_its_number() {
     let fixture = start().await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
-    let mut told = Vec::new();
-    for number in 0..6 {
-        fixture.put(if number % 2 == 0 { "a" } else { "b" }, &format!("x{number}"), "");
-        told.push(events.soon().await);
-    }
-    for cut in 0..told.len() {
-        let from = version(&told[cut]["object"]);
-        let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
-        for event in &told[cut + 1..] {
-            assert_eq!(resumed.soon().await, *event);
-        }
-        resumed.nothing().await;
-    }
+    fixture.resumes_after_each(&mut events).await;
     // An event that has not come yet is waited for.
     let revision = fixture.put("b", "x7", "");
     let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", integer("b", revision))).await;

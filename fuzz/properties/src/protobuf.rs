@@ -94,7 +94,7 @@ fn put(out: &mut Vec<u8>, mut value: u64) {
 /// Why there is nothing to expect.
 enum Refused {
     Malformed,
-    Version(#[allow(dead_code, reason = "for whoever prints it")] Status),
+    Version(Status),
 }
 
 impl From<Status> for Refused {

@@ -277,6 +277,6 @@ impl Member {
     }
 
     fn left_out(&self, cause: &str) {
-        tracing::debug!(cluster = %self.cluster.name(), cause, "the cluster's OpenAPI documents are left out for now");
+        tracing::debug!(cluster = %self.cluster.name(), cause, "the cluster's OpenAPI documents are left out until it gives them");
     }
 }
