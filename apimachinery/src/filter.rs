@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::object::CLUSTER_ANNOTATION;
 use crate::selector::{FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector};
-use crate::{ClusterName, Object, SelectableField, Status};
+use crate::{ClusterName, GroupVersionResource, Object, SelectableField, Status};
 
 /// The label key that selects clusters, though no object carries it: the annotation's, so that people learn one name.
 pub const CLUSTER_LABEL: &str = CLUSTER_ANNOTATION;
@@ -112,7 +112,7 @@ fn unescaped(contents: &str) -> Cow<'_, str> {
 impl Filter {
     /// Compiles what a request asks for.
     ///
-    /// `fields` is the list of the decoder that made the objects; `namespaced` tells whether the resource is.
+    /// `fields` is the list of the decoder that made the objects of `resource`; `namespaced` tells whether that is.
     /// Requirements on [`CLUSTER_LABEL`] leave the labels and select clusters. A field selector's `metadata.name=x` sets
     /// the name.
     ///
@@ -124,6 +124,7 @@ impl Filter {
         name: Option<&str>,
         label_selector: &LabelSelector,
         field_selector: &FieldSelector,
+        resource: &GroupVersionResource,
         fields: &[SelectableField],
         namespaced: bool,
     ) -> Result<Self, Status> {
@@ -142,7 +143,7 @@ impl Filter {
             return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
         }
         for requirement in field_selector.requirements() {
-            filter.require(requirement, fields, namespaced)?;
+            filter.require(requirement, resource, fields, namespaced)?;
         }
         Ok(filter)
     }
@@ -150,6 +151,7 @@ impl Filter {
     fn require(
         &mut self,
         requirement: &FieldRequirement,
+        resource: &GroupVersionResource,
         fields: &[SelectableField],
         namespaced: bool,
     ) -> Result<(), Status> {
@@ -162,12 +164,12 @@ impl Filter {
                 return Ok(());
             }
             "metadata.name" => Place::Name,
-            "metadata.namespace" if namespaced || fields.is_empty() => Place::Namespace,
+            "metadata.namespace" if namespaced || (fields.is_empty() && resource.is_built_in()) => Place::Namespace,
             _ => fields
                 .iter()
                 .position(|known| *known.name == **field)
                 .map(|index| Place::Index(index, fields[index].default.clone()))
-                .ok_or_else(|| unsupported_field(field, fields))?,
+                .ok_or_else(|| unsupported_field(resource, field, fields))?,
         };
         self.fields.requirements.push(CompiledRequirement { place, equals: *equals, value: value.as_str().into() });
         Ok(())
@@ -202,12 +204,17 @@ impl Filter {
     }
 }
 
-/// kube-apiserver has two wordings: one for kinds with fields of their own, one for all others.
-fn unsupported_field(field: &str, fields: &[SelectableField]) -> Status {
-    Status::bad_request(if fields.is_empty() {
-        format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
-    } else {
-        format!("field label not supported: {field}")
+/// kube-apiserver's words, which each kind with fields of its own chooses (`pkg/apis/*/*/conversion.go`).
+fn unsupported_field(resource: &GroupVersionResource, field: &str, fields: &[SelectableField]) -> Status {
+    Status::bad_request(match (&*resource.group, &*resource.resource) {
+        ("batch", "jobs") => format!("field label {field:?} not supported for Job"),
+        ("resource.k8s.io", "resourceslices") => {
+            format!("field label not supported for {}, Kind=ResourceSlice: {field}", resource.group_version())
+        }
+        _ if fields.is_empty() && resource.is_built_in() => {
+            format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        }
+        _ => format!("field label not supported: {field}"),
     })
 }
 

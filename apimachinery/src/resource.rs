@@ -5,6 +5,36 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+/// The groups that kube-apiserver 1.36 serves itself (`pkg/apis`). Others have their ending, but are CRDs:
+/// `gateway.networking.k8s.io`.
+const BUILT_IN_GROUPS: [&str; 25] = [
+    "",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "extensions",
+    "flowcontrol.apiserver.k8s.io",
+    "imagepolicy.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
 /// An API group and version: `v1` is the core group's, with an empty group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupVersion {
@@ -70,6 +100,11 @@ impl GroupVersionResource {
     /// The group and version.
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion { group: self.group.clone(), version: self.version.clone() }
+    }
+
+    /// Whether it is one of Kubernetes' own groups, and not of a CRD or an aggregated server.
+    pub fn is_built_in(&self) -> bool {
+        BUILT_IN_GROUPS.contains(&&*self.group)
     }
 
     /// The resource without its version, as people and kube-apiserver's messages name it: `pods`, `deployments.apps`.

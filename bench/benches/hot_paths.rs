@@ -115,7 +115,8 @@ fn selectors(criterion: &mut Criterion, fixture: &Fixture) {
     let compile = |labels: &str, fields: &str| {
         let labels = LabelSelector::parse(labels).unwrap_or_else(|error| panic!("{error}"));
         let fields = FieldSelector::parse(fields).unwrap_or_else(|error| panic!("{error}"));
-        Filter::compile(None, None, &labels, &fields, fixture.decoder.fields(), true)
+        let resource = GroupVersionResource::new("", "v1", "pods");
+        Filter::compile(None, None, &labels, &fields, &resource, fixture.decoder.fields(), true)
             .unwrap_or_else(|error| panic!("{error}"))
     };
     for (name, labels, fields) in [

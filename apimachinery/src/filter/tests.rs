@@ -8,15 +8,17 @@ fn cluster(name: &str) -> ClusterName {
 }
 
 struct Fixture {
+    resource: GroupVersionResource,
     fields: Arc<[SelectableField]>,
     object: Object,
     namespaced: bool,
 }
 
 fn fixture(group: &str, resource: &str, namespaced: bool, text: &str) -> Fixture {
-    let fields = selectable_fields(&GroupVersionResource::new(group, "v1", resource));
+    let resource = GroupVersionResource::new(group, "v1", resource);
+    let fields = selectable_fields(&resource);
     let object = ObjectDecoder::new("v1", "X", fields.clone()).decode(text.as_bytes()).unwrap();
-    Fixture { fields, object, namespaced }
+    Fixture { resource, fields, object, namespaced }
 }
 
 impl Fixture {
@@ -26,6 +28,7 @@ impl Fixture {
             None,
             &LabelSelector::parse(labels).unwrap(),
             &FieldSelector::parse(fields).unwrap(),
+            &self.resource,
             &self.fields,
             self.namespaced,
         )
@@ -130,6 +133,17 @@ fn unknown_fields_are_refused_in_kubernetes_words() {
         refused(map(), "data.x=1"),
         r#""data.x" is not a known field selector: only "metadata.name", "metadata.namespace""#
     );
+    let custom = || fixture("example.test", "things", false, r#"{"metadata":{"name":"a","resourceVersion":"1"}}"#);
+    assert_eq!(refused(custom(), "spec.x=1"), "field label not supported: spec.x");
+    assert_eq!(refused(custom(), "metadata.namespace="), "field label not supported: metadata.namespace");
+    let job = fixture("batch", "jobs", true, r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"1"}}"#);
+    assert_eq!(refused(job, "spec.x=1"), r#"field label "spec.x" not supported for Job"#);
+    let slice =
+        fixture("resource.k8s.io", "resourceslices", false, r#"{"metadata":{"name":"a","resourceVersion":"1"}}"#);
+    assert_eq!(
+        refused(slice, "spec.x=1"),
+        "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: spec.x"
+    );
     let node = fixture("", "nodes", false, r#"{"metadata":{"name":"a","resourceVersion":"1"}}"#);
     assert_eq!(refused(node, "metadata.namespace=x"), "field label not supported: metadata.namespace");
 }
@@ -163,7 +177,7 @@ fn names_and_namespaces() {
     let pod = pod();
     let compile = |namespace, name, fields: &str| {
         let fields = FieldSelector::parse(fields).unwrap();
-        Filter::compile(namespace, name, &LabelSelector::default(), &fields, &pod.fields, true)
+        Filter::compile(namespace, name, &LabelSelector::default(), &fields, &pod.resource, &pod.fields, true)
     };
     let matches = |filter: Filter| filter.matches(&cluster("c1"), &pod.object);
     assert!(compile(None, None, "").unwrap().is_everything());

@@ -77,7 +77,8 @@ impl Asked<'_> {
         let partial = router.policy(&served.resource).partial;
         let (view, standings) = router.view_of(served, namespace, &clusters, partial).await;
         let (name, fields) = (self.request.name.as_deref(), view.decoder.fields());
-        let filter = Filter::compile(namespace, name, label_selector, field_selector, fields, view.kind.namespaced)?;
+        let (resource, namespaced) = (&view.kind.resource, view.kind.namespaced);
+        let filter = Filter::compile(namespace, name, label_selector, field_selector, resource, fields, namespaced)?;
         let mut left_out = router.left_out(served);
         left_out.retain(|cluster| clusters.matches(cluster));
         Ok(Collection { standings: standings?, left_out, filter, view })
@@ -130,8 +131,9 @@ pub fn warn_left_out(response: &mut Response<Body>, resource: &GroupVersionResou
     }
 }
 
-/// Adds a `Warning` for each cluster that is missing or stale.
+/// Adds what members warn of, and a `Warning` for each cluster that is missing or stale.
 pub fn warn(response: &mut Response<Body>, view: &View, standings: &[(ClusterName, Standing)]) {
+    view.warnings.add_to(response.headers_mut());
     for text in standing::warnings(&view.kind.resource, standings) {
         if let Some(value) = standing::warning_header(&text) {
             response.headers_mut().append(header::WARNING, value);
