@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderValue, Response};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tributary_apimachinery::{Change, ChangeType, DecodeError, ResourceVersion};
@@ -61,6 +61,8 @@ pub(crate) struct Reflector {
     decode_logged: Option<Instant>,
     /// When counting began, and the requests since.
     pace: (Instant, u32),
+    /// What the member last warned of.
+    warnings: Vec<HeaderValue>,
 }
 
 /// What is being read.
@@ -92,6 +94,7 @@ impl Reflector {
             announced: Announced::default(),
             decode_logged: None,
             pace: (Instant::now(), 0),
+            warnings: Vec::new(),
         }
     }
 
@@ -168,6 +171,11 @@ impl Reflector {
     }
 
     fn begin_reading(&mut self, target: &Target, response: Response<Body>) {
+        let warnings = request::warnings(response.headers());
+        if warnings != self.warnings {
+            self.observer.warnings(&warnings);
+            self.warnings = warnings;
+        }
         let body = response.into_body();
         let (initial, short) = match target {
             Target::Page { continue_token } => {

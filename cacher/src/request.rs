@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, RETRY_AFTER};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, RETRY_AFTER, WARNING};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Empty};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -171,6 +171,18 @@ pub(crate) fn foreign_encoding(headers: &HeaderMap) -> Option<String> {
     let encoding = headers.get(CONTENT_ENCODING)?;
     (!encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
         .then(|| String::from_utf8_lossy(encoding.as_bytes()).into())
+}
+
+/// How many warnings of one answer are kept. Ten: kube-apiserver sends one or two, and they are passed on with every answer.
+const WARNINGS_MAX: usize = 10;
+
+/// The longest warning that is kept, in bytes. 1 KiB: ten of them fit into the header list that clients take by default.
+const WARNING_LENGTH_MAX: usize = 1 << 10;
+
+/// The warnings of an answer that are for people (code 299), as they came.
+pub(crate) fn warnings(headers: &HeaderMap) -> Vec<HeaderValue> {
+    let for_people = |value: &&HeaderValue| value.as_bytes().starts_with(b"299 ") && value.len() <= WARNING_LENGTH_MAX;
+    headers.get_all(WARNING).iter().filter(for_people).take(WARNINGS_MAX).cloned().collect()
 }
 
 /// Why a member did not tell its latest version.

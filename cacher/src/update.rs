@@ -1,5 +1,6 @@
 //! What a reflector tells of its collection.
 
+use http::HeaderValue;
 use tributary_apimachinery::{Change, Snapshot};
 
 /// Is told every change of one cacher's collection.
@@ -10,6 +11,12 @@ use tributary_apimachinery::{Change, Snapshot};
 pub trait Observer: Send + Sync + 'static {
     /// Takes one step of the collection.
     fn update(&self, update: Update);
+
+    /// Takes the `Warning` headers that the member now sends with its lists and watches, such as that the version is
+    /// deprecated. Called when they change, before the objects of that answer.
+    fn warnings(&self, warnings: &[HeaderValue]) {
+        let _not_every_observer_answers_clients = warnings;
+    }
 }
 
 /// One step of a collection. Every snapshot is complete up to its version.

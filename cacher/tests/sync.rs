@@ -47,6 +47,42 @@ async fn a_member_with_watch_list_is_streamed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_member_warns_of_is_told_before_its_objects() {
+    use http::HeaderValue;
+    struct Warned(std::sync::mpsc::Sender<Vec<HeaderValue>>, Arc<dyn Fn() -> bool + Send + Sync>);
+    impl Observer for Warned {
+        fn update(&self, _: Update) {}
+        fn warnings(&self, warnings: &[HeaderValue]) {
+            assert!((self.1)(), "told after the objects");
+            let _ = self.0.send(warnings.to_vec());
+        }
+    }
+    let (transport, mut member) = transport();
+    let (sender, warned) = std::sync::mpsc::channel();
+    let cacher = Arc::new(std::sync::OnceLock::<Cacher>::new());
+    let unknown = {
+        let cacher = Arc::clone(&cacher);
+        Arc::new(move || cacher.get().is_none_or(|cacher| cacher.snapshot().is_none_or(|it| it.is_empty())))
+    };
+    let _first = cacher.set(Cacher::start(config(Default::default()), transport, Arc::new(Warned(sender, unknown))));
+    let head = || http::Response::builder().status(200);
+    let long = "x".repeat(2000);
+    let answer = head()
+        .header("warning", "299 - \"v1 Pods are deprecated\"")
+        .header("warning", "110 - \"of a proxy\"")
+        .header("warning", format!("299 - \"{long}\""));
+    let objects = event("ADDED", &pod("a", 3)) + &end_bookmark(9) + &event("DELETED", &pod("a", 10));
+    member.expect(&["sendInitialEvents"]).await.respond(answer, &objects);
+    // The next answers say the same and then nothing.
+    let again = head().header("warning", "299 - \"v1 Pods are deprecated\"");
+    member.expect(&["resourceVersion=10"]).await.respond(again, &bookmark(11));
+    member.expect(&["resourceVersion=11"]).await.respond(head(), &bookmark(12));
+    let _open = member.expect(&["resourceVersion=12"]).await;
+    let told: Vec<_> = warned.try_iter().collect();
+    assert_eq!(told, [vec![HeaderValue::from_static("299 - \"v1 Pods are deprecated\"")], vec![]]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cut_at_any_byte_changes_nothing() {
     let text = event("ADDED", &pod("a", 3))
         + &end_bookmark(9)

@@ -56,7 +56,7 @@ use read::Asked;
 use read::version::Versions;
 use topology::{Cluster, Fleet};
 use turns::Lanes;
-use view::{KNOWN_WITHIN, Standing, View};
+use view::{KNOWN_WITHIN, Standing, View, standing};
 use views::Views;
 use write::Call;
 
@@ -180,14 +180,14 @@ impl Router {
         let parsed = RequestInfo::parse(request.method().as_str(), &path, query.as_deref());
         let head_only = request.method() == http::Method::HEAD;
         let preferences = Preferences::of(request.headers(), query.as_deref());
-        let (labels, answer) = match parsed {
-            Ok(info) => (
-                request_labels(&info, &self.fleet.union()),
-                self.answer(request, &info, query.as_deref(), &preferences, user).await,
-            ),
-            Err(status) => (RequestLabels::unparsed(), Err(status)),
+        let (labels, mut response) = match parsed {
+            Ok(info) => {
+                let answer = self.answer(request, &info, query.as_deref(), &preferences, user).await;
+                let refused = |status: Status| refuse(&status, &preferences, info.resource().is_none());
+                (request_labels(&info, &self.fleet.union()), answer.unwrap_or_else(refused))
+            }
+            Err(status) => (RequestLabels::unparsed(), refuse(&status, &preferences, false)),
         };
-        let mut response = answer.unwrap_or_else(|status| response::status(&status, preferences.error_form()));
         if head_only {
             *response.body_mut() = body::empty();
         }
@@ -576,6 +576,19 @@ fn request_labels(info: &RequestInfo, union: &Union) -> RequestLabels {
         .into();
     }
     labels
+}
+
+/// A Status as the answer. Where a document is refused for want of a cluster, a `Warning` says so too: client-go shows nobody
+/// the message of such a Status (`newUnstructuredResponseError`), and discovery comes before all else that kubectl does.
+fn refuse(status: &Status, preferences: &Preferences, is_document: bool) -> Response<Body> {
+    let mut response = response::status(status, preferences.error_form());
+    if is_document
+        && status.code == StatusCode::SERVICE_UNAVAILABLE.as_u16()
+        && let Some(warning) = standing::warning_header(&status.message)
+    {
+        response.headers_mut().append(header::WARNING, warning);
+    }
+    response
 }
 
 /// Whether a read asks for the newest: it names no version.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use http::HeaderValue;
 use tributary_apimachinery::ClusterName;
 use tributary_cacher::{Observer, Update};
 
@@ -63,5 +64,14 @@ impl Observer for Feed {
             .cached_objects
             .get_or_create(&view.cacher_labels(&self.cluster))
             .set(i64::try_from(objects).unwrap_or(i64::MAX));
+    }
+
+    fn warnings(&self, warnings: &[HeaderValue]) {
+        let Some(view) = self.view.upgrade() else { return };
+        // As in `end`: with the log locked, a late call cannot come after it.
+        let _log = view.log.read();
+        if self.live.load(Ordering::Relaxed) {
+            view.warnings.set(&self.cluster, warnings);
+        }
     }
 }

@@ -130,6 +130,7 @@ impl View {
             // Before the new one says anything: what the old one says afterwards is of an older state.
             let log = self.log.write();
             before.feed.end();
+            self.warnings.set(name, &[]);
             drop(log);
         }
         members.by_name.insert(name.clone(), Member::Cached(self.start_cacher(cluster, transport, goes_on)));
@@ -183,6 +184,7 @@ impl View {
         if let Member::Cached(member) = member {
             let mut log = self.log.write();
             member.feed.end();
+            self.warnings.set(name, &[]);
             if log.snapshot(name).is_some() {
                 log.leave(name, self.started.elapsed());
             }

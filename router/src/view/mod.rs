@@ -17,11 +17,13 @@ mod members;
 mod quorum;
 pub mod standing;
 mod wait;
+mod warnings;
 
 pub use encodings::{Encodings, Key as EncodingKey};
 pub use fences::{Fence, Fences};
 pub use standing::{Partial, Standing};
 pub use wait::{KNOWN_WITHIN, Unreached};
+pub use warnings::Warnings;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -54,6 +56,8 @@ pub struct View {
     pub encodings: Encodings,
     /// What reads wait for after writes.
     pub fences: Fences,
+    /// What members warn of in every answer.
+    pub warnings: Warnings,
     fleet: Arc<Fleet>,
     /// Which of its clusters are held.
     policies: Arc<ArcSwap<Policies>>,
@@ -88,6 +92,7 @@ impl View {
             decoder,
             encodings: Encodings::new(limits.encodings_bytes),
             fences: Fences::default(),
+            warnings: Warnings::default(),
             fleet,
             policies,
             counters: metrics.watch_counters(&labels),

@@ -20,6 +20,7 @@ pub(super) fn cases() -> Vec<Conformance> {
         partial_list, partial_list_of_nothing, partial_of_one, partial_watch, yaml_list, yaml_object, any_type,
         unknown_parameters_are_ignored, protobuf_or_json, protobuf_alone, unknown_type, unknown_as, wildcard_subtype,
         yaml_watch_is_refused, review_as_a_table_is_refused, error_in_json_where_the_type_is_unknown,
+        deprecation_is_warned_of,
     ]
 }
 
@@ -249,5 +250,20 @@ async fn review_as_a_table_is_refused(target: Target) -> anyhow::Result<()> {
 async fn error_in_json_where_the_type_is_unknown(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.map("nowhere")).accept(TABLE_ALONE).send().await?;
     assert_status(&answer, 404, Some("NotFound"), "not found")?;
+    Ok(())
+}
+
+/// Every read of a deprecated version says so.
+async fn deprecation_is_warned_of(target: Target) -> anyhow::Result<()> {
+    let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "one"}});
+    target.http.post(&target.core("endpoints", ""), &endpoints).send().await?.expect(201)?;
+    for path in ["", "/one", "?watch=true&timeoutSeconds=1"].map(|rest| target.core("endpoints", rest)) {
+        let answer = target.http.get(&path).send().await?.expect(200)?;
+        let own = target.members[0].http().get(&path).send().await?;
+        let (said, due) = (answer.header("warning"), own.header("warning"));
+        ensure!(said == due && said.contains("v1 Endpoints is deprecated"), "{path}: {said:?} instead of {due:?}");
+    }
+    let plain = target.http.get(&target.maps("")).send().await?;
+    ensure!(plain.header("warning").is_empty(), "{:?}", plain.headers);
     Ok(())
 }
