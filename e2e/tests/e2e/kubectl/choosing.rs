@@ -1,0 +1,100 @@
+//! Which cluster: of a new object, of a name that several have, of a context.
+
+use super::{SOON, Setup, line};
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::{Context, ensure};
+use serde_json::json;
+use tributary_e2e::{Tributary, kubeconfig};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["kubectl"; create_with_annotation, create_without_target_is_explained, create_in_flag, ambiguous_names, per_cluster_context]
+}
+
+async fn create_with_annotation(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "placed", "annotations": {"tributary.dev/cluster": "member2"}},
+    });
+    let file = setup.kubectl.file("placed.json", &object.to_string())?;
+    setup.ok(&["create", "-f", &file]).await?;
+    let stored = setup.stored(1, "configmaps", "placed").await?;
+    ensure!(stored["metadata"]["annotations"]["tributary.dev/cluster"].is_null(), "{stored}");
+    let table = setup.ok(&["get", "configmaps"]).await?;
+    ensure!(line(&table, &["placed"])?[1] == "member2", "{table}");
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "lost", "annotations": {"tributary.dev/cluster": "nowhere"}},
+    });
+    let file = setup.kubectl.file("lost.json", &object.to_string())?;
+    let refused = setup.run(&["create", "-f", &file]).await?.failure()?;
+    ensure!(refused.contains("nowhere") && refused.contains("member1"), "{refused}");
+    Ok(())
+}
+
+async fn create_without_target_is_explained(context: TestContext) -> anyhow::Result<()> {
+    let kubeconfig = context.fixture.pair_kubeconfig().await?;
+    let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let members = context.fixture.pair().await?.clone();
+    let namespace = context.namespace("kubectl", &members).await?;
+    let kubectl = tributary.kubectl(context.fixture.tools().await?)?;
+    let refused = kubectl.run(&["-n", &namespace, "create", "configmap", "lost"]).await?.failure()?;
+    for word in ["tributary.dev/cluster", "member1", "member2"] {
+        ensure!(refused.contains(word), "no {word} in {refused}");
+    }
+    for member in &members {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/lost");
+        member.http().get(&path).send().await?.expect(404)?;
+    }
+    Ok(())
+}
+
+async fn create_in_flag(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    setup.ok(&["create", "configmap", "made", "--from-literal=a=b"]).await?;
+    ensure!(setup.stored(0, "configmaps", "made").await?["data"]["a"] == "b", "not in member1");
+    let path = setup.path("configmaps/made");
+    setup.members[1].http().get(&path).send().await?.expect(404)?;
+    Ok(())
+}
+
+async fn ambiguous_names(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    setup.map(0, "twin").await?;
+    setup.map(1, "twin").await?;
+    eventually(SOON, async || {
+        let table = setup.ok(&["get", "configmaps"]).await?;
+        ensure!(table.lines().filter(|line| line.starts_with("twin")).count() == 2, "{table}");
+        Ok(())
+    })
+    .await?;
+    for arguments in
+        [&["get", "configmap", "twin"][..], &["delete", "configmap", "twin"], &["label", "configmap", "twin", "a=b"]]
+    {
+        let refused = setup.run(arguments).await?.failure()?;
+        for word in ["member1", "member2", "/clusters/"] {
+            ensure!(refused.contains(word), "no {word} in {refused}");
+        }
+    }
+    // In one cluster's view it is not ambiguous.
+    setup.ok(&["--context", "member2", "label", "configmap", "twin", "a=b"]).await?;
+    ensure!(setup.stored(1, "configmaps", "twin").await?["metadata"]["labels"]["a"] == "b", "not in member2");
+    ensure!(setup.stored(0, "configmaps", "twin").await?["metadata"]["labels"].is_null(), "in member1 too");
+    Ok(())
+}
+
+async fn per_cluster_context(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    let nodes = setup.kubectl.ok(&["--context", "member2", "get", "nodes"]).await?;
+    ensure!(line(&nodes, &["member2-node-0"]).is_ok() && !nodes.contains("member1-node-0"), "{nodes}");
+    ensure!(!nodes.contains("CLUSTER"), "{nodes}");
+    let both = setup.kubectl.ok(&["get", "nodes"]).await?;
+    ensure!(both.contains("member1-node-0") && both.contains("member2-node-0") && both.contains("CLUSTER"), "{both}");
+    let (contexts, current) = kubeconfig::contexts(setup._tributary.as_ref().context("no tributary")?.kubeconfig())?;
+    ensure!(current.as_deref() == Some("all"), "{current:?}");
+    for name in ["all", "member1", "member2"] {
+        ensure!(contexts.iter().any(|context| context == name), "{contexts:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! The same commands to a bare member and to Tributary over it: what kubectl prints and how it ends must be the same, but
+//! for what Tributary adds on purpose (the CLUSTER column, the annotation, the form of versions).
+
+mod output;
+mod reads;
+mod writes;
+
+use crate::context::{Case, TestContext};
+use std::sync::Arc;
+use tributary_e2e::{Kubectl, Member, kubectl::Output};
+
+/// Objects of many kinds.
+const SHOP: &str = include_str!("shop.yaml");
+
+pub(super) fn cases() -> Vec<Case> {
+    [reads::cases(), writes::cases()].into_iter().flatten().collect()
+}
+
+/// kubectl for one of the two servers, and the namespace that it works in.
+struct Side {
+    kubectl: Kubectl,
+    namespace: String,
+    server: String,
+}
+
+impl Side {
+    /// A manifest, which commands then name as it is: kubectl runs where it lies.
+    fn file(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        self.kubectl.file(name, text).map(drop)
+    }
+
+    async fn run(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+        self.kubectl.run(&[&["-n", self.namespace.as_str()], arguments].concat()).await
+    }
+}
+
+/// A bare member and Tributary over it.
+struct Sides {
+    member: Arc<Member>,
+    own: Side,
+    shown: Side,
+}
+
+impl Sides {
+    /// Both in one namespace, for reads.
+    async fn in_one_namespace(context: &TestContext) -> anyhow::Result<Self> {
+        let member = context.fixture.bare().await?;
+        let namespace = context.namespace("kubectl", &[member]).await?;
+        Self::new(context, namespace.clone(), namespace).await
+    }
+
+    /// Each in a namespace of its own, for writes.
+    async fn in_two_namespaces(context: &TestContext) -> anyhow::Result<Self> {
+        let member = [context.fixture.bare().await?];
+        let (own, shown) = (context.namespace("kubectl", &member).await?, context.namespace("kubectl", &member).await?);
+        Self::new(context, own, shown).await
+    }
+
+    async fn new(context: &TestContext, own: String, shown: String) -> anyhow::Result<Self> {
+        let tools = context.fixture.tools().await?;
+        let (member, tributary) = (context.fixture.bare().await?, context.fixture.over_one().await?);
+        let server = member.access().server;
+        let own = Side { kubectl: Kubectl::new(tools, &member.kubeconfig())?, namespace: own, server };
+        let server = tributary.url().to_owned();
+        let shown = Side { kubectl: tributary.kubectl(tools)?, namespace: shown, server };
+        Ok(Self { member, own, shown })
+    }
+
+    /// Runs a command on both sides and compares.
+    async fn same(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        let (own, shown) = tokio::try_join!(self.own.run(arguments), self.shown.run(arguments))?;
+        output::compare((&self.own, &own), (&self.shown, &shown))
+    }
+}

@@ -1,0 +1,106 @@
+//! What kubectl printed, without what differs on purpose.
+
+use super::Side;
+use anyhow::ensure;
+use tributary_e2e::kubectl::Output;
+
+/// Fields whose values are never the same twice.
+const ARBITRARY: [&str; 7] = [
+    "resourceVersion:",
+    "Resource Version:",
+    "uid:",
+    "creationTimestamp:",
+    "time:",
+    "controller-uid:",
+    "batch.kubernetes.io/controller-uid:",
+];
+
+/// How lines of `kubectl diff` begin that name its temporary files, or count lines.
+const OF_DIFF: [&str; 4] = ["diff -u", "--- /", "+++ /", "@@ "];
+
+/// Fails unless both ended and printed the same.
+pub(super) fn compare((own_side, own): (&Side, &Output), (side, shown): (&Side, &Output)) -> anyhow::Result<()> {
+    let same = own.code == shown.code
+        && normalized(own_side, &own.stdout) == normalized(side, &shown.stdout)
+        && normalized(own_side, &own.stderr) == normalized(side, &shown.stderr);
+    let print = |side: &Side, output: &Output| {
+        let (stdout, stderr) = (normalized(side, &output.stdout), normalized(side, &output.stderr));
+        format!("exit code {:?}\n{stdout}\n{stderr}", output.code)
+    };
+    ensure!(same, "{}: {}\n--- instead of\n{}", own.command, print(side, shown), print(own_side, own));
+    Ok(())
+}
+
+fn normalized(side: &Side, text: &str) -> String {
+    let text = text.replace(&side.server, "SERVER").replace(&side.namespace, "NAMESPACE");
+    let lines = without_annotation(&text);
+    let mut cluster_column = None;
+    let mut normalized = String::new();
+    for line in lines {
+        let mut cells = cells(line);
+        if cells.is_empty() {
+            cluster_column = None;
+        } else if let Some(column) = cells.iter().position(|cell| *cell == "CLUSTER") {
+            cluster_column = Some(column);
+        }
+        if let Some(column) = cluster_column.filter(|column| *column < cells.len()) {
+            cells.remove(column);
+        }
+        for cell in cells.iter_mut().filter(|cell| is_age(cell)) {
+            *cell = "AGE";
+        }
+        let indentation = line.len() - line.trim_start().len();
+        if let Some((_, said)) = line.split_once(".go:").filter(|_| line.starts_with(['E', 'I', 'W'])) {
+            cells = vec![said];
+        }
+        normalized.push_str(&" ".repeat(indentation));
+        let mut line = cells.join("  ");
+        if let Some(field) = ARBITRARY.iter().find(|field| text_of(&line).starts_with(**field)) {
+            line.truncate(line.find(field).unwrap_or_default() + field.len());
+        }
+        normalized.push_str(&line);
+        normalized.push('\n');
+    }
+    normalized
+}
+
+/// The cells of a line of a table. kubectl puts three spaces between them, and one within some.
+fn cells(line: &str) -> Vec<&str> {
+    line.trim().split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+}
+
+/// The lines of YAML, or of a description, without Tributary's annotation, and without the annotations that were it alone.
+fn without_annotation(text: &str) -> Vec<&str> {
+    const ANNOTATION: &str = "tributary.dev/cluster: ";
+    let indentation = |line: &str| line.len() - line.trim_start().len();
+    let mut lines: Vec<&str> = Vec::new();
+    // Around what differs, `kubectl diff` shows three lines, of which the annotation is one.
+    let is_diff = text.starts_with(OF_DIFF[0]);
+    let mut rest = text.lines().filter(|line| !is_diff || line.starts_with(['+', '-'])).peekable();
+    while let Some(line) = rest.next() {
+        if OF_DIFF.iter().any(|start| line.starts_with(start)) {
+            continue;
+        }
+        if !text_of(line).starts_with(ANNOTATION) {
+            lines.push(line);
+            continue;
+        }
+        let alone = rest.peek().is_none_or(|next| indentation(next) < indentation(line));
+        if alone && lines.last().is_some_and(|before| before.trim() == "annotations:") {
+            lines.pop();
+        }
+    }
+    lines
+}
+
+/// A line without its indentation, and without the sign that `kubectl diff`, or an item of YAML, begins with.
+fn text_of(line: &str) -> &str {
+    line.trim_start_matches(['+', '-', ' '])
+}
+
+/// Whether a cell says how old something is, which moves on between two commands: `31s`, `2m5s`.
+fn is_age(cell: &str) -> bool {
+    cell.starts_with(|c: char| c.is_ascii_digit())
+        && cell.ends_with(['s', 'm', 'h'])
+        && cell.chars().all(|c| c.is_ascii_digit() || matches!(c, 's' | 'm' | 'h'))
+}

@@ -1,0 +1,129 @@
+//! What a kubelet answers: logs, exec, attach, port-forward. It is also asked of a member directly, to know that the
+//! fixture is right.
+
+use super::{SOON, Setup};
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::{Context, ensure};
+use tributary_e2e::ports;
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["kubectl"; kubelet_of_a_member, logs, logs_follow, exec, exec_with_input, attach, port_forward]
+}
+
+async fn kubelet_of_a_member(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::of_a_member(&context).await?;
+    setup.running_pod(0, "one").await?;
+    check_logs(&setup, "one", 0).await?;
+    check_exec(&setup, "one", 0).await?;
+    check_exec_with_input(&setup, "one").await?;
+    check_attach(&setup, "one", 0).await?;
+    check_port_forward(&setup, "one").await
+}
+
+async fn check_logs(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<()> {
+    let text = setup.ok(&["logs", pod]).await?;
+    let expected = format!("hello from {}", setup.members[member].name());
+    ensure!(text.contains(&expected), "{text:?}");
+    Ok(())
+}
+
+async fn logs(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    setup.running_pod(0, "one").await?;
+    setup.running_pod(1, "two").await?;
+    check_logs(&setup, "one", 0).await?;
+    check_logs(&setup, "two", 1).await
+}
+
+async fn logs_follow(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    setup.running_pod(1, "two").await?;
+    let mut following = setup.kubectl.spawn(&setup.arguments(&["logs", "-f", "two"]))?;
+    following.wait_for_output(SOON, |text| text.contains("hello from member2")).await?;
+    let line = format!("later {}", setup.namespace);
+    setup.members[1].append_container_log(&line)?;
+    following.wait_for_output(SOON, |text| text.contains(&line)).await?;
+    Ok(())
+}
+
+async fn check_exec(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<()> {
+    let text = setup.ok(&["exec", pod, "--", "sh", "-c", "echo $MEMBER; echo trouble >&2"]).await?;
+    ensure!(text.trim() == setup.members[member].name(), "{text:?}");
+    let failed = setup.run(&["exec", pod, "--", "sh", "-c", "exit 3"]).await?;
+    // kwok tells a failed command as an error of its own, not as an exit code.
+    ensure!(failed.code != Some(0) && failed.stderr.contains("exit status 3"), "{failed:?}");
+    Ok(())
+}
+
+async fn exec(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    setup.running_pod(0, "one").await?;
+    setup.running_pod(1, "two").await?;
+    check_exec(&setup, "one", 0).await?;
+    check_exec(&setup, "two", 1).await
+}
+
+/// Sends bytes through and reads them back. The command ends by itself after the last line: kwok does not tell it that
+/// the input has ended.
+async fn check_exec_with_input(setup: &Setup, pod: &str) -> anyhow::Result<()> {
+    let text: String = (0..20_000).map(|number| format!("line {number}\n")).collect();
+    let command = setup.kubectl.command(&setup.arguments(&["exec", "-i", pod, "--", "head", "-n", "20000"]));
+    let output = setup.kubectl.run_with(command, Some(&text)).await?.success()?;
+    ensure!(output == text, "{} of {} bytes came back", output.len(), text.len());
+    Ok(())
+}
+
+async fn exec_with_input(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    setup.running_pod(1, "two").await?;
+    check_exec_with_input(&setup, "two").await
+}
+
+async fn check_attach(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<()> {
+    let attached = setup.kubectl.spawn(&setup.arguments(&["attach", pod]))?;
+    // Attaching shows what is written from then on; when that is, nobody says, so it is written again and again.
+    let expected = format!("attached {}", setup.namespace);
+    eventually(SOON, async || {
+        setup.members[member].append_container_log(&expected)?;
+        let text = attached.output();
+        ensure!(text.contains(&expected), "{text:?} {}", attached.errors());
+        Ok(())
+    })
+    .await
+}
+
+async fn attach(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    setup.running_pod(1, "two").await?;
+    check_attach(&setup, "two", 1).await
+}
+
+async fn check_port_forward(setup: &Setup, pod: &str) -> anyhow::Result<()> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let port = ports::free_port()?;
+    let mapping = format!("{port}:8080");
+    let mut forwarding = setup.kubectl.spawn(&setup.arguments(&["port-forward", pod, &mapping]))?;
+    forwarding.wait_for_output(SOON, |text| text.contains("Forwarding from 127.0.0.1")).await?;
+    for _ in 0..3 {
+        let mut connection = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.context("connect")?;
+        let request = b"GET /health HTTP/1.1\r\nHost: etcd\r\n\r\n";
+        connection.write_all(request).await.context("write")?;
+        // Until the body is there, not until the end: kwok keeps its half of the connection open.
+        let mut answer = Vec::new();
+        let whole = async {
+            while !String::from_utf8_lossy(&answer).contains("\"health\"") {
+                ensure!(connection.read_buf(&mut answer).await.context("read")? > 0, "the connection ended");
+            }
+            Ok(())
+        };
+        tokio::time::timeout(SOON, whole).await.context("no answer")??;
+        ensure!(answer.starts_with(b"HTTP/1.1 200 OK"), "{}", String::from_utf8_lossy(&answer));
+    }
+    Ok(())
+}
+
+async fn port_forward(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    setup.running_pod(1, "two").await?;
+    check_port_forward(&setup, "two").await
+}
