@@ -210,15 +210,16 @@ async fn measure_watches(
         return Ok(());
     }
     let time = Duration::from_secs_f64(arguments.watch_seconds);
-    let write_cost = watches::write_cost(&stage.member, time, arguments.pods).await?;
+    let alone = watches::write_alone(&stage.member, time, arguments.pods).await?;
     for scenario in scenarios {
         eprintln!("measuring {} …", scenario.name);
         let writer = &stage.member.target;
-        let member = scenario.run(&stage.member, writer, time, arguments.pods, write_cost).await?;
+        let member = scenario.run(&stage.member, writer, time, arguments.pods, alone.cpu_ms).await?;
         // Tributary sees no writes: they go to the member.
         let tributary = scenario.run(&stage.tributary, writer, time, arguments.pods, None).await?;
         results.watches.push(Watch { name: scenario.name.to_owned(), member, tributary });
     }
+    results.write_alone = Some(alone);
     Ok(())
 }
 

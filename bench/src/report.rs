@@ -57,6 +57,8 @@ pub(crate) struct Results {
     pub(crate) reads: Vec<Read>,
     /// Watches.
     pub(crate) watches: Vec<Watch>,
+    /// Writes that nobody watches.
+    pub(crate) write_alone: Option<watches::WriteAlone>,
     /// Storms.
     pub(crate) storms: Vec<limits::Weathered>,
     /// Watchers that wait.
@@ -136,6 +138,14 @@ impl Results {
                     number(m.cpu_with_writes_ms),
                 )?;
             }
+        }
+        if let Some(alone) = &self.write_alone {
+            writeln!(
+                out,
+                "\nA write that nobody watches: {} ms p50 / p99, {} ms of the member's CPU",
+                pair(alone.latency),
+                number(alone.cpu_ms)
+            )?;
         }
         if let Some(memory) = &self.memory {
             let mb =

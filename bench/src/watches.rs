@@ -110,18 +110,33 @@ struct Seen {
     cut: bool,
 }
 
-/// What a write costs a member by itself.
+/// What a write takes while nobody watches.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct WriteAlone {
+    /// From sending it to its response.
+    pub(crate) latency: Percentiles,
+    /// The member's CPU for each, in milliseconds.
+    pub(crate) cpu_ms: Option<f64>,
+}
+
+/// Measures writes to a member that nobody watches, at the pace of the largest scenario.
 ///
 /// # Errors
 /// When a write fails.
-pub(crate) async fn write_cost(member: &Side, time: Duration, pods: usize) -> anyhow::Result<Option<Duration>> {
+pub(crate) async fn write_alone(member: &Side, time: Duration, pods: usize) -> anyhow::Result<WriteAlone> {
     let connection = member.target.connect().await?;
-    let writes = count(20, time);
+    let per_second = SCENARIOS[SCENARIOS.len() - 1].writes_per_second;
+    let writes = count(per_second, time);
     let clock = Clock::new(writes);
     let before = member.processes.cpu();
-    write(&connection, &clock, 20, 0..writes, pods).await?;
-    let used = member.processes.cpu_since(before).server;
-    Ok(used.map(|used| used / u32::try_from(writes).unwrap_or(u32::MAX)))
+    write(&connection, &clock, per_second, 0..writes, pods).await?;
+    let cpu = member.processes.cpu_since(before).server;
+    let seconds = |at: &AtomicU64| at.load(Ordering::SeqCst) as f64 / 1e9;
+    let latencies = clock.sent.iter().zip(&clock.answered).map(|(sent, answered)| seconds(answered) - seconds(sent));
+    Ok(WriteAlone {
+        latency: Percentiles::of_seconds(latencies.collect()),
+        cpu_ms: cpu.map(|cpu| cpu.as_secs_f64() * 1000.0 / writes.max(1) as f64),
+    })
 }
 
 fn count(writes_per_second: u32, time: Duration) -> usize {
@@ -129,7 +144,7 @@ fn count(writes_per_second: u32, time: Duration) -> usize {
 }
 
 impl Scenario {
-    /// Measures one side for `time`. `write_cost` is what a write costs the side's own server.
+    /// Measures one side for `time`. `write_cpu_ms` is what a write costs the side's own server, in milliseconds.
     ///
     /// # Errors
     /// When a watch or a write cannot be started.
@@ -139,7 +154,7 @@ impl Scenario {
         writer: &Target,
         time: Duration,
         pods: usize,
-        write_cost: Option<Duration>,
+        write_cpu_ms: Option<f64>,
     ) -> anyhow::Result<Measured> {
         let warm_up = count(self.writes_per_second, WARM_UP);
         let total = warm_up + count(self.writes_per_second, time);
@@ -162,7 +177,7 @@ impl Scenario {
         while let Some(watcher) = watchers.join_next().await {
             seen.push(watcher.context("a watcher failed")?);
         }
-        Ok(self.measured(&clock, warm_up, &seen, cpu, write_cost))
+        Ok(self.measured(&clock, warm_up, &seen, cpu, write_cpu_ms))
     }
 
     /// Opens the watches from now on and returns when all are open.
@@ -200,7 +215,7 @@ impl Scenario {
         warm_up: usize,
         seen: &[Seen],
         cpu: Option<Duration>,
-        write_cost: Option<Duration>,
+        write_cpu_ms: Option<f64>,
     ) -> Measured {
         let writes = clock.sent.len() - warm_up;
         let (mut from_send, mut from_response) = (Vec::new(), Vec::new());
@@ -210,8 +225,9 @@ impl Scenario {
             from_response.push(after(&clock.answered[*number]));
         }
         let delivered = from_send.len();
-        let of_writes = write_cost.unwrap_or_default() * u32::try_from(writes).unwrap_or(u32::MAX);
-        let each = |cpu: Duration| cpu.as_secs_f64() * 1000.0 / delivered.max(1) as f64;
+        let of_writes = write_cpu_ms.unwrap_or_default() * writes as f64;
+        let cpu = cpu.map(|cpu| cpu.as_secs_f64() * 1000.0);
+        let each = |cpu_ms: f64| cpu_ms.max(0.0) / delivered.max(1) as f64;
         Measured {
             writes,
             delivered,
@@ -219,7 +235,7 @@ impl Scenario {
             cut: seen.iter().filter(|seen| seen.cut).count(),
             from_send: Percentiles::of_seconds(from_send),
             from_response: Percentiles::of_seconds(from_response),
-            cpu_ms: cpu.map(|cpu| each(cpu.saturating_sub(of_writes))),
+            cpu_ms: cpu.map(|cpu| each(cpu - of_writes)),
             cpu_with_writes_ms: cpu.map(each),
         }
     }

@@ -83,7 +83,8 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     let mut stream = WatchStream::new(&view, watcher, writer, bookmarks, timeout, router.draining().clone());
     stream.initial = initial;
     stream.ahead = (!ahead.is_empty()).then(|| View::caught_up(ahead).boxed());
-    let frames = stream::unfold(stream, |mut stream| async move {
+    // Boxed, because each frame moves it in and out of a future.
+    let frames = stream::unfold(Box::new(stream), |mut stream| async move {
         Some((Ok::<_, BoxError>(Frame::data(stream.next().await?)), stream))
     });
     let mut response = response::with_content_type(
@@ -332,7 +333,13 @@ impl WatchStream {
             }
             if self.caught_up {
                 match self.wake().await {
-                    Wake::Head => self.caught_up = false,
+                    Wake::Head => {
+                        self.caught_up = false;
+                        // Where events never cease the timer is not looked at.
+                        if self.timer.deadline() <= Instant::now() {
+                            self.timer_fired();
+                        }
+                    }
                     Wake::Timer => self.timer_fired(),
                     Wake::Caught(refusal) => {
                         self.ahead = None;
@@ -434,6 +441,8 @@ impl WatchStream {
     /// of thousands of watchers at each event.
     async fn wake(&mut self) -> Wake {
         tokio::select! {
+            // In this order: an event does not pay for a look at the timer, whose turn comes once there is none left.
+            biased;
             changed = self.head.changed() => if changed.is_ok() { Wake::Head } else { Wake::End },
             () = &mut self.timer => Wake::Timer,
             refusal = caught(&mut self.ahead), if self.ahead.is_some() => Wake::Caught(refusal),
