@@ -110,6 +110,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// The same connection, asking for answers compressed by gzip.
+    pub(crate) fn compressed(mut self) -> Self {
+        self.target.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        self
+    }
+
     /// Sends a request. `accept` is the whole header.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use super::ask;
 use super::cache::{Cache, Key, Made};
 use super::join::{Schema, Spelling, join};
 use super::sources::{Index, Source, Sources, digest, joined};
-use crate::response::compression::{Gzip, THRESHOLD_BYTES};
+use crate::response::compression::{self, THRESHOLD_BYTES};
 use crate::topology::{Cluster, Fleet};
 
 /// How often a member is asked which documents it has, however many clients ask here. 2 s: a schema that was just changed is
@@ -196,10 +196,7 @@ impl Documents {
             if !wish.gzip || bytes.len() <= THRESHOLD_BYTES {
                 return Ok(Made { bytes, gzip: false });
             }
-            let mut gzip = Gzip::default();
-            let mut packed = gzip.push(&bytes);
-            packed.extend(gzip.finish());
-            Ok(Made { bytes: packed.into(), gzip: true })
+            Ok(Made { bytes: compression::whole(&bytes).into(), gzip: true })
         };
         let made = tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()));
         made.map_err(|cause| Failure::Refused(Status::service_unavailable(format!("{path}: {cause}"))))

@@ -116,7 +116,7 @@ impl ListAnswer<'_> {
             bytes += frame.len();
             frames.push_back(Bytes::from(frame));
         }
-        let long = LongAnswer { frames, list, gzip: gzip.then(Gzip::default), share };
+        let long = LongAnswer { frames, list, gzip: gzip.then(Gzip::default), ended: false, share };
         let mut response = super::with_content_type(StatusCode::OK, content_type, long.into_body());
         if gzip {
             super::mark_compressed(response.headers_mut());
@@ -131,6 +131,8 @@ struct LongAnswer {
     frames: VecDeque<Bytes>,
     list: ListWriter,
     gzip: Option<Gzip>,
+    /// Whether the last compressed frame has been made.
+    ended: bool,
     share: Share,
 }
 
@@ -142,10 +144,6 @@ impl LongAnswer {
                 return Some((Err(BoxError::from(none)), None));
             }
             let frame = answer.next()?;
-            // A compressor is too much to hold while it waits.
-            if answer.gzip.is_none() {
-                answer.share.wrote(frame.len());
-            }
             // A list of many megabytes is work without a pause: others get their turn between frames.
             tokio::task::yield_now().await;
             Some((Ok(Frame::data(frame)), Some(answer)))
@@ -154,26 +152,26 @@ impl LongAnswer {
     }
 
     fn next(&mut self) -> Option<Bytes> {
-        if self.gzip.is_none() {
-            return self.next_plain();
+        let Self { frames, list, gzip, ended, share } = self;
+        // What an answer costs is its text, compressed or not.
+        let mut plain = || {
+            let frame = frames.pop_front().or_else(|| list.next_frame().map(Bytes::from))?;
+            share.wrote(frame.len());
+            Some(frame)
+        };
+        let Some(gzip) = gzip else { return plain() };
+        if *ended {
+            return None;
         }
-        let mut out = Vec::new();
-        while out.len() < FRAME_BYTES {
-            let Some(gzip) = self.gzip.as_mut() else { break };
-            match self.frames.pop_front().or_else(|| self.list.next_frame().map(Bytes::from)) {
-                Some(frame) => out.extend(gzip.push(&frame)),
-                None => {
-                    out.extend(self.gzip.take().map(Gzip::finish).unwrap_or_default());
-                    break;
-                }
-            }
+        let mut packed = gzip.frame();
+        while !packed.is_full() {
+            let Some(frame) = plain() else {
+                *ended = true;
+                return Some(packed.finish().into());
+            };
+            packed.push(&frame);
         }
-        // After the last frame there is neither compressor nor text left.
-        (!out.is_empty()).then(|| out.into())
-    }
-
-    fn next_plain(&mut self) -> Option<Bytes> {
-        self.frames.pop_front().or_else(|| self.list.next_frame().map(Bytes::from))
+        Some(packed.end().into())
     }
 }
 

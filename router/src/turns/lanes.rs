@@ -84,7 +84,6 @@ impl Share {
     }
 
     /// Notes that so much was written. An answer that has become a long one loses its turn, and goes on in the other lane.
-    /// Not for answers that hold much while they wait.
     pub fn wrote(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
         if self.length == Length::Medium && self.left == 0 {
