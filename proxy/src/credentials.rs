@@ -241,11 +241,10 @@ async fn source(config: &kube::Config) -> Result<(Source, Option<Current>), Stri
     let auth = &config.auth_info;
     let fixed = |authorization| Current { authorization, certificate: None, version: 0, renew_at: None, expires: None };
     if auth.auth_provider.is_some() {
-        return Ok((Source::Provider(layer(config).await?), None));
+        return Ok((Source::Provider(provider_layer(config).await?), None));
     }
     if auth.token.is_some() || (auth.username.is_some() && auth.password.is_some()) {
-        let header =
-            ask(&layer(config).await?).await.map_err(|_| "its token or password cannot be sent in a header")?;
+        let header = ask(&layer(config)?).await.map_err(|_| "its token or password cannot be sent in a header")?;
         return Ok((Source::Static, Some(fixed(header))));
     }
     if let Some(path) = &auth.token_file {
@@ -260,12 +259,19 @@ async fn source(config: &kube::Config) -> Result<(Source, Option<Current>), Stri
     Ok((Source::Static, Some(fixed(None))))
 }
 
-/// kube's authentication for this user. Making it may run a command (GCP), so it is made off the runtime's workers.
-async fn layer(config: &kube::Config) -> Result<AuthLayer, String> {
+/// kube's authentication for a user with an auth-provider. Making it may run a command (GCP), so it is made off the runtime's
+/// workers.
+async fn provider_layer(config: &kube::Config) -> Result<AuthLayer, String> {
     let config = config.clone();
-    let layer = tokio::task::spawn_blocking(move || config.auth_layer())
+    tokio::task::spawn_blocking(move || layer(&config))
         .await
         .map_err(|error| format!("its credentials were not read: {error}"))?
+}
+
+/// kube's authentication for this user. Does no I/O for a token or a password.
+fn layer(config: &kube::Config) -> Result<AuthLayer, String> {
+    let layer = config
+        .auth_layer()
         .map_err(|error| format!("its credentials cannot be used: {error}"))?
         .ok_or("its auth-provider is not known")?;
     let hand_back = service_fn(|request: Request<kube::client::Body>| async move {
