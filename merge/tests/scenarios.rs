@@ -368,6 +368,28 @@ fn a_watch_goes_on_after_one_named_event() {
 }
 
 #[test]
+fn no_watch_goes_on_after_an_event_whose_object_was_told_again() {
+    let after = |log: &Log| Watcher::after_event(log, &name("a"), ResourceVersion(11), everything as Matches);
+    let relisted = || {
+        let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
+        change(&mut log, "a", "x 11");
+        change(&mut log, "a", "y 12");
+        log.relist(&name("a"), snapshot(14, &["x 11", "z 13"]), NOW);
+        log.leave(&name("b"), NOW);
+        assert!(after(&log).is_some(), "a relist tells news alone");
+        change(&mut log, "a", "x 15");
+        log
+    };
+    let mut reset = relisted();
+    reset.reset(&name("a"), snapshot(12, &["x 11", "y 12"]), NOW);
+    assert!(after(&reset).is_none(), "x is told at 11 once more");
+    let mut left = relisted();
+    left.leave(&name("a"), NOW);
+    left.join(&name("a"), snapshot(15, &["x 11"]), NOW);
+    assert!(after(&left).is_none());
+}
+
+#[test]
 fn a_paged_list_counts_what_remains() {
     let log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &["v 11", "w 12", "x 13"]), ("c", 30, &[])]);
     for namespace in [None, Some("n".into())] {

@@ -57,6 +57,9 @@ impl Log {
 
     /// The place after the change that gave an object this native version, if it is still in the log: where a watch
     /// that names one event of one cluster goes on.
+    ///
+    /// None if the cluster's objects may have been told again since, under the versions that they had: where it came or left,
+    /// or its revisions went back. Nobody knows then which of the two events is meant.
     pub(crate) fn after_change(&self, cluster: &ClusterName, version: ResourceVersion) -> Option<u64> {
         let history = self.histories.get(cluster)?;
         let newest_first = history.events.queue.iter().rev();
@@ -64,7 +67,9 @@ impl Log {
             mark.component == Some(version)
                 && self.change(mark.seq).is_some_and(|change| change.resource_version() == version)
         })?;
-        Some(mark.seq + 1)
+        let since = history.boundaries.iter().rev().take_while(|boundary| boundary.seq > mark.seq);
+        let mut since = since.filter_map(|boundary| self.boundary(boundary.seq));
+        since.all(|boundary| boundary.kind == BoundaryKind::Relist).then_some(mark.seq + 1)
     }
 
     /// The exact past state at a vector: one snapshot for each of its clusters, which may have left since, and none
