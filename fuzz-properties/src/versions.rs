@@ -1,5 +1,7 @@
 //! What a client sends back of what it was given: resourceVersions and continue tokens.
 
+use std::sync::LazyLock;
+
 use tributary_apimachinery::{ClusterName, ResourceVersion};
 use tributary_merge::{CompositeResourceVersion, ContinueToken, Epochs, IntegerResourceVersion, Position};
 
@@ -8,8 +10,13 @@ use crate::choice;
 /// The clusters of the epochs: many, so that a vector of all is written in the compact form.
 const CLUSTERS: usize = 150;
 
+static NAMES: LazyLock<Vec<ClusterName>> = LazyLock::new(|| {
+    let names = (0..CLUSTERS).map(|number| ClusterName::new(&format!("production-cluster-{number:03}")));
+    names.map(|name| name.expect("a name")).collect()
+});
+
 fn cluster(number: usize) -> ClusterName {
-    ClusterName::new(&format!("production-cluster-{number:03}")).expect("a name")
+    NAMES[number].clone()
 }
 
 /// Two lists of clusters: the present one, and one of before in which a cluster was another.
@@ -61,16 +68,18 @@ fn text_of_a_version(text: &str, epochs: &Epochs) {
     }
 }
 
-/// A vector from bytes: a cluster, then a length and so many bytes of a version, and so on.
+/// A vector from bytes: a cluster, then a length and so many bytes of a version, and so on. The first length of zero stands for
+/// all clusters from there on.
 fn vector(mut data: &[u8]) -> CompositeResourceVersion {
-    let mut vector = CompositeResourceVersion::new();
+    let (mut vector, mut is_long) = (CompositeResourceVersion::new(), false);
     while let [number, length, rest @ ..] = data {
         let digits = rest.len().min(usize::from(length % 9));
         let version = rest[..digits].iter().fold(0, |version, byte| version << 8 | u64::from(*byte));
-        vector.set(&cluster(usize::from(*number) % CLUSTERS), ResourceVersion(version));
-        // A zero length stands for all clusters from here on.
-        if *length == 0 {
-            for other in usize::from(*number) % CLUSTERS..CLUSTERS {
+        let first = usize::from(*number) % CLUSTERS;
+        vector.set(&cluster(first), ResourceVersion(version));
+        if *length == 0 && !is_long {
+            is_long = true;
+            for other in first..CLUSTERS {
                 vector.raise(&cluster(other), ResourceVersion(other as u64 * 1_000_003));
             }
         }
