@@ -1,5 +1,7 @@
 //! Clients at random: they list in every form, watch, are cut off at any byte, move to the other router and go on.
 
+mod lists;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,9 +16,9 @@ use tokio::time::{Duration, Instant, sleep, sleep_until};
 use tributary_router::Body;
 
 use crate::follower::{Change, Event, Follower};
-use crate::schedule::{COLORS, NAMESPACES, OBJECTS, TYPES};
-use crate::truth::{Lie, Selection, State, Vector};
-use crate::world::{Answer, REPLICAS, RESOURCE, World, shown, vector};
+use crate::schedule::{COLORS, NAMESPACES, OBJECTS, Profile, TYPES};
+use crate::truth::{Clusters, Lie, Selection, State, Vector};
+use crate::world::{NAMES, REPLICAS, RESOURCE, World, integer, vector};
 
 /// What a client has, by cluster and key.
 type Objects = BTreeMap<(String, String), State>;
@@ -34,7 +36,14 @@ pub(crate) struct Client {
     born: u64,
     /// Whether it takes its time between two reads.
     slow: bool,
+    /// Whether its watch is to be refused in the stream.
+    refused: bool,
+    /// The one router that it knows, where each has clients of its own.
+    home: Option<usize>,
 }
+
+/// How long after an event a bookmark follows where events carry integers.
+const BOOKMARK_WITHIN: Duration = Duration::from_millis(250);
 
 /// How a stream ended.
 enum End {
@@ -42,6 +51,8 @@ enum End {
     Cut,
     /// By ERROR 410, or another one.
     Error(u64),
+    /// It did not begin.
+    Refused,
 }
 
 impl Client {
@@ -56,11 +67,29 @@ impl Client {
             color: some(0.3, &COLORS),
             service_type: some(0.3, &TYPES),
             name: some(0.05, &OBJECTS),
+            clusters: None,
         };
         let slow = random.random_bool(0.15);
+        let clusters = random.random_bool(0.2).then(|| Clusters {
+            among: random.random_bool(0.5),
+            names: NAMES.iter().flatten().filter(|_| random.random_bool(0.4)).map(ToString::to_string).collect(),
+        });
+        let selection = Selection { clusters: clusters.filter(|clusters| !clusters.names.is_empty()), ..selection };
+        let home = world.profile.alone.then_some(number as usize % REPLICAS);
         let (world, name) = (Arc::clone(world), format!("client {number}"));
         world.trace(|| format!("{name}: {selection:?}, slow: {slow}"));
-        Self { world, name, random, selection, follower: Arc::default(), checkpoint: None, born: 0, slow }
+        Self {
+            world,
+            name,
+            random,
+            selection,
+            follower: Arc::default(),
+            checkpoint: None,
+            born: 0,
+            slow,
+            refused: false,
+            home,
+        }
     }
 
     /// What the client has; to be looked at from outside.
@@ -94,7 +123,7 @@ impl Client {
         if self.random.random_bool(0.2) && self.checkpoint.is_some() && !self.world.is_quiet() {
             self.follower.lock().clone_from(&self.checkpoint);
         }
-        let replica = self.random.random_range(0..REPLICAS);
+        let replica = self.replica();
         let has_state = self.follower.lock().as_ref().is_some_and(|follower| follower.version.is_some());
         if !has_state {
             self.forget();
@@ -111,149 +140,16 @@ impl Client {
         self.resume(replica).await
     }
 
+    /// The router that is asked next.
+    fn replica(&mut self) -> usize {
+        let any = self.random.random_range(0..REPLICAS);
+        self.home.unwrap_or(any)
+    }
+
     fn forget(&mut self) {
         *self.follower.lock() = None;
         self.checkpoint = None;
     }
-
-    // ---- lists ----
-
-    /// A list of a random form, checked; `None` where it was refused for a good reason.
-    async fn list(&mut self, replica: usize) -> anyhow::Result<Option<(Objects, Vector)>> {
-        let limit = if self.random.random_bool(0.5) { self.random.random_range(1..6) } else { 0 };
-        let mut query = self.query();
-        if limit > 0 {
-            query.push(format!("limit={limit}"));
-        }
-        match self.random.random_range(0..10) {
-            0..5 => {}
-            5..7 => query.push("resourceVersion=0".to_owned()),
-            form => {
-                let known = self.world.vectors.lock().choose(&mut self.random).cloned();
-                if let Some(version) = known {
-                    let form = if form == 9 { "NotOlderThan" } else { "Exact" };
-                    query.push(format!("resourceVersion={version}&resourceVersionMatch={form}"));
-                }
-            }
-        }
-        self.pages(replica, query).await
-    }
-
-    /// Reads all pages of a list, each at any replica.
-    async fn pages(&mut self, mut replica: usize, query: Vec<String>) -> anyhow::Result<Option<(Objects, Vector)>> {
-        let path = self.path();
-        let (mut objects, mut version, mut left) = (Objects::new(), None, None);
-        let mut page = query.clone();
-        loop {
-            let stable = self.world.configured();
-            let answer = self.world.get(replica, &format!("{path}?{}", page.join("&"))).await?;
-            if !self.is_answered(&answer)? {
-                return Ok(None);
-            }
-            let own = vector(&answer.json["metadata"]["resourceVersion"])?;
-            if let Some(first) = &version
-                && *first != own
-            {
-                anyhow::bail!("the pages of a list have several versions: {first:?}, then {own:?}");
-            }
-            // A past state lacks who joined since.
-            let present = !page.iter().any(|part| part.contains("continue=") || part.contains("Exact"));
-            if present && stable == self.world.configured() {
-                self.names_what_is_missing(&stable.1, &own, &answer)?;
-            }
-            let items = answer.json["items"].as_array().ok_or_else(|| Lie("a list without items".to_owned()))?;
-            anyhow::ensure!(left.is_none_or(|left| left >= items.len() as u64), "more items than were left: {left:?}");
-            left = left.map(|left| left - items.len() as u64);
-            self.take_items(items, &mut objects)?;
-            let remaining = answer.json["metadata"]["remainingItemCount"].as_u64();
-            anyhow::ensure!(
-                left.is_none() || remaining.is_none() || left == remaining,
-                "{left:?} were left, not {remaining:?}"
-            );
-            left = remaining.or(left);
-            version = Some(own);
-            match answer.json["metadata"]["continue"].as_str() {
-                Some(token) => {
-                    let limit = self.random.random_range(1..6);
-                    page = self.query();
-                    page.push(format!("limit={limit}&continue={token}"));
-                    replica = self.random.random_range(0..REPLICAS);
-                    let pause = self.random.random_range(0..50);
-                    sleep(Duration::from_millis(pause * pause)).await;
-                }
-                None => break,
-            }
-        }
-        anyhow::ensure!(left.is_none_or(|left| left == 0), "{left:?} items were to follow");
-        let version = version.unwrap_or_default();
-        self.world.with_truth(|truth| truth.is_state(&self.selection, &objects, &version))?;
-        self.holds_what_was_asked(&query, &version)?;
-        Ok(Some((objects, version)))
-    }
-
-    /// Whether a list was given; a refusal must have a cause that this run can have.
-    fn is_answered(&self, answer: &Answer) -> anyhow::Result<bool> {
-        match answer.code {
-            200 => Ok(true),
-            410 | 429 if !self.world.expected.calm => Ok(false),
-            // No member serves the resource just now.
-            404 if self.world.profile.hides => Ok(false),
-            // A version that another replica has reached, and this one not within 3 s.
-            504 => Ok(false),
-            code => anyhow::bail!("a list was refused: {code} {}", answer.json),
-        }
-    }
-
-    fn take_items(&self, items: &[Value], objects: &mut Objects) -> anyhow::Result<()> {
-        for item in items {
-            let (cluster, key, state, version) = shown(item)?;
-            anyhow::ensure!(
-                version.len() == 1 && version.contains_key(&cluster),
-                "{cluster} {key}: {version:?} is not the item form"
-            );
-            anyhow::ensure!(self.selection.matches(&key, &state), "{cluster} {key} {state:?} is not what was selected");
-            if let Some((last, _)) = objects.last_key_value() {
-                anyhow::ensure!((&last.0, &last.1) < (&cluster, &key), "{cluster} {key} comes after {last:?}");
-            }
-            objects.insert((cluster, key), state);
-        }
-        Ok(())
-    }
-
-    /// Never a 200 that silently lacks a cluster.
-    fn names_what_is_missing(
-        &self,
-        configured: &BTreeMap<String, usize>,
-        version: &Vector,
-        answer: &Answer,
-    ) -> anyhow::Result<()> {
-        // A cluster that does not serve the resource is not missing.
-        if self.world.profile.hides || self.world.profile.topology {
-            return Ok(());
-        }
-        for cluster in configured.keys().filter(|cluster| !version.contains_key(*cluster)) {
-            let named = answer.warnings.contains(&format!("cluster {cluster}:"));
-            anyhow::ensure!(named, "cluster {cluster} is missing without a word: {version:?} {}", answer.warnings);
-        }
-        Ok(())
-    }
-
-    fn holds_what_was_asked(&self, query: &[String], version: &Vector) -> anyhow::Result<()> {
-        let Some(asked) = query.iter().find_map(|part| part.strip_prefix("resourceVersion=")) else { return Ok(()) };
-        let Some((asked, form)) = asked.split_once("&resourceVersionMatch=") else { return Ok(()) };
-        let asked = vector(&asked.into())?;
-        if form == "Exact" {
-            anyhow::ensure!(asked == *version, "{asked:?} was asked for, and {version:?} given");
-        } else if !self.world.profile.restores {
-            for (cluster, component) in &asked {
-                let own = version.get(cluster);
-                anyhow::ensure!(own >= Some(component), "{asked:?} at least was asked for, and {version:?} given");
-            }
-        }
-        Ok(())
-    }
-
-    // ---- watches ----
 
     /// A watch that begins with what there is.
     async fn watch_from_nothing(&mut self, replica: usize) -> anyhow::Result<()> {
@@ -263,16 +159,30 @@ impl Client {
         );
         *self.follower.lock() = Some(Follower::watching_from_nothing(self.selection.clone()));
         let end = self.stream(replica, query).await?;
-        self.after(end)
+        self.after(end, false)
     }
 
-    /// A watch from the version that the client has.
+    /// A watch from the version that the client has: where events carry integers, that of the last event now and then.
     async fn resume(&mut self, replica: usize) -> anyhow::Result<()> {
-        let version = {
+        let by_item = self.random.random_bool(0.5);
+        let (version, item) = {
             let mut follower = self.follower.lock();
             let Some(follower) = &mut *follower else { return Ok(()) };
-            self.world.with_truth(|truth| follower.resumed(truth));
-            encode(follower.version.as_ref().unwrap_or(&Vector::new()))
+            let item = follower.item.clone().filter(|_| by_item || follower.outgrew_its_version());
+            self.world.with_truth(|truth| match item {
+                Some(_) => follower.resumed_after_item(truth),
+                None => follower.resumed(truth),
+            });
+            (follower.version.clone().unwrap_or_default(), item)
+        };
+        // Of several routers none knows what another one had told before that event.
+        let Profile { alone, topology, hides, .. } = self.world.profile;
+        // A cluster that is the only one is a whole vector.
+        let refused = item.is_some() && !alone;
+        self.refused = refused && !topology && !hides;
+        let version = match item {
+            Some((cluster, revision)) => integer(&cluster, revision),
+            None => self.sent(&version),
         };
         let mut query = self.query();
         query.push(format!("watch=1&resourceVersion={version}"));
@@ -283,16 +193,20 @@ impl Client {
             query.push(format!("timeoutSeconds={}", self.random.random_range(1..90)));
         }
         let end = self.stream(replica, query).await?;
-        self.after(end)
+        self.refused = false;
+        self.after(end, refused)
     }
 
-    fn after(&mut self, end: End) -> anyhow::Result<()> {
+    fn after(&mut self, end: End, expected: bool) -> anyhow::Result<()> {
         let complete = self.follower.lock().as_ref().is_some_and(|follower| follower.version.is_some());
         match end {
-            End::Cut if complete => {}
-            End::Cut => self.forget(),
+            End::Cut | End::Refused if complete => {}
+            End::Cut | End::Refused => self.forget(),
             End::Error(code) => {
-                anyhow::ensure!(!self.world.expected.calm, "a watch ended with {code} though nothing was forgotten");
+                anyhow::ensure!(
+                    expected || !self.world.expected.calm,
+                    "a watch ended with {code} though nothing was forgotten"
+                );
                 self.forget();
             }
         }
@@ -306,12 +220,15 @@ impl Client {
         let code = response.status().as_u16();
         self.world.trace(|| format!("{}: GET {path} at {replica}: {code}", self.name));
         if code != 200 {
-            let unserved = code == 404 && self.world.profile.hides;
-            anyhow::ensure!(matches!(code, 429 | 504) || unserved, "a watch was refused: {code}");
+            let Profile { hides, forbids, .. } = self.world.profile;
+            let excused = (code == 404 && hides) || (code == 403 && forbids);
+            anyhow::ensure!(matches!(code, 429 | 504) || excused, "a watch was refused: {code}");
             anyhow::ensure!(code != 429 || !self.world.expected.calm, "nothing is unknown, but: {code}");
             sleep(Duration::from_secs(1)).await;
-            return Ok(End::Cut);
+            return Ok(End::Refused);
         }
+        let told = self.world.profile.integer && path.contains("allowWatchBookmarks");
+        let mut unmarked = Unmarked { told: told && !self.slow, since: None };
         let mut body = response.into_body();
         let mut buffer = Vec::new();
         let leave = Instant::now() + Duration::from_millis(self.random.random_range(1..20_000));
@@ -320,13 +237,16 @@ impl Client {
                 let pause = self.random.random_range(0..8000);
                 sleep(Duration::from_millis(pause)).await;
             }
-            let Some(chunk) = self.read(&mut body, leave).await? else { return Ok(End::Cut) };
+            let chunk = self.read(&mut body, leave).await?;
+            unmarked.is_young()?;
+            let Some(chunk) = chunk else { return Ok(End::Cut) };
             // Cut off at any byte: what is left of a frame is thrown away.
             let cut = !self.world.is_quiet() && self.random.random_bool(0.04);
             let end = if cut { self.random.random_range(0..=chunk.len()) } else { chunk.len() };
             buffer.extend_from_slice(&chunk[..end]);
             while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = buffer.drain(..=end).collect();
+                unmarked.takes(&line);
                 if let Some(code) = self.take(replica, &line)? {
                     return Ok(End::Error(code));
                 }
@@ -377,12 +297,13 @@ impl Client {
             }
             other => anyhow::bail!("{other:?} is no event"),
         };
-        let (cluster, key, state, vector) = shown(object)?;
-        self.observe(replica, &Event::Object { change, cluster, key, state, vector })?;
+        let (cluster, key, state, version) = self.world.shown(object)?;
+        self.observe(replica, &Event::Object { change, cluster, key, state, version })?;
         Ok(None)
     }
 
     fn observe(&mut self, replica: usize, event: &Event) -> anyhow::Result<()> {
+        anyhow::ensure!(!self.refused, "a watch goes on from the integer of one object: {event:?}");
         self.world.trace(|| format!("{} at {replica}: {event:?}", self.name));
         let mut follower = self.follower.lock();
         let Some(follower) = &mut *follower else { return Ok(()) };
@@ -391,7 +312,7 @@ impl Client {
             && self.random.random_bool(0.1)
         {
             self.checkpoint = Some(follower.clone());
-            self.world.vectors.lock().push(encode(version));
+            self.world.vectors.lock().push(version.clone());
         }
         Ok(())
     }
@@ -406,13 +327,40 @@ impl Client {
     }
 
     fn query(&self) -> Vec<String> {
-        let Selection { color, service_type, name, .. } = &self.selection;
-        let color = color.iter().map(|color| format!("labelSelector=color%3D{color}"));
+        let Selection { color, service_type, name, clusters, .. } = &self.selection;
+        let color = color.iter().map(|color| format!("color%3D{color}"));
+        let clusters = clusters.iter().map(|Clusters { among, names }| {
+            let operator = if *among { "in" } else { "notin" };
+            format!("tributary.dev%2Fcluster+{operator}+({})", names.join("%2C"))
+        });
+        let labels: Vec<_> = color.chain(clusters).collect();
+        let labels = (!labels.is_empty()).then(|| format!("labelSelector={}", labels.join("%2C")));
         let service_type = service_type.iter().map(|value| format!("spec.type%3D{value}"));
         let name = name.iter().map(|value| format!("metadata.name%3D{value}"));
         let fields: Vec<_> = service_type.chain(name).collect();
         let fields = (!fields.is_empty()).then(|| format!("fieldSelector={}", fields.join("%2C")));
-        color.chain(fields).collect()
+        labels.into_iter().chain(fields).collect()
+    }
+}
+
+/// Since when a stream has told events that no bookmark followed, where one is to follow soon.
+struct Unmarked {
+    told: bool,
+    since: Option<Instant>,
+}
+
+impl Unmarked {
+    fn takes(&mut self, line: &[u8]) {
+        let is_bookmark = line.starts_with(br#"{"type":"BOOKMARK""#);
+        self.since = if is_bookmark { None } else { self.since.or(Some(Instant::now())) };
+    }
+
+    fn is_young(&self) -> Result<(), Lie> {
+        let age = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        if !self.told || age <= BOOKMARK_WITHIN {
+            return Ok(());
+        }
+        Err(Lie(format!("no bookmark followed an event within {BOOKMARK_WITHIN:?}, but after {age:?}")))
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::follower::{Change, Event, Expectations, Follower};
-use crate::truth::{History, Selection, State, Truth, Vector};
+use crate::follower::{Change, Event, Expectations, Follower, Version};
+use crate::truth::{Clusters, History, Selection, State, Truth, Vector};
 
 /// What a corruption does to a true stream.
 type Corrupt = fn(&mut Vec<Event>);
@@ -22,7 +22,9 @@ const CORRUPTIONS: [(&str, Corrupt); 16] = [
     ("a_version_runs_ahead", |events| set(&mut events[0], "a", 13)),
     ("a_version_of_another_cluster_runs_ahead", |events| set(&mut events[0], "b", 6)),
     ("a_version_goes_back", |events| set(&mut events[4], "a", 11)),
-    ("a_version_loses_a_cluster", |events| vector_of(&mut events[4]).retain(|name, _| name != "b")),
+    ("a_version_loses_a_cluster", |events| {
+        change_vector(&mut events[4], |vector| vector.retain(|name, _| name != "b"));
+    }),
     ("a_version_has_a_cluster_that_never_was", |events| set(&mut events[4], "c", 1)),
     ("a_bookmark_runs_ahead", |events| {
         let ahead = Event::Bookmark { vector: vector(13, 6), initial_end: false };
@@ -41,6 +43,23 @@ const CORRUPTIONS: [(&str, Corrupt); 16] = [
     }),
 ];
 
+/// The corruptions of a stream whose objects carry integers.
+const CORRUPTIONS_OF_INTEGERS: [(&str, Corrupt); 8] = [
+    ("an_event_is_lost", |events| drop(events.remove(3))),
+    ("the_last_event_is_lost", |events| drop(events.remove(6))),
+    ("an_event_comes_twice", |events| {
+        let again = events[3].clone();
+        events.insert(4, again);
+    }),
+    ("an_integer_of_another_revision", |events| set_item(&mut events[3], "a", 12)),
+    ("an_integer_of_another_cluster", |events| set_item(&mut events[3], "b", 13)),
+    ("a_deletion_with_the_integer_of_what_it_deletes", |events| set_item(&mut events[5], "a", 12)),
+    ("a_bookmark_runs_ahead", |events| {
+        events.insert(1, Event::Bookmark { vector: vector(13, 6), initial_end: false });
+    }),
+    ("a_deletion_without_the_other_cluster_of_that_name", |events| drop(events.remove(7))),
+];
+
 /// One trial for each corruption, and those for what is right.
 pub(crate) fn trials() -> Vec<Trial> {
     let name = |name: &str| format!("checker::{name}");
@@ -48,7 +67,17 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test(name("the_truth_passes"), || {
             told(&Selection::default(), &truth(), &stream()).map_err(Failed::from)
         }),
+        Trial::test(name("the_truth_with_integers_passes"), || {
+            told(&Selection::default(), &truth(), &stream_of_integers()).map_err(Failed::from)
+        }),
         Trial::test(name("pages_of_two_states_are_found_out"), pages_of_two_states),
+        Trial::test(name("pages_that_go_on_at_another_state_are_checked"), pages_that_go_on_elsewhere),
+        Trial::test(name("another_cluster_than_was_selected_is_found_out"), || {
+            let clusters = Clusters { among: false, names: vec!["b".to_owned()] };
+            let selection = Selection { clusters: Some(clusters), ..Selection::default() };
+            told_until(&selection, &stream()[..1])?;
+            found_out(told_until(&selection, &stream()[1..2]).map(drop))
+        }),
         Trial::test(name("what_left_the_selection_is_found_out"), || found_out(unselected())),
         Trial::test(name("a_cluster_that_left_with_its_objects_untold_is_found_out"), || {
             let mut follower = Follower::listed(Selection::default(), objects(&truth(), 13, 6), vector(13, 6));
@@ -60,6 +89,13 @@ pub(crate) fn trials() -> Vec<Trial> {
     for (what, corrupt) in CORRUPTIONS {
         trials.push(Trial::test(name(&format!("{what}_is_found_out")), move || {
             let mut events = stream();
+            corrupt(&mut events);
+            found_out(told(&Selection::default(), &truth(), &events))
+        }));
+    }
+    for (what, corrupt) in CORRUPTIONS_OF_INTEGERS {
+        trials.push(Trial::test(name(&format!("with_integers_{what}_is_found_out")), move || {
+            let mut events = stream_of_integers();
             corrupt(&mut events);
             found_out(told(&Selection::default(), &truth(), &events))
         }));
@@ -94,7 +130,13 @@ fn truth() -> Truth {
 }
 
 fn event(change: Change, cluster: &str, key: &str, value: &str, vector: Vector) -> Event {
-    Event::Object { change, cluster: cluster.into(), key: key.into(), state: state(value), vector }
+    Event::Object {
+        change,
+        cluster: cluster.into(),
+        key: key.into(),
+        state: state(value),
+        version: Version::Vector(vector),
+    }
 }
 
 /// What a client must be told that listed before all of it.
@@ -111,6 +153,17 @@ fn stream() -> Vec<Event> {
         event(Added, "b", "n/x", "w1", vector(15, 6)),
         Event::Bookmark { vector: vector(15, 6), initial_end: false },
     ]
+}
+
+/// The same where objects carry integers: their own, and the deletion's.
+fn stream_of_integers() -> Vec<Event> {
+    let mut events = stream();
+    for (event, revision) in events.iter_mut().zip([11, 5, 12, 13, 6, 14, 15, 5]) {
+        if let Event::Object { cluster, version, .. } = event {
+            *version = Version::Item(cluster.clone(), revision);
+        }
+    }
+    events
 }
 
 /// Tells a client everything, and looks whether it has what there is in the end. `calm` or not, a lie is a lie.
@@ -156,6 +209,25 @@ fn pages_of_two_states() -> Result<(), Failed> {
     found_out(truth.is_state(&selection, &pages, &vector(12, 5)).map_err(|lie| lie.to_string()))
 }
 
+/// Where a list goes on at another state, what follows is that state, no more and no less.
+fn pages_that_go_on_elsewhere() -> Result<(), Failed> {
+    let (truth, selection) = (truth(), Selection::default());
+    let place = |cluster: &str, key: &str| (cluster.to_owned(), key.to_owned());
+    let after = place("a", "n/x");
+    let mut rest = objects(&truth, 13, 6);
+    rest.remove(&after);
+    let is_rest = |rest: &_| truth.is_state_after(&selection, rest, &vector(13, 6), &after);
+    is_rest(&rest)?;
+    let mut wrong = rest.clone();
+    wrong.remove(&place("a", "n/y"));
+    found_out(is_rest(&wrong).map_err(|lie| lie.to_string()))?;
+    let mut wrong = rest.clone();
+    wrong.insert(after.clone(), state("v3"));
+    found_out(is_rest(&wrong).map_err(|lie| lie.to_string()))?;
+    rest.insert(place("b", "n/z"), state("w1"));
+    found_out(is_rest(&rest).map_err(|lie| lie.to_string()))
+}
+
 /// A client that wants blue objects is not told that one turned red.
 fn unselected() -> Result<(), String> {
     let selection = Selection { color: Some("blue".to_owned()), ..Selection::default() };
@@ -176,14 +248,24 @@ fn told_until(selection: &Selection, events: &[Event]) -> Result<Follower, Strin
     Ok(follower)
 }
 
-fn vector_of(event: &mut Event) -> &mut Vector {
+/// Changes the vector of an event that has one.
+fn change_vector(event: &mut Event, change: impl FnOnce(&mut Vector)) {
     match event {
-        Event::Object { vector, .. } | Event::Bookmark { vector, .. } => vector,
+        Event::Object { version: Version::Vector(vector), .. } | Event::Bookmark { vector, .. } => change(vector),
+        Event::Object { version: Version::Item(..), .. } => {}
     }
 }
 
 fn set(event: &mut Event, cluster: &str, revision: u64) {
-    vector_of(event).insert(cluster.to_owned(), revision);
+    change_vector(event, |vector| {
+        vector.insert(cluster.to_owned(), revision);
+    });
+}
+
+fn set_item(event: &mut Event, cluster: &str, revision: u64) {
+    if let Event::Object { version, .. } = event {
+        *version = Version::Item(cluster.to_owned(), revision);
+    }
 }
 
 fn replace(event: &mut Event, to: Change, value: &str) {

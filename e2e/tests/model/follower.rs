@@ -8,9 +8,18 @@ use crate::truth::{Lie, Selection, State, Truth, Vector};
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// ADDED, MODIFIED or DELETED.
-    Object { change: Change, cluster: String, key: String, state: State, vector: Vector },
+    Object { change: Change, cluster: String, key: String, state: State, version: Version },
     /// BOOKMARK; `initial_end` is the one that ends the initial events.
     Bookmark { vector: Vector, initial_end: bool },
+}
+
+/// What an object carries as its version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// A composite resourceVersion.
+    Vector(Vector),
+    /// An integer, which names a cluster and its revision.
+    Item(String, u64),
 }
 
 /// What happened to an object.
@@ -48,6 +57,23 @@ pub(crate) struct Follower {
     owed_later: BTreeSet<String>,
     /// Clusters of which this stream may tell something that the client has already.
     may_repeat: BTreeSet<String>,
+    /// The integer of the last event, if nothing came since that says where all clusters are: what a client that takes its
+    /// version from events would resume from.
+    pub(crate) item: Option<(String, u64)>,
+    /// Whether the last event told an object again, whose integer is of an earlier event.
+    item_is_old: bool,
+    /// Whether this stream went on from such an integer: then it tells everything since once more.
+    from_old: bool,
+}
+
+impl Version {
+    /// The revision of a single object, as lists and initial events show it.
+    pub(crate) fn revision_of_item(&self, cluster: &str) -> Option<u64> {
+        match self {
+            Self::Vector(vector) => vector.get(cluster).copied().filter(|_| vector.len() == 1),
+            Self::Item(of, revision) => (of == cluster).then_some(*revision),
+        }
+    }
 }
 
 impl Follower {
@@ -66,6 +92,7 @@ impl Follower {
     /// of it is told again.
     pub(crate) fn resumed(&mut self, truth: &Truth) {
         self.initial = false;
+        (self.item, self.from_old) = (None, false);
         self.owed_later.extend(self.owed.take());
         self.may_repeat.clear();
         let version = self.version.clone().unwrap_or_default();
@@ -81,6 +108,22 @@ impl Follower {
         }
     }
 
+    /// A stream from the integer of the last event begins: it goes on where the other one was cut.
+    pub(crate) fn resumed_after_item(&mut self, truth: &Truth) {
+        self.owed_later.extend(self.owed.take());
+        if self.item_is_old {
+            self.from_old = true;
+            self.may_repeat.extend(truth.clusters.keys().cloned());
+        }
+    }
+
+    /// Whether the client's version says nothing of a cluster of which it has objects: their events carried integers, and
+    /// whoever went on from that version would not be told what went away.
+    pub(crate) fn outgrew_its_version(&self) -> bool {
+        let version = self.version.as_ref();
+        self.objects.keys().any(|(cluster, _)| version.is_none_or(|version| !version.contains_key(cluster)))
+    }
+
     /// Whether the client has what there is, under all names.
     pub(crate) fn is_complete(&self) -> bool {
         !self.initial && self.owed.is_none() && self.owed_later.is_empty() && self.version.is_some()
@@ -90,12 +133,19 @@ impl Follower {
     pub(crate) fn observe(&mut self, truth: &Truth, expected: &Expectations, event: &Event) -> Result<(), Lie> {
         match event {
             Event::Bookmark { vector, initial_end } => self.bookmark(truth, expected, vector, *initial_end),
-            Event::Object { change, cluster, key, state, vector } if self.initial => {
-                self.initial_object(truth, *change, cluster, key, state, vector)
+            Event::Object { change, cluster, key, state, version } if self.initial => {
+                self.initial_object(truth, *change, cluster, key, state, version)
             }
-            Event::Object { change, cluster, key, state, vector } => {
-                self.object(truth, expected, *change, (cluster, key), state)?;
-                self.takes_version(truth, expected, vector)?;
+            Event::Object { change, cluster, key, state, version } => {
+                let again = self.owed.is_some() || self.owed_later.contains(key);
+                self.object(truth, expected, *change, (cluster, key), state, version)?;
+                match version {
+                    Version::Vector(vector) => self.takes_version(truth, expected, vector)?,
+                    Version::Item(of, revision) => {
+                        self.is_version(truth, expected, (*change, cluster, key, state), (of, *revision))?;
+                        (self.item, self.item_is_old) = (Some((of.clone(), *revision)), again);
+                    }
+                }
                 self.names_are_complete(key)
             }
         }
@@ -108,13 +158,13 @@ impl Follower {
         cluster: &str,
         key: &str,
         state: &State,
-        vector: &Vector,
+        version: &Version,
     ) -> Result<(), Lie> {
         if change != Change::Added {
             return Err(Lie(format!("{change:?} {cluster} {key} among the initial events")));
         }
-        let revision = vector.get(cluster).copied().filter(|_| vector.len() == 1);
-        let revision = revision.ok_or_else(|| Lie(format!("{cluster} {key} has {vector:?}: not the item form")))?;
+        let revision = version.revision_of_item(cluster);
+        let revision = revision.ok_or_else(|| Lie(format!("{cluster} {key} has {version:?}: not the item form")))?;
         if !truth.history(cluster)?.is_at(&self.selection, key, Some(state), revision) {
             return Err(Lie(format!("{cluster} {key} was never {state:?} at {revision}")));
         }
@@ -137,6 +187,7 @@ impl Follower {
         if initial_end != self.initial {
             return Err(Lie(format!("a bookmark with initial-events-end={initial_end} at the wrong time")));
         }
+        self.item = None;
         if let Some(key) = &self.owed {
             return Err(Lie(format!("a bookmark before {key} of another cluster was told again")));
         }
@@ -156,9 +207,10 @@ impl Follower {
         change: Change,
         (cluster, key): (&str, &str),
         state: &State,
+        version: &Version,
     ) -> Result<(), Lie> {
         let history = truth.history(cluster)?;
-        if !self.selection.matches(key, state) {
+        if !self.selection.wants(cluster) || !self.selection.matches(key, state) {
             return Err(Lie(format!("{change:?} {cluster} {key}: {state:?} is not what was selected")));
         }
         let step = history.step_in(key, state);
@@ -190,8 +242,15 @@ impl Follower {
         if change == Change::Deleted {
             self.objects.remove(&place);
             self.names.remove(key);
-            let another = self.objects.keys().any(|(_, other)| other == key);
-            self.owed = another.then(|| key.to_owned());
+            let others = || self.objects.keys().filter(|(_, other)| other == key);
+            // With integers the client may have got far ahead of its vector, and at this place of what is told again another
+            // cluster's object need not have been there: its turn comes.
+            let far = matches!(version, Version::Item(..));
+            let certain = others().any(|(other, _)| !far || !self.may_repeat.contains(other));
+            if !certain && others().next().is_some() {
+                self.owed_later.insert(key.to_owned());
+            }
+            self.owed = certain.then(|| key.to_owned());
         } else {
             self.put(cluster, key, state);
         }
@@ -221,12 +280,35 @@ impl Follower {
         self.owed_later.remove(key);
     }
 
+    /// Checks the integer of an event: an object's own, or one at which it was no longer so.
+    fn is_version(
+        &self,
+        truth: &Truth,
+        expected: &Expectations,
+        (change, cluster, key, state): (Change, &str, &str, &State),
+        (of, revision): (&str, u64),
+    ) -> Result<(), Lie> {
+        let history = truth.history(cluster)?;
+        let is_so = match change {
+            Change::Added | Change::Modified => history.is_version_of(key, state, revision),
+            // Of a cluster that leaves nothing has gone.
+            Change::Deleted if expected.may_go_back.contains(cluster) => true,
+            // A list anew may have found another object of that name in its place.
+            Change::Deleted => !history.is_at(&Selection::default(), key, Some(state), revision),
+        };
+        if of == cluster && is_so {
+            return Ok(());
+        }
+        let states = history.of(key);
+        Err(Lie(format!("{change:?} {cluster} {key} {state:?} has the version {revision} of {of}; {states}")))
+    }
+
     /// Checks a version that the stream gave, and takes it as the place to resume from.
     fn takes_version(&mut self, truth: &Truth, expected: &Expectations, vector: &Vector) -> Result<(), Lie> {
         let before = self.version.take().unwrap_or_default();
         for (cluster, revision) in vector {
             let went_back = before.get(cluster).is_some_and(|before| before > revision);
-            if went_back && !expected.may_go_back.contains(cluster) {
+            if went_back && !self.from_old && !expected.may_go_back.contains(cluster) {
                 return Err(Lie(format!("the component of {cluster} went back: {before:?}, then {vector:?}")));
             }
             // A DELETED that another cluster's ADDED is to follow carries the version before it, and who was cut there has more

@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::follower::Follower;
 use crate::schedule::{self, Profile};
 use crate::truth::{Lie, Selection, State};
-use crate::world::{REPLICAS, RESOURCE, World, shown};
+use crate::world::{REPLICAS, RESOURCE, World};
 use crate::writer;
 
 /// How many clients list and watch.
@@ -118,8 +118,10 @@ async fn all_have_everything(world: &World, watched: &[Watched]) -> anyhow::Resu
         let Some(items) = list.json["items"].as_array().filter(|_| list.code == 200) else {
             return Ok(Some(format!("the list of router {replica} is {} {}", list.code, list.json)));
         };
-        let listed: Result<Objects, Lie> =
-            items.iter().map(|item| shown(item).map(|(cluster, key, state, _)| ((cluster, key), state))).collect();
+        let listed: Result<Objects, Lie> = items
+            .iter()
+            .map(|item| world.shown(item).map(|(cluster, key, state, _)| ((cluster, key), state)))
+            .collect();
         if let Some(difference) = difference(&listed?, &union(world, &everything)) {
             return Ok(Some(format!("the list of router {replica}: {difference}")));
         }
@@ -146,7 +148,8 @@ type Objects = BTreeMap<(String, String), State>;
 fn union(world: &World, selection: &Selection) -> Objects {
     let configured = world.configured().1;
     world.with_truth(|truth| {
-        let clusters = configured.keys().filter_map(|name| Some((name, truth.clusters.get(name)?)));
+        let wanted = configured.keys().filter(|name| selection.wants(name));
+        let clusters = wanted.filter_map(|name| Some((name, truth.clusters.get(name)?)));
         let objects = clusters.flat_map(|(name, history)| {
             history.now(selection).into_iter().map(|(key, state)| ((name.clone(), key), state))
         });

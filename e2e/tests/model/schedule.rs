@@ -47,6 +47,16 @@ pub(crate) struct Profile {
     pub(crate) deny: bool,
     /// Members talk nonsense now and then.
     pub(crate) nonsense: bool,
+    /// Members forbid to list and watch for a while, in all namespaces at once or at all.
+    pub(crate) forbids: bool,
+    /// Single objects carry integers.
+    pub(crate) integer: bool,
+    /// Each router serves clients of its own, which go on from the integers of single objects.
+    pub(crate) alone: bool,
+    /// Reads without a version contain what the members have at that moment.
+    pub(crate) quorum: bool,
+    /// Clients send vectors back in the compact form now and then.
+    pub(crate) compact: bool,
     pub(crate) watch_list: bool,
     pub(crate) bookmark_interval: Duration,
     /// How many events members remember.
@@ -63,9 +73,13 @@ impl Profile {
         let (expires, restores, topology) = (some(0.5), some(0.25), some(0.4));
         let (hides, restarts, deny, nonsense) = (some(0.2), some(0.3), some(0.2), some(0.2));
         let small = some(0.2);
+        let steps = random.random_range(30..120);
+        let (watch_list, bookmarks) = (random.random_bool(0.7), [1, 5, 60][random.random_range(0..3)]);
+        let forbids = !calm && random.random_bool(0.2);
+        let (integer, quorum, compact) = (random.random_bool(0.3), random.random_bool(0.2), random.random_bool(0.3));
         Self {
             seed,
-            steps: random.random_range(30..120),
+            steps,
             expires,
             restores,
             topology,
@@ -73,15 +87,22 @@ impl Profile {
             restarts,
             deny,
             nonsense,
-            watch_list: random.random_bool(0.7),
-            bookmark_interval: Duration::from_secs([1, 5, 60][random.random_range(0..3)]),
+            forbids,
+            integer,
+            alone: integer && random.random_bool(0.5),
+            quorum,
+            compact,
+            watch_list,
+            bookmark_interval: Duration::from_secs(bookmarks),
             window: if small { 6 } else { 10_000 },
         }
     }
 
     /// What can be expected of a run.
     pub(crate) fn expectations(&self) -> Expectations {
-        let calm = !(self.expires || self.restores || self.topology || self.hides || self.restarts || self.nonsense);
+        let trouble =
+            [self.expires, self.restores, self.topology, self.hides, self.restarts, self.nonsense, self.forbids];
+        let calm = !trouble.contains(&true);
         let any = self.restores || self.topology || self.hides;
         let names: BTreeSet<String> = NAMES.iter().flatten().map(ToString::to_string).collect();
         Expectations { calm: calm && self.window > 100, may_go_back: if any { names } else { BTreeSet::new() } }
@@ -144,7 +165,7 @@ async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> 
     } else {
         random.random_range(6000..60_000)
     });
-    let kind = random.random_range(0..19);
+    let kind = random.random_range(0..20);
     let name = member.name().to_owned();
     let note = |what: &str| world.trace(|| format!("{name}: {what}, for {lasts:?}"));
     match kind {
@@ -231,6 +252,20 @@ async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> 
                 ],
             );
             control.inject(RESOURCE, frame);
+        }
+        19 if profile.forbids => {
+            let code = [401, 403, 403][random.random_range(0..3)];
+            let kinds =
+                [vec![RequestKind::List], vec![RequestKind::Watch], vec![RequestKind::List, RequestKind::Watch]];
+            let kinds = kinds[random.random_range(0..3)].clone();
+            let cluster_wide_only = random.random_bool(0.5);
+            note(&format!("forbids {kinds:?} with {code}, in all namespaces at once only: {cluster_wide_only}"));
+            control.reject(Some(Rejection { kinds, cluster_wide_only, ..Rejection::all(code) }));
+            // The cluster's streams that are open go on unless something ends them.
+            if random.random_bool(0.5) {
+                control.cut_streams();
+            }
+            heal(lasts, move || control.reject(None));
         }
         _ => {
             for _ in 0..20 {

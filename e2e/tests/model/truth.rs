@@ -25,6 +25,16 @@ pub(crate) struct Selection {
     pub(crate) color: Option<String>,
     pub(crate) service_type: Option<String>,
     pub(crate) name: Option<String>,
+    /// Of which clusters, by the label key `tributary.dev/cluster`.
+    pub(crate) clusters: Option<Clusters>,
+}
+
+/// A requirement of the label key `tributary.dev/cluster`.
+#[derive(Clone, Debug)]
+pub(crate) struct Clusters {
+    /// `in`, or else `notin`.
+    pub(crate) among: bool,
+    pub(crate) names: Vec<String>,
 }
 
 /// The states of one object, by the step in which each began.
@@ -70,7 +80,13 @@ impl fmt::Display for Lie {
 }
 
 impl Selection {
-    /// Whether an object in this state is wanted.
+    /// Whether objects of a cluster are wanted.
+    pub(crate) fn wants(&self, cluster: &str) -> bool {
+        let is_named = |Clusters { among, names }: &Clusters| names.iter().any(|name| name == cluster) == *among;
+        self.clusters.as_ref().is_none_or(is_named)
+    }
+
+    /// Whether an object in this state is wanted, of a cluster that is.
     pub(crate) fn matches(&self, key: &str, state: &State) -> bool {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
         let is = |wanted: &Option<String>, own: &str| wanted.as_deref().is_none_or(|wanted| wanted == own);
@@ -120,6 +136,19 @@ impl History {
     fn step(&mut self) -> usize {
         self.next += 1;
         self.next - 1
+    }
+
+    /// The revision of the last change.
+    pub(crate) fn latest(&self) -> u64 {
+        let era = self.eras.last();
+        era.map_or(0, |era| era.steps.last().map_or(era.base, |(revision, _)| *revision))
+    }
+
+    /// Whether an object came to be in this state at this very revision.
+    pub(crate) fn is_version_of(&self, key: &str, state: &State, revision: u64) -> bool {
+        let states = self.objects.get(key).into_iter().flatten();
+        let mut began = states.filter(|(_, own)| own.as_ref() == Some(state)).map(|(step, _)| *step);
+        began.any(|step| self.eras.iter().any(|era| era.steps.contains(&(revision, step))))
     }
 
     /// How often revisions went back.
@@ -215,6 +244,25 @@ impl Truth {
         Ok(())
     }
 
+    /// Checks the part of a collection that comes after a place, clusters by name and objects by key, against the state at a
+    /// vector.
+    pub(crate) fn is_state_after(
+        &self,
+        selection: &Selection,
+        objects: &BTreeMap<(String, String), State>,
+        vector: &Vector,
+        after: &(String, String),
+    ) -> Result<(), Lie> {
+        if let Some((place, _)) = objects.iter().find(|(place, _)| *place <= after) {
+            return Err(Lie(format!("{place:?} is shown after {after:?}")));
+        }
+        for (cluster, revision) in vector.iter().filter(|(cluster, _)| **cluster >= after.0) {
+            self.are_at(selection, objects, cluster, *revision, |key| (cluster, key) > (&after.0, &after.1))?;
+        }
+        let unknown = objects.keys().find(|(cluster, _)| !vector.contains_key(cluster));
+        unknown.map_or(Ok(()), |place| Err(Lie(format!("{place:?} is shown, but {vector:?} has no such cluster"))))
+    }
+
     /// Checks one cluster's part of a collection.
     pub(crate) fn is_cluster_state(
         &self,
@@ -223,9 +271,23 @@ impl Truth {
         cluster: &str,
         revision: u64,
     ) -> Result<(), Lie> {
+        self.are_at(selection, objects, cluster, revision, |_| true)
+    }
+
+    fn are_at(
+        &self,
+        selection: &Selection,
+        objects: &BTreeMap<(String, String), State>,
+        cluster: &str,
+        revision: u64,
+        looked_at: impl Fn(&String) -> bool,
+    ) -> Result<(), Lie> {
         let history = self.history(cluster)?;
-        let own = objects.iter().filter(|((of, _), _)| of == cluster).map(|((_, key), _)| key);
-        for key in history.keys().chain(own) {
+        let mut own = objects.iter().filter(|((of, _), _)| of == cluster).map(|((_, key), _)| key);
+        if !selection.wants(cluster) {
+            return own.next().map_or(Ok(()), |key| Err(Lie(format!("{cluster} {key} is not what was selected"))));
+        }
+        for key in history.keys().chain(own).filter(|key| looked_at(key)) {
             let shown = objects.get(&(cluster.to_owned(), key.clone()));
             if !history.is_at(selection, key, shown, revision) {
                 return Err(Lie(format!("{cluster} {key} at {revision} is shown as {shown:?}; {}", history.of(key))));
@@ -243,6 +305,9 @@ impl Truth {
         revision: u64,
     ) -> Result<(), Lie> {
         let history = self.history(cluster)?;
+        if !selection.wants(cluster) {
+            return self.is_cluster_state(selection, objects, cluster, revision);
+        }
         for key in history.keys() {
             let shown = objects.get(&(cluster.to_owned(), key.clone()));
             if !history.is_resumable(selection, key, shown, revision) {

@@ -12,10 +12,13 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, timeout};
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{BoxIo, ClusterClient, Connector, Tuning};
-use tributary_router::{Body, ClusterSetup, Partial, Policies, Policy, Router, RouterConfig, User, body};
+use tributary_router::{
+    Body, ClusterSetup, Consistency, ItemResourceVersions, Partial, Policies, Policy, Router, RouterConfig, User, body,
+};
 use tributary_simulator::{Config, HistoryEvent, Member, Simulator};
 
-use crate::follower::Expectations;
+use crate::compact;
+use crate::follower::{Expectations, Version};
 use crate::schedule::Profile;
 use crate::truth::{History, Lie, State, Truth, Vector};
 
@@ -51,7 +54,7 @@ pub(crate) struct World {
     /// How often revisions went back and everybody has seen it. What a client was told before then may mean something else now.
     pub(crate) restores: AtomicU64,
     /// Vectors that clients were given.
-    pub(crate) vectors: Mutex<Vec<String>>,
+    pub(crate) vectors: Mutex<Vec<Vector>>,
     /// No fault is played any more, and no client leaves.
     pub(crate) quiet: AtomicBool,
     values: AtomicU64,
@@ -131,9 +134,19 @@ impl World {
 
     /// A router that has no cache yet, over the clusters as they are configured.
     async fn new_router(&self) -> anyhow::Result<Arc<Router>> {
-        let partial = if self.profile.deny { Partial::Deny } else { Partial::Allow };
-        let policies = Policies { default: Policy { partial, ..Policy::default() }, ..Policies::default() };
-        let router = Router::new(RouterConfig { policies, ..RouterConfig::default() });
+        let Profile { deny, integer, quorum, alone, .. } = self.profile;
+        let default = Policy {
+            partial: if deny { Partial::Deny } else { Partial::Allow },
+            item_resource_versions: if integer {
+                ItemResourceVersions::Integer
+            } else {
+                ItemResourceVersions::Composite
+            },
+            consistency: if quorum { Consistency::Quorum } else { Consistency::Cached },
+            ..Policy::default()
+        };
+        let policies = Policies { default, ..Policies::default() };
+        let router = Router::new(RouterConfig { policies, alone, ..RouterConfig::default() });
         router.set_clusters(self.setups().await?);
         router.asked_once(Duration::from_secs(20)).await;
         Ok(router)
@@ -161,7 +174,7 @@ impl World {
             name: cluster,
             client: Ok(client),
             fingerprint: format!("{} {salt}", member.token()),
-            index: None,
+            index: index_of(name),
         })
     }
 
@@ -276,6 +289,47 @@ impl World {
         look(&known.truth)
     }
 
+    /// The revisions of the configured clusters' last changes.
+    pub(crate) fn latest(&self) -> Vector {
+        let configured = self.configured().1;
+        self.with_truth(|truth| {
+            let known = configured.keys().filter_map(|name| Some((name.clone(), truth.clusters.get(name)?.latest())));
+            known.collect()
+        })
+    }
+
+    /// The compact form of a vector over the clusters as they are configured, where it has no other cluster.
+    pub(crate) fn compact(&self, vector: &Vector) -> Option<String> {
+        let configured = self.configured().1.into_iter();
+        let uids: Option<BTreeMap<_, _>> = configured.map(|(name, member)| Some((name, self.uid(member)?))).collect();
+        compact::encode(vector, &uids?)
+    }
+
+    /// What a member is told from others by: the uid of its namespace kube-system.
+    fn uid(&self, member: usize) -> Option<String> {
+        self.members[member].get("namespaces", "", "kube-system").map(|object| text(&object["metadata"]["uid"]))
+    }
+
+    /// An object's cluster, key, state and version, as a router shows it.
+    pub(crate) fn shown(&self, object: &Value) -> Result<(String, String, State, Version), Lie> {
+        let (key, state, _) = place(object);
+        let cluster = text(&object["metadata"]["annotations"]["tributary.dev/cluster"]);
+        Ok((cluster, key, state, self.version(&object["metadata"]["resourceVersion"])?))
+    }
+
+    /// Decodes the version of a single object, in the form that this run's have.
+    pub(crate) fn version(&self, version: &Value) -> Result<Version, Lie> {
+        if !self.profile.integer {
+            return vector(version).map(Version::Vector);
+        }
+        let number: Option<u64> = version.as_str().and_then(|text| text.parse().ok());
+        let number = number.ok_or_else(|| Lie(format!("{version} is no integer")))?;
+        let name =
+            NAMES.iter().flatten().find(|name| index_of(name).is_some_and(|index| u64::from(index) == number % 10_000));
+        let name = name.ok_or_else(|| Lie(format!("{version} is of no cluster")))?;
+        Ok(Version::Item((*name).to_owned(), number / 10_000))
+    }
+
     /// Whether writes of a member are possible just now.
     pub(crate) fn is_frozen(&self, member: usize) -> bool {
         self.frozen.lock().contains(&member)
@@ -343,11 +397,15 @@ fn state(object: &Value) -> State {
     }
 }
 
-/// An object's cluster, key, state and vector, as a router shows it.
-pub(crate) fn shown(object: &Value) -> Result<(String, String, State, Vector), Lie> {
-    let (key, state, _) = place(object);
-    let cluster = text(&object["metadata"]["annotations"]["tributary.dev/cluster"]);
-    Ok((cluster, key, state, vector(&object["metadata"]["resourceVersion"])?))
+/// A cluster's index in integers: each name has its own, as if it were another cluster.
+fn index_of(name: &str) -> Option<u16> {
+    let at = NAMES.iter().flatten().position(|own| *own == name)?;
+    u16::try_from(at).ok().map(|at| at * 11)
+}
+
+/// The integer of a cluster's revision.
+pub(crate) fn integer(cluster: &str, revision: u64) -> String {
+    (revision * 10_000 + u64::from(index_of(cluster).unwrap_or_default())).to_string()
 }
 
 /// Decodes a vector.

@@ -1,0 +1,211 @@
+//! Lists of every form, page by page at any router, and what must hold of them.
+
+use std::collections::BTreeMap;
+
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use serde_json::Value;
+use tokio::time::{Duration, sleep};
+
+use super::{Client, Objects, encode};
+use crate::schedule::Profile;
+use crate::truth::{History, Lie, Vector};
+use crate::world::{Answer, vector};
+
+/// What a list asks for.
+#[derive(Default)]
+struct Asked {
+    query: Vec<String>,
+    /// A version, and whether exactly that one.
+    version: Option<(Vector, bool)>,
+    /// Each cluster's revision when the list was asked for, where it is to contain that.
+    at_least: Option<Vector>,
+}
+
+impl Client {
+    /// A list of a random form, checked; `None` where it was refused for a good reason.
+    pub(super) async fn list(&mut self, replica: usize) -> anyhow::Result<Option<(Objects, Vector)>> {
+        let limit = if self.random.random_bool(0.5) { self.random.random_range(1..6) } else { 0 };
+        let mut query = self.query();
+        if limit > 0 {
+            query.push(format!("limit={limit}"));
+        }
+        let mut asked = Asked::default();
+        match self.random.random_range(0..10) {
+            0..5 => asked.at_least = self.world.profile.quorum.then(|| self.world.latest()),
+            5..7 => query.push("resourceVersion=0".to_owned()),
+            form => {
+                let known = self.world.vectors.lock().choose(&mut self.random).cloned();
+                if let Some(version) = known {
+                    let name = if form == 9 { "NotOlderThan" } else { "Exact" };
+                    query.push(format!("resourceVersion={}&resourceVersionMatch={name}", self.sent(&version)));
+                    asked.version = Some((version, form != 9));
+                }
+            }
+        }
+        self.pages(replica, Asked { query, ..asked }).await
+    }
+
+    /// The text of a vector, in one of its forms.
+    pub(super) fn sent(&mut self, version: &Vector) -> String {
+        let compact = self.world.profile.compact && self.random.random_bool(0.5);
+        compact.then(|| self.world.compact(version)).flatten().unwrap_or_else(|| encode(version))
+    }
+
+    /// Reads all pages of a list, each at any replica.
+    async fn pages(&mut self, mut replica: usize, asked: Asked) -> anyhow::Result<Option<(Objects, Vector)>> {
+        let path = self.path();
+        let (mut objects, mut version, mut left) = (Objects::new(), None, None);
+        let mut page = asked.query.clone();
+        // Where a list goes on at another state than that of its first pages.
+        let mut after = None;
+        loop {
+            let stable = self.world.configured();
+            let answer = self.world.get(replica, &format!("{path}?{}", page.join("&"))).await?;
+            if !self.is_answered(&answer)? {
+                let Some(token) = answer.json["metadata"]["continue"].as_str() else { return Ok(None) };
+                anyhow::ensure!(version.is_some() && answer.code == 410, "a token beside {}", answer.json);
+                (after, objects, version, left) = (Some(place_of(token)?), Objects::new(), None, None);
+                page = self.page(token);
+                continue;
+            }
+            let own = vector(&answer.json["metadata"]["resourceVersion"])?;
+            if let Some(first) = &version
+                && *first != own
+            {
+                anyhow::bail!("the pages of a list have several versions: {first:?}, then {own:?}");
+            }
+            // A past state lacks who joined since.
+            let present = !page.iter().any(|part| part.contains("continue=") || part.contains("Exact"));
+            if present && stable == self.world.configured() {
+                self.names_what_is_missing(&stable.1, &own, &answer)?;
+                self.is_new_enough(&asked, &own, &answer)?;
+            }
+            let items = answer.json["items"].as_array().ok_or_else(|| Lie("a list without items".to_owned()))?;
+            anyhow::ensure!(left.is_none_or(|left| left >= items.len() as u64), "more items than were left: {left:?}");
+            left = left.map(|left| left - items.len() as u64);
+            self.take_items(items, &mut objects)?;
+            let remaining = answer.json["metadata"]["remainingItemCount"].as_u64();
+            anyhow::ensure!(
+                left.is_none() || remaining.is_none() || left == remaining,
+                "{left:?} were left, not {remaining:?}"
+            );
+            left = remaining.or(left);
+            version = Some(own);
+            match answer.json["metadata"]["continue"].as_str() {
+                Some(token) => {
+                    page = self.page(token);
+                    replica = self.replica();
+                    let pause = self.random.random_range(0..50);
+                    sleep(Duration::from_millis(pause * pause)).await;
+                }
+                None => break,
+            }
+        }
+        anyhow::ensure!(left.is_none_or(|left| left == 0), "{left:?} items were to follow");
+        let version = version.unwrap_or_default();
+        if let Some(after) = after {
+            self.world.with_truth(|truth| truth.is_state_after(&self.selection, &objects, &version, &after))?;
+            return Ok(None);
+        }
+        self.world.with_truth(|truth| truth.is_state(&self.selection, &objects, &version))?;
+        self.holds_what_was_asked(&asked, &version)?;
+        Ok(Some((objects, version)))
+    }
+
+    /// The query of the next page.
+    fn page(&mut self, token: &str) -> Vec<String> {
+        let limit = self.random.random_range(1..6);
+        let mut query = self.query();
+        query.push(format!("limit={limit}&continue={token}"));
+        query
+    }
+
+    /// Whether a list was given; a refusal must have a cause that this run can have.
+    fn is_answered(&self, answer: &Answer) -> anyhow::Result<bool> {
+        match answer.code {
+            200 => Ok(true),
+            410 | 429 if !self.world.expected.calm => Ok(false),
+            403 if self.world.profile.forbids => Ok(false),
+            // No member serves the resource just now.
+            404 if self.world.profile.hides => Ok(false),
+            // A version that another replica has reached, and this one not within 3 s.
+            504 => Ok(false),
+            code => anyhow::bail!("a list was refused: {code} {}", answer.json),
+        }
+    }
+
+    fn take_items(&self, items: &[Value], objects: &mut Objects) -> anyhow::Result<()> {
+        for item in items {
+            let (cluster, key, state, version) = self.world.shown(item)?;
+            let Some(revision) = version.revision_of_item(&cluster) else {
+                anyhow::bail!("{cluster} {key}: {version:?} is not the item form")
+            };
+            let is_own = |history: &History| history.is_version_of(&key, &state, revision);
+            let is_own = self.world.with_truth(|truth| truth.history(&cluster).map(is_own))?;
+            anyhow::ensure!(is_own, "{cluster} {key} {state:?} does not have the version {revision}");
+            let wanted = self.selection.wants(&cluster) && self.selection.matches(&key, &state);
+            anyhow::ensure!(wanted, "{cluster} {key} {state:?} is not what was selected");
+            if let Some((last, _)) = objects.last_key_value() {
+                anyhow::ensure!((&last.0, &last.1) < (&cluster, &key), "{cluster} {key} comes after {last:?}");
+            }
+            objects.insert((cluster, key), state);
+        }
+        Ok(())
+    }
+
+    /// Never a 200 that silently lacks a cluster.
+    fn names_what_is_missing(
+        &self,
+        configured: &BTreeMap<String, usize>,
+        version: &Vector,
+        answer: &Answer,
+    ) -> anyhow::Result<()> {
+        // A cluster that does not serve the resource is not missing.
+        if self.world.profile.hides || self.world.profile.topology {
+            return Ok(());
+        }
+        let wanted = configured.keys().filter(|cluster| self.selection.wants(cluster));
+        for cluster in wanted.filter(|cluster| !version.contains_key(*cluster)) {
+            let named = answer.warnings.contains(&format!("cluster {cluster}:"));
+            anyhow::ensure!(named, "cluster {cluster} is missing without a word: {version:?} {}", answer.warnings);
+        }
+        Ok(())
+    }
+
+    /// What the members had when the list was asked for is in it, except of clusters that a warning names.
+    fn is_new_enough(&self, asked: &Asked, version: &Vector, answer: &Answer) -> anyhow::Result<()> {
+        let Profile { restores, topology, hides, .. } = self.world.profile;
+        if restores || topology || hides {
+            return Ok(());
+        }
+        for (cluster, latest) in asked.at_least.iter().flatten().filter(|(cluster, _)| self.selection.wants(cluster)) {
+            let named = answer.warnings.contains(&format!("cluster {cluster}:"));
+            let own = version.get(cluster);
+            anyhow::ensure!(named || own >= Some(latest), "{cluster} had {latest}, and {version:?} was given");
+        }
+        Ok(())
+    }
+
+    fn holds_what_was_asked(&self, asked: &Asked, version: &Vector) -> anyhow::Result<()> {
+        let Some((asked, exact)) = &asked.version else { return Ok(()) };
+        if *exact {
+            anyhow::ensure!(asked == version, "{asked:?} was asked for, and {version:?} given");
+        } else if !self.world.profile.restores {
+            for (cluster, component) in asked {
+                let own = version.get(cluster);
+                anyhow::ensure!(own >= Some(component), "{asked:?} at least was asked for, and {version:?} given");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a continue token goes on: behind this object of this cluster.
+fn place_of(token: &str) -> anyhow::Result<(String, String)> {
+    use base64::Engine as _;
+    let place = token.split('.').nth(1).unwrap_or_default();
+    let place: Value = serde_json::from_slice(&base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(place)?)?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Ok((text(&place["cluster"]), text(&place["after"])))
+}
