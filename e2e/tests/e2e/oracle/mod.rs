@@ -1,4 +1,4 @@
-//! The informer oracle: every kind of client follows two members that are written to at a steady pace, while the members,
+//! The informer oracle: every kind of client follows two members, or one, that are written to at a steady pace, while the members,
 //! Tributary and all connections fail on a schedule. At no time does a client see an object go back, come back or appear
 //! twice; in the end each holds what the members hold.
 //!
@@ -50,6 +50,8 @@ enum Mode {
     Twins,
     /// Single objects carry integer versions, and a client writes and reads its own writes.
     Integer,
+    /// The same over one member, whose integers are whole versions.
+    OneMember,
 }
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -63,6 +65,7 @@ pub(crate) fn cases() -> Vec<Case> {
         proof("oracle::proof_unique_names", Mode::Unique),
         proof("oracle::proof_twins", Mode::Twins),
         proof("oracle::proof_integer", Mode::Integer),
+        proof("oracle::proof_one_member", Mode::OneMember),
     ]
 }
 
@@ -91,41 +94,75 @@ impl Mode {
         // Under Allow a list from scratch may lack a cluster that this process has not seen yet, and says so in a warning that
         // informers do not read.
         let mut arguments = vec!["--partial=Deny".to_owned()];
-        if self == Self::Integer {
+        if self.has_integers() {
             arguments.push("--item-resource-versions=Integer".to_owned());
         }
         arguments
     }
+
+    fn has_integers(self) -> bool {
+        matches!(self, Self::Integer | Self::OneMember)
+    }
+
+    /// The members' names.
+    fn members(self) -> &'static [&'static str] {
+        if self == Self::OneMember { &["oracle1"] } else { &["oracle1", "oracle2"] }
+    }
+}
+
+/// What a client-go program is told by its environment: to stream its lists or not, and whether to compare what was streamed
+/// with a list at the version of the bookmark, which makes it panic where they differ.
+fn client_go(watch_list: bool, detector: bool) -> [(&'static str, &'static str); 2] {
+    let text = |on| if on { "true" } else { "false" };
+    [("KUBE_FEATURE_WatchListClient", text(watch_list)), ("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", text(detector))]
 }
 
 /// A client that writes to these clusters and reads its own writes.
-fn consistent_client(tools: &Tools, kubeconfig: &Path, namespace: &str, clusters: &str) -> anyhow::Result<Observer> {
+fn consistent_client(
+    tools: &Tools,
+    kubeconfig: &Path,
+    namespace: &str,
+    clusters: &str,
+    watch_list: bool,
+) -> anyhow::Result<Observer> {
     let (namespace, clusters) = (format!("--namespace={namespace}"), format!("--clusters={clusters}"));
     let arguments = [namespace.as_str(), &clusters];
-    Observer::program("read-your-writes", &tools.consistent_client(), kubeconfig, &arguments, &[])
+    let name = if watch_list { "read-your-writes with WatchList" } else { "read-your-writes with list and watch" };
+    Observer::program(name, &tools.consistent_client(), kubeconfig, &arguments, &client_go(watch_list, true))
 }
 
 /// controller-runtime with `EnableReadYourWritesConsistency`, which reads versions as integers: it sees each of its writes
-/// where it writes to one of the clusters, and no call fails where it writes to both.
+/// where it writes to one of the clusters, served alone or among others, and no call fails where it writes to both.
 async fn reads_own_writes(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let members = context.fixture.pair().await?.to_vec();
-    let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"])
-        .arguments(["--item-resource-versions=Integer", "--partial=Deny"])
-        .start()
-        .await?;
-    let tributary = context.fixture.watch_log(tributary).await;
-    for clusters in ["member2", "member1,member2"] {
+    let serve = async |contexts: &[&str]| {
+        let arguments = ["--item-resource-versions=Integer", "--partial=Deny"];
+        let tributary = Tributary::builder(&kubeconfig, contexts.iter().copied()).arguments(arguments).start().await?;
+        anyhow::Ok(context.fixture.watch_log(tributary).await)
+    };
+    let (pair, alone) = tokio::try_join!(serve(&["member1", "member2"]), serve(&["member1"]))?;
+    let mut clients = Vec::new();
+    for (served, clusters, watch_list) in [
+        (&pair, "member2", true),
+        (&pair, "member1,member2", true),
+        (&pair, "member2", false),
+        (&alone, "member1", true),
+        (&alone, "member1", false),
+    ] {
         let namespace = context.namespace("own", &members).await?;
-        let mut client = consistent_client(tools, tributary.kubeconfig(), &namespace, clusters)?;
+        let mut client = consistent_client(tools, served.kubeconfig(), &namespace, clusters, watch_list)?;
         client.synced(SYNC).await?;
-        tokio::time::sleep(CALM).await;
+        clients.push((format!("writes to {clusters}, {}", client.name()), client));
+    }
+    tokio::time::sleep(CALM).await;
+    for (what, mut client) in clients {
         client.pause()?;
         let seen = client.look().await?;
-        println!("oracle: writes to {clusters}: {}", seen.summary);
-        ensure!(seen.violations.is_empty(), "{clusters}: {:?}", seen.violations);
-        ensure!(seen.calls.failed == 0 && seen.calls.writes > 20, "{clusters}: {}", seen.summary);
+        println!("oracle: {what}: {}", seen.summary);
+        ensure!(seen.violations.is_empty(), "{what}: {:?}", seen.violations);
+        ensure!(seen.calls.failed == 0 && seen.calls.writes > 20, "{what}: {}", seen.summary);
     }
     Ok(())
 }
@@ -142,9 +179,8 @@ struct Run {
 impl Run {
     async fn start(context: &TestContext, seed: u64, mode: Mode) -> anyhow::Result<Self> {
         let tools = context.fixture.tools().await?;
-        let (one, two) =
-            tokio::try_join!(Member::builder("oracle1").start(tools), Member::builder("oracle2").start(tools))?;
-        let members = vec![Arc::new(one), Arc::new(two)];
+        let started = mode.members().iter().map(|name| Member::builder(name).start(tools));
+        let members: Vec<_> = futures::future::try_join_all(started).await?.into_iter().map(Arc::new).collect();
         let folder = guard::temporary_folder("oracle")?;
         let mut wires = Vec::new();
         let mut entries = Vec::new();
@@ -171,7 +207,7 @@ impl Run {
         let kubeconfig = through(&server, front.port())?;
         // Not the context's: a failed run's objects are a screenful that says nothing.
         let place = Place { namespace: namespace::unique_name("oracle"), twins: mode == Mode::Twins };
-        namespace::create(&place.namespace, &[&members[0], &members[1]]).await?;
+        namespace::create(&place.namespace, &members.iter().map(AsRef::as_ref).collect::<Vec<_>>()).await?;
         let world = World { members, wires, front, server: Mutex::new(server) };
         let mut run = Self { world, place, observers: Vec::new(), seed, _folder: folder };
         run.observe(context, &kubeconfig, mode).await?;
@@ -182,17 +218,14 @@ impl Run {
     async fn observe(&mut self, context: &TestContext, kubeconfig: &Path, mode: Mode) -> anyhow::Result<()> {
         let tools = context.fixture.tools().await?;
         let namespace = self.place.namespace.clone();
-        // client-go's own check: what was streamed must equal a list at the version of the bookmark, or the program panics.
-        // It compares by uid what a store keyed by name holds.
-        let detector = if self.place.twins { "false" } else { "true" };
         for (name, kind, watch_list) in [
-            ("informer with WatchList", "informer", "true"),
-            ("informer with list and watch", "informer", "false"),
-            ("controller-runtime", "controller-runtime", "true"),
-            ("RetryWatcher", "retrywatch", "false"),
+            ("informer with WatchList", "informer", true),
+            ("informer with list and watch", "informer", false),
+            ("controller-runtime", "controller-runtime", true),
+            ("RetryWatcher", "retrywatch", false),
         ] {
-            let environment =
-                [("KUBE_FEATURE_WatchListClient", watch_list), ("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", detector)];
+            // The detector compares by uid what a store keyed by name holds.
+            let environment = client_go(watch_list, !self.place.twins);
             let arguments = ["oracle", "--kind", kind, "--namespace", &namespace];
             self.observers.push(Observer::program(name, &tools.clients(), kubeconfig, &arguments, &environment)?);
         }
@@ -203,9 +236,11 @@ impl Run {
         } else {
             println!("oracle: there is no python3, so the Python client does not follow");
         }
-        if mode == Mode::Integer {
-            let client = consistent_client(tools, kubeconfig, &namespace, "oracle1,oracle2")?;
-            self.observers.push(client);
+        if mode.has_integers() {
+            let clusters = mode.members().join(",");
+            // Two of them would write to the same names.
+            let watch_list = self.seed.is_multiple_of(2);
+            self.observers.push(consistent_client(tools, kubeconfig, &namespace, &clusters, watch_list)?);
         }
         if mode != Mode::Twins {
             for (name, config) in [
