@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::object::CLUSTER_ANNOTATION;
 use crate::selector::{FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector};
-use crate::{ClusterName, GroupVersionResource, Object, SelectableField, Status};
+use crate::{ClusterName, GroupVersionResource, Object, Scope, SelectableField, Status, json};
 
 /// The label key that selects clusters, though no object carries it: the annotation's, so that people learn one name.
 pub const CLUSTER_LABEL: &str = CLUSTER_ANNOTATION;
@@ -76,8 +76,14 @@ struct CompiledRequirement {
 enum Place {
     Name,
     Namespace,
-    /// The index in the decoder's list, and what holds where the object has no such field.
-    Index(usize, Arc<str>),
+    /// A field of the decoder's list.
+    Field {
+        index: usize,
+        /// What holds where the object has no such field.
+        default: Arc<str>,
+        /// Whether snapshots may have an index of it.
+        indexed: bool,
+    },
 }
 
 impl CompiledFieldSelector {
@@ -86,27 +92,29 @@ impl CompiledFieldSelector {
         self.requirements.is_empty()
     }
 
+    /// An indexed field that has to be equal to a value, if one has to: its place in the decoder's list, and the value.
+    fn indexed(&self) -> Option<(usize, &str)> {
+        self.requirements.iter().find_map(|requirement| match requirement {
+            CompiledRequirement { place: Place::Field { index, indexed: true, .. }, equals: true, value } => {
+                Some((*index, &**value))
+            }
+            _ => None,
+        })
+    }
+
     /// Whether the object's fields meet all requirements. Allocates only where a field's text has escapes.
     pub fn matches(&self, object: &Object) -> bool {
         self.requirements.iter().all(|requirement| {
             let equal = match &requirement.place {
                 Place::Name => object.name() == &*requirement.value,
                 Place::Namespace => object.namespace() == &*requirement.value,
-                Place::Index(index, default) => {
-                    object.field(*index).map_or(Cow::Borrowed(&**default), unescaped) == *requirement.value
+                Place::Field { index, default, .. } => {
+                    object.field(*index).map_or(Cow::Borrowed(&**default), json::unescaped) == *requirement.value
                 }
             };
             equal == requirement.equals
         })
     }
-}
-
-/// The text of a JSON string's contents.
-fn unescaped(contents: &str) -> Cow<'_, str> {
-    if !contents.contains('\\') {
-        return Cow::Borrowed(contents);
-    }
-    serde_json::from_str(&format!("\"{contents}\"")).map_or(Cow::Borrowed(contents), Cow::Owned)
 }
 
 impl Filter {
@@ -168,7 +176,11 @@ impl Filter {
             _ => fields
                 .iter()
                 .position(|known| *known.name == **field)
-                .map(|index| Place::Index(index, fields[index].default.clone()))
+                .map(|index| Place::Field {
+                    index,
+                    default: fields[index].default.clone(),
+                    indexed: fields[index].indexed,
+                })
                 .ok_or_else(|| unsupported_field(resource, field, fields))?,
         };
         self.fields.requirements.push(CompiledRequirement { place, equals: *equals, value: value.as_str().into() });
@@ -186,6 +198,11 @@ impl Filter {
             && self.name.as_deref().is_none_or(|name| name == object.name())
             && self.fields.matches(object)
             && self.labels.matches(object)
+    }
+
+    /// Where the wanted objects can lie: what a snapshot has to be walked over.
+    pub fn scope(&self) -> Scope<'_> {
+        Scope { namespace: self.namespace.as_deref(), name: self.name.as_deref(), field: self.fields.indexed() }
     }
 
     /// Whether every object of every cluster is wanted.

@@ -4,6 +4,7 @@
 //! Every function here expects valid JSON (check with [`validate`] first); on other bytes the answers are
 //! meaningless, but nothing panics and nothing loops.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use serde_json::value::RawValue;
@@ -86,6 +87,14 @@ pub fn find(text: &[u8], start: usize, path: &[&str]) -> Option<Range<usize>> {
 /// The place of a string's characters between its quotes, if the value at `range` is a string.
 pub fn string_contents(text: &[u8], range: &Range<usize>) -> Option<Range<usize>> {
     (text.get(range.start) == Some(&b'"') && range.end >= range.start + 2).then(|| range.start + 1..range.end - 1)
+}
+
+/// The text that a string's contents (between its quotes) stand for. Allocates only where there are escapes.
+pub fn unescaped(contents: &str) -> Cow<'_, str> {
+    if !contents.contains('\\') {
+        return Cow::Borrowed(contents);
+    }
+    serde_json::from_str(&format!("\"{contents}\"")).map_or(Cow::Borrowed(contents), Cow::Owned)
 }
 
 /// The first byte at or after `at` that is not white space.

@@ -33,5 +33,5 @@ pub use resource::{GroupVersion, GroupVersionResource};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
 pub use selectable_fields::selectable_fields;
 pub use selector::{FieldSelector, LabelSelector};
-pub use snapshot::Snapshot;
+pub use snapshot::{Scope, Snapshot, Walk};
 pub use status::{FieldError, Reason, Status, StatusCause, StatusDetails, StatusMetadata};

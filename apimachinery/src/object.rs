@@ -72,12 +72,19 @@ pub struct SelectableField {
     pub paths: Vec<Vec<Arc<str>>>,
     /// The value where none of the places exists.
     pub default: Arc<str>,
+    /// Whether a [`Snapshot`](crate::Snapshot) keeps an index of it. One field of a kind at most.
+    pub indexed: bool,
 }
 
 impl SelectableField {
     /// A field whose name is its dotted path and whose absence means the empty text.
     pub fn dotted(name: &str) -> Self {
-        Self { name: name.into(), paths: vec![name.split('.').map(Into::into).collect()], default: "".into() }
+        Self {
+            name: name.into(),
+            paths: vec![name.split('.').map(Into::into).collect()],
+            default: "".into(),
+            indexed: false,
+        }
     }
 }
 

@@ -81,6 +81,15 @@ fn rows(group: &str, resource: &str) -> &'static [Row] {
     }
 }
 
+/// The field that objects are looked up by so often that an index pays: as in kube-apiserver (`pkg/registry/core/pod/strategy.go`,
+/// `Indexers`), whose agents on each node list and watch the pods of their node.
+fn indexed(resource: &GroupVersionResource) -> Option<&'static str> {
+    match (&*resource.group, &*resource.resource) {
+        ("", "pods") => Some("spec.nodeName"),
+        _ => None,
+    }
+}
+
 /// The fields that a field selector on this built-in resource may name besides `metadata.name` and `metadata.namespace`.
 /// Empty for every other resource.
 pub fn selectable_fields(resource: &GroupVersionResource) -> Arc<[SelectableField]> {
@@ -90,6 +99,7 @@ pub fn selectable_fields(resource: &GroupVersionResource) -> Arc<[SelectableFiel
             name: (*name).into(),
             paths: places.iter().map(|place| place.split('.').map(Into::into).collect()).collect(),
             default: (*default).into(),
+            indexed: indexed(resource) == Some(*name),
         })
         .collect()
 }

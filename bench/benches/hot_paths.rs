@@ -22,6 +22,8 @@ use tributary_simulator::{Config, generated};
 const OBJECTS: usize = 100_000;
 /// Bytes that a server writes at once.
 const CHUNK: usize = 64 * 1024;
+/// Nodes of each cluster: about 100 pods are on each.
+const NODES: usize = 500;
 /// Watchers that share one log.
 const WATCHERS: usize = 1000;
 /// Changes that each of them is given in one turn.
@@ -40,9 +42,12 @@ fn fixture() -> Fixture {
     let fields = selectable_fields(&GroupVersionResource::new("", "v1", "pods"));
     let decoder = ObjectDecoder::new("v1", "Pod", fields);
     let snapshot = |name: &str| {
-        let config = Config { name: name.to_owned(), pods: OBJECTS / 2, namespaces: 500, ..Config::default() };
-        let objects = generated(&config, "pods").map(|text| decode(&decoder, text.as_bytes()));
-        let mut snapshot: Snapshot = objects.collect();
+        let config =
+            Config { name: name.to_owned(), pods: OBJECTS / 2, namespaces: 500, nodes: NODES, ..Config::default() };
+        let mut snapshot = Snapshot::indexed(decoder.fields());
+        for text in generated(&config, "pods") {
+            snapshot.insert(decode(&decoder, text.as_bytes()));
+        }
         snapshot.set_resource_version(ResourceVersion(10_000_000));
         (cluster(name), snapshot)
     };
@@ -109,22 +114,23 @@ fn lists(criterion: &mut Criterion, fixture: &Fixture) {
     group.finish();
 }
 
+fn compile(fixture: &Fixture, namespace: Option<&str>, labels: &str, fields: &str) -> Filter {
+    let labels = LabelSelector::parse(labels).unwrap_or_else(|error| panic!("{error}"));
+    let fields = FieldSelector::parse(fields).unwrap_or_else(|error| panic!("{error}"));
+    let resource = GroupVersionResource::new("", "v1", "pods");
+    Filter::compile(namespace, None, &labels, &fields, &resource, fixture.decoder.fields(), true)
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
 fn selectors(criterion: &mut Criterion, fixture: &Fixture) {
     let mut group = criterion.benchmark_group("selector over 100,000 objects");
     group.throughput(Throughput::Elements(OBJECTS as u64));
-    let compile = |labels: &str, fields: &str| {
-        let labels = LabelSelector::parse(labels).unwrap_or_else(|error| panic!("{error}"));
-        let fields = FieldSelector::parse(fields).unwrap_or_else(|error| panic!("{error}"));
-        let resource = GroupVersionResource::new("", "v1", "pods");
-        Filter::compile(None, None, &labels, &fields, &resource, fixture.decoder.fields(), true)
-            .unwrap_or_else(|error| panic!("{error}"))
-    };
     for (name, labels, fields) in [
         ("label, 1 % match", "slice=s07", ""),
         ("label set, 2 % match", "slice in (s07,s08),tier!=none", ""),
-        ("field spec.nodeName", "", "spec.nodeName=member1-node-0001"),
+        ("field status.phase, a scan", "", "status.phase=Pending"),
     ] {
-        let filter = compile(labels, fields);
+        let filter = compile(fixture, None, labels, fields);
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 let matching = |(cluster, snapshot): &(ClusterName, Snapshot)| {
@@ -137,6 +143,56 @@ fn selectors(criterion: &mut Criterion, fixture: &Fixture) {
     group.finish();
 }
 
+/// Lists of a few objects among very many: what an index is for.
+fn indexed(criterion: &mut Criterion, fixture: &Fixture) {
+    let Some(object) = fixture.heads[0].1.iter().nth(OBJECTS / 4) else { return };
+    let name = format!("metadata.name={}", object.name());
+    let namespace = Some(object.namespace());
+    let mut group = criterion.benchmark_group("few of 100,000 objects");
+    for (title, namespace, fields, limit) in [
+        ("spec.nodeName, 100 match", None, "spec.nodeName=member1-node-0001", 0),
+        ("spec.nodeName, a page of 50", None, "spec.nodeName=member1-node-0001", 50),
+        ("spec.nodeName of a namespace", namespace, "spec.nodeName=member1-node-0001", 0),
+        ("metadata.name of a namespace", namespace, name.as_str(), 0),
+        ("metadata.name of all namespaces", None, name.as_str(), 0),
+    ] {
+        let filter = compile(fixture, namespace, "", fields);
+        group.bench_function(title, |bencher| {
+            bencher.iter(|| render(&fixture.heads, filter.clone(), ListPage { limit, ..ListPage::default() }));
+        });
+    }
+    group.finish();
+}
+
+/// What changes cost that come in, an index included.
+fn ingest(criterion: &mut Criterion, fixture: &Fixture) {
+    let (_, snapshot) = &fixture.heads[0];
+    let mut group = criterion.benchmark_group("ingest");
+    let changed: Vec<_> = snapshot.iter().step_by(97).take(CHANGES).cloned().collect();
+    group.throughput(Throughput::Elements(CHANGES as u64));
+    group.bench_function("20 changes to a shared snapshot", |bencher| {
+        bencher.iter(|| {
+            let mut snapshot = snapshot.clone();
+            for object in &changed {
+                black_box(snapshot.insert(object.clone()));
+            }
+            snapshot
+        });
+    });
+    let objects: Vec<_> = snapshot.iter().cloned().collect();
+    group.throughput(Throughput::Elements(objects.len() as u64));
+    group.bench_function("50,000 objects, one by one", |bencher| {
+        bencher.iter(|| {
+            let mut snapshot = Snapshot::indexed(fixture.decoder.fields());
+            for object in &objects {
+                snapshot.insert(object.clone());
+            }
+            snapshot
+        });
+    });
+    group.finish();
+}
+
 /// A log in which `CHANGES` pods have just changed, and the version before.
 fn changed_log(fixture: &Fixture) -> (Log, CompositeResourceVersion) {
     let mut log = Log::new(LogConfig::default());
@@ -146,7 +202,7 @@ fn changed_log(fixture: &Fixture) -> (Log, CompositeResourceVersion) {
     let before = log.resource_version();
     let (name, snapshot) = &fixture.heads[0];
     let mut snapshot = snapshot.clone();
-    let changed: Vec<_> = snapshot.range(None, None).step_by(97).take(CHANGES).cloned().collect();
+    let changed: Vec<_> = snapshot.iter().step_by(97).take(CHANGES).cloned().collect();
     let mut changes = Vec::new();
     for (place, previous) in changed.into_iter().enumerate() {
         let version = (10_000_001 + place).to_string();
@@ -272,6 +328,8 @@ fn all(criterion: &mut Criterion) {
     objects(criterion, &fixture);
     lists(criterion, &fixture);
     selectors(criterion, &fixture);
+    indexed(criterion, &fixture);
+    ingest(criterion, &fixture);
     watches(criterion, &fixture);
     versions(criterion);
 }

@@ -126,7 +126,7 @@ impl Reflector {
             return self.ask_latest().await;
         }
         if matches!(target, Target::WatchList | Target::Page { continue_token: None }) {
-            self.staging = Staging::new(self.store.as_ref().map(Store::snapshot));
+            self.staging = Staging::new(self.shared.config.decoder.fields(), self.store.as_ref().map(Store::snapshot));
             self.progress.forget();
         }
         let shared = self.shared.clone();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{Change, ChangeType, Object, ResourceVersion, Snapshot};
+use tributary_apimachinery::{Change, ChangeType, Object, ResourceVersion, SelectableField, Snapshot};
 
 /// The collection of one cacher at one version, and its size. Written by the reflector alone; readers get clones of the
 /// snapshot.
@@ -77,10 +77,10 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Begins an empty collection. Objects that are the same in `before` are shared with it, so that a relist does not
-    /// hold everything twice and differences are found by comparing pointers.
-    pub(crate) fn new(before: Option<Snapshot>) -> Self {
-        Self { store: Store::default(), before }
+    /// Begins an empty collection of objects with these fields. Objects that are the same in `before` are shared with it,
+    /// so that a relist does not hold everything twice and differences are found by comparing pointers.
+    pub(crate) fn new(fields: &[SelectableField], before: Option<Snapshot>) -> Self {
+        Self { store: Store { snapshot: Snapshot::indexed(fields), bytes: 0 }, before }
     }
 
     /// Puts an object in.
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn the_change_follows_from_what_is_held() {
         use ChangeType::{Added, Deleted, Modified};
-        let mut store = Staging::new(None).finish(ResourceVersion(10));
+        let mut store = Staging::new(&[], None).finish(ResourceVersion(10));
         // (event, name, version) → (change, version of the previous object), version after
         let cases = [
             ((Added, "a", 11), Some((Added, None)), 11),
@@ -153,12 +153,12 @@ mod tests {
 
     #[test]
     fn a_relist_shares_what_did_not_change() {
-        let mut staging = Staging::new(None);
+        let mut staging = Staging::new(&[], None);
         for (name, text) in [("a", "1"), ("b", "1"), ("c", "1")] {
             staging.put(object(name, 5, text));
         }
         let before = staging.finish(ResourceVersion(5));
-        let mut staging = Staging::new(Some(before.snapshot()));
+        let mut staging = Staging::new(&[], Some(before.snapshot()));
         staging.put(object("a", 5, "1"));
         staging.put(object("b", 5, "other text at the same version"));
         staging.put(object("d", 6, "1"));

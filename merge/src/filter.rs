@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, Filter, Object};
+use tributary_apimachinery::{ClusterName, Filter, Object, Scope};
 
 /// Which objects a list or a watch wants.
 ///
@@ -19,12 +19,12 @@ pub trait ObjectFilter {
         true
     }
 
-    /// The namespace outside of which nothing matches; `None` if objects of any may. Saves walks, decides nothing.
-    fn namespace(&self) -> Option<&str> {
-        None
+    /// Outside of which nothing matches. Saves walks, decides nothing.
+    fn scope(&self) -> Scope<'_> {
+        Scope::default()
     }
 
-    /// Whether every object of [`namespace`](Self::namespace) matches, in every cluster. Only then can the rest of a
+    /// Whether every object of the namespace of [`scope`](Self::scope) matches, in every cluster. Only then can the rest of a
     /// list be counted without looking at it.
     fn is_whole_namespace(&self) -> bool {
         false
@@ -40,8 +40,8 @@ impl ObjectFilter for Filter {
         self.clusters.matches(cluster)
     }
 
-    fn namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
+    fn scope(&self) -> Scope<'_> {
+        Filter::scope(self)
     }
 
     fn is_whole_namespace(&self) -> bool {
@@ -58,8 +58,8 @@ impl<F: ObjectFilter + ?Sized> ObjectFilter for Arc<F> {
         (**self).wants_cluster(cluster)
     }
 
-    fn namespace(&self) -> Option<&str> {
-        (**self).namespace()
+    fn scope(&self) -> Scope<'_> {
+        (**self).scope()
     }
 
     fn is_whole_namespace(&self) -> bool {

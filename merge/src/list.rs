@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, Object, Snapshot};
+use tributary_apimachinery::{ClusterName, Object, Scope, Snapshot};
 
 use crate::{Heads, ObjectFilter, Position};
 
@@ -99,7 +99,7 @@ impl<F: ObjectFilter> ListCursor<F> {
         let snapshots = self.snapshots.clone();
         let mut bytes = 0;
         while let Some((cluster, snapshot)) = snapshots.get(self.at) {
-            for object in snapshot.range(self.filter.namespace(), self.after.as_deref()) {
+            for object in snapshot.range(&self.filter.scope(), self.after.as_deref()) {
                 if self.left == 0 {
                     return false;
                 }
@@ -132,9 +132,9 @@ impl<F: ObjectFilter> ListCursor<F> {
     fn count(&self) -> u64 {
         let counts = self.snapshots.iter().enumerate().skip(self.at).map(|(at, (_, snapshot))| {
             let after = self.after.as_deref().filter(|_| at == self.at);
-            match (self.filter.namespace(), after) {
-                (None, None) => snapshot.len(),
-                (namespace, after) => snapshot.range(namespace, after).count(),
+            match (self.filter.scope(), after) {
+                (Scope { namespace: None, .. }, None) => snapshot.len(),
+                (scope, after) => snapshot.range(&scope, after).count(),
             }
         });
         counts.sum::<usize>() as u64
@@ -143,7 +143,7 @@ impl<F: ObjectFilter> ListCursor<F> {
     fn rest(&self) -> impl Iterator<Item = (&ClusterName, &Arc<Object>)> {
         self.snapshots.iter().enumerate().skip(self.at).flat_map(move |(at, (cluster, snapshot))| {
             let after = self.after.as_deref().filter(|_| at == self.at);
-            snapshot.range(self.filter.namespace(), after).map(move |object| (cluster, object))
+            snapshot.range(&self.filter.scope(), after).map(move |object| (cluster, object))
         })
     }
 }

@@ -84,6 +84,11 @@ impl<F: ObjectFilter> Watcher<F> {
         (!watcher.lags(log)).then_some(watcher)
     }
 
+    /// Which objects it tells of.
+    pub fn filter(&self) -> &F {
+        &self.filter
+    }
+
     /// Appends the next events, about `events_max` of them, and says how it stands. Never blocks; bounded work.
     pub fn next(&mut self, log: &Log, events_max: usize, events: &mut Vec<WatchEvent>) -> Progress {
         let mut turn = Turn::new(events_max, events);

@@ -34,7 +34,7 @@ impl InitialEvents {
                 self.at += 1;
                 continue;
             }
-            for object in snapshot.range(filter.namespace(), self.after.as_deref()) {
+            for object in snapshot.range(&filter.scope(), self.after.as_deref()) {
                 if filter.matches(cluster, object)
                     && let Some((at, held)) = self.held.replace((self.at, object.clone()))
                 {

@@ -64,7 +64,7 @@ impl MissingClusters {
                 self.vector.set(&cluster, snapshot.resource_version());
                 continue;
             }
-            let matching = snapshot.range(filter.namespace(), None).filter(|object| filter.matches(&cluster, object));
+            let matching = snapshot.range(&filter.scope(), None).filter(|object| filter.matches(&cluster, object));
             let mut objects: Vec<_> = matching.cloned().collect();
             objects.sort_by_key(|object| std::cmp::Reverse(object.resource_version()));
             self.current = Some(Current { cluster, snapshot, objects });

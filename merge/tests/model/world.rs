@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ObjectDecoder, ResourceVersion, Snapshot};
+use tributary_apimachinery::{
+    Change, ChangeType, ClusterName, Object, ObjectDecoder, ResourceVersion, Scope, Snapshot,
+};
 use tributary_merge::{Log, LogConfig, ObjectFilter};
 
 pub(crate) const CLUSTERS: usize = 3;
@@ -32,8 +34,8 @@ impl ObjectFilter for Selector {
         }
     }
 
-    fn namespace(&self) -> Option<&str> {
-        (*self == Self::Namespace).then_some("n0")
+    fn scope(&self) -> Scope<'_> {
+        Scope { namespace: (*self == Self::Namespace).then_some("n0"), ..Scope::default() }
     }
 }
 

@@ -67,7 +67,7 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
             return Ok(response::with_content_type(StatusCode::OK, content_type, body::full(error(&status, form))));
         }
     };
-    let initial = match initial_length(&view, asked).filter(|_| options.sends_initial_events()) {
+    let initial = match initial_length(&view, watcher.filter()).filter(|_| options.sends_initial_events()) {
         Some(length) => Some(router.lanes().take(length, asked.peer).await?),
         None => None,
     };
@@ -97,16 +97,12 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     Ok(response)
 }
 
-/// How long the initial events are together; `None` where one turn of a watcher has room for them. What they are filtered by but the
-/// namespace and the name is not looked at: most watches that select otherwise are of many objects, too.
-fn initial_length(view: &View, asked: Asked<'_>) -> Option<Length> {
-    if asked.request.name.is_some() {
-        return None;
-    }
-    let namespace = asked.request.namespace.as_deref();
-    let log = view.log();
+/// How long the initial events are together; `None` where one turn of a watcher has room for them. What they are filtered by but their
+/// scope is not looked at: most watches that select otherwise are of many objects, too.
+fn initial_length(view: &View, filter: &Filter) -> Option<Length> {
+    let heads = Arc::clone(view.log().head());
     let (mut objects, mut bytes) = (0, 0);
-    for object in log.head().iter().flat_map(|(_, snapshot)| snapshot.range(namespace, None)) {
+    for object in heads.iter().flat_map(|(_, snapshot)| snapshot.range(&filter.scope(), None)) {
         objects += 1;
         bytes += object.json().len();
         if bytes > MEDIUM_BYTES {

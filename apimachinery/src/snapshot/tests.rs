@@ -1,0 +1,153 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{FieldSelector, Filter, GroupVersionResource, LabelSelector, ObjectDecoder, selectable_fields};
+
+fn pods() -> GroupVersionResource {
+    GroupVersionResource::new("", "v1", "pods")
+}
+
+fn decoder() -> ObjectDecoder {
+    ObjectDecoder::new("v1", "Pod", selectable_fields(&pods()))
+}
+
+fn pod(key: &str, node: &str) -> Arc<Object> {
+    let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+    let text = format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","resourceVersion":"1"}},"spec":{{"nodeName":"{node}"}}}}"#
+    );
+    Arc::new(decoder().decode(text.as_bytes()).unwrap())
+}
+
+fn keys<'a>(objects: impl IntoIterator<Item = &'a Arc<Object>>) -> Vec<String> {
+    objects.into_iter().map(|object| object.key().as_str().to_owned()).collect()
+}
+
+#[test]
+fn ranges_keep_etcd_order_and_namespaces_apart() {
+    let snapshot: Snapshot = ["a/x", "a-b/x", "a/y", "ab/x", "a0/z"].into_iter().map(|key| pod(key, "")).collect();
+    let keys = |namespace, after| keys(snapshot.range(&Scope { namespace, ..Scope::default() }, after));
+    assert_eq!(keys(None, None), ["a-b/x", "a/x", "a/y", "a0/z", "ab/x"]);
+    assert_eq!(keys(Some("a"), None), ["a/x", "a/y"]);
+    assert_eq!(keys(Some("a"), Some("a/x")), ["a/y"]);
+    assert_eq!(keys(Some("a"), Some("a-b/x")), ["a/x", "a/y"]);
+    assert_eq!(keys(Some("a"), Some("b")), Vec::<String>::new());
+    assert_eq!(keys(Some("c"), None), Vec::<String>::new());
+    assert_eq!(keys(None, Some("a/y")), ["a0/z", "ab/x"]);
+}
+
+#[test]
+fn a_clone_keeps_its_state() {
+    let mut snapshot = Snapshot::indexed(decoder().fields());
+    snapshot.insert(pod("a/x", "n"));
+    let before = snapshot.clone();
+    snapshot.insert(pod("a/x", "m"));
+    let on = |snapshot: &Snapshot, node| snapshot.range(&on_node(node), None).count();
+    assert_eq!((on(&before, "n"), on(&before, "m")), (1, 0));
+    assert_eq!((on(&snapshot, "n"), on(&snapshot, "m")), (0, 1));
+    assert!(snapshot.remove("a/x").is_some());
+    assert_eq!((before.len(), snapshot.len(), on(&snapshot, "m")), (1, 0, 0));
+}
+
+/// The scope of a selector `spec.nodeName=node`.
+fn on_node(node: &str) -> Scope<'_> {
+    let place = decoder().fields().iter().position(|field| field.indexed);
+    Scope { field: place.map(|place| (place, node)), ..Scope::default() }
+}
+
+#[test]
+fn an_index_finds_what_is_asked_for_and_no_more() {
+    let mut snapshot = Snapshot::indexed(decoder().fields());
+    for (key, node) in [("b/x", "n"), ("a/x", "n"), ("a/y", "m"), ("a/z", ""), ("c/x", r"\u006e"), ("a/w", "n")] {
+        snapshot.insert(pod(key, node));
+    }
+    let on = |node, namespace, after| keys(snapshot.range(&Scope { namespace, ..on_node(node) }, after));
+    assert_eq!(on("n", None, None), ["a/w", "a/x", "b/x", "c/x"], "escapes are resolved");
+    assert_eq!(on("n", Some("a"), None), ["a/w", "a/x"]);
+    assert_eq!(on("n", None, Some("a/x")), ["b/x", "c/x"]);
+    assert_eq!(on("", None, None), ["a/z"], "no node counts as the empty one");
+    assert_eq!(on("other", None, None), Vec::<String>::new());
+}
+
+#[test]
+fn a_name_is_leapt_to() {
+    let mut every: Vec<_> = (0..50).flat_map(|at| [format!("a/{at:02}"), format!("b/{at:02}x")]).collect();
+    every.extend(["c/40".to_owned(), "d/x".to_owned()]);
+    let snapshot: Snapshot = every.iter().map(|key| pod(key, "")).collect();
+    let named = |name, after| keys(snapshot.range(&Scope { name: Some(name), ..Scope::default() }, after));
+    assert_eq!(named("40", None), ["a/40", "c/40"]);
+    assert_eq!(named("40", Some("a/40")), ["c/40"]);
+    assert_eq!(named("40x", None), ["b/40x"]);
+    assert_eq!(named("z", None), Vec::<String>::new());
+    let cluster_scoped: Snapshot = (0..50).map(|at| pod(&format!("{at:02}"), "")).collect();
+    for name in ["00", "07", "30", "49", "x"] {
+        let scope = Scope { name: Some(name), ..Scope::default() };
+        let expected: Vec<_> = cluster_scoped.get(name).into_iter().collect();
+        assert_eq!(keys(cluster_scoped.range(&scope, None)), keys(expected));
+    }
+}
+
+/// Names whose order and the order of whose keys differ.
+const NAMESPACES: [&str; 6] = ["a", "a-b", "a0", "ab", "b", "z"];
+const NODES: [&str; 4] = ["", "n1", "n2", "n\\u0031"];
+
+/// Puts in, with a node, or takes out.
+fn change() -> impl Strategy<Value = (String, Option<&'static str>)> {
+    let key = (prop::sample::select(&NAMESPACES[..]), 0..40_u8)
+        .prop_map(|(namespace, name)| format!("{namespace}/{name:02}"));
+    (key, prop::option::weighted(0.8, prop::sample::select(&NODES[..])))
+}
+
+fn selector() -> impl Strategy<Value = String> {
+    let node =
+        prop::sample::select(&["spec.nodeName=n1", "spec.nodeName=", "spec.nodeName=gone", "spec.nodeName!=n1"][..]);
+    let name = (0..40_u8).prop_map(|name| format!("metadata.name={name:02}"));
+    (prop::option::of(node), prop::option::of(name)).prop_map(|(node, name)| {
+        let terms: Vec<_> = node.map(str::to_owned).into_iter().chain(name).collect();
+        terms.join(",")
+    })
+}
+
+proptest! {
+    /// Whatever happened before, a walk over a scope finds what a scan of everything finds, in the same order; and so it is
+    /// in the states that were kept.
+    #[test]
+    fn a_scope_finds_what_a_scan_finds(
+        changes in prop::collection::vec(change(), 0..300),
+        kept_at in prop::collection::vec(0..300_usize, 0..4),
+        namespace in prop::option::of(prop::sample::select(&NAMESPACES[..])),
+        selector in selector(),
+        after in prop::option::of((prop::sample::select(&NAMESPACES[..]), 0..41_u8)),
+    ) {
+        let fields = decoder();
+        let (mut snapshot, mut truth) = (Snapshot::indexed(fields.fields()), BTreeMap::new());
+        let mut states = Vec::new();
+        for (at, (key, node)) in changes.iter().enumerate() {
+            if kept_at.contains(&at) {
+                states.push((snapshot.clone(), truth.clone()));
+            }
+            match node {
+                Some(node) => {
+                    let object = pod(key, node);
+                    prop_assert_eq!(snapshot.insert(object.clone()).is_some(), truth.insert(key.clone(), object).is_some());
+                }
+                None => prop_assert_eq!(snapshot.remove(key).is_some(), truth.remove(key).is_some()),
+            }
+        }
+        states.push((snapshot, truth));
+        let selector = FieldSelector::parse(&selector).unwrap();
+        let filter =
+            Filter::compile(namespace, None, &LabelSelector::default(), &selector, &pods(), fields.fields(), true).unwrap();
+        let after = after.map(|(namespace, name)| format!("{namespace}/{name:02}"));
+        for (snapshot, truth) in states {
+            let behind = |key: &str| after.as_deref().is_none_or(|after| after < key);
+            let expected = truth.values().filter(|object| behind(object.key().as_str()) && filter.matches_object(object));
+            let found = snapshot.range(&filter.scope(), after.as_deref()).filter(|object| filter.matches_object(object));
+            let (expected, found): (Vec<_>, Vec<_>) = (expected.collect(), found.collect());
+            prop_assert_eq!(keys(found.iter().copied()), keys(expected.iter().copied()));
+            prop_assert!(found.iter().zip(&expected).all(|(found, expected)| Arc::ptr_eq(found, expected)));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A walk over the objects of a snapshot that may lie in a scope.
+
+use std::borrow::Cow;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::OrdSet;
+use imbl::ordset::RangedIter;
+use imbl::shared_ptr::DefaultSharedPtr;
+
+use super::field_index::{Entry, FieldIndex};
+use super::{ByKey, Scope};
+use crate::{Object, ObjectKey};
+
+/// How many objects of other names are looked at before a leap. A leap costs about as much as a look at so many, so that
+/// namespaces of a few objects are walked and those of many leapt over.
+const LEAP_AFTER: usize = 16;
+
+/// A walk over some objects of a snapshot, in key order.
+pub struct Walk<'a>(Kind<'a>);
+
+enum Kind<'a> {
+    /// At most one.
+    One(Option<&'a Arc<Object>>),
+    /// All between two keys.
+    Keys(RangedIter<'a, ByKey, DefaultSharedPtr>),
+    /// All of one value of the indexed field, between two keys.
+    Indexed(RangedIter<'a, Entry, DefaultSharedPtr>),
+    /// All of one name, in whatever namespace.
+    Named(Named<'a>),
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(
+        objects: &'a OrdSet<ByKey>,
+        index: Option<&'a FieldIndex>,
+        scope: &Scope<'_>,
+        after: Option<&str>,
+    ) -> Self {
+        let Some(keys) = Keys::new(scope.namespace, after) else { return Self(Kind::One(None)) };
+        let index = index.zip(scope.field).filter(|(index, (place, _))| index.place() == *place);
+        Self(match (index, scope.namespace, scope.name) {
+            (Some((index, (_, value))), ..) => Kind::Indexed(index.range(value, keys.start(), keys.end())),
+            (None, Some(namespace), Some(name)) => {
+                let key = ObjectKey::new(namespace, name);
+                let key = Some(key.as_str()).filter(|key| after.is_none_or(|after| after < *key));
+                Kind::One(key.and_then(|key| objects.get(key)).map(|entry| &entry.0))
+            }
+            (None, None, Some(name)) => {
+                Kind::Named(Named { objects, name: name.into(), walk: keys.of(objects), misses: 0 })
+            }
+            (None, _, None) => Kind::Keys(keys.of(objects)),
+        })
+    }
+}
+
+impl<'a> Iterator for Walk<'a> {
+    type Item = &'a Arc<Object>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.0 {
+            Kind::Keys(keys) => keys.next().map(|entry| &entry.0),
+            Kind::One(object) => object.take(),
+            Kind::Indexed(entries) => entries.next().map(Entry::object),
+            Kind::Named(named) => named.next(),
+        }
+    }
+}
+
+/// The keys of a namespace, or all, behind one of them.
+struct Keys<'k> {
+    start: Bound<Cow<'k, str>>,
+    end: Bound<String>,
+}
+
+impl<'k> Keys<'k> {
+    /// `None` if there can be none.
+    fn new(namespace: Option<&str>, after: Option<&'k str>) -> Option<Self> {
+        let after = after.map(|after| Bound::Excluded(Cow::Borrowed(after)));
+        let Some(namespace) = namespace else {
+            return Some(Self { start: after.unwrap_or(Bound::Unbounded), end: Bound::Unbounded });
+        };
+        let (first, end) = (format!("{namespace}/"), behind(namespace));
+        let start = match after {
+            // A range whose start lies past its end would panic in an ordered set.
+            Some(Bound::Excluded(after)) if *after >= *end => return None,
+            Some(Bound::Excluded(after)) if *after >= *first => Bound::Excluded(after),
+            _ => Bound::Included(Cow::Owned(first)),
+        };
+        Some(Self { start, end: Bound::Excluded(end) })
+    }
+
+    fn start(&self) -> Bound<&str> {
+        self.start.as_ref().map(|key| &**key)
+    }
+
+    fn end(&self) -> Bound<&str> {
+        self.end.as_ref().map(String::as_str)
+    }
+
+    fn of<'a>(&self, objects: &'a OrdSet<ByKey>) -> RangedIter<'a, ByKey, DefaultSharedPtr> {
+        objects.range::<_, str>((self.start(), self.end()))
+    }
+}
+
+/// What every key of a namespace lies before: they begin with `namespace/`, and '0' follows '/'.
+fn behind(namespace: &str) -> String {
+    format!("{namespace}0")
+}
+
+/// The objects of one name in all namespaces: leaps to the name's place in a namespace of many objects, and behind that to
+/// the next namespace. The objects of a resource all have a namespace, or none has.
+struct Named<'a> {
+    objects: &'a OrdSet<ByKey>,
+    name: Box<str>,
+    walk: RangedIter<'a, ByKey, DefaultSharedPtr>,
+    /// Objects of other names since the last leap.
+    misses: usize,
+}
+
+impl<'a> Named<'a> {
+    fn next(&mut self) -> Option<&'a Arc<Object>> {
+        loop {
+            let ByKey(object) = self.walk.next()?;
+            if object.name() == &*self.name {
+                return Some(object);
+            }
+            self.misses += 1;
+            if self.misses == LEAP_AFTER {
+                self.misses = 0;
+                self.walk = self.leap(object)?;
+            }
+        }
+    }
+
+    /// Where the next object of the name can stand; `None` if nowhere.
+    fn leap(&self, from: &Object) -> Option<RangedIter<'a, ByKey, DefaultSharedPtr>> {
+        let start = if from.name() < &*self.name {
+            ObjectKey::new(from.namespace(), &self.name).as_str().to_owned()
+        } else if from.namespace().is_empty() {
+            return None;
+        } else {
+            behind(from.namespace())
+        };
+        Some(self.objects.range::<_, str>((Bound::Included(start.as_str()), Bound::Unbounded)))
+    }
+}

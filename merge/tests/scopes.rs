@@ -1,0 +1,152 @@
+//! What an index or the order of keys finds is what a scan of everything finds: in lists, page by page, and in what a watch
+//! begins with.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tributary_apimachinery::{
+    ClusterName, FieldSelector, Filter, GroupVersionResource, LabelSelector, Object, ObjectDecoder, ResourceVersion,
+    Scope, Snapshot, selectable_fields,
+};
+use tributary_merge::{
+    CompositeResourceVersion, Heads, ListCursor, ListPage, Log, LogConfig, ObjectFilter, Progress, WatchEvent, Watcher,
+};
+
+const CLUSTERS: [&str; 3] = ["c1", "c2", "c3"];
+const NODES: [&str; 3] = ["n1", "n2", ""];
+const NAMESPACES: [&str; 3] = ["a", "a-b", "b"];
+
+fn pods() -> GroupVersionResource {
+    GroupVersionResource::new("", "v1", "pods")
+}
+
+fn decoder() -> ObjectDecoder {
+    ObjectDecoder::new("v1", "Pod", selectable_fields(&pods()))
+}
+
+/// What happened in one cluster: names in namespaces that were put on a node, or deleted.
+type History = Vec<(usize, u8, Option<usize>)>;
+
+fn history() -> impl Strategy<Value = History> {
+    let place = prop::option::weighted(0.8, 0..NODES.len());
+    prop::collection::vec((0..NAMESPACES.len(), 0..30_u8, place), 0..120)
+}
+
+fn snapshot(history: &History) -> Snapshot {
+    let decoder = decoder();
+    let mut snapshot = Snapshot::indexed(decoder.fields());
+    for (version, (namespace, name, node)) in (1..).zip(history) {
+        let namespace = NAMESPACES[*namespace];
+        match node {
+            Some(node) => {
+                let text = format!(
+                    r#"{{"metadata":{{"name":"{name:02}","namespace":"{namespace}","resourceVersion":"{version}"}},"spec":{{"nodeName":"{}"}}}}"#,
+                    NODES[*node]
+                );
+                snapshot.insert(Arc::new(decoder.decode(text.as_bytes()).unwrap()));
+            }
+            None => drop(snapshot.remove(&format!("{namespace}/{name:02}"))),
+        }
+        snapshot.set_resource_version(ResourceVersion(version));
+    }
+    snapshot
+}
+
+fn selection() -> impl Strategy<Value = (Option<&'static str>, String)> {
+    let node = prop::sample::select(&["spec.nodeName=n1", "spec.nodeName=", "spec.nodeName!=n1"][..]);
+    let name = (0..30_u8).prop_map(|name| format!("metadata.name={name:02}"));
+    let fields = (prop::option::of(node), prop::option::weighted(0.3, name));
+    let fields =
+        fields.prop_map(|(node, name)| node.map(str::to_owned).into_iter().chain(name).collect::<Vec<_>>().join(","));
+    (prop::option::of(prop::sample::select(&NAMESPACES[..])), fields)
+}
+
+/// An object as it is told of: its cluster, key and version.
+type Told = (String, String, u64);
+
+fn told(cluster: &ClusterName, object: &Object) -> Told {
+    (cluster.to_string(), object.key().to_string(), object.resource_version().0)
+}
+
+/// All pages of a list, each read in chunks of a few bytes.
+fn pages(heads: &Heads, filter: &impl Fn() -> Box<dyn ObjectFilter>, limit: usize) -> Vec<Vec<Told>> {
+    let (mut pages, mut start) = (Vec::new(), None);
+    loop {
+        let page = ListPage { start: start.take(), limit, remaining: None };
+        let mut cursor = ListCursor::new(heads.clone(), Boxed(filter()), page);
+        let mut objects = Vec::new();
+        while cursor.next_chunk(200, |cluster, object| objects.push(told(cluster, object))) {}
+        pages.push(objects);
+        start = cursor.continue_position().cloned();
+        if start.is_none() {
+            return pages;
+        }
+    }
+}
+
+/// What a watch begins with, in turns of a few events.
+fn begins(log: &Log, mut watcher: Watcher<Boxed>) -> Vec<Told> {
+    let mut events = Vec::new();
+    while !matches!(watcher.next(log, 3, &mut events), Progress::CaughtUp) {}
+    events
+        .iter()
+        .filter_map(|event| match event {
+            WatchEvent::Object(event) => Some(told(&event.cluster, &event.object)),
+            WatchEvent::InitialEventsEnd(_) => None,
+        })
+        .collect()
+}
+
+struct Boxed(Box<dyn ObjectFilter>);
+
+impl ObjectFilter for Boxed {
+    fn matches(&self, cluster: &ClusterName, object: &Object) -> bool {
+        self.0.matches(cluster, object)
+    }
+
+    fn wants_cluster(&self, cluster: &ClusterName) -> bool {
+        self.0.wants_cluster(cluster)
+    }
+
+    fn scope(&self) -> Scope<'_> {
+        self.0.scope()
+    }
+
+    fn is_whole_namespace(&self) -> bool {
+        self.0.is_whole_namespace()
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_a_scope_finds_is_what_a_scan_finds(
+        histories in prop::collection::vec(history(), CLUSTERS.len()),
+        (namespace, fields) in selection(),
+        limit in 0..20_usize,
+    ) {
+        let clusters = CLUSTERS.map(|name| ClusterName::new(name).unwrap());
+        let heads: Heads = Arc::new(clusters.iter().cloned().zip(histories.iter().map(snapshot)).collect());
+        let mut log = Log::new(LogConfig::default());
+        for (cluster, snapshot) in heads.iter() {
+            log.join(cluster, snapshot.clone(), Duration::ZERO);
+        }
+        let fields = FieldSelector::parse(&fields).unwrap();
+        let filter =
+            Filter::compile(namespace, None, &LabelSelector::default(), &fields, &pods(), decoder().fields(), true).unwrap();
+        let scoped = || -> Box<dyn ObjectFilter> { Box::new(filter.clone()) };
+        let scanned = || -> Box<dyn ObjectFilter> {
+            let filter = filter.clone();
+            Box::new(move |cluster: &ClusterName, object: &Object| filter.matches(cluster, object))
+        };
+        prop_assert_eq!(pages(&heads, &scoped, limit), pages(&heads, &scanned, limit));
+        let initial = |filter| begins(&log, Watcher::initial(&log, Boxed(filter), true));
+        prop_assert_eq!(initial(scoped()), initial(scanned()));
+        let one = heads.iter().take(1).map(|(cluster, snapshot)| (cluster.clone(), snapshot.resource_version()));
+        let one: CompositeResourceVersion = one.collect();
+        let resumed = |filter| begins(&log, Watcher::resume(&log, &one, Boxed(filter)).unwrap());
+        prop_assert_eq!(resumed(scoped()), resumed(scanned()));
+    }
+}
