@@ -66,7 +66,8 @@ impl std::fmt::Debug for Snapshot {
 impl Snapshot {
     /// No objects yet; those that come are indexed by the first field that is marked as indexed, if one is.
     ///
-    /// Cost: 24 bytes an object. A snapshot without an index answers the same, by looking at more objects.
+    /// Cost: about 60 bytes an object, and 2 to 3 µs a change. A snapshot without an index answers the same, by looking at more
+    /// objects.
     pub fn indexed(fields: &[SelectableField]) -> Self {
         let field = fields.iter().position(|field| field.indexed);
         let index = field.map(|place| FieldIndex::new(place, fields[place].default.clone()));

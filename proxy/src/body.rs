@@ -11,6 +11,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use tributary_apimachinery::{ClusterName, explain};
 
+use crate::endpoint::Held;
 use crate::error::SharedError;
 use crate::http1;
 use crate::pool::StreamPermit;
@@ -36,7 +37,18 @@ pub struct ResponseBodyError {
 
 /// What a response body holds on to until it ends or is dropped; dropping it gives the capacity back.
 #[derive(Debug)]
-pub(crate) enum Lease {
+pub(crate) struct Lease {
+    /// Its share of a connection.
+    #[allow(dead_code, reason = "held for its Drop")]
+    pub(crate) connection: Share,
+    /// Its place among the endpoint's requests.
+    #[allow(dead_code, reason = "held for its Drop")]
+    pub(crate) held: Held,
+}
+
+/// How much of a connection a response occupies.
+#[derive(Debug)]
+pub(crate) enum Share {
     /// One stream of an HTTP/2 connection.
     Stream(#[allow(dead_code, reason = "held for its Drop")] StreamPermit),
     /// A whole HTTP/1.1 connection.

@@ -13,6 +13,8 @@ use tributary_apimachinery::ClusterName;
 use crate::body::{self, Body, BoxError};
 use crate::credentials::Credentials;
 use crate::dial::{Connector, Dialer};
+use crate::endpoint::{Endpoint, EndpointStatus};
+use crate::endpoints::Endpoints;
 use crate::error::{ConnectError, ForwardError};
 use crate::identity::{Identity, Impersonation};
 use crate::pool::Pool;
@@ -39,16 +41,13 @@ pub struct ClusterClient {
 
 pub(crate) struct Inner {
     pub(crate) name: ClusterName,
-    pub(crate) target: Arc<Target>,
+    pub(crate) endpoints: Endpoints,
     pub(crate) tuning: Tuning,
-    /// The `Host` header of HTTP/1.1 requests.
-    pub(crate) host: HeaderValue,
     /// Headers that the configuration adds to every request.
     pub(crate) extra_headers: HeaderMap,
     /// The kubeconfig user's own `as` fields.
     pub(crate) member_impersonation: Option<Impersonation>,
     pub(crate) credentials: Arc<Credentials>,
-    pub(crate) pool: Arc<Pool>,
     pub(crate) observer: Arc<Observer>,
 }
 
@@ -78,6 +77,18 @@ pub struct PoolStatistics {
     pub idle_http1_connections: usize,
 }
 
+impl PoolStatistics {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            short_connections: self.short_connections + other.short_connections,
+            short_streams: self.short_streams + other.short_streams,
+            long_connections: self.long_connections + other.long_connections,
+            long_streams: self.long_streams + other.long_streams,
+            idle_http1_connections: self.idle_http1_connections + other.idle_http1_connections,
+        }
+    }
+}
+
 impl ClusterClient {
     /// Makes a client from a kubeconfig's cluster and user. Nothing is sent: the member need not be reachable, and
     /// credential plugins run with the first request.
@@ -89,7 +100,22 @@ impl ClusterClient {
     /// # Errors
     /// [`ConnectError`] for a configuration that cannot work.
     pub async fn connect(name: ClusterName, config: kube::Config, tuning: Tuning) -> Result<Self, ConnectError> {
-        Self::new(name, config, tuning, None).await
+        Self::new(name, config, &[], tuning, None).await
+    }
+
+    /// As [`connect`](Self::connect), to a member that can be reached at further addresses besides the configuration's: all
+    /// of them lead to the same cluster, with the same credentials and authorities. Requests are spread over those that can
+    /// be reached.
+    ///
+    /// # Errors
+    /// [`ConnectError`] for a configuration that cannot work.
+    pub async fn connect_to_all(
+        name: ClusterName,
+        config: kube::Config,
+        further: &[Uri],
+        tuning: Tuning,
+    ) -> Result<Self, ConnectError> {
+        Self::new(name, config, further, tuning, None).await
     }
 
     /// As [`connect`](Self::connect), over byte streams of the caller's instead of TCP: for a member in this process.
@@ -104,12 +130,13 @@ impl ClusterClient {
         config: kube::Config,
         tuning: Tuning,
     ) -> Result<Self, ConnectError> {
-        Self::new(name, config, tuning, Some(connector)).await
+        Self::new(name, config, &[], tuning, Some(connector)).await
     }
 
     async fn new(
         name: ClusterName,
         config: kube::Config,
+        further: &[Uri],
         tuning: Tuning,
         connector: Option<Connector>,
     ) -> Result<Self, ConnectError> {
@@ -117,36 +144,32 @@ impl ClusterClient {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
-        let target = Target::parse(&config.cluster_url).map_err(|problem| ConnectError::Server {
-            cluster: name.clone(),
-            server: without_user(&config.cluster_url),
-            problem,
-        })?;
         let header_error = |field, problem: String| ConnectError::Header { cluster: name.clone(), field, problem };
-        let host = HeaderValue::from_str(target.authority().as_str())
-            .map_err(|error| header_error("server", error.to_string()))?;
         let member_impersonation =
             configured_impersonation(&config).map_err(|error| header_error("as", error.to_string()))?;
         let extra_headers = HeaderMap::from_iter(config.headers.iter().cloned());
         let credentials = Credentials::new(&name, &config, &tuning).await?;
-        let target = Arc::new(target);
-        let tls = TlsSource::new(&name, &config, &target).await?;
-        let dialer = Dialer::new(name.clone(), target.clone(), &config, &tuning, tls, connector)?;
         let observer = Arc::new(Observer::new(name.clone()));
-        let pool = Pool::new(name.clone(), dialer, credentials.clone(), observer.clone(), tuning.clone());
-        Ok(Self {
-            inner: Arc::new(Inner {
-                name,
-                target,
-                tuning,
-                host,
-                extra_headers,
-                member_impersonation,
-                credentials,
-                pool,
-                observer,
-            }),
-        })
+        let lone = further.is_empty();
+        let mut endpoints = Vec::new();
+        for url in std::iter::once(&config.cluster_url).chain(further) {
+            let target = Target::parse(url).map_err(|problem| ConnectError::Server {
+                cluster: name.clone(),
+                server: without_user(url),
+                problem,
+            })?;
+            let host = HeaderValue::from_str(target.authority().as_str())
+                .map_err(|error| header_error("server", error.to_string()))?;
+            let target = Arc::new(target);
+            let tls = TlsSource::new(&name, &config, &target).await?;
+            let dialer = Dialer::new(name.clone(), target.clone(), &config, &tuning, tls, connector.clone())?;
+            let own = if lone { observer.clone() } else { Arc::new(Observer::new(name.clone())) };
+            let pool = Pool::new(name.clone(), dialer, credentials.clone(), own.clone(), tuning.clone());
+            endpoints.push(Arc::new(Endpoint::new(target, host, pool, own, lone)));
+        }
+        let endpoints = Endpoints::new(endpoints, &name, &observer);
+        let inner = Inner { name, endpoints, tuning, extra_headers, member_impersonation, credentials, observer };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The member's name.
@@ -217,9 +240,15 @@ impl ClusterClient {
         self.inner.observer.since_last_answer()
     }
 
-    /// What the pool holds now.
+    /// What the pools of all endpoints hold now.
     pub fn pool_statistics(&self) -> PoolStatistics {
-        self.inner.pool.statistics()
+        let statistics = self.inner.endpoints.iter().map(|endpoint| endpoint.pool.statistics());
+        statistics.fold(PoolStatistics::default(), PoolStatistics::plus)
+    }
+
+    /// The member's endpoints as they are now, in the order of the configuration.
+    pub fn endpoints(&self) -> Vec<EndpointStatus> {
+        self.inner.endpoints.statuses()
     }
 }
 
@@ -227,7 +256,7 @@ impl fmt::Debug for ClusterClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClusterClient")
             .field("name", &self.inner.name)
-            .field("address", &self.inner.target.address)
+            .field("endpoints", &self.endpoints())
             .field("pool", &self.pool_statistics())
             .finish_non_exhaustive()
     }

@@ -285,6 +285,19 @@ impl ForwardError {
         }
     }
 
+    /// Whether another endpoint of the member may do better: no connection was made, or none had room.
+    pub(crate) fn is_of_endpoint(&self) -> bool {
+        matches!(
+            self,
+            Self::Dial { .. }
+                | Self::DialTimeout { .. }
+                | Self::Unreachable { .. }
+                | Self::Tls { .. }
+                | Self::Handshake { .. }
+                | Self::Send { sent: Sent::No, .. }
+        )
+    }
+
     /// Whether this failure means that the member cannot be reached, rather than that one request went wrong.
     pub(crate) fn means_unreachable(&self) -> bool {
         matches!(

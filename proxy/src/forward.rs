@@ -10,10 +10,11 @@ use tokio::time::Duration;
 
 use tributary_apimachinery::explain;
 
-use crate::body::{self, Body, Lease, MemberBody};
+use crate::body::{self, Body, Lease, MemberBody, Share};
 use crate::classify::classify;
 use crate::client::Inner;
 use crate::credentials::Current;
+use crate::endpoint::{Endpoint, Held};
 use crate::error::{ForwardError, Sent};
 use crate::headers::{self, UpgradeProtocol};
 use crate::identity::{ClientAddress, Identity};
@@ -96,13 +97,20 @@ impl Inner {
         let lane = if class.long_running { LaneKind::LongRunning } else { LaneKind::Short };
         let limit = (!class.long_running).then_some(self.tuning.head_timeout);
         let replay = Replay::of(&request);
+        let path = request.uri().clone();
         let mut retries = 0;
         let mut renewed = false;
+        let mut failed: Option<Arc<Endpoint>> = None;
         loop {
             let credentials = self.credentials().await?;
             authorize(request.headers_mut(), &credentials);
-            let connection = self.pool.acquire(lane, &credentials).await?;
-            match self.send(connection, request, limit).await {
+            let opened = self.endpoints.open(lane, failed.as_ref(), |endpoint| {
+                let credentials = credentials.clone();
+                async move { endpoint.pool.acquire(lane, &credentials).await }
+            });
+            let (held, connection) = opened.await?;
+            let endpoint = held.endpoint.clone();
+            match self.send(held, connection, request, &path, limit).await {
                 Ok(response) if response.status() == StatusCode::UNAUTHORIZED && !class.proxied => {
                     let again = replay.as_ref().filter(|replay| replay.idempotent && !renewed);
                     match again {
@@ -120,6 +128,7 @@ impl Inner {
                         Some(again) if retries < MAX_RETRIES => {
                             tracing::debug!(cluster = %self.name, %error, "sending again");
                             retries += 1;
+                            failed = Some(endpoint);
                             request = again;
                         }
                         _ => return Err(error),
@@ -129,7 +138,8 @@ impl Inner {
         }
     }
 
-    /// Cleans the request's head and makes it this member's: URI, identity, everything but `Authorization`.
+    /// Cleans the request's head and makes it this member's: identity, everything but `Authorization` and what the endpoint is to
+    /// say.
     fn prepare(
         &self,
         request: &mut Request<Body>,
@@ -141,12 +151,7 @@ impl Inner {
             let problem = "CONNECT, and so websockets over HTTP/2, is not offered".to_owned();
             return Err(ForwardError::UpgradeRefused { cluster: self.name.clone(), problem });
         }
-        let uri = self.target.join(request.uri()).map_err(|problem| ForwardError::Path {
-            cluster: self.name.clone(),
-            path: request.uri().path().to_owned(),
-            problem,
-        })?;
-        *request.uri_mut() = uri;
+        self.endpoints.check(request.uri()).map_err(|problem| self.bad_path(request.uri(), problem))?;
         let address = request.extensions().get::<ClientAddress>().copied();
         headers::prepare_request(request.headers_mut(), upgrade);
         self.set_identity(request.headers_mut(), identity)?;
@@ -165,19 +170,22 @@ impl Inner {
 
     async fn send(
         &self,
+        held: Held,
         connection: Connection,
         request: Request<Body>,
+        path: &Uri,
         limit: Option<Duration>,
     ) -> Result<Response<Body>, Failed> {
-        match connection {
+        let endpoint = &held.endpoint;
+        endpoint.count();
+        let (response, connection) = match connection {
             Connection::Http2(permit) => {
-                let request = self.in_http2_form(request);
+                let request = self.in_http2_form(request, endpoint, path)?;
                 let mut sender = permit.sender();
-                let response = self.head(sender.try_send_request(request), limit).await?;
-                Ok(response.map(|incoming| MemberBody::boxed(incoming, Lease::Stream(permit), self.name.clone())))
+                (self.head(sender.try_send_request(request), limit).await?, Share::Stream(permit))
             }
             Connection::Http1(mut checkout) => {
-                let request = self.in_http1_form(request);
+                let request = self.in_http1_form(request, endpoint, path)?;
                 let Some(sender) = checkout.sender() else {
                     return Err(self.send_failed(
                         std::io::Error::other("the connection is gone"),
@@ -185,10 +193,12 @@ impl Inner {
                         Some(request),
                     ));
                 };
-                let response = self.head(sender.try_send_request(request), limit).await?;
-                Ok(response.map(|incoming| MemberBody::boxed(incoming, Lease::Connection(checkout), self.name.clone())))
+                (self.head(sender.try_send_request(request), limit).await?, Share::Connection(checkout))
             }
-        }
+        };
+        endpoint.answered();
+        let lease = Lease { connection, held };
+        Ok(response.map(|incoming| MemberBody::boxed(incoming, lease, self.name.clone())))
     }
 
     /// Waits for a response head.
@@ -222,24 +232,34 @@ impl Inner {
         Failed { error, request }
     }
 
-    /// HTTP/1.1 wants a path and a `Host` where HTTP/2 has pseudo-headers.
-    pub(crate) fn in_http1_form(&self, mut request: Request<Body>) -> Request<Body> {
-        let path = request.uri().path_and_query().cloned().map(Uri::from);
-        if let Some(path) = path {
-            *request.uri_mut() = path;
-        }
+    /// HTTP/1.1 wants a path and a `Host` where HTTP/2 has pseudo-headers. `path` is the request's own, before any endpoint's.
+    pub(crate) fn in_http1_form(
+        &self,
+        mut request: Request<Body>,
+        endpoint: &Endpoint,
+        path: &Uri,
+    ) -> Result<Request<Body>, ForwardError> {
+        let joined = endpoint.target.join(path).map_err(|problem| self.bad_path(path, problem))?;
+        *request.uri_mut() = joined.path_and_query().cloned().map(Uri::from).unwrap_or_default();
         *request.version_mut() = Version::HTTP_11;
-        request.headers_mut().insert(HOST, self.host.clone());
-        request
+        request.headers_mut().insert(HOST, endpoint.host.clone());
+        Ok(request)
     }
 
-    /// Undoes [`Inner::in_http1_form`], for a request that came back from a connection of the other kind.
-    fn in_http2_form(&self, mut request: Request<Body>) -> Request<Body> {
-        if let (None, Some(path)) = (request.uri().authority(), request.uri().path_and_query().cloned()) {
-            *request.uri_mut() = self.target.absolute(path);
-            request.headers_mut().remove(HOST);
-        }
-        request
+    /// As [`Inner::in_http1_form`]; undoes it where the request came back from such a connection.
+    fn in_http2_form(
+        &self,
+        mut request: Request<Body>,
+        endpoint: &Endpoint,
+        path: &Uri,
+    ) -> Result<Request<Body>, ForwardError> {
+        *request.uri_mut() = endpoint.target.join(path).map_err(|problem| self.bad_path(path, problem))?;
+        request.headers_mut().remove(HOST);
+        Ok(request)
+    }
+
+    fn bad_path(&self, uri: &Uri, problem: &'static str) -> ForwardError {
+        ForwardError::Path { cluster: self.name.clone(), path: uri.path().to_owned(), problem }
     }
 
     /// Refuses redirects and cleans a response's head.

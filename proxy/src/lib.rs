@@ -1,13 +1,13 @@
 //! Sends one request to one cluster: connections, credentials, upgrades and streaming.
 //!
-//! A [`ClusterClient`] stands for one member. It keeps a pool of HTTP/2 connections to the member's kube-apiserver,
+//! A [`ClusterClient`] stands for one member. It keeps a pool of HTTP/2 connections to each of the member's endpoints,
 //! attaches the credentials of the kubeconfig user, replaces whatever identity the client claimed by the one that the
 //! caller decided on ([`Identity`]), and streams bodies both ways without holding them.
 //!
 //! What a request meets, in order:
 //! 1. [`headers::prepare_request`] removes hop-by-hop headers, then the client's own credentials and identity;
 //! 2. the caller's [`Identity`] and the member's credentials are set;
-//! 3. the path is joined to the member's base path;
+//! 3. the member's best endpoint is chosen, and the path joined to its base path;
 //! 4. an upgrade (exec, attach, port-forward, `proxy`) gets a connection of its own; everything else a stream of the
 //!    pool: one lane of connections for long-running requests, one for short ones;
 //! 5. redirects, and a 401 to the member's own credentials, become errors; anything else is streamed back.
@@ -20,6 +20,8 @@ mod classify;
 mod client;
 mod credentials;
 mod dial;
+mod endpoint;
+mod endpoints;
 mod error;
 mod exec_plugin;
 mod forward;
@@ -37,6 +39,7 @@ pub use body::{Body, BoxError, ResponseBodyError};
 pub use classify::{is_long_running, is_watch};
 pub use client::{ClusterClient, Health, PoolStatistics, Transport};
 pub use dial::{BoxIo, Connector, Io};
+pub use endpoint::EndpointStatus;
 pub use error::{ConnectError, ForwardError, Sent};
 pub use identity::{ClientAddress, Identity, Impersonation, InvalidImpersonation};
 pub use reachability::{Reachability, ReachabilityState};

@@ -1,4 +1,4 @@
-//! The connections to one member.
+//! The connections to one endpoint of a member.
 //!
 //! HTTP/2 connections form two lanes, so that a thousand watches cannot keep a GET waiting: one lane for short requests,
 //! one for long-running ones. A lane opens its next connection when all it has are at 80 % of the streams that the member
@@ -175,7 +175,7 @@ impl Lane {
     }
 }
 
-/// All connections to one member.
+/// All connections to one endpoint.
 pub(crate) struct Pool {
     cluster: ClusterName,
     dialer: Dialer,
@@ -273,6 +273,11 @@ impl Pool {
         let Some((age, reason)) = self.observer.unreachable_for() else { return dial.ended.await };
         let dialed = tokio::time::timeout_at(dial.begun + UNREACHABLE_PATIENCE, dial.ended).await;
         dialed.unwrap_or_else(|_| Err(ForwardError::Unreachable { cluster: self.cluster.clone(), reason, age }))
+    }
+
+    /// Dials a connection for short requests, to see whether that can be done; it is kept for them.
+    pub(crate) async fn dial(self: &Arc<Self>) -> Result<(), ForwardError> {
+        self.join_dial(LaneKind::Short).ended.await
     }
 
     /// Dials a connection of its own for an upgrade: HTTP/1.1, in nobody's list.

@@ -1,4 +1,4 @@
-//! Whether a member can be reached, as its own traffic shows it.
+//! Whether a member, or one of its endpoints, can be reached, as its own traffic shows it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -72,9 +72,14 @@ impl Observer {
         Some(self.started.elapsed().saturating_sub(Duration::from_millis(answered)))
     }
 
+    /// Whether the last that is known is that it cannot be reached.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == UNREACHABLE
+    }
+
     /// For how long the member has been unreachable, and why; `None` if it is not known to be.
     pub(crate) fn unreachable_for(&self) -> Option<(Duration, Arc<str>)> {
-        if self.state.load(Ordering::Relaxed) != UNREACHABLE {
+        if !self.is_unreachable() {
             return None;
         }
         let known = self.sender.borrow();
@@ -102,7 +107,7 @@ impl Observer {
 
     /// The member cannot be reached.
     pub(crate) fn unreachable(&self, reason: String) {
-        if self.state.load(Ordering::Relaxed) != UNREACHABLE {
+        if !self.is_unreachable() {
             self.publish(UNREACHABLE, ReachabilityState::Unreachable { reason: reason.into() });
         }
     }

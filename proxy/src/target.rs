@@ -67,23 +67,30 @@ impl Target {
     /// What is wrong with the path: it is not one (`*`), or its dot segments could leave the base path, behind which
     /// other clusters may lie.
     pub(crate) fn join(&self, uri: &Uri) -> Result<Uri, &'static str> {
+        self.check(uri)?;
         let path_and_query = uri.path_and_query().ok_or("it has no path")?;
-        if !path_and_query.path().starts_with('/') {
-            return Err("it is not an absolute path");
-        }
         if self.base_path.is_empty() {
             return Ok(self.absolute(path_and_query.clone()));
-        }
-        if has_dot_segment(path_and_query.path()) {
-            return Err("it has a dot segment, and the cluster's server URL has a path");
         }
         PathAndQuery::try_from(format!("{}{path_and_query}", self.base_path))
             .map(|joined| self.absolute(joined))
             .map_err(|_| "it is too long together with the cluster's server URL")
     }
 
+    /// Whether a request's path can be joined: [`join`](Self::join)'s errors without its work.
+    pub(crate) fn check(&self, uri: &Uri) -> Result<(), &'static str> {
+        let path = uri.path_and_query().ok_or("it has no path")?.path();
+        if !path.starts_with('/') {
+            return Err("it is not an absolute path");
+        }
+        if !self.base_path.is_empty() && has_dot_segment(path) {
+            return Err("it has a dot segment, and the cluster's server URL has a path");
+        }
+        Ok(())
+    }
+
     /// The absolute URI of a path at the member, base path included.
-    pub(crate) fn absolute(&self, path_and_query: PathAndQuery) -> Uri {
+    fn absolute(&self, path_and_query: PathAndQuery) -> Uri {
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(self.scheme.clone());
         parts.authority = Some(self.authority.clone());

@@ -13,13 +13,14 @@ use hyper_util::rt::TokioIo;
 
 use tributary_apimachinery::explain;
 
-use crate::body::{self, Body, Lease, MemberBody};
+use crate::body::{self, Body, Lease, MemberBody, Share};
 use crate::classify::RequestClass;
 use crate::client::Inner;
 use crate::dial::Dialed;
 use crate::error::ForwardError;
 use crate::forward::authorize;
 use crate::headers::{self, UpgradeProtocol};
+use crate::pool::LaneKind;
 
 /// The buffer of each direction of a tunnel, in bytes: `kubectl cp` is a bulk transfer, and larger ones gain little.
 const TUNNEL_BUFFER: usize = 32 << 10;
@@ -41,7 +42,16 @@ pub(crate) async fn forward(
     request.extensions_mut().clear();
     let credentials = inner.credentials().await?;
     authorize(request.headers_mut(), &credentials);
-    let Dialed::Http1(mut sender, connection) = inner.pool.dial_http1(&credentials).await? else {
+    let opened = inner.endpoints.open(LaneKind::LongRunning, None, |endpoint| {
+        let credentials = credentials.clone();
+        async move {
+            let dialed = endpoint.pool.dial_http1(&credentials).await;
+            dialed.inspect_err(|error| endpoint.observer.failed(error))
+        }
+    });
+    let (held, dialed) = opened.await?;
+    held.endpoint.count();
+    let Dialed::Http1(mut sender, connection) = dialed else {
         let problem = "HTTP/2 was negotiated without being offered".to_owned();
         return Err(ForwardError::BadUpgrade { cluster: inner.name.clone(), problem });
     };
@@ -51,8 +61,10 @@ pub(crate) async fn forward(
             tracing::debug!(%cluster, error = explain(&error), "connection of an upgraded request broke");
         }
     });
-    let request = inner.in_http1_form(request);
+    let path = request.uri().clone();
+    let request = inner.in_http1_form(request, &held.endpoint, &path)?;
     let mut response = inner.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
+    held.endpoint.answered();
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => {}
         StatusCode::UNAUTHORIZED if !class.proxied => {
@@ -61,7 +73,10 @@ pub(crate) async fn forward(
             return Err(ForwardError::Unauthorized { cluster: inner.name.clone() });
         }
         _ => {
-            let response = response.map(|incoming| MemberBody::boxed(incoming, Lease::Nothing, inner.name.clone()));
+            let response = response.map(|incoming| {
+                let lease = Lease { connection: Share::Nothing, held };
+                MemberBody::boxed(incoming, lease, inner.name.clone())
+            });
             return inner.finish(response);
         }
     }
@@ -76,6 +91,8 @@ pub(crate) async fn forward(
     let shutdown = inner.tuning.tunnels_shutdown.clone();
     let cluster = inner.name.clone();
     inner.tuning.tunnels.spawn(async move {
+        // In flight for as long as it lasts.
+        let _held = held;
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = tunnel(client, member) => {}

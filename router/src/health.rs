@@ -9,6 +9,7 @@ use std::sync::Arc;
 use http::{Response, StatusCode};
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::query::Query;
+use tributary_proxy::{ClusterClient, ReachabilityState};
 
 use crate::body::{self, Body};
 use crate::topology::Cluster;
@@ -32,10 +33,11 @@ pub fn answer<'a>(
         lines.push(("shutdown".to_owned(), draining.then(|| "this process is shutting down".to_owned())));
         let told = !wanted.is_empty() || query.get("verbose").is_some();
         let mut refusals = if told { refusals() } else { BTreeMap::new() };
-        lines.extend(clusters.map(|cluster| {
+        for cluster in clusters {
             let problem = problem(cluster).or_else(|| refusals.remove(cluster.name()));
-            (format!("cluster/{}", cluster.name()), problem)
-        }));
+            lines.push((format!("cluster/{}", cluster.name()), problem));
+            lines.extend(endpoints(cluster));
+        }
     }
     if !wanted.is_empty() {
         return match lines.iter().find(|(name, _)| *name == wanted) {
@@ -63,6 +65,20 @@ pub fn answer<'a>(
 
 fn problem(cluster: &Cluster) -> Option<String> {
     cluster.problem().or_else(|| cluster.discovery().is_none().then(|| "it has not been asked yet".to_owned()))
+}
+
+/// A line for each of several endpoints; of a lone one the cluster's line says it.
+fn endpoints(cluster: &Cluster) -> impl Iterator<Item = (String, Option<String>)> {
+    let all = cluster.setup.client.as_ref().map(ClusterClient::endpoints).unwrap_or_default();
+    let several = all.len() > 1;
+    let name = cluster.name().clone();
+    all.into_iter().filter(move |_| several).map(move |endpoint| {
+        let problem = match endpoint.reachability.state {
+            ReachabilityState::Unreachable { reason } => Some(reason.to_string()),
+            _ => None,
+        };
+        (format!("cluster/{name}/endpoint/{}", endpoint.address), problem)
+    })
 }
 
 fn text(status: StatusCode, text: String) -> Response<Body> {

@@ -54,7 +54,7 @@ use openapi::OpenApi;
 use plan::{OwnerRequest, Plan, ResourcePlan, plan};
 use read::Asked;
 use read::version::Versions;
-use topology::{Cluster, Fleet};
+use topology::{Cluster, EndpointMetrics, Fleet};
 use turns::Lanes;
 use view::{KNOWN_WITHIN, Standing, View, standing};
 use views::Views;
@@ -107,6 +107,8 @@ impl Router {
     pub fn new(config: RouterConfig) -> Arc<Self> {
         let (fleet, metrics) = (Fleet::new(), Arc::new(Metrics::default()));
         metrics.set_limits(&config.limits);
+        let endpoints = EndpointMetrics::of(&fleet);
+        metrics.register(|registry| registry.register_collector(Box::new(endpoints)));
         let policies = Arc::new(ArcSwap::from_pointee(config.policies));
         let views = Views::new(Arc::clone(&fleet), Arc::clone(&policies), Arc::clone(&metrics), config.limits.clone());
         let router = Arc::new(Self {

@@ -125,6 +125,7 @@ mod tests {
             name: ClusterName::new(name).unwrap(),
             origin: format!("UpstreamCluster {name}"),
             config: Err("a test".to_owned()),
+            further_endpoints: Vec::new(),
             fingerprint: String::new(),
             index: *index,
             labels: BTreeMap::new(),

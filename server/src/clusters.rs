@@ -47,10 +47,12 @@ impl Clusters {
 
     /// Makes a client. Why there is none is said once, however often it is tried.
     async fn connect(&self, spec: ClusterSpec, before: Option<Known>) -> Known {
-        let ClusterSpec { name, origin, config, fingerprint, index, labels: _ } = spec;
+        let ClusterSpec { name, origin, config, further_endpoints, fingerprint, index, labels: _ } = spec;
         let client = match config {
             Ok(config) => {
-                ClusterClient::connect(name.clone(), config, self.tuning.clone()).await.map_err(|e| explain(&e))
+                let tuning = self.tuning.clone();
+                let client = ClusterClient::connect_to_all(name.clone(), config, &further_endpoints, tuning);
+                client.await.map_err(|e| explain(&e))
             }
             Err(reason) => Err(reason),
         };
@@ -135,6 +137,7 @@ mod tests {
             name: ClusterName::new(name).unwrap(),
             origin: format!("context {name:?}"),
             config: Ok(kube::Config::new("https://127.0.0.1:1".parse().unwrap())),
+            further_endpoints: Vec::new(),
             fingerprint: fingerprint.to_owned(),
             index: None,
             labels: BTreeMap::new(),

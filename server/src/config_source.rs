@@ -28,6 +28,8 @@ pub struct ClusterSpec {
     /// How to reach and authenticate to it, or why that cannot be said: a context that nobody named may be broken without
     /// harm to the others.
     pub config: Result<kube::Config, String>,
+    /// The addresses of its servers besides the one in `config`.
+    pub further_endpoints: Vec<http::Uri>,
     /// Equal for equal configurations, referenced files included.
     pub fingerprint: String,
     /// The index of `itemResourceVersions: Integer`, if the source gives one.

@@ -90,10 +90,18 @@ pub(crate) fn router(policies: Policies) -> Arc<Router> {
 
 /// What the router is told of a member. `name` is the cluster's.
 pub(crate) async fn setup(member: &Member, name: &str) -> ClusterSetup {
+    let url = member.url().parse().unwrap();
+    setup_through(member, name, &[url], Tuning::default()).await
+}
+
+/// As [`setup`], of a member that is reached at these addresses.
+pub(crate) async fn setup_through(member: &Member, name: &str, urls: &[http::Uri], tuning: Tuning) -> ClusterSetup {
     let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig()).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    config.cluster_url = urls[0].clone();
     let name = ClusterName::new(name).unwrap();
-    let client = ClusterClient::connect(name.clone(), config, Tuning::default()).await.map_err(|e| e.to_string());
+    let client =
+        ClusterClient::connect_to_all(name.clone(), config, &urls[1..], tuning).await.map_err(|e| e.to_string());
     ClusterSetup { name, client, fingerprint: member.token().to_owned(), index: None }
 }
 

@@ -5,6 +5,7 @@
 
 mod clusters;
 mod discovery;
+mod endpoints;
 mod faults;
 mod freshness;
 mod harness;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test and its helpers fail")]
 
 mod credentials;
+mod endpoints;
 mod identity;
 mod member;
 mod network;

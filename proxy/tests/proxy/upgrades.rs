@@ -102,6 +102,29 @@ async fn ask(address: SocketAddr, headers: &str) -> (TcpStream, String) {
 }
 
 #[tokio::test]
+async fn of_several_endpoints_one_that_can_be_reached_is_taken() {
+    let switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let member = RawMember::start(switching).await;
+    let lost = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let mut config = member.config.clone();
+    let further = [std::mem::replace(&mut config.cluster_url, format!("https://{lost}").parse().unwrap())];
+    let name = tributary_apimachinery::ClusterName::new("c1").unwrap();
+    let client = ClusterClient::connect_to_all(name, config, &further, Tuning::default()).await.unwrap();
+    let address = front(client.clone()).await;
+    let mut tunnels = Vec::new();
+    for _ in 0..3 {
+        let (tcp, head) = ask(address, WEBSOCKET).await;
+        assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+        tunnels.push(tcp);
+    }
+    let endpoints = client.endpoints();
+    assert_eq!((endpoints[0].requests, endpoints[1].requests), (0, 3));
+    assert_eq!((endpoints[0].outstanding, endpoints[1].outstanding), (0, 3), "a tunnel counts for as long as it lasts");
+    drop(tunnels);
+    eventually("the tunnels end", || client.endpoints()[1].outstanding == 0).await;
+}
+
+#[tokio::test]
 async fn bytes_flow_both_ways_after_101() {
     let tuning = Tuning::default();
     for (protocol, answer) in [

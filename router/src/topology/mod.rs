@@ -1,11 +1,13 @@
 //! The member clusters as they are now: who they are, what they serve, and what is wrong with them.
 
 mod cluster;
+mod endpoints;
 mod fleet;
 mod mark;
 mod server_version;
 
 pub use cluster::{Cluster, ClusterSetup};
+pub use endpoints::EndpointMetrics;
 pub use fleet::Fleet;
 pub use mark::ClusterMark;
 pub use server_version::ServerVersion;

@@ -335,7 +335,11 @@ fn different_from(address: SocketAddr, clusters: &[ClusterSpec]) -> anyhow::Resu
         let same_host = host == "localhost" || host.parse() == Ok(address.ip());
         same_host && server.port_u16() == Some(address.port())
     };
-    match clusters.iter().find(|spec| spec.config.as_ref().is_ok_and(|config| leads_here(&config.cluster_url))) {
+    let leads_here = |spec: &&ClusterSpec| {
+        spec.config.as_ref().is_ok_and(|config| leads_here(&config.cluster_url))
+            || spec.further_endpoints.iter().any(leads_here)
+    };
+    match clusters.iter().find(leads_here) {
         None => Ok(()),
         Some(spec) => anyhow::bail!(
             "{} leads to {address}, which is this endpoint itself; leave it out: --contexts names the ones to serve",
@@ -413,11 +417,16 @@ mod tests {
                 name: ClusterName::new("a").unwrap(),
                 origin: "context \"a\"".to_owned(),
                 config: Ok(kube::Config::new(server.parse().unwrap())),
+                further_endpoints: Vec::new(),
                 fingerprint: String::new(),
                 index: None,
                 labels: BTreeMap::new(),
             };
-            assert_eq!(different_from(address, &[spec]).is_ok(), expected, "{server}");
+            assert_eq!(different_from(address, std::slice::from_ref(&spec)).is_ok(), expected, "{server}");
+            let further_endpoints = vec![server.parse().unwrap()];
+            let config = Ok(kube::Config::new(http::Uri::from_static("https://other.example")));
+            let behind = ClusterSpec { config, further_endpoints, ..spec };
+            assert_eq!(different_from(address, &[behind]).is_ok(), expected, "{server} behind another");
         }
     }
 

@@ -71,5 +71,13 @@ impl KubeconfigSource {
 
 fn spec(chosen: SelectedContext, config: Result<kube::Config, String>, fingerprint: String) -> ClusterSpec {
     let origin = format!("context {:?}", chosen.context);
-    ClusterSpec { name: chosen.cluster, origin, config, fingerprint, index: None, labels: BTreeMap::new() }
+    ClusterSpec {
+        name: chosen.cluster,
+        origin,
+        config,
+        further_endpoints: Vec::new(),
+        fingerprint,
+        index: None,
+        labels: BTreeMap::new(),
+    }
 }

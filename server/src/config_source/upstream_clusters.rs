@@ -135,10 +135,12 @@ pub async fn cluster_spec(
     if let Some(reference) = &cluster.spec.kubeconfig {
         files.push(base.join(&reference.path));
     }
+    let further_endpoints = further_endpoints(&cluster.spec)?;
     let spec = ClusterSpec {
         origin: format!("UpstreamCluster {name}"),
         config: Ok(target.config),
-        fingerprint: target.fingerprint,
+        fingerprint: further_endpoints.iter().fold(target.fingerprint, |text, endpoint| format!("{text} {endpoint}")),
+        further_endpoints,
         index: cluster.spec.index,
         labels: cluster.metadata.labels.clone().unwrap_or_default(),
         name,
@@ -166,20 +168,33 @@ async fn referenced(reference: &KubeconfigReference, base: &Path) -> Result<Cont
     configs.target(context).await.map_err(UpstreamClusterError::Context)
 }
 
-/// The fields themselves: the same as one context of a kubeconfig, and checked as one.
+/// The fields themselves: the same as one context of a kubeconfig, with the first endpoint, and checked as one.
 async fn described(spec: &UpstreamClusterSpec, base: &Path) -> Result<ContextTarget, UpstreamClusterError> {
-    if spec.endpoints.len() > 1 {
-        tracing::warn!(
-            endpoint = spec.endpoints[0],
-            "requests go to the first endpoint only; the others are not used yet"
-        );
-    }
     let configs = Kubeconfigs::from_parts(PathBuf::new(), as_kubeconfig(spec, base));
     configs.target(PART).await.map_err(|problem| UpstreamClusterError::Field {
         field: field(&problem.field),
         problem: problem.problem,
         remedy: problem.remedy,
     })
+}
+
+/// The endpoints behind the first, each once.
+fn further_endpoints(spec: &UpstreamClusterSpec) -> Result<Vec<http::Uri>, UpstreamClusterError> {
+    let mut endpoints = Vec::new();
+    for (index, endpoint) in spec.endpoints.iter().enumerate().skip(1) {
+        if spec.endpoints[..index].contains(endpoint) {
+            continue;
+        }
+        let parsed = endpoint.parse().map_err(|error| {
+            field_error(
+                &format!("spec.endpoints[{index}]"),
+                &format!("{endpoint:?}: {error}"),
+                "give https://host:port",
+            )
+        })?;
+        endpoints.push(parsed);
+    }
+    Ok(endpoints)
 }
 
 fn as_kubeconfig(spec: &UpstreamClusterSpec, base: &Path) -> Kubeconfig {
@@ -278,11 +293,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn every_endpoint_counts_once() {
+        let base = tempfile::tempdir().unwrap();
+        let cluster = |endpoints: serde_json::Value| {
+            upstream(serde_json::json!({ "endpoints": endpoints, "insecureSkipVerify": true }))
+        };
+        let given = cluster(serde_json::json!(["https://a", "https://b:6443", "https://a", "https://c"]));
+        let (spec, _) = cluster_spec(&given, base.path()).await.unwrap();
+        assert_eq!(spec.config.as_ref().unwrap().cluster_url.to_string(), "https://a/");
+        let further: Vec<_> = spec.further_endpoints.iter().map(ToString::to_string).collect();
+        assert_eq!(further, ["https://b:6443/", "https://c/"]);
+        let (fewer, _) = cluster_spec(&cluster(serde_json::json!(["https://a"])), base.path()).await.unwrap();
+        assert!(fewer.further_endpoints.is_empty());
+        assert_ne!(fewer.fingerprint, spec.fingerprint, "a new endpoint is a new configuration");
+    }
+
+    #[tokio::test]
     async fn faults_name_the_field_of_the_object() {
         for (spec, expected) in [
             (serde_json::json!({"endpoints": ["https://a"], "caFile": "none.pem"}), "spec.caFile: the file"),
             (serde_json::json!({"endpoints": ["https://a"]}), "spec.caFile: it is missing"),
             (serde_json::json!({"endpoints": ["nonsense"], "insecureSkipVerify": true}), "spec.endpoints[0]"),
+            (
+                serde_json::json!({"endpoints": ["https://a", "https://[b"], "insecureSkipVerify": true}),
+                "spec.endpoints[1]",
+            ),
             (
                 serde_json::json!({"endpoints": ["https://a"], "insecureSkipVerify": true, "credentials": {"clientKeyData": "eA=="}}),
                 "spec.credentials.clientCertificateFile: it is missing",

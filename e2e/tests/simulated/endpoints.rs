@@ -1,0 +1,119 @@
+//! Members behind several addresses, one of which goes away; and a member that freezes.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tributary_e2e::relay::{Relay, Weather};
+use tributary_proxy::Tuning;
+use tributary_simulator::Simulator;
+
+use crate::harness::{
+    CONFIG_MAPS, Fixture, SOON, allow, config, config_map, config_map_in, name, router, setup_through, until,
+};
+
+/// Objects that are made while the endpoint is lost.
+const WRITES: usize = 200;
+
+fn url(relay: &Relay) -> http::Uri {
+    format!("https://127.0.0.1:{}", relay.port()).parse().unwrap()
+}
+
+/// A member behind relays, and a router over it.
+async fn behind<const N: usize>(tuning: Tuning) -> (Fixture, Vec<Relay>) {
+    let member = Simulator::start(config("a")).await.unwrap();
+    let mut relays = Vec::new();
+    for seed in 0..N {
+        relays.push(Relay::start(member.address().port(), seed as u64).await.unwrap());
+    }
+    let urls: Vec<_> = relays.iter().map(url).collect();
+    let setup = setup_through(&member, "a", &urls, tuning).await;
+    let fixture = Fixture { members: vec![member], router: router(allow()) };
+    fixture.router.set_clusters(vec![setup]);
+    fixture.router.asked_once(SOON).await;
+    (fixture, relays)
+}
+
+async fn readyz(fixture: &Fixture) -> String {
+    String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_lost_under_load_is_not_noticed_but_by_writes_in_flight() {
+    let (fixture, mut relays) = behind::<2>(Tuning::default()).await;
+    let mut events =
+        fixture.watch(&format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name!=kube-root-ca.crt")).await;
+    assert!(readyz(&fixture).await.contains(&format!("[+]cluster/a/endpoint/127.0.0.1:{} ok\n", relays[0].port())));
+    // Other watches, so that some go through either endpoint.
+    for resource in ["events", "services", "pods", "namespaces", "nodes"] {
+        fixture.get(&format!("/api/v1/{resource}")).await.ok();
+    }
+    let passed = |relay: &Relay| relay.passed();
+    assert!(relays.iter().all(|relay| passed(relay) > 0), "both are used");
+    let (mut made, mut unsure) = (BTreeSet::new(), BTreeSet::new());
+    let mut lost_port = 0;
+    for number in 0..WRITES {
+        if number == WRITES / 2 {
+            let lost = relays.remove(0);
+            lost_port = lost.port();
+            // Its port is closed and its connections are cut, whatever is on them.
+            drop(lost);
+        }
+        let object = config_map(&format!("x{number:03}"), "");
+        match fixture.write("POST", CONFIG_MAPS, &object).await {
+            answer if answer.code == 201 => made.insert(name(&object)),
+            answer => {
+                assert!(answer.refused(502).contains("may have been carried out"));
+                unsure.insert(name(&object))
+            }
+        };
+        let read = fixture.get(&format!("/clusters/a{CONFIG_MAPS}/x000")).await;
+        assert_eq!((read.code, name(&read.json())), (200, "x000".to_owned()), "reads are sent again");
+        let listed = fixture.get(&format!("{CONFIG_MAPS}?limit=1")).await;
+        listed.ok();
+    }
+    assert!(unsure.len() <= 1, "one after the other at most one is in flight: {unsure:?}");
+    let mut told = BTreeSet::new();
+    while !made.is_subset(&told) {
+        let event = events.soon().await;
+        assert_eq!(event["type"], "ADDED");
+        assert!(told.insert(name(&event["object"])), "told twice: {event}");
+    }
+    assert!(told.is_subset(&(&made | &unsure)));
+    let said = readyz(&fixture).await;
+    assert!(said.contains("[+]cluster/a ok\n"), "{said}");
+    assert!(said.contains(&format!("[-]cluster/a/endpoint/127.0.0.1:{lost_port} failed: ")), "{said}");
+    assert!(said.contains(&format!("[+]cluster/a/endpoint/127.0.0.1:{} ok\n", relays[0].port())), "{said}");
+    let metrics = fixture.router.metrics().expose();
+    let reachable = |port| format!("tributary_endpoint_reachable{{cluster=\"a\",endpoint=\"127.0.0.1:{port}\"}}");
+    assert!(metrics.contains(&format!("{} 0\n", reachable(lost_port))), "{metrics}");
+    assert!(metrics.contains(&format!("{} 1\n", reachable(relays[0].port()))), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_frozen_member_is_refused_at_once_as_soon_as_it_is_known() {
+    let tuning = Tuning {
+        keep_alive_interval: Duration::from_millis(300),
+        keep_alive_timeout: Duration::from_millis(300),
+        ..Tuning::default()
+    };
+    let (fixture, relays) = behind::<1>(tuning).await;
+    fixture.put("a", "x", "");
+    let forwarded = format!("/clusters/a{CONFIG_MAPS}/x");
+    fixture.get(&forwarded).await.ok();
+    relays[0].set(Weather::Silent);
+    let started = tokio::time::Instant::now();
+    let read = fixture.get(&forwarded).await.refused(503);
+    assert!(read.contains("cluster a"), "{read}");
+    assert!(started.elapsed() < SOON / 2, "it was in flight when the pings failed: {:?}", started.elapsed());
+    // From now on nobody waits, whatever the request is.
+    let started = tokio::time::Instant::now();
+    for _ in 0..20 {
+        let read = fixture.get(&forwarded).await;
+        assert!(read.refused(503).contains("cluster a"));
+        let written = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "y", "")).await;
+        assert!(written.refused(503).contains("cluster a"));
+    }
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    relays[0].set(Weather::Clear);
+    until(|| async { fixture.get(&forwarded).await.code == 200 }).await;
+}

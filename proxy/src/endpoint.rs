@@ -1,0 +1,113 @@
+//! One address of a member: its connections, its load, and what is known of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use http::HeaderValue;
+
+use crate::pool::{LaneKind, Pool};
+use crate::reachability::{Observer, Reachability};
+use crate::target::Target;
+
+/// One address of a member.
+pub(crate) struct Endpoint {
+    pub(crate) target: Arc<Target>,
+    /// The `Host` header of HTTP/1.1 requests.
+    pub(crate) host: HeaderValue,
+    pub(crate) pool: Arc<Pool>,
+    /// What is known of this address. Of a member's only one it is what is known of the member.
+    pub(crate) observer: Arc<Observer>,
+    /// Whether it is the member's only one: what the member answers is then noted once, of the member.
+    pub(crate) lone: bool,
+    short: AtomicUsize,
+    long_running: AtomicUsize,
+    requests: AtomicU64,
+}
+
+/// An endpoint as it is now.
+#[derive(Clone, Debug)]
+pub struct EndpointStatus {
+    /// Host and port.
+    pub address: Arc<str>,
+    /// Whether it can be reached.
+    pub reachability: Reachability,
+    /// Requests in flight, watches and tunnels included.
+    pub outstanding: usize,
+    /// Requests sent to it since the start.
+    pub requests: u64,
+}
+
+impl Endpoint {
+    pub(crate) fn new(
+        target: Arc<Target>,
+        host: HeaderValue,
+        pool: Arc<Pool>,
+        observer: Arc<Observer>,
+        lone: bool,
+    ) -> Self {
+        let (short, long_running, requests) = Default::default();
+        Self { target, host, pool, observer, lone, short, long_running, requests }
+    }
+
+    /// Whether nothing is known against it.
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.observer.is_unreachable()
+    }
+
+    /// How many requests of this kind are in flight.
+    pub(crate) fn outstanding(&self, kind: LaneKind) -> usize {
+        self.load(kind).load(Ordering::Relaxed)
+    }
+
+    /// Counts a request as in flight for as long as the guard lives.
+    pub(crate) fn hold(self: &Arc<Self>, kind: LaneKind) -> Held {
+        self.load(kind).fetch_add(1, Ordering::Relaxed);
+        Held { endpoint: self.clone(), kind }
+    }
+
+    /// A request is being sent to it.
+    pub(crate) fn count(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It answered a request.
+    pub(crate) fn answered(&self) {
+        if !self.lone {
+            self.observer.answered();
+        }
+    }
+
+    pub(crate) fn status(&self) -> EndpointStatus {
+        EndpointStatus {
+            address: self.target.address.clone(),
+            reachability: self.observer.subscribe().borrow().clone(),
+            outstanding: self.outstanding(LaneKind::Short) + self.outstanding(LaneKind::LongRunning),
+            requests: self.requests.load(Ordering::Relaxed),
+        }
+    }
+
+    fn load(&self, kind: LaneKind) -> &AtomicUsize {
+        match kind {
+            LaneKind::Short => &self.short,
+            LaneKind::LongRunning => &self.long_running,
+        }
+    }
+}
+
+/// A request in flight at an endpoint. Counted until dropped.
+pub(crate) struct Held {
+    pub(crate) endpoint: Arc<Endpoint>,
+    kind: LaneKind,
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Held({})", self.endpoint.target.address)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.endpoint.load(self.kind).fetch_sub(1, Ordering::Relaxed);
+    }
+}

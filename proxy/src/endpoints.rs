@@ -1,0 +1,192 @@
+//! The addresses of one member, and which of them a request goes to.
+//!
+//! A request goes to the endpoint that has the fewest of its kind in flight, so that watches and short requests spread each
+//! for themselves and a slow endpoint gets less. An endpoint that cannot be reached is left out; a task dials it with growing
+//! pauses until it is back, so that no request has to try it. Where nothing is known to be well, all are tried at once.
+//!
+//! tower's `Balance` would have every request pass through one task (it needs `&mut self`), asks services whether they are
+//! ready where ours open connections as they are needed, and forgets one that fails. With the few endpoints that a cluster has,
+//! a look at each one's counter is as cheap as its choice of two, and takes the better one always.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use futures::FutureExt;
+use http::Uri;
+use rand::Rng;
+use tokio::time::{Duration, timeout};
+use tributary_apimachinery::ClusterName;
+
+use crate::endpoint::{Endpoint, EndpointStatus, Held};
+use crate::error::ForwardError;
+use crate::pool::LaneKind;
+use crate::reachability::{Observer, ReachabilityState};
+
+/// How long a request waits for a connection to one endpoint while another may have one. Longer than the handshakes with a member
+/// on another continent take; a client waits that long once, after which the endpoint is left out.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The pause before the first new dial of an endpoint that was lost.
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+/// The longest pause between two dials, as in the cachers: an endpoint that is back is used again within half a minute.
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// All addresses of one member; at least one.
+pub(crate) struct Endpoints {
+    all: Arc<[Arc<Endpoint>]>,
+    /// Where the next choice begins to look, so that equals take turns.
+    turn: AtomicUsize,
+}
+
+impl Endpoints {
+    /// Takes the endpoints, and tends them for as long as they live if there are several. `observer` is the member's.
+    pub(crate) fn new(all: Vec<Arc<Endpoint>>, cluster: &ClusterName, observer: &Arc<Observer>) -> Self {
+        let all: Arc<[Arc<Endpoint>]> = all.into();
+        if all.len() > 1 {
+            for (at, endpoint) in all.iter().enumerate() {
+                let tended =
+                    Tended { cluster: cluster.clone(), all: Arc::downgrade(&all), at, member: observer.clone() };
+                tokio::spawn(tended.run(endpoint.observer.subscribe()));
+            }
+        }
+        Self { all, turn: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
+        self.all.iter()
+    }
+
+    pub(crate) fn statuses(&self) -> Vec<EndpointStatus> {
+        self.all.iter().map(|endpoint| endpoint.status()).collect()
+    }
+
+    /// Whether a request's path can be joined to each endpoint's.
+    pub(crate) fn check(&self, uri: &Uri) -> Result<(), &'static str> {
+        self.all.iter().try_for_each(|endpoint| endpoint.target.check(uri))
+    }
+
+    /// Opens something at one of the endpoints: the best first, and another if it cannot be reached. `avoid` has just failed and
+    /// is asked last.
+    ///
+    /// # Errors
+    /// Of the last try.
+    pub(crate) async fn open<T, F: Future<Output = Result<T, ForwardError>>>(
+        &self,
+        kind: LaneKind,
+        avoid: Option<&Arc<Endpoint>>,
+        open: impl Fn(Arc<Endpoint>) -> F,
+    ) -> Result<(Held, T), ForwardError> {
+        let begin = |endpoint: &Arc<Endpoint>| {
+            let held = endpoint.hold(kind);
+            open(endpoint.clone()).map(|opened| opened.map(|opened| (held, opened)))
+        };
+        if let [only] = &*self.all {
+            return begin(only).await;
+        }
+        let mut left: Vec<&Arc<Endpoint>> =
+            self.all.iter().filter(|endpoint| avoid.is_none_or(|avoid| !Arc::ptr_eq(avoid, endpoint))).collect();
+        let mut last: Vec<&Arc<Endpoint>> = avoid.into_iter().collect();
+        let mut failure = None;
+        while let Some(at) = self.best(&left, kind) {
+            let endpoint = left.swap_remove(at);
+            let another = left.iter().chain(&last).any(|other| other.is_usable());
+            match timeout(if another { PATIENCE } else { Duration::MAX }, begin(endpoint)).await {
+                Ok(Ok(opened)) => return Ok(opened),
+                Ok(Err(error)) if error.is_of_endpoint() => failure = Some(error),
+                Ok(Err(error)) => return Err(error),
+                Err(_) => {
+                    endpoint.observer.unreachable(format!(
+                        "no connection to {} within {} s",
+                        endpoint.target.address,
+                        PATIENCE.as_secs()
+                    ));
+                    last.push(endpoint);
+                }
+            }
+        }
+        last.extend(left);
+        match (last.is_empty(), failure) {
+            (true, Some(failure)) => Err(failure),
+            _ => {
+                let tries = last.into_iter().map(|endpoint| Box::pin(begin(endpoint)));
+                futures::future::select_ok(tries).await.map(|(opened, _)| opened)
+            }
+        }
+    }
+
+    /// The place of the usable endpoint with the least to do.
+    fn best(&self, among: &[&Arc<Endpoint>], kind: LaneKind) -> Option<usize> {
+        let count = among.len();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let places = (0..count).map(|step| turn.wrapping_add(step) % count);
+        places.filter(|at| among[*at].is_usable()).min_by_key(|at| among[*at].outstanding(kind))
+    }
+}
+
+/// One endpoint of several, as its task sees it.
+struct Tended {
+    cluster: ClusterName,
+    all: Weak<[Arc<Endpoint>]>,
+    at: usize,
+    /// What is known of the member.
+    member: Arc<Observer>,
+}
+
+impl Tended {
+    /// Says once that the endpoint is lost and that it is back, and dials it in between. Ends with the endpoints.
+    async fn run(self, mut reachability: tokio::sync::watch::Receiver<crate::Reachability>) {
+        loop {
+            let lost = |known: &crate::Reachability| matches!(known.state, ReachabilityState::Unreachable { .. });
+            match reachability.wait_for(lost).await.map(|known| known.state.clone()) {
+                Ok(ReachabilityState::Unreachable { reason }) => self.lost(&reason),
+                Ok(_) => continue,
+                Err(_) => return,
+            }
+            if !self.dial_until_back(&mut reachability).await {
+                return;
+            }
+        }
+    }
+
+    fn lost(&self, reason: &str) {
+        let Some(all) = self.all.upgrade() else { return };
+        let others = all.iter().filter(|endpoint| endpoint.is_usable()).count();
+        let endpoint = &all[self.at].target.address;
+        tracing::warn!(cluster = %self.cluster, %endpoint, reason, others, "an endpoint cannot be reached; the others serve");
+        if others == 0 {
+            self.member.unreachable(format!(
+                "cluster {}: none of its {} endpoints can be reached: {reason}",
+                self.cluster,
+                all.len()
+            ));
+        }
+    }
+
+    /// Says whether the endpoint still exists.
+    async fn dial_until_back(&self, reachability: &mut tokio::sync::watch::Receiver<crate::Reachability>) -> bool {
+        let mut pause = BACKOFF_MIN;
+        loop {
+            // Requests may have found it first, where there was nothing else to try.
+            let back = reachability.wait_for(crate::Reachability::is_reachable);
+            let jittered = pause.mul_f64(rand::rng().random_range(0.8..1.2));
+            match timeout(jittered, back).await.map(|known| known.is_ok()) {
+                Ok(true) => break,
+                Ok(false) => return false,
+                Err(_) => {}
+            }
+            let Some(endpoint) = self.all.upgrade().map(|all| all[self.at].clone()) else { return false };
+            if endpoint.pool.dial().await.is_ok() {
+                endpoint.observer.answered();
+                // Whoever waits for the member asks it again.
+                self.member.answered();
+                break;
+            }
+            pause = (pause * 2).min(BACKOFF_MAX);
+        }
+        if let Some(all) = self.all.upgrade() {
+            let endpoint = &all[self.at].target.address;
+            tracing::info!(cluster = %self.cluster, %endpoint, "the endpoint can be reached again");
+        }
+        true
+    }
+}

@@ -1,0 +1,243 @@
+//! A member with two addresses: requests are spread over both, and one that fails is left out until it is back.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+use tributary_apimachinery::ClusterName;
+use tributary_proxy::{ClusterClient, EndpointStatus, ForwardError, Identity, ReachabilityState, Tuning};
+
+use crate::member::{self, Member, Options, channel, eventually, full, get, read, text};
+
+/// An address that leads to a member, as long as it is open.
+struct Gate {
+    address: SocketAddr,
+    to: SocketAddr,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Gate {
+    async fn to(member: &Member) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut gate = Self { address: listener.local_addr().unwrap(), to: member.address, task: None };
+        gate.serve(listener);
+        gate
+    }
+
+    fn serve(&mut self, listener: TcpListener) {
+        let to = self.to;
+        self.task = Some(tokio::spawn(async move {
+            let mut passing = JoinSet::new();
+            while let Ok((mut near, _)) = listener.accept().await {
+                passing.spawn(async move {
+                    let mut far = TcpStream::connect(to).await.unwrap();
+                    let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+                });
+            }
+        }));
+    }
+
+    /// Cuts every connection, and takes no more.
+    async fn close(&mut self) {
+        let task = self.task.take().unwrap();
+        task.abort();
+        let _ = task.await;
+    }
+
+    async fn open(&mut self) {
+        self.serve(TcpListener::bind(self.address).await.unwrap());
+    }
+
+    fn url(&self) -> http::Uri {
+        format!("https://{}", self.address).parse().unwrap()
+    }
+}
+
+async fn client(member: &Member, gates: [&Gate; 2]) -> ClusterClient {
+    let mut config = member.config();
+    config.cluster_url = gates[0].url();
+    let name = ClusterName::new("c1").unwrap();
+    ClusterClient::connect_to_all(name, config, &[gates[1].url()], Tuning::default()).await.unwrap()
+}
+
+/// Answers with the path, but to watches, which stay open, and to `/slow`, which takes its time.
+async fn busy_member() -> Member {
+    Member::start(Options::default(), |seen, _| async move {
+        if seen.uri.query().is_some_and(|query| query.contains("watch")) {
+            let (sender, body) = channel();
+            sender.send("{}\n".into()).unwrap();
+            tokio::spawn(async move { sender.closed().await });
+            return http::Response::new(body);
+        }
+        if seen.uri.path() == "/slow" {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        text(StatusCode::OK, seen.uri.path().to_owned())
+    })
+    .await
+}
+
+fn requests(client: &ClusterClient) -> [u64; 2] {
+    let counts: Vec<_> = client.endpoints().iter().map(|endpoint| endpoint.requests).collect();
+    counts.try_into().unwrap()
+}
+
+fn is_lost(status: &EndpointStatus) -> bool {
+    matches!(status.reachability.state, ReachabilityState::Unreachable { .. })
+}
+
+#[tokio::test]
+async fn requests_are_spread() {
+    let member = busy_member().await;
+    let gates = [Gate::to(&member).await, Gate::to(&member).await];
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    for _ in 0..20 {
+        assert_eq!(read(client.forward(get("/api"), Identity::Member).await.unwrap()).await, "/api");
+    }
+    assert_eq!(requests(&client), [10, 10], "one after the other they take turns");
+    let mut watches = Vec::new();
+    for _ in 0..10 {
+        watches.push(client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap());
+    }
+    let outstanding = || client.endpoints().iter().map(|endpoint| endpoint.outstanding).collect::<Vec<_>>();
+    assert_eq!(outstanding(), [5, 5]);
+    // Half of the watches end, all of one endpoint: new ones go there.
+    let mut ended = false;
+    watches.retain(|_| {
+        ended = !ended;
+        !ended
+    });
+    let uneven = outstanding();
+    assert!(uneven == [5, 0] || uneven == [0, 5], "{uneven:?}");
+    for _ in 0..5 {
+        watches.push(client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap());
+    }
+    assert_eq!(outstanding(), [5, 5]);
+    drop(watches);
+    eventually("nothing is in flight", || outstanding() == [0, 0]).await;
+}
+
+#[tokio::test]
+async fn one_that_is_lost_is_left_out_and_comes_back() {
+    let member = busy_member().await;
+    let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
+    gates[0].close().await;
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    for _ in 0..20 {
+        let post = Request::post("/api").body(full("{}")).unwrap();
+        assert_eq!(client.forward(post, Identity::Member).await.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(requests(&client), [0, 20]);
+    assert!(client.reachability().borrow().is_reachable(), "the member is well");
+    assert!(is_lost(&client.endpoints()[0]) && !is_lost(&client.endpoints()[1]));
+
+    gates[0].open().await;
+    eventually("the endpoint is back", || !is_lost(&client.endpoints()[0])).await;
+    for _ in 0..10 {
+        client.forward(get("/api"), Identity::Member).await.unwrap();
+    }
+    assert_eq!(requests(&client), [5, 25]);
+}
+
+#[tokio::test]
+async fn one_that_is_cut_under_load_breaks_only_what_it_may() {
+    let member = busy_member().await;
+    let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    let mut watches = Vec::new();
+    for _ in 0..2 {
+        let mut body = client.forward(get("/api/v1/pods?watch=1"), Identity::Member).await.unwrap().into_body();
+        body.frame().await.unwrap().unwrap();
+        watches.push(body);
+    }
+    let load = |method: Method, path: &'static str| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let body = if method == Method::GET { member::empty() } else { full("{}") };
+            let request = Request::builder().method(method).uri(path).body(body).unwrap();
+            client.forward(request, Identity::Member).await
+        })
+    };
+    // In flight at both endpoints when the one is cut.
+    let reads: Vec<_> = (0..40).map(|_| load(Method::GET, "/slow")).collect();
+    let writes: Vec<_> = (0..40).map(|_| load(Method::POST, "/slow")).collect();
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    gates[1].close().await;
+    for read in reads {
+        assert_eq!(read.await.unwrap().unwrap().status(), StatusCode::OK, "a read is sent again");
+    }
+    let mut broken = 0;
+    for write in writes {
+        match write.await.unwrap() {
+            Ok(response) => assert_eq!(response.status(), StatusCode::OK),
+            // It may have been carried out, so it must not be sent again.
+            Err(error) => {
+                assert!(matches!(error, ForwardError::Send { sent: tributary_proxy::Sent::Maybe, .. }), "{error}");
+                broken += 1;
+            }
+        }
+    }
+    assert_eq!(broken, 20, "the writes of the endpoint that was cut");
+    // One of the watches is over; opened again, it goes to the other endpoint.
+    let mut over = 0;
+    for watch in &mut watches {
+        if let Ok(frame) = tokio::time::timeout(Duration::from_millis(300), watch.frame()).await {
+            assert!(frame.unwrap().is_err());
+            over += 1;
+        }
+    }
+    assert_eq!(over, 1);
+    client.forward(get("/api/v1/pods?watch=1"), Identity::Member).await.unwrap();
+    for _ in 0..40 {
+        assert_eq!(client.forward(get("/api"), Identity::Member).await.unwrap().status(), StatusCode::OK);
+        let post = Request::post("/api").body(full("{}")).unwrap();
+        assert_eq!(client.forward(post, Identity::Member).await.unwrap().status(), StatusCode::OK);
+    }
+    assert!(client.reachability().borrow().is_reachable());
+}
+
+#[tokio::test]
+async fn a_silent_one_costs_a_second_once() {
+    let member = busy_member().await;
+    // Accepts, and never says a word.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gate = Gate::to(&member).await;
+    let name = ClusterName::new("c1").unwrap();
+    let mut config = member.config();
+    config.cluster_url = format!("https://{}", silent.local_addr().unwrap()).parse().unwrap();
+    let client = ClusterClient::connect_to_all(name, config, &[gate.url()], Tuning::default()).await.unwrap();
+    let started = Instant::now();
+    for _ in 0..20 {
+        client.forward(get("/api"), Identity::Member).await.unwrap();
+    }
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    assert_eq!(requests(&client), [0, 20]);
+    assert!(is_lost(&client.endpoints()[0]));
+}
+
+#[tokio::test]
+async fn without_any_the_member_is_unreachable_and_its_return_is_noticed() {
+    let member = busy_member().await;
+    let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    for gate in &mut gates {
+        gate.close().await;
+    }
+    let mut reachability = client.reachability();
+    reachability.borrow_and_update();
+    eventually("an error", || client.pool_statistics().short_connections == 0).await;
+    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(error.to_string().contains("cluster c1"), "{error}");
+    reachability.changed().await.unwrap();
+    assert!(!reachability.borrow_and_update().is_reachable());
+    gates[1].open().await;
+    reachability.changed().await.unwrap();
+    assert!(reachability.borrow_and_update().is_reachable(), "nobody had to ask");
+    assert_eq!(client.forward(get("/api"), Identity::Member).await.unwrap().status(), StatusCode::OK);
+}

@@ -1,0 +1,76 @@
+//! The members' endpoints in the metrics, read when they are asked for.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use tributary_proxy::{EndpointStatus, ReachabilityState};
+
+use super::Fleet;
+
+/// The labels of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    /// The member cluster.
+    cluster: String,
+    /// Host and port.
+    endpoint: String,
+}
+
+/// Tells of each endpoint of each cluster whether it can be reached, and of its load.
+pub struct EndpointMetrics(Weak<Fleet>);
+
+impl EndpointMetrics {
+    /// Of these clusters, for as long as there are any.
+    pub fn of(fleet: &Arc<Fleet>) -> Self {
+        Self(Arc::downgrade(fleet))
+    }
+
+    fn statuses(&self) -> Vec<(Labels, EndpointStatus)> {
+        let Some(fleet) = self.0.upgrade() else { return Vec::new() };
+        let clusters = fleet.clusters();
+        let endpoints = clusters.iter().flat_map(|(name, cluster)| {
+            let endpoints = cluster.setup.client.as_ref().map(|client| client.endpoints()).unwrap_or_default();
+            endpoints.into_iter().map(|endpoint| {
+                (Labels { cluster: name.to_string(), endpoint: endpoint.address.to_string() }, endpoint)
+            })
+        });
+        endpoints.collect()
+    }
+}
+
+impl fmt::Debug for EndpointMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EndpointMetrics")
+    }
+}
+
+impl Collector for EndpointMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let statuses = self.statuses();
+        let name = "tributary_endpoint_reachable";
+        let help = "1 where nothing is known against an endpoint";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, status) in &statuses {
+            let lost = matches!(status.reachability.state, ReachabilityState::Unreachable { .. });
+            ConstGauge::new(i64::from(!lost)).encode(family.encode_family(labels)?)?;
+        }
+        let name = "tributary_endpoint_outstanding_requests";
+        let help = "Requests in flight at an endpoint, watches and tunnels included";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, status) in &statuses {
+            let outstanding = i64::try_from(status.outstanding).unwrap_or(i64::MAX);
+            ConstGauge::new(outstanding).encode(family.encode_family(labels)?)?;
+        }
+        let help = "Requests sent to an endpoint";
+        let mut family = encoder.encode_descriptor("tributary_endpoint_requests", help, None, MetricType::Counter)?;
+        for (labels, status) in &statuses {
+            ConstCounter::new(status.requests).encode(family.encode_family(labels)?)?;
+        }
+        Ok(())
+    }
+}
