@@ -223,3 +223,23 @@ fn items_of(list: &Value) -> Vec<String> {
     let all = items(list).into_iter().map(|item| item.trim_start_matches('/').to_owned());
     all.filter(|name| name != "kube-root-ca.crt").collect()
 }
+
+#[tokio::test]
+async fn what_a_member_says_is_in_yaml_for_who_asks_for_that() {
+    let fixture = Fixture::start(["a"]).await;
+    let yaml = [("accept", "application/yaml"), ("content-type", "application/json")];
+    let object = crate::harness::config_map("x", "1").to_string();
+    let made = fixture.client().send("POST", CONFIG_MAPS, &yaml, &object).await;
+    assert_eq!((made.code, &made.headers["content-type"]), (201, &"application/yaml".parse().unwrap()));
+    let again = fixture.client().send("POST", CONFIG_MAPS, &yaml, &object).await;
+    let text = String::from_utf8(again.body.to_vec()).unwrap();
+    assert_eq!((again.code, &again.headers["content-type"]), (409, &"application/yaml".parse().unwrap()), "{text}");
+    assert!(text.contains("kind: Status\n") && text.contains("reason: AlreadyExists\n"), "{text}");
+    let in_json = fixture.client().send("POST", CONFIG_MAPS, &yaml[1..], &object).await;
+    assert!(in_json.refused(409).contains("already exists"));
+    // A deletion is answered by a Status, too.
+    let path = format!("{CONFIG_MAPS}/x");
+    let deleted = fixture.client().send("DELETE", &path, &yaml[..1], "").await;
+    let text = String::from_utf8(deleted.body.to_vec()).unwrap();
+    assert!(deleted.code == 200 && text.contains("kind: Status\n") && text.contains("status: Success\n"), "{text}");
+}

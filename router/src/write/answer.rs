@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::response::Parts;
 use http::{HeaderMap, Response, header};
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::rewrite::Written;
@@ -40,7 +41,8 @@ impl Wish<'_> {
     }
 }
 
-/// Turns a member's answer into the client's. What is no object (a Status, a TokenRequest) passes as it is.
+/// Turns a member's answer into the client's. What is no object (a Status, a TokenRequest) passes as it is, or in YAML: members
+/// are asked for JSON, and a kube-apiserver words its refusals in the form that the client asks for.
 ///
 /// # Errors
 /// 502-like Status where the member's answer breaks off.
@@ -51,7 +53,8 @@ pub async fn translate(
     wish: &Wish<'_>,
 ) -> Result<Response<Body>, Status> {
     let (mut head, incoming) = answer.into_parts();
-    if !content_type(&head.headers).starts_with("application/json") || !head.status.is_success() {
+    let is_yaml = wish.form.encoding == Encoding::Yaml;
+    if !content_type(&head.headers).starts_with("application/json") || !(head.status.is_success() || is_yaml) {
         return Ok(Response::from_parts(head, incoming));
     }
     let text = body::whole(incoming).await.map_err(|error| {
@@ -60,6 +63,9 @@ pub async fn translate(
             format!("its answer broke off: {error}; the request may have been carried out"),
         )
     })?;
+    if !head.status.is_success() {
+        return Ok(as_asked(head, text, wish.form));
+    }
     let object = ObjectDecoder::new("", "", Arc::default()).decode(&text);
     if wish.writes {
         note(router, cluster, wish.request, &head.headers, &text);
@@ -72,7 +78,7 @@ pub async fn translate(
                 && !wish.writes
                 && wish.request.subresource.is_none();
             let marked = if is_computed { annotated(cluster, &text) } else { None };
-            return Ok(Response::from_parts(head, body::full(marked.unwrap_or(text))));
+            return Ok(as_asked(head, marked.unwrap_or(text), wish.form));
         }
     };
     let mut version = String::new();
@@ -86,6 +92,16 @@ pub async fn translate(
     let mut response = response::whole(head.status, wish.form, out);
     keep_headers(&head.headers, response.headers_mut());
     Ok(response)
+}
+
+/// What is no object, as JSON text, in YAML if the client asked for that.
+fn as_asked(head: Parts, text: Bytes, form: Form) -> Response<Body> {
+    if form.encoding != Encoding::Yaml {
+        return Response::from_parts(head, body::full(text));
+    }
+    let mut response = response::whole(head.status, form, text.into());
+    keep_headers(&head.headers, response.headers_mut());
+    response
 }
 
 /// The member has made partial metadata already: in JSON it is written as the object that it is.
