@@ -43,7 +43,7 @@ use http::{Request, Response, StatusCode, header};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::{ClusterName, ClusterSelector, Query, RequestInfo, Status, Verb};
+use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Query, RequestInfo, Status, Verb};
 use tributary_merge::Epochs;
 
 use discovery::storage_versions::{self, StorageVersionHashes};
@@ -271,7 +271,18 @@ impl Router {
         if matches!(info.verb, Verb::List | Verb::Watch) {
             return Status::clusters_unknown(&request.resource, &names, UNDISCOVERED_RETRY_AFTER);
         }
-        Status::owner_unknown(&request.resource, request.name.as_deref().unwrap_or_default(), &names)
+        self.owner_unknown(&request.resource, request.name.as_deref().unwrap_or_default(), &names)
+    }
+
+    /// 503: not found in the clusters that are known. The advice to come again soon is given where these may soon be known, too.
+    pub(crate) fn owner_unknown(&self, resource: &GroupVersionResource, name: &str, unknown: &[ClusterName]) -> Status {
+        let status = Status::owner_unknown(resource, name, unknown);
+        let mut clusters = unknown.iter().filter_map(|name| self.fleet.cluster(name));
+        if clusters.any(|cluster| write::forward::is_gone(&cluster)) {
+            write::forward::without_retry(status)
+        } else {
+            status
+        }
     }
 
     /// A request in another user's name goes live to its one cluster, for the member to judge: memory holds what our own

@@ -6,7 +6,7 @@ use serde_json::json;
 use tributary_router::{Policies, Policy};
 use tributary_simulator::{Rejection, RequestKind};
 
-use crate::harness::{CONFIG_MAPS, Fixture, SOON, allow, brief, config, items, until, vector, version};
+use crate::harness::{CONFIG_MAPS, Fixture, SOON, allow, brief, config, items, pass, until, vector, version};
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
@@ -61,6 +61,25 @@ async fn where_a_partial_answer_is_denied_it_is_429() {
     let message = answer.refused(429);
     assert!(message.contains("configmaps of these clusters are not known yet: b"), "{message}");
     assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn nobody_is_told_to_come_again_soon_for_a_cluster_that_is_gone() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "x", "");
+    fixture.member("b").control().stop_listening().await;
+    let other = fixture.restarted(allow()).await;
+    let absent = format!("{CONFIG_MAPS}/y");
+    let early = other.get(&absent).await;
+    assert!(early.refused(503).contains("it is not known whether it is in: b"));
+    assert_eq!(early.headers["retry-after"], "1", "a kube-apiserver that restarts is soon back");
+    pass(Duration::from_secs(11)).await;
+    for method in ["GET", "DELETE", "PATCH"] {
+        let headers = [("content-type", "application/merge-patch+json")];
+        let late = other.client().send(method, &absent, &headers, if method == "PATCH" { "{}" } else { "" }).await;
+        assert!(late.refused(503).contains("it is not known whether it is in: b"), "{method}");
+        assert!(!late.headers.contains_key("retry-after"), "{method}: client-go would come again ten times");
+    }
 }
 
 #[tokio::test]

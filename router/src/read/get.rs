@@ -40,7 +40,7 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
         }
         Wanted::Version(version) => view.reached(&version).await.map_err(Unreached::of_object)?,
     }
-    let (cluster, object) = the_only(&view, &standings, asked)?;
+    let (cluster, object) = the_only(router, &view, &standings, asked)?;
     let mark = view.mark(&cluster);
     let mut version = String::new();
     mark.item_version(versions.items(), object.resource_version(), &mut version);
@@ -60,6 +60,7 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
 /// # Errors
 /// 404, 503 or 409 as DESIGN.md §3.4 has it.
 pub fn the_only(
+    router: &Router,
     view: &View,
     standings: &[(ClusterName, Standing)],
     asked: Asked<'_>,
@@ -70,7 +71,7 @@ pub fn the_only(
     let mut found = view.log().find(key.as_str());
     match found.len() {
         1 => Ok(found.remove(0)),
-        0 => Err(missing(view, standings, name)),
+        0 => Err(missing(router, view, standings, name)),
         _ => {
             let clusters: Vec<_> = found.into_iter().map(|(cluster, _)| cluster).collect();
             Err(Status::ambiguous(&view.kind.resource, name, &clusters, &asked.info.path))
@@ -79,13 +80,13 @@ pub fn the_only(
 }
 
 /// Why an object is not there: controllers read a 404 as deleted, so it is given only where every cluster is known.
-pub fn missing(view: &View, standings: &[(ClusterName, Standing)], name: &str) -> Status {
+pub fn missing(router: &Router, view: &View, standings: &[(ClusterName, Standing)], name: &str) -> Status {
     let unknown: Vec<_> =
         standings.iter().filter(|(_, standing)| !standing.is_known()).map(|(cluster, _)| cluster.clone()).collect();
     if unknown.is_empty() {
         Status::not_found(&view.kind.resource, name)
     } else {
-        Status::owner_unknown(&view.kind.resource, name, &unknown)
+        router.owner_unknown(&view.kind.resource, name, &unknown)
     }
 }
 

@@ -133,7 +133,7 @@ async fn referenced(
     }
     match (located.found.len(), located.unknown.is_empty()) {
         (1, _) => Ok(located.found.pop()),
-        (0, false) => Err(located.missing(&wanted)),
+        (0, false) => Err(located.missing(router, &wanted)),
         _ => Ok(None),
     }
 }

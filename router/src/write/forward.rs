@@ -28,12 +28,16 @@ pub async fn forward(
     };
     *request.uri_mut() = Uri::try_from(target).map_err(|_| Status::bad_request("the path cannot be forwarded"))?;
     let identity = identity(request.headers());
-    client.forward(request, identity).await.map_err(|error| {
-        let reachability = client.reachability();
-        let known = reachability.borrow();
-        let is_gone = matches!(known.state, ReachabilityState::Unreachable { .. }) && known.since.elapsed() > BRIDGED;
-        if is_gone { without_retry(status(&error)) } else { status(&error) }
-    })
+    let answer = client.forward(request, identity).await;
+    answer.map_err(|error| if is_gone(cluster) { without_retry(status(&error)) } else { status(&error) })
+}
+
+/// Whether a member has been out of reach for so long that coming again soon is in vain.
+pub fn is_gone(cluster: &Cluster) -> bool {
+    let Ok(client) = &cluster.setup.client else { return true };
+    let reachability = client.reachability();
+    let known = reachability.borrow();
+    matches!(known.state, ReachabilityState::Unreachable { .. }) && known.since.elapsed() > BRIDGED
 }
 
 /// How long a member may be gone before clients are no longer told to try again in a second. client-go does so ten times for
@@ -42,7 +46,7 @@ pub async fn forward(
 const BRIDGED: Duration = Duration::from_secs(10);
 
 /// The same without the advice to try again.
-fn without_retry(mut status: Status) -> Status {
+pub fn without_retry(mut status: Status) -> Status {
     if let Some(details) = &mut status.details {
         details.retry_after_seconds = 0;
     }

@@ -35,14 +35,20 @@ impl Located {
     ///
     /// # Errors
     /// 409 where several have the name and none is chosen, or another is named than has it.
-    pub fn owner(&self, request: &ResourceRequest, named: Option<&str>, path: &str) -> Result<Option<Found>, Status> {
+    pub fn owner(
+        &self,
+        router: &Router,
+        request: &ResourceRequest,
+        named: Option<&str>,
+        path: &str,
+    ) -> Result<Option<Found>, Status> {
         let name = request.name.as_deref().unwrap_or_default();
         if let Some(named) = named {
             let chosen = self.found.iter().find(|(cluster, _)| cluster.name().as_str() == named);
             return match (chosen, self.found.first()) {
                 (Some((cluster, object)), _) => Ok(Some((Arc::clone(cluster), object.clone()))),
                 (None, Some(_)) if self.unknown.iter().any(|unknown| unknown.as_str() == named) => {
-                    Err(self.missing(request))
+                    Err(self.missing(router, request))
                 }
                 (None, Some((owner, _))) => Err(Status::wrong_cluster(&request.resource, name, named, owner.name())),
                 (None, None) => Ok(None),
@@ -59,10 +65,10 @@ impl Located {
     }
 
     /// Why there is no owner: 503 while a cluster is unknown, 403 where one forbids to ask, or 404.
-    pub fn missing(&self, request: &ResourceRequest) -> Status {
+    pub fn missing(&self, router: &Router, request: &ResourceRequest) -> Status {
         let name = request.name.as_deref().unwrap_or_default();
         match &self.refusal {
-            _ if !self.unknown.is_empty() => Status::owner_unknown(&request.resource, name, &self.unknown),
+            _ if !self.unknown.is_empty() => router.owner_unknown(&request.resource, name, &self.unknown),
             Some(refusal) => refusal.clone(),
             None => Status::not_found(&request.resource, name),
         }

@@ -38,7 +38,8 @@ pub async fn to_owner(call: Call<'_>, request: Request<Body>, kind: OwnerRequest
     if kind == OwnerRequest::Opaque {
         let object = proxied_object(resource);
         let located = locate_now(router, &object, served, request.headers()).await?;
-        let (cluster, _) = located.owner(&object, None, &info.path)?.ok_or_else(|| located.missing(&object))?;
+        let (cluster, _) =
+            located.owner(router, &object, None, &info.path)?.ok_or_else(|| located.missing(router, &object))?;
         return forward(&cluster, request, &info.path, query).await;
     }
     let (form, include) = call.form()?;
@@ -51,7 +52,7 @@ pub async fn to_owner(call: Call<'_>, request: Request<Body>, kind: OwnerRequest
     };
     let located = seen_as_much(call, &held, located).await?;
     let wish = Wish { form, include, request: resource, writes: !info.verb.is_read() && !held.is_dry_run() };
-    let target = match located.owner(resource, held.facts.cluster.as_deref(), &info.path)? {
+    let target = match located.owner(router, resource, held.facts.cluster.as_deref(), &info.path)? {
         Some((cluster, object)) => Target { cluster, object, involved: None },
         None => target_of_new(call, &held, &located).await?,
     };
@@ -72,10 +73,10 @@ async fn moved(
 ) -> Result<Response<Body>, Status> {
     let Call { router, info, resource, served, .. } = call;
     let located = locate_elsewhere(router, resource, served, &held.head.headers, target.cluster.name()).await;
-    match located.owner(resource, None, &info.path)? {
+    match located.owner(router, resource, None, &info.path)? {
         Some((cluster, object)) => send(call, &Target { cluster, object, involved: None }, held, wish).await,
         None if located.unknown.is_empty() => Ok(answer),
-        None => Err(located.missing(resource)),
+        None => Err(located.missing(router, resource)),
     }
 }
 
@@ -117,14 +118,14 @@ async fn seen_as_much(call: Call<'_>, held: &Held, located: Located) -> Result<L
 /// Where a request goes that makes the object if there is none: an apply, or a PUT (kinds that are not made by a PUT say 404,
 /// and so does this where nothing names a cluster).
 async fn target_of_new(call: Call<'_>, held: &Held, located: &Located) -> Result<Target, Status> {
-    let Call { info, resource, served, .. } = call;
+    let Call { router, info, resource, served, .. } = call;
     let verb = info.verb;
     let makes_objects = resource.subresource.is_none() && (verb == Verb::Update || held.is_apply());
     if !makes_objects || !located.unknown.is_empty() {
-        return Err(located.missing(resource));
+        return Err(located.missing(router, resource));
     }
     place(call, held).await?.ok_or_else(|| match verb {
-        Verb::Update => located.missing(resource),
+        Verb::Update => located.missing(router, resource),
         _ => Status::no_target_cluster(&resource.resource, &served.clusters),
     })
 }
