@@ -120,7 +120,7 @@ impl Api {
             }
             Route::Resource(target) => self.resource(target, request, &query).await,
             Route::AccessReview(resource) => self.access_review(&resource, request).await,
-            route if request.method() == Method::GET => plain(&route, request.headers(), self.faults()),
+            route if request.method() == Method::GET => plain(&route, request.headers(), &query, self.faults()),
             _ => Err(Status::method_not_allowed()),
         }
     }
@@ -273,7 +273,8 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
 }
 
 /// Version, discovery and OpenAPI.
-fn plain(route: &Route, headers: &HeaderMap, faults: &Faults) -> Result<Response<Body>, Status> {
+fn plain(route: &Route, headers: &HeaderMap, query: &Query<'_>, faults: &Faults) -> Result<Response<Body>, Status> {
+    let broken = faults.broken_openapi.load(std::sync::atomic::Ordering::SeqCst);
     let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match route {
         Route::Version => Ok(json_value(
@@ -296,11 +297,15 @@ fn plain(route: &Route, headers: &HeaderMap, faults: &Faults) -> Result<Response
         }
         Route::OpenApiV2 => Ok(cacheable(headers, "application/json", openapi::v2_json().to_string().into_bytes())),
         Route::OpenApiV3(None) => {
-            Ok(cacheable(headers, "application/json", openapi::v3_index().to_string().into_bytes()))
+            Ok(cacheable(headers, "application/json", openapi::v3_index(broken).to_string().into_bytes()))
         }
         Route::OpenApiV3(Some(path)) => {
-            let document = openapi::v3(path).ok_or_else(Status::path_not_found)?;
-            Ok(cacheable(headers, "application/json", document.to_string().into_bytes()))
+            let document = openapi::v3_text(path, broken).ok_or_else(Status::path_not_found)?;
+            let hash = openapi::hash(&document);
+            match query.get("hash").filter(|given| !given.is_empty() && *given != hash) {
+                Some(_) => Ok(moved(&format!("/openapi/v3/{path}?hash={hash}"))),
+                None => Ok(cacheable(headers, "application/json", document)),
+            }
         }
         _ => Err(Status::path_not_found()),
     }
@@ -320,6 +325,16 @@ fn cacheable(headers: &HeaderMap, content_type: &'static str, document: Vec<u8>)
     headers.insert(http::header::VARY, HeaderValue::from_static("Accept"));
     if let Ok(etag) = HeaderValue::from_str(&etag) {
         headers.insert(http::header::ETAG, etag);
+    }
+    response
+}
+
+/// The redirect from a document's old hash to the present one.
+fn moved(location: &str) -> Response<Body> {
+    let mut response = Response::new(body::full(Bytes::new()));
+    *response.status_mut() = http::StatusCode::MOVED_PERMANENTLY;
+    if let Ok(location) = HeaderValue::from_str(location) {
+        response.headers_mut().insert(http::header::LOCATION, location);
     }
     response
 }

@@ -64,6 +64,7 @@ pub(crate) struct Faults {
     /// The resources that are not served, as if they were not installed.
     pub(crate) hidden: watch::Sender<BTreeSet<String>>,
     ready: AtomicBool,
+    pub(crate) broken_openapi: AtomicBool,
     cut_after: AtomicU64,
     bytes_per_second: AtomicU64,
     gzip_watches: AtomicBool,
@@ -88,6 +89,7 @@ impl Faults {
             listens: watch::Sender::new(false),
             hidden: watch::Sender::default(),
             ready: AtomicBool::new(true),
+            broken_openapi: AtomicBool::new(false),
             cut_after: AtomicU64::new(u64::MAX),
             bytes_per_second: AtomicU64::new(0),
             gzip_watches: AtomicBool::new(false),
@@ -237,6 +239,11 @@ impl Control {
     /// Whether `/readyz` says ok. A member that is not ready still answers everything else.
     pub fn ready(&self, on: bool) {
         self.faults.ready.store(on, Ordering::SeqCst);
+    }
+
+    /// Breaks the OpenAPI v3 documents off in the middle; their hashes change with them.
+    pub fn break_openapi(&self, on: bool) {
+        self.faults.broken_openapi.store(on, Ordering::SeqCst);
     }
 
     /// Compresses watches for clients that accept gzip, one gzip member per flush (Kubernetes ≥ 1.37). Watches that start from now on.

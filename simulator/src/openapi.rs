@@ -40,13 +40,13 @@ fn path_of(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// The list of v3 documents.
-pub(crate) fn v3_index() -> Value {
+/// The list of v3 documents, with the hashes of those that are `broken`, if they are.
+pub(crate) fn v3_index(broken: bool) -> Value {
     let paths: serde_json::Map<_, _> = GROUP_VERSIONS
         .iter()
         .map(|(group, version)| {
             let path = path_of(group, version);
-            let hash = v3(&path).map(|document| hash(document.to_string().as_bytes())).unwrap_or_default();
+            let hash = v3_text(&path, broken).map(|document| hash(&document)).unwrap_or_default();
             let url = json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")});
             (path, url)
         })
@@ -54,8 +54,17 @@ pub(crate) fn v3_index() -> Value {
     json!({"paths": paths})
 }
 
+/// The text of a v3 document; half of it, if it is `broken`.
+pub(crate) fn v3_text(path: &str, broken: bool) -> Option<Vec<u8>> {
+    let mut text = v3(path)?.to_string().into_bytes();
+    if broken {
+        text.truncate(text.len() / 2);
+    }
+    Some(text)
+}
+
 /// One v3 document: the PATCH operation of each resource, and its kind.
-pub(crate) fn v3(path: &str) -> Option<Value> {
+fn v3(path: &str) -> Option<Value> {
     let (group, version) = GROUP_VERSIONS.iter().find(|(group, version)| path_of(group, version) == path)?;
     let mut paths = serde_json::Map::new();
     let mut schemas = serde_json::Map::new();

@@ -66,6 +66,47 @@ async fn the_whole_document_is_read_once_and_compared_by_its_tag() {
 }
 
 #[tokio::test]
+async fn a_document_that_cannot_be_read_is_left_out() {
+    let fixture = Fixture::start(["a", "b", "c"]).await;
+    let document = |url: String| {
+        let client = fixture.client();
+        async move { client.send("GET", &url, &[], "").await.ok() }
+    };
+    let url =
+        |index: serde_json::Value| index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let whole = document(url(fixture.get("/openapi/v3").await.ok())).await;
+    fixture.member("b").control().break_openapi(true);
+    tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
+    let named = url(fixture.get("/openapi/v3").await.ok());
+    let left = document(named.clone()).await;
+    assert_eq!(left, whole, "what the others describe");
+    assert_eq!(fixture.get(&named).await.headers["cache-control"], "public, immutable");
+    // Where no document can be read, that is said.
+    for member in ["a", "c"] {
+        fixture.member(member).control().break_openapi(true);
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
+    // All have the same broken text now, and it is theirs to answer for.
+    assert_eq!(fixture.get("/openapi/v3/apis/apps/v1").await.code, 200);
+    fixture.member("c").control().break_openapi(false);
+    tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
+    assert_eq!(document("/openapi/v3/apis/apps/v1".to_owned()).await, whole);
+}
+
+#[tokio::test]
+async fn an_old_hash_leads_to_the_present_one_in_a_clusters_own_view_too() {
+    let fixture = Fixture::start(["a"]).await;
+    let index = fixture.get("/clusters/a/openapi/v3").await.ok();
+    let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
+    let present = fixture.get(&format!("/clusters/a{url}")).await;
+    assert_eq!((present.code, present.ok()["openapi"].as_str()), (200, Some("3.0.0")));
+    let moved = fixture.get("/clusters/a/openapi/v3/apis/apps/v1?hash=OLD").await;
+    assert_eq!((moved.code, moved.headers["location"].to_str().unwrap()), (301, &*format!("/clusters/a{url}")));
+    assert_eq!(moved.headers["cache-control"], "no-cache, private");
+    assert_eq!(fixture.get("/clusters/a/openapi/v3/apis/nobody.io/v1?hash=OLD").await.code, 404);
+}
+
+#[tokio::test]
 async fn a_member_that_is_gone_holds_nothing_up() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get("/openapi/v3").await.ok();

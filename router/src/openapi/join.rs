@@ -40,6 +40,12 @@ pub enum JoinError {
     Protobuf(#[from] Malformed),
 }
 
+/// The places of the documents that cannot be read, and why. Costs what joining them costs.
+pub fn unreadable(schema: Schema, spelling: Spelling, documents: &[&[u8]]) -> Vec<(usize, JoinError)> {
+    let alone = documents.iter().map(|document| join(schema, spelling, std::slice::from_ref(document)));
+    alone.enumerate().filter_map(|(at, joined)| Some((at, joined.err()?))).collect()
+}
+
 /// Joins documents, the one to be preferred first. Costs one pass over their text; a few milliseconds for each megabyte.
 ///
 /// # Errors

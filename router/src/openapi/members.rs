@@ -8,11 +8,11 @@ use bytes::Bytes;
 use futures::future::{join_all, try_join_all};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tributary_apimachinery::Status;
+use tributary_apimachinery::{ClusterName, Status, explain};
 
 use super::ask;
 use super::cache::{Cache, Key, Made};
-use super::join::{Schema, Spelling, join};
+use super::join::{Schema, Spelling, join, unreadable};
 use super::sources::{Index, Source, Sources, digest, joined};
 use crate::response::compression::{self, THRESHOLD_BYTES};
 use crate::topology::{Cluster, Fleet};
@@ -44,6 +44,8 @@ pub(super) struct Documents {
     fleet: Arc<Fleet>,
     members: Mutex<Vec<Arc<Member>>>,
     cache: Cache,
+    /// Why which document of which cluster was left out last.
+    unreadable: Mutex<BTreeMap<(ClusterName, String), String>>,
 }
 
 /// What is known of one member.
@@ -65,7 +67,7 @@ enum Failure {
 
 impl Documents {
     pub(super) fn new(fleet: Arc<Fleet>) -> Self {
-        Self { fleet, members: Mutex::default(), cache: Cache::default() }
+        Self { fleet, members: Mutex::default(), cache: Cache::default(), unreadable: Mutex::default() }
     }
 
     /// The members that can be asked now, the one to be preferred first: the newest server, then by name.
@@ -185,21 +187,33 @@ impl Documents {
     async fn make(&self, path: &str, sources: &Sources, wish: Wish, strict: bool) -> Result<Made, Failure> {
         let texts = try_join_all(sources.distinct.iter().map(|source| self.fetch(path, source, wish, strict))).await?;
         // A joined document is some megabytes of text: not the work of a thread that answers requests.
-        let work = move || -> Result<Made, String> {
-            let bytes = match &texts[..] {
-                [only] => only.clone(),
-                several => {
-                    let several: Vec<&[u8]> = several.iter().map(|text| &text[..]).collect();
-                    join(wish.schema, wish.spelling, &several).map_err(|error| error.to_string())?.into()
-                }
+        let work = move || -> Result<(Made, LeftOut), String> {
+            let (bytes, left_out) = match &texts[..] {
+                [only] => (only.clone(), Vec::new()),
+                several => join_readable(wish, several)?,
             };
             if !wish.gzip || bytes.len() <= THRESHOLD_BYTES {
-                return Ok(Made { bytes, gzip: false });
+                return Ok((Made { bytes, gzip: false }, left_out));
             }
-            Ok(Made { bytes: compression::whole(&bytes).into(), gzip: true })
+            Ok((Made { bytes: compression::whole(&bytes).into(), gzip: true }, left_out))
         };
         let made = tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()));
-        made.map_err(|cause| Failure::Refused(Status::service_unavailable(format!("{path}: {cause}"))))
+        let (made, left_out) =
+            made.map_err(|cause| Failure::Refused(Status::service_unavailable(format!("{path}: {cause}"))))?;
+        for (at, cause) in left_out {
+            for cluster in &sources.distinct[at].clusters {
+                self.say_left_out(cluster, path, &cause);
+            }
+        }
+        Ok(made)
+    }
+
+    /// Says that a cluster's document is not a part of the joined one: once, until it is for another reason.
+    fn say_left_out(&self, cluster: &Cluster, path: &str, cause: &str) {
+        let key = (cluster.name().clone(), path.to_owned());
+        if self.unreadable.lock().insert(key, cause.to_owned()).is_none_or(|said| said != cause) {
+            tracing::warn!(cluster = %cluster.name(), path, cause, "the cluster's OpenAPI document cannot be read and is left out");
+        }
     }
 
     /// One member's document, from whichever of those that have it answers.
@@ -223,6 +237,31 @@ impl Documents {
         }
         let message = format!("{path} cannot be had: {}", causes.join("; "));
         Err(Failure::Refused(Status::service_unavailable(message)))
+    }
+}
+
+/// The places of documents that are not a part of a joined one, and why.
+type LeftOut = Vec<(usize, String)>;
+
+/// Joins the documents that can be read.
+///
+/// # Errors
+/// Where none can be.
+fn join_readable(wish: Wish, texts: &[Bytes]) -> Result<(Bytes, LeftOut), String> {
+    let all: Vec<&[u8]> = texts.iter().map(|text| &text[..]).collect();
+    if let Ok(joined) = join(wish.schema, wish.spelling, &all) {
+        return Ok((joined.into(), Vec::new()));
+    }
+    let bad = unreadable(wish.schema, wish.spelling, &all);
+    let left_out: LeftOut = bad.into_iter().map(|(at, error)| (at, explain(&error))).collect();
+    let is_bad = |at: usize| left_out.iter().any(|(bad, _)| *bad == at);
+    let good: Vec<&[u8]> = (0..).zip(&all).filter(|(at, _)| !is_bad(*at)).map(|(_, text)| *text).collect();
+    match &good[..] {
+        [] => Err(left_out.first().map(|(_, cause)| cause.clone()).unwrap_or_default()),
+        good => {
+            let joined = join(wish.schema, wish.spelling, good).map_err(|error| explain(&error))?;
+            Ok((joined.into(), left_out))
+        }
     }
 }
 

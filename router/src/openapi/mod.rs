@@ -79,7 +79,7 @@ impl OpenApi {
         };
         let query = Query::parse(query);
         match (v3, query.get("hash").filter(|hash| !hash.is_empty())) {
-            (Some(path), Some(hash)) if hash != document.tag => Ok(moved(path, &document.tag)),
+            (Some(path), Some(hash)) if hash != document.tag => Ok(moved(&format!("{V3_PATH}/{path}"), &document.tag)),
             (Some(_), Some(_)) => Ok(answer(headers, document, content_type(schema, spelling), true)),
             _ => Ok(answer(headers, document, content_type(schema, spelling), false)),
         }
@@ -144,11 +144,11 @@ fn in_a_year() -> Option<HeaderValue> {
     HeaderValue::from_str(&text).ok()
 }
 
-/// The redirect from an old hash to the present one.
-fn moved(path: &str, tag: &str) -> Response<Body> {
+/// The redirect from an old hash of the document at this path to the present one.
+pub(crate) fn moved(path: &str, tag: &str) -> Response<Body> {
     let mut response = Response::new(body::empty());
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
-    if let Ok(location) = HeaderValue::from_str(&format!("{V3_PATH}/{path}?hash={tag}")) {
+    if let Ok(location) = HeaderValue::from_str(&format!("{path}?hash={tag}")) {
         response.headers_mut().insert(header::LOCATION, location);
     }
     // Not for ever, whatever the code says: the same old hash may have another successor tomorrow.

@@ -1,5 +1,7 @@
 //! Requests that go to one cluster as they are: its own view.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{Request, Response, header};
 use tributary_apimachinery::rewrite::{self, Format, Shape};
@@ -9,6 +11,8 @@ use super::answer::{content_type, note};
 use super::forward::forward;
 use crate::Router;
 use crate::body::{self, Body};
+use crate::openapi;
+use crate::topology::Cluster;
 
 impl Router {
     /// A request below `/clusters/<name>`: forwarded untouched, answered untouched.
@@ -24,6 +28,10 @@ impl Router {
             && !request.headers().contains_key(header::UPGRADE)
             && Query::parse(query).get("dryRun").is_none_or(str::is_empty);
         let resource = info.resource().filter(|_| writes);
+        let hash = Query::parse(query).get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned);
+        if let Some(hash) = hash.filter(|_| info.path.starts_with("/openapi/v3/")) {
+            return openapi_document(&cluster, request, &info.path, query, &hash).await;
+        }
         let (request, dry_run) = if info.verb == Verb::Delete { held_delete(request).await? } else { (request, false) };
         let answer = forward(&cluster, request, &info.path, query).await?;
         match resource {
@@ -38,6 +46,33 @@ impl Router {
             }
             _ => Ok(answer),
         }
+    }
+}
+
+/// A member's OpenAPI document that the client names by its hash. Of an old one the member answers with a redirect to itself, which
+/// is never passed on; the document is asked for without the hash then, and the redirect to the present one made here.
+async fn openapi_document(
+    cluster: &Arc<Cluster>,
+    request: Request<Body>,
+    path: &str,
+    query: Option<&str>,
+    hash: &str,
+) -> Result<Response<Body>, Status> {
+    let mut again = Request::new(body::empty());
+    again.headers_mut().clone_from(request.headers());
+    again.headers_mut().remove(header::IF_NONE_MATCH);
+    let refused = match forward(cluster, request, path, query).await {
+        Err(status) if status.code == 502 => status,
+        answer => return answer,
+    };
+    let present = forward(cluster, again, path, None).await?;
+    let tag = present.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok());
+    let tag = tag.map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
+    // Whatever else the member says does not become a part of a URL.
+    let is_hash = |tag: &String| !tag.is_empty() && tag != hash && tag.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    match tag.filter(is_hash).filter(|_| present.status().is_success()) {
+        Some(tag) => Ok(openapi::moved(&format!("/clusters/{}{path}", cluster.name()), &tag)),
+        None => Err(refused),
     }
 }
 
