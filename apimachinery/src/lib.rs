@@ -5,6 +5,7 @@
 
 pub mod change;
 pub mod cluster_name;
+pub mod duration;
 pub mod explain;
 pub mod filter;
 pub mod json;

@@ -10,6 +10,7 @@
 //! This is the only crate that sees cachers, merge and proxy at once.
 
 pub mod body;
+mod deadline;
 pub mod discovery;
 pub mod health;
 pub mod limits;
@@ -184,7 +185,7 @@ impl Router {
         let preferences = Preferences::of(request.headers(), query.as_deref());
         let (labels, mut response) = match parsed {
             Ok(info) => {
-                let answer = self.answer(request, &info, query.as_deref(), &preferences, user).await;
+                let answer = self.answer_in_time(request, &info, query.as_deref(), &preferences, user).await;
                 let refused = |status: Status| refuse(&status, &preferences, info.resource().is_none());
                 (request_labels(&info, &self.fleet.union()), answer.unwrap_or_else(refused))
             }
@@ -195,6 +196,25 @@ impl Router {
         }
         self.metrics.observe(RequestLabels { code: response.status().as_u16(), ..labels }, started.elapsed());
         response
+    }
+
+    /// Answers within the limit that the request sets itself.
+    async fn answer_in_time(
+        self: &Arc<Self>,
+        request: Request<Body>,
+        info: &RequestInfo,
+        query: Option<&str>,
+        preferences: &Preferences,
+        user: &User,
+    ) -> Result<Response<Body>, Status> {
+        let limit = deadline::of(info, query)?;
+        let answer = self.answer(request, info, query, preferences, user);
+        match limit {
+            None => answer.await,
+            Some(limit) => {
+                tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(Status::request_timed_out()))
+            }
+        }
     }
 
     async fn answer(

@@ -291,6 +291,21 @@ async fn every_cell_of_state_and_request_is_answered_as_designed() {
 }
 
 #[tokio::test]
+async fn who_limits_a_request_does_not_wait_longer() {
+    let (fixture, _first, given) = in_state(Partial::Deny, State::Unsynced).await;
+    asked(&fixture, Verb::GetOfA, &given.path(Verb::GetOfA, Version::Unset)).await;
+    tokio::time::pause();
+    for (timeout, code, seconds) in [("5s", 504, 5), ("0s", 429, 30), ("2h", 429, 30)] {
+        let started = tokio::time::Instant::now();
+        let answer = fixture.get(&format!("{CONFIG_MAPS}?timeout={timeout}")).await;
+        let message = answer.refused(code);
+        assert_eq!(started.elapsed().as_secs(), seconds, "{timeout}: {message}");
+        assert!(code != 504 || message.contains("did not complete within the allotted timeout"), "{message}");
+    }
+    fixture.get(&format!("{CONFIG_MAPS}?timeout=soon")).await.refused(400);
+}
+
+#[tokio::test]
 async fn ten_clusters_are_named_and_the_rest_counted() {
     let names: Vec<String> = (0..13).map(|number| format!("c{number:02}")).collect();
     let fixture =

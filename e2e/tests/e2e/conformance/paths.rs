@@ -8,7 +8,8 @@ use super::{
 use anyhow::ensure;
 
 pub(super) fn cases() -> Vec<Conformance> {
-    let mut cases = conformance!["paths"; trailing_slash, escaped_slash, escaped_letter, long_name, root, not_an_api];
+    let mut cases =
+        conformance!["paths"; trailing_slash, escaped_slash, escaped_letter, long_name, root, not_an_api, timeouts];
     cases.extend(
         HOSTILE.iter().map(|(name, path)| {
             Conformance::new(format!("paths::refuses_{name}"), move |target| refused(target, path))
@@ -77,6 +78,29 @@ async fn root(target: Target) -> anyhow::Result<()> {
     for path in ["/api", "/apis", "/apis/apps", "/openapi/v2", "/openapi/v3", "/version"] {
         ensure!(paths.iter().any(|shown| shown == path), "{path} is missing: {paths:?}");
     }
+    Ok(())
+}
+
+/// The parameter by which a request limits itself.
+async fn timeouts(target: Target) -> anyhow::Result<()> {
+    target.create_map("here", &[]).await?;
+    let maps = target.maps("");
+    for path in ["/version", "/api", "/apis/apps/v1", "/readyz", &maps, &target.map("here")] {
+        for timeout in ["0s", "-1s", "1h", "5s", ""] {
+            target.http.get(&format!("{path}?timeout={timeout}")).send().await?.expect(200)?;
+        }
+        for (timeout, words) in [
+            ("invalid", "time: invalid duration \"invalid\""),
+            ("5", "time: missing unit in duration \"5\""),
+            ("5x", "time: unknown unit \"x\" in duration \"5x\""),
+        ] {
+            let status = target.http.get(&format!("{path}?timeout={timeout}")).send().await?.expect(400)?.json()?;
+            let message = format!("invalid timeout specified in the request URL - {words}");
+            ensure!(status["message"] == message && status["reason"] == "BadRequest", "{path}: {status}");
+        }
+    }
+    // What lasts has no limit, and may say anything.
+    target.http.get(&format!("{maps}?watch=1&timeoutSeconds=1&timeout=invalid")).send().await?.expect(200)?;
     Ok(())
 }
 
