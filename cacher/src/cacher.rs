@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument;
-use tributary_apimachinery::{ResourceVersion, Snapshot};
+use tributary_apimachinery::{Object, ResourceVersion, Snapshot};
 
 use crate::Transport;
 use crate::config::Config;
@@ -119,16 +119,24 @@ impl Cacher {
         found.ok_or_else(too_new)
     }
 
-    /// Waits until no object of this key has this uid, and gives a snapshot in which it is so.
+    /// Waits until no object of this key has this uid, or, where a version is given, one newer than it; gives a snapshot in which
+    /// it is so.
     ///
     /// An object that has not arrived yet counts as gone: who created it waits for that version first. Cancelling is safe.
     ///
     /// # Errors
     /// [`StillThere`] if `within` passes first (finalizers, a grace period, or a member out of reach).
-    pub async fn wait_until_gone(&self, key: &str, uid: &str, within: Duration) -> Result<Snapshot, StillThere> {
-        let gone = |snapshot: &Option<Snapshot>| {
-            snapshot.as_ref().is_some_and(|s| s.get(key).is_none_or(|object| object.uid() != uid))
+    pub async fn wait_until_gone(
+        &self,
+        key: &str,
+        uid: &str,
+        or_newer_than: Option<ResourceVersion>,
+        within: Duration,
+    ) -> Result<Snapshot, StillThere> {
+        let is_past = |object: &Arc<Object>| {
+            object.uid() != uid || or_newer_than.is_some_and(|version| object.resource_version() > version)
         };
+        let gone = |snapshot: &Option<Snapshot>| snapshot.as_ref().is_some_and(|s| s.get(key).is_none_or(is_past));
         let mut published = self.shared.published.subscribe();
         let found = timeout(within, published.wait_for(gone)).await;
         let snapshot = found.ok().and_then(Result::ok).and_then(|snapshot| snapshot.clone());

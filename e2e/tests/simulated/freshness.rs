@@ -387,6 +387,24 @@ async fn a_collection_that_is_idle_for_long_is_not_listed_anew() {
 }
 
 #[tokio::test]
+async fn a_collection_that_was_deleted_is_not_shown_again() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for (cluster, name) in [("a", "x"), ("b", "y"), ("b", "z")] {
+        fixture.put_and_see(cluster, name, "").await;
+    }
+    // Each byte of a watch takes long enough that a read would come before the event.
+    for name in ["a", "b"] {
+        fixture.member(name).control().slow(Some(2_000));
+    }
+    let trial = fixture.write("DELETE", &format!("{CONFIG_MAPS}?dryRun=All"), &json!({})).await;
+    assert_eq!(trial.code, 200, "{trial:?}");
+    assert_eq!(items(&fixture.get(CONFIG_MAPS).await.ok()).len(), 3, "nothing is waited for that does not come");
+    let deleted = fixture.write("DELETE", CONFIG_MAPS, &json!({})).await;
+    assert_eq!(deleted.code, 200, "{deleted:?}");
+    assert_eq!(items(&fixture.get(CONFIG_MAPS).await.ok()), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn own_writes_that_are_not_seen_in_time_are_504() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();

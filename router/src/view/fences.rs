@@ -29,13 +29,25 @@ struct Pending {
 pub struct Fence {
     /// The highest version that a write was answered with.
     pub version: ResourceVersion,
-    /// Objects that a deletion was answered for with a Status, as key and uid: gone when no object of the key has the uid.
-    pub gone: Vec<(String, String)>,
+    /// Deletions that no version was answered for.
+    pub deletions: Vec<Deletion>,
 }
 
-/// How many deletions are remembered per cluster; beyond it the oldest is forgotten. Deletions answered by a Status are
-/// seen within milliseconds, so this many are waited for only if the member's watch lags.
-const GONE_MAX: usize = 1024;
+/// A deletion that was answered without the version that it made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// The object's key.
+    pub key: String,
+    /// Its uid: it is gone when no object of the key has it.
+    pub uid: String,
+    /// Its version before, where it may stay for a while with finalizers or a grace period: a newer one shows that it is being
+    /// deleted. `None` where it is known to be gone.
+    pub before: Option<ResourceVersion>,
+}
+
+/// How many deletions are remembered per cluster; beyond it the oldest is forgotten. They are seen within milliseconds, so this
+/// many are waited for only if the member's watch lags, or after a large collection was deleted: its last ones then.
+const DELETIONS_MAX: usize = 1024;
 
 /// How long a write is waited for. 30 s: ten reads' patience. What a cacher in good standing has not seen by then will not come: the
 /// answer spoke of something else, of a collection whose etcd is not the object's, say; and reads must not fail for ever.
@@ -47,13 +59,12 @@ impl Fences {
         self.note(cluster, |fence| fence.version = fence.version.max(version));
     }
 
-    /// Remembers that an object was deleted.
-    pub fn deleted(&self, cluster: &ClusterName, key: &str, uid: &str) {
+    /// Remembers that objects were deleted.
+    pub fn deleted(&self, cluster: &ClusterName, deletions: impl IntoIterator<Item = Deletion>) {
         self.note(cluster, |fence| {
-            if fence.gone.len() == GONE_MAX {
-                fence.gone.remove(0);
-            }
-            fence.gone.push((key.to_owned(), uid.to_owned()));
+            fence.deletions.extend(deletions);
+            let beyond = fence.deletions.len().saturating_sub(DELETIONS_MAX);
+            fence.deletions.drain(..beyond);
         });
     }
 
@@ -76,8 +87,8 @@ impl Fences {
     pub fn reached(&self, cluster: &ClusterName, fence: &Fence) {
         let mut pending = self.pending.lock();
         let Some(Pending { fence: current, .. }) = pending.get_mut(cluster) else { return };
-        current.gone.retain(|gone| !fence.gone.contains(gone));
-        if current.gone.is_empty() && current.version <= fence.version {
+        current.deletions.retain(|deletion| !fence.deletions.contains(deletion));
+        if current.deletions.is_empty() && current.version <= fence.version {
             pending.remove(cluster);
         }
     }
@@ -103,17 +114,27 @@ mod tests {
     }
 
     #[test]
+    fn of_many_deletions_the_last_are_remembered() {
+        let (fences, cluster) = (Fences::default(), ClusterName::new("c").unwrap());
+        let deletion = |number: usize| Deletion { key: format!("n/{number}"), uid: String::new(), before: None };
+        fences.deleted(&cluster, (0..DELETIONS_MAX + 5).map(deletion));
+        let kept = fences.pending().remove(0).1.deletions;
+        assert_eq!((kept.len(), &*kept[0].key), (DELETIONS_MAX, "n/5"));
+    }
+
+    #[test]
     fn a_fence_falls_when_all_of_it_is_reached() {
         let (fences, cluster) = (Fences::default(), ClusterName::new("c").unwrap());
         fences.wrote(&cluster, ResourceVersion(5));
         fences.wrote(&cluster, ResourceVersion(3));
-        fences.deleted(&cluster, "n/a", "u");
+        let deletion = Deletion { key: "n/a".into(), uid: "u".into(), before: None };
+        fences.deleted(&cluster, [deletion.clone()]);
         let (_, seen) = fences.pending().remove(0);
-        assert_eq!(seen, Fence { version: ResourceVersion(5), gone: vec![("n/a".into(), "u".into())] });
+        assert_eq!(seen, Fence { version: ResourceVersion(5), deletions: vec![deletion] });
         fences.wrote(&cluster, ResourceVersion(7));
         fences.reached(&cluster, &seen);
-        assert_eq!(fences.pending()[0].1, Fence { version: ResourceVersion(7), gone: vec![] });
-        fences.reached(&cluster, &Fence { version: ResourceVersion(7), gone: vec![] });
+        assert_eq!(fences.pending()[0].1, Fence { version: ResourceVersion(7), deletions: vec![] });
+        fences.reached(&cluster, &Fence { version: ResourceVersion(7), deletions: vec![] });
         assert!(fences.pending().is_empty());
     }
 }

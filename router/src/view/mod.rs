@@ -20,7 +20,7 @@ mod wait;
 mod warnings;
 
 pub use encodings::{Encodings, Key as EncodingKey};
-pub use fences::{Fence, Fences};
+pub use fences::{Deletion, Fence, Fences};
 pub use standing::{Partial, Standing};
 pub use wait::{KNOWN_WITHIN, Unreached};
 pub use warnings::Warnings;

@@ -10,7 +10,7 @@ use tributary_cacher::{Cacher, NotReached};
 use tributary_merge::CompositeResourceVersion;
 
 use super::standing::{self, Partial, Standing};
-use super::{Fence, View};
+use super::{Deletion, Fence, View};
 
 /// How long lists and watches wait for clusters that are not known yet (DESIGN.md §3.2).
 pub const KNOWN_WITHIN: Duration = Duration::from_secs(30);
@@ -131,9 +131,9 @@ impl View {
             Err(NotReached::TooNew { current, .. }) => Some(current.unwrap_or_default()),
         };
         let mut late = current;
-        for (key, uid) in &fence.gone {
+        for Deletion { key, uid, before } in &fence.deletions {
             let within = deadline.saturating_duration_since(Instant::now());
-            if let Err(error) = cacher.wait_until_gone(key, uid, within).await {
+            if let Err(error) = cacher.wait_until_gone(key, uid, *before, within).await {
                 tracing::debug!(%cluster, resource = %self.kind.resource, %error, "a deletion is not seen yet");
                 late.get_or_insert_default();
             }

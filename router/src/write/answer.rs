@@ -15,6 +15,7 @@ use crate::body::{self, Body};
 use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
 use crate::response::{self, IncludeObject, ObjectWriter, Place, ResourceKind};
 use crate::topology::Cluster;
+use crate::view::Deletion;
 
 /// What the client is to be given, and what the write means for later reads.
 pub struct Wish<'a> {
@@ -168,7 +169,8 @@ pub fn note(router: &Router, cluster: &Arc<Cluster>, request: &ResourceRequest, 
             (Written::At(version), _) => view.fences.wrote(cluster.name(), *version),
             (Written::Gone { uid }, Some(name)) if request.subresource.is_none() => {
                 let key = ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), name);
-                view.fences.deleted(cluster.name(), key.as_str(), uid);
+                let deletion = Deletion { key: key.as_str().to_owned(), uid: uid.clone(), before: None };
+                view.fences.deleted(cluster.name(), [deletion]);
             }
             (Written::Gone { .. }, _) => {}
         }

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use http::{Request, Response, StatusCode};
-use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Status, Verb, rewrite};
+use serde::Deserialize;
+use tributary_apimachinery::{
+    ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Status, Verb, rewrite,
+};
 
 use super::Call;
 use super::body::Held;
@@ -14,6 +17,7 @@ use crate::read::version::Given;
 use crate::read::warn_left_out;
 use crate::response;
 use crate::topology::Cluster;
+use crate::view::Deletion;
 
 /// Deletes a collection in every cluster that serves it and is wanted.
 ///
@@ -84,9 +88,81 @@ async fn delete_in(call: Call<'_>, cluster: &Arc<Cluster>, held: &Held) -> Resul
         query.map(|query| rewrite::rewrite_query(&rewrite::without_clusters(query)?, &mut version)).transpose()?;
     let answer = forward(cluster, request, &info.path, query.as_deref()).await?;
     let code = answer.status();
-    if code.is_success() {
-        return Ok(());
-    }
     let text = body::whole(answer.into_body()).await.unwrap_or_default();
-    Err(Status::from_response(code.as_u16(), &text))
+    if !code.is_success() {
+        return Err(Status::from_response(code.as_u16(), &text));
+    }
+    if !held.is_dry_run() {
+        note(call, cluster, &text);
+    }
+    Ok(())
+}
+
+/// Has later reads wait until the deletions are seen. A member answers with the objects as they were before; an answer above
+/// 8 MiB was not read, and what it names is not waited for.
+fn note(call: Call<'_>, cluster: &Cluster, answer: &[u8]) {
+    let Call { router, resource, .. } = call;
+    let deletions: Vec<Deletion> = deletions(answer);
+    if deletions.is_empty() {
+        return;
+    }
+    let resource_name = &resource.resource;
+    let namespaced = resource.namespace.as_deref().map(|namespace| router.views().get(resource_name, Some(namespace)));
+    for view in [router.views().get(resource_name, None), namespaced.flatten()].into_iter().flatten() {
+        view.fences.deleted(cluster.name(), deletions.iter().cloned());
+    }
+}
+
+#[derive(Deserialize)]
+struct Deleted {
+    #[serde(default)]
+    items: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    #[serde(default)]
+    namespace: String,
+    name: String,
+    uid: String,
+    resource_version: String,
+    deletion_timestamp: Option<String>,
+}
+
+/// What a member's answer says was deleted, without what was being deleted already: that may change no more. A Status says
+/// nothing.
+fn deletions(answer: &[u8]) -> Vec<Deletion> {
+    let items = serde_json::from_slice::<Deleted>(answer).map(|answer| answer.items).unwrap_or_default();
+    let untouched = items.into_iter().map(|item| item.metadata).filter(|item| item.deletion_timestamp.is_none());
+    let deletion = |item: Metadata| {
+        let before = ResourceVersion::parse(&item.resource_version).ok()?;
+        let key = ObjectKey::new(&item.namespace, &item.name).as_str().to_owned();
+        Some(Deletion { key, uid: item.uid, before: Some(before) })
+    };
+    untouched.filter_map(deletion).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_being_deleted_already_is_not_waited_for() {
+        let answer = br#"{"kind":"PodList","items":[
+            {"metadata":{"namespace":"n","name":"a","uid":"1","resourceVersion":"7"}},
+            {"metadata":{"namespace":"n","name":"b","uid":"2","resourceVersion":"8","deletionTimestamp":"2026-01-01T00:00:00Z"}},
+            {"metadata":{"name":"c","uid":"3","resourceVersion":"9"}}]}"#;
+        let found = deletions(answer);
+        let found: Vec<_> = found.iter().map(|deletion| (&*deletion.key, &*deletion.uid, deletion.before)).collect();
+        assert_eq!(found, [("n/a", "1", Some(ResourceVersion(7))), ("c", "3", Some(ResourceVersion(9)))]);
+        for nothing in [r#"{"kind":"Status","status":"Success"}"#, r#"{"items":[{}]}"#, "[", ""] {
+            assert!(deletions(nothing.as_bytes()).is_empty(), "{nothing}");
+        }
+    }
 }

@@ -357,12 +357,9 @@ async fn delete_collection(target: Target) -> anyhow::Result<()> {
         target.create_map(name, &[("keep", keep)]).await?;
     }
     target.http.delete(&target.maps("?labelSelector=keep%3Dno")).send().await?.expect(200)?;
-    crate::context::eventually(super::target::SOON, async || {
-        let left = names_of(&target.read(&target.maps("")).await?);
-        ensure!(left == ["b"], "{left:?}");
-        Ok(())
-    })
-    .await
+    let left = names_of(&target.read(&target.maps("")).await?);
+    ensure!(left == ["b"], "{left:?}");
+    Ok(())
 }
 
 async fn delete_dry_run(target: Target) -> anyhow::Result<()> {
