@@ -25,7 +25,7 @@ impl Tools {
         Ok(Self { servers: servers.into(), clients: clients.into(), kwok_stages: stages.into() })
     }
 
-    /// The folder of Kubernetes' own specs: `e2e.test`, `ginkgo` and `kube-scheduler`. Built when first asked for: few
+    /// The folder of Kubernetes' own specs: `e2e.test` and `kube-scheduler`. Built when first asked for: few
     /// tests need it.
     ///
     /// # Errors

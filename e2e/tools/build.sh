@@ -6,7 +6,7 @@
 #   build.sh clients       tributary-e2e-clients (client-go and controller-runtime, from ../clients), and
 #                          tributary-e2e-consistent (the first controller-runtime that reads its own writes)
 #   build.sh python        the Python client in an environment of its own; an empty line where there is no python3
-#   build.sh specs         e2e.test (Kubernetes' own end-to-end specs), ginkgo, which runs it, and kube-scheduler
+#   build.sh specs         e2e.test (Kubernetes' own end-to-end specs) and kube-scheduler
 #   build.sh kwok-stages   the folder of kwok's ready-made stages
 #   build.sh key           a digest of everything above, for a cache key of CI
 #
@@ -84,7 +84,6 @@ case ${1:-servers} in
   specs)
     bin=$cache/specs-$(key specs)
     build specs e2e.test "$kubernetes_flags" .
-    build specs ginkgo "" github.com/onsi/ginkgo/v2/ginkgo
     build specs kube-scheduler "$kubernetes_flags" k8s.io/kubernetes/cmd/kube-scheduler
     echo "$bin"
     ;;

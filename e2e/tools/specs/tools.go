@@ -1,9 +1,6 @@
 //go:build tools
 
-// Package specs names the commands that the specs need beside the servers, so that go.mod keeps them.
+// Package specs names the command that the specs need beside the servers, so that go.mod keeps it.
 package specs
 
-import (
-	_ "github.com/onsi/ginkgo/v2/ginkgo"
-	_ "k8s.io/kubernetes/cmd/kube-scheduler"
-)
+import _ "k8s.io/kubernetes/cmd/kube-scheduler"

@@ -16,7 +16,10 @@ const FEW_CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,ga
 /// What takes place in the member that specs write nothing to.
 const SPECTATOR_CONTROLLERS: &str = "namespace-controller,garbage-collector-controller";
 
-/// How long the second member may take to let go of a name.
+/// How many nodes the member has that specs write to: conformance asks for two.
+const NODES: usize = 2;
+
+/// How long a member may take to let go of a name, or to make a service account.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Members and, but for the bare one, what serves them as one.
@@ -29,7 +32,7 @@ pub(crate) struct Clusters {
 
 impl Clusters {
     /// Starts what a target is made of; `whole` says whether the member that specs write to has every controller, a
-    /// scheduler and service accounts.
+    /// scheduler, service accounts and a second node.
     pub(crate) async fn start(tools: &Tools, target: Target, whole: bool) -> anyhow::Result<Self> {
         let first = if whole { whole_member(tools).await? } else { small_member(tools).await? };
         match target {
@@ -60,6 +63,24 @@ impl Clusters {
         }
     }
 
+    /// Whether the target still answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub(crate) async fn check(&self) -> anyhow::Result<()> {
+        let http = match &self.tributary {
+            Some(tributary) => tributary.http().await?,
+            None => self.members[0].http().clone(),
+        };
+        http.get("/readyz")
+            .send()
+            .await
+            .context("the target is gone")?
+            .expect(200)
+            .context("the target is not ready")?;
+        Ok(())
+    }
+
     /// The end of Tributary's log.
     pub(crate) fn log_tail(&self) -> String {
         self.tributary.as_ref().map(|tributary| tributary.log_tail(40)).unwrap_or_default()
@@ -68,18 +89,43 @@ impl Clusters {
 
 /// A member for the API machinery's own specs.
 async fn small_member(tools: &Tools) -> anyhow::Result<Member> {
-    with_node(Member::builder("member1").controllers_named(FEW_CONTROLLERS)).start(tools).await
+    with_nodes(Member::builder("member1").controllers_named(FEW_CONTROLLERS), 1).start(tools).await
 }
 
-/// A member with every controller that kube-controller-manager runs by default, a scheduler and service accounts.
+/// A member with every controller that kube-controller-manager runs by default, a scheduler, service accounts and
+/// nodes.
 async fn whole_member(tools: &Tools) -> anyhow::Result<Member> {
     let scheduler = tools.specs().await?.join("kube-scheduler");
     let builder = Member::builder("member1").controllers_named("*").scheduler(&scheduler).service_accounts(true);
-    with_node(builder).apiserver_argument("--allow-privileged=true").start(tools).await
+    let member = with_nodes(builder, NODES).apiserver_argument("--allow-privileged=true").start(tools).await?;
+    for node in 0..NODES {
+        create_system_pod(&member, node).await?;
+    }
+    Ok(member)
 }
 
-fn with_node(builder: MemberBuilder) -> MemberBuilder {
-    builder.kwok(true).nodes(1).schedulable(true)
+/// Specs of the scheduler wait for a minute each until every node has certain pods. One may have all their names.
+async fn create_system_pod(member: &Member, node: usize) -> anyhow::Result<()> {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("kube-proxy-fluentd-elasticsearch-node-problem-detector-{node}")},
+        "spec": {
+            "nodeName": format!("{}-node-{node}", member.name()),
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "played", "image": "played"}],
+        },
+    });
+    let deadline = Instant::now() + PATIENCE;
+    // Refused until the namespace has its service account.
+    while member.http().post("/api/v1/namespaces/kube-system/pods", &pod).send().await?.status != 201 {
+        anyhow::ensure!(Instant::now() < deadline, "{} takes no pod of the system", member.name());
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+fn with_nodes(builder: MemberBuilder, count: usize) -> MemberBuilder {
+    builder.kwok(true).nodes(count).schedulable(true)
 }
 
 /// The second of two members, which nothing is written to. It has no node, for a pod of the first could not be bound to it, and

@@ -10,6 +10,8 @@ pub(crate) struct Difference {
     pub(crate) specs: &'static [&'static str],
     /// Where they fail.
     pub(crate) targets: &'static [Target],
+    /// What each of them says when it fails for that reason, and for no other.
+    pub(crate) sign: &'static str,
     /// Why.
     pub(crate) reason: &'static str,
 }
@@ -22,6 +24,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         specs: &["health handlers should contain necessary checks"],
         targets: TRIBUTARY,
+        sign: "missing required /healthz?verbose=1 checks",
         reason: "it asks for kube-apiserver's own poststarthook lines; /readyz?verbose has a line for each cluster instead",
     },
     Difference {
@@ -29,15 +32,21 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
             "client-go should negotiate watch and report errors with accept \"application/vnd.kubernetes.protobuf\"",
         ],
         targets: TRIBUTARY,
+        sign: "only the following media types are accepted: application/json, application/yaml",
         reason: "objects are held as JSON: a client that takes protobuf alone is told so by a 406",
     },
     Difference {
-        specs: &[
-            "API priority and fairness should ensure that requests can be classified",
-            "MetricsGrabber should grab all metrics slis from API server",
-        ],
+        specs: &["API priority and fairness should ensure that requests can be classified"],
         targets: TRIBUTARY,
+        // Where it waits for a metric.
+        sign: "flowcontrol.go:841] Unexpected error",
         reason: "it looks for kube-apiserver's own metrics; /metrics is Tributary's, a member's are under /clusters/<name>/metrics",
+    },
+    Difference {
+        specs: &["MetricsGrabber should grab all metrics slis from API server"],
+        targets: TRIBUTARY,
+        sign: "the server could not find the requested resource",
+        reason: "/metrics/slis is kube-apiserver's own; a member's is under /clusters/<name>/metrics/slis",
     },
     Difference {
         specs: &[
@@ -51,12 +60,14 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
             "[sig-api-machinery] ResourceQuota should manage the lifecycle of a ResourceQuota [Conformance]",
             "[sig-api-machinery] ValidatingAdmissionPolicy [Privileged:ClusterAdmin] should support ValidatingAdmissionPolicy API operations [Conformance]",
             "[sig-api-machinery] ValidatingAdmissionPolicy [Privileged:ClusterAdmin] should support ValidatingAdmissionPolicyBinding API operations [Conformance]",
+            "[sig-apps] ControllerRevision [Serial] should manage the lifecycle of a ControllerRevision [Conformance]",
             "[sig-apps] CronJob should support CronJob API operations [Conformance]",
             "[sig-apps] Deployment should run the lifecycle of a Deployment [Conformance]",
             "[sig-apps] DisruptionController should create a PodDisruptionBudget [Conformance]",
             "[sig-apps] Job should manage the lifecycle of a job [Conformance]",
             "[sig-apps] ReplicaSet Replace and Patch tests [Conformance]",
             "[sig-apps] ReplicationController should test the lifecycle of a ReplicationController [Conformance]",
+            "[sig-apps] StatefulSet Basic StatefulSet functionality [StatefulSetBasic] should list, patch and delete a collection of StatefulSets [Conformance]",
             "[sig-auth] Certificates API [Privileged:ClusterAdmin] should support CSR API operations [Conformance]",
             "[sig-auth] ServiceAccounts should run through the lifecycle of a ServiceAccount [Conformance]",
             "[sig-instrumentation] Events API should ensure that an event can be fetched, patched, deleted, and listed [Conformance]",
@@ -67,12 +78,15 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
             "[sig-network] ServiceCIDR and IPAddress API should support IPAddress API operations [Conformance]",
             "[sig-node] ConfigMap should run through a ConfigMap lifecycle [Conformance]",
             "[sig-node] Lease lease API should be available [Conformance]",
+            "[sig-node] Node Lifecycle should run through the lifecycle of a node [Conformance]",
             "[sig-node] PodTemplates should run the lifecycle of PodTemplates [Conformance]",
+            "[sig-node] Pods should run through the lifecycle of Pods and PodStatus [Conformance]",
             "[sig-node] RuntimeClass should support RuntimeClasses API operations [Conformance]",
             "[sig-node] Secrets should patch a secret [Conformance]",
             "[sig-scheduling] LimitRange should list, patch and delete a LimitRange by collection [Conformance]",
         ],
         targets: &[Target::OverOne],
+        sign: "Expected resource version to be a valid uint128",
         reason: "it compares versions as numbers, which Composite ones are not; with Integer ones, as over two, it passes",
     },
     Difference {
@@ -82,6 +96,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
             "ServiceCIDR and IPAddress API should support ServiceCIDR API operations",
         ],
         targets: &[Target::OverTwo],
+        sign: "",
         reason: "it reads what every member has by the same name: get is a 409 with the paths of both, list and watch have both",
     },
 ];

@@ -2,17 +2,19 @@
 //! on the bare member passes through Tributary, but for what [`differences`] lists.
 //!
 //! Continuous integration runs those of the API machinery over one member. The rest is a proof of its own, `proof_specs::all`,
-//! which runs what `e2e/specs/passing.txt` lists at all targets:
+//! which runs what `e2e/specs/passing.txt` lists at all targets. It keeps what it knows of each spec in the target folder
+//! (`tmp/specs`, or the folder that `TRIBUTARY_SPECS_LEDGERS` names), and goes on there when it is called again, unless Tributary
+//! or the specs have been built anew. An hour on two cores, and a line on the terminal for each spec:
 //!
-//! * `TRIBUTARY_SPECS_RESULTS=<file>` has it write its results there;
-//! * `TRIBUTARY_SPECS_FIND=1` has it look among all specs for those that pass on the bare member, and write the list anew;
-//! * `TRIBUTARY_SPECS_REPORTS=<folder>` keeps ginkgo's reports, with everything that specs wrote;
-//! * `TRIBUTARY_SPECS_FROM=<folder>` reads such reports (`<target>*.json`) instead of running anything, where runs were made one
-//!   by one;
+//! * `TRIBUTARY_SPECS_RESULTS=<file>` has it write its results there, once it has run whole;
+//! * `TRIBUTARY_SPECS_FIND=1` has it look, first, among all other specs for those that pass on the bare member, and add them to
+//!   the list;
 //! * `TRIBUTARY_SPECS_FOCUS=<part of a name>` and `TRIBUTARY_SPECS_TARGETS=over-one,…` run a part.
 
+mod catalog;
 mod clusters;
 mod differences;
+mod ledger;
 mod report;
 mod results;
 mod run;
@@ -20,32 +22,27 @@ mod run;
 use crate::context::{Case, TestContext};
 use anyhow::{Context, ensure};
 use clusters::Clusters;
-use report::{Outcome, Report};
-use run::Selection;
+use ledger::Ledger;
+use report::Outcome;
+use results::Verdicts;
+use run::{Limits, Run};
 use std::{
-    env,
-    fs::{self, DirEntry},
+    collections::BTreeSet,
+    env, fs,
     path::{Path, PathBuf},
     time::Duration,
 };
-use tributary_e2e::Tools;
+use tributary_e2e::{Tools, tributary};
 
-/// The API machinery's specs of what is Tributary's own: list, watch, Table, discovery, negotiation.
-const FOCUS: &str = r"Watchers|chunking|Table transformation|API Streaming|AggregatedDiscovery|\[sig-api-machinery\] Discovery|server version|health handlers|should negotiate|CustomResourceDefinition Watch";
+/// In continuous integration. No second attempt: a spec that fails now and then is to be seen.
+const MACHINERY_LIMITS: Limits = Limits { processes: 4, patience: Duration::from_secs(150), attempts: 1 };
 
-/// Left out of them: the first kills servers; the second waits minutes for a compaction; the third needs a webhook that
-/// really runs.
-const FOCUS_SKIP: &str = "Disruptive|compacted away|FieldSelectors";
+/// While looking for specs: most that fail wait for containers to run until their time is over, at no cost.
+const FIND_LIMITS: Limits = Limits { processes: 14, patience: Duration::from_secs(60), attempts: 1 };
 
-/// How many specs these are.
-const FOCUS_COUNT: usize = 33;
-
-/// The specs that pass on a bare member, one name a line; made by `TRIBUTARY_SPECS_FIND=1`.
-const PASSING: &str = include_str!("../../../specs/passing.txt");
-
-/// What is not even tried: specs that break the cluster, take many minutes or have to be alone where that is not for the API's
-/// sake, and those of what a member whose nodes are played has none of: networks, storage, cgroups, probes of containers, clouds.
-const FIND_SKIP: &str = r"Disruptive|\[Slow\]|\[Flaky\]|sig-storage|[Rr]esize|Netpol|NetworkPolicy|LoadBalancer|Networking|DNS|dual.?stack|\[Feature:OffByDefault\]|Windows|GPU|Probing|Lifecycle Hook|Security Context|Conntrack|CSI|\[Alpha\]|AdmissionWebhook|(sig-apps|sig-node|sig-network|sig-scheduling|sig-cli).*\[Serial\]";
+/// For the whole list. Specs wait more than they compute; each has more time than when it was looked for, for its neighbours
+/// are others.
+const LIST_LIMITS: Limits = Limits { processes: 6, patience: Duration::from_secs(180), attempts: 2 };
 
 /// What the specs run against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,110 +80,111 @@ impl Target {
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("specs::api_machinery_over_one", api_machinery_over_one).patience(Duration::from_secs(600)),
-        Case::new("proof_specs::all", all).patience(Duration::from_secs(4 * 3600)),
+        Case::new("proof_specs::all", all).patience(Duration::from_secs(6 * 3600)),
     ]
 }
 
 /// The specs of the API machinery over one member. That they pass on the bare one is the other proof's to show.
 async fn api_machinery_over_one(context: TestContext) -> anyhow::Result<()> {
-    let selection = Selection {
-        focus: vec![FOCUS.to_owned()],
-        skip: vec![FOCUS_SKIP.to_owned()],
-        processes: 4,
-        spec_timeout: Duration::from_secs(150),
-        timeout: Duration::from_secs(420),
-    };
-    let report = run_at(context.fixture.tools().await?, Target::OverOne, false, &selection).await?;
-    ensure!(report.len() == FOCUS_COUNT, "{} specs ran instead of {FOCUS_COUNT}", report.len());
-    let wanted: Vec<String> = report.keys().cloned().collect();
-    settle(&[(Target::OverOne, results::faults(Target::OverOne, &wanted, &report))])
+    let tools = context.fixture.tools().await?;
+    let specs = tools.specs().await?;
+    let mut wanted = catalog::all(&specs).await?;
+    wanted.retain(|name| catalog::is_machinery(name));
+    ensure!(wanted.len() == catalog::MACHINERY_COUNT, "{} specs instead of {}", wanted.len(), catalog::MACHINERY_COUNT);
+    let folder = tempfile::tempdir().context("make a folder")?;
+    let ledger = Ledger::open(folder.path().join("ledger"), "")?;
+    let target = Target::OverOne;
+    let clusters = Clusters::start(tools, target, false).await?;
+    let run = Run { tools, specs: &specs, target, clusters: &clusters, ledger: &ledger, limits: MACHINERY_LIMITS };
+    run.all(&wanted).await.with_context(|| clusters.log_tail())?;
+    settle(&[(target, results::faults(target, &wanted, &results::verdicts(&ledger)))])
 }
 
 /// Every spec that passes on the bare member, at all targets.
 async fn all(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
-    let focus = env::var("TRIBUTARY_SPECS_FOCUS").ok();
-    let mut wanted: Vec<String> = PASSING.lines().map(str::to_owned).collect();
-    let mut reports = Vec::new();
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/passing.txt");
+    let passing = fs::read_to_string(&list).context("read the list")?;
+    let mut wanted: BTreeSet<String> = passing.lines().map(str::to_owned).collect();
+    let focus = env::var("TRIBUTARY_SPECS_FOCUS").unwrap_or_default();
     if env::var_os("TRIBUTARY_SPECS_FIND").is_some() {
-        let report = run_at(tools, Target::Bare, true, &everything(focus.as_deref())).await?;
-        wanted =
-            report.iter().filter(|(_, outcome)| **outcome == Outcome::Passed).map(|(name, _)| name.clone()).collect();
-        let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/passing.txt");
-        fs::write(list, wanted.join("\n") + "\n").context("write the list")?;
-        reports.push((Target::Bare, report));
-    } else if let Some(focus) = &focus {
-        wanted.retain(|name| name.contains(focus.as_str()));
+        wanted.extend(find(tools, &wanted, &focus).await?);
+        let text: String = wanted.iter().map(|name| format!("{name}\n")).collect();
+        fs::write(list, text).context("write the list")?;
     }
+    let wanted: Vec<String> = wanted.into_iter().filter(|name| name.contains(&focus)).collect();
     let chosen = env::var("TRIBUTARY_SPECS_TARGETS").ok();
-    for target in Target::ALL {
-        let is_chosen = chosen.as_deref().is_none_or(|chosen| chosen.split(',').any(|name| name == target.name()));
-        if is_chosen && reports.iter().all(|(done, _)| *done != target) {
-            let report = match env::var_os("TRIBUTARY_SPECS_FROM") {
-                Some(folder) => kept(Path::new(&folder), target)?,
-                None => run_at(tools, target, true, &named(&wanted)).await?,
-            };
-            reports.push((target, report));
-        }
+    let is_chosen =
+        |target: &Target| chosen.as_deref().is_none_or(|chosen| chosen.split(',').any(|name| name == target.name()));
+    let targets: Vec<Target> = Target::ALL.into_iter().filter(is_chosen).collect();
+    let is_whole = focus.is_empty() && targets == Target::ALL;
+    let mut ledgers = Vec::new();
+    for target in targets {
+        let ledger = open(tools, target.name(), target != Target::Bare).await?;
+        run_at(tools, target, &wanted, &ledger, LIST_LIMITS).await?;
+        ledgers.push((target, ledger));
     }
-    if let Some(file) = env::var_os("TRIBUTARY_SPECS_RESULTS") {
+    let verdicts: Vec<(Target, Verdicts)> =
+        ledgers.iter().map(|(target, ledger)| (*target, results::verdicts(ledger))).collect();
+    if let Some(file) = env::var_os("TRIBUTARY_SPECS_RESULTS").filter(|_| is_whole) {
         let now = jiff::Timestamp::now().to_string();
         let today = now.split('T').next().unwrap_or_default();
-        fs::write(file, results::document(today, &wanted, &reports)).context("write the results")?;
+        fs::write(file, results::document(today, &wanted, &verdicts)).context("write the results")?;
     }
-    let faults = reports.iter().map(|(target, report)| (*target, results::faults(*target, &wanted, report)));
-    settle(&faults.collect::<Vec<_>>())
+    let faults = verdicts.iter().map(|(target, verdicts)| (*target, results::faults(*target, &wanted, verdicts)));
+    settle(&faults.collect::<Vec<_>>())?;
+    // What is proven is proven anew the next time.
+    if is_whole { ledgers.into_iter().try_for_each(|(_, ledger)| ledger.remove()) } else { Ok(()) }
 }
 
-/// The reports of a target that were kept before: all files of its name. Of two results of one spec the later file's counts.
-fn kept(folder: &Path, target: Target) -> anyhow::Result<Report> {
-    let mut files: Vec<_> = fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?.iter().map(DirEntry::path).collect();
-    files.sort();
-    let of_target =
-        |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(target.name()));
-    let mut report = Report::new();
-    for path in files.iter().filter(of_target) {
-        let text = fs::read_to_string(path)?;
-        report.extend(report::parse(&text).with_context(|| format!("read {}", path.display()))?);
+/// The specs beside those that are known which pass on the bare member, twice: with many others beside them, where little is
+/// waited for, and as they will be run from now on.
+async fn find(tools: &Tools, known: &BTreeSet<String>, focus: &str) -> anyhow::Result<Vec<String>> {
+    let mut names = catalog::all(&tools.specs().await?).await?;
+    names.retain(|name| catalog::is_worth_trying(name) && !known.contains(name) && name.contains(focus));
+    for (round, limits) in [("find", FIND_LIMITS), ("find-again", LIST_LIMITS)] {
+        let ledger = open(tools, round, false).await?;
+        run_at(tools, Target::Bare, &names, &ledger, limits).await?;
+        let verdicts = results::verdicts(&ledger);
+        names.retain(|name| verdicts.get(name).is_some_and(|verdict| verdict.outcome == Outcome::Passed));
     }
-    Ok(report)
+    Ok(names)
 }
 
-/// Everything that a member with played containers may pass.
-fn everything(focus: Option<&str>) -> Selection {
-    Selection {
-        focus: focus.map(quoted).into_iter().collect(),
-        skip: vec![FIND_SKIP.to_owned()],
-        processes: 8,
-        spec_timeout: Duration::from_secs(60),
-        timeout: Duration::from_secs(2 * 3600),
+/// What is known from an earlier call of the same programs.
+async fn open(tools: &Tools, name: &str, through_tributary: bool) -> anyhow::Result<Ledger> {
+    let mut programs = vec![tools.server("kube-apiserver"), tools.specs().await?.join("e2e.test")];
+    if through_tributary {
+        programs.push(tributary::binary()?);
     }
+    let folder = env::var_os("TRIBUTARY_SPECS_LEDGERS")
+        .map_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).join("specs"), PathBuf::from);
+    let subject = programs.iter().map(|program| version(program)).collect::<anyhow::Result<Vec<_>>>()?;
+    Ledger::open(folder.join(format!("{name}.jsonl")), &subject.join(" "))
 }
 
-/// These specs and no others.
-fn named(names: &[String]) -> Selection {
-    Selection {
-        focus: names.iter().map(|name| format!("{}$", quoted(name))).collect(),
-        skip: Vec::new(),
-        processes: 6,
-        // More than they had when they were looked for: a run of specs that pass has other neighbours.
-        spec_timeout: Duration::from_secs(180),
-        timeout: Duration::from_secs(3600),
-    }
+/// What changes when a program is built anew.
+fn version(program: &PathBuf) -> anyhow::Result<String> {
+    let read = || {
+        let metadata = fs::metadata(program)?;
+        let modified = metadata.modified()?.duration_since(std::time::UNIX_EPOCH)?;
+        anyhow::Ok(format!("{}:{}:{}", program.display(), metadata.len(), modified.as_secs()))
+    };
+    read().with_context(|| format!("look at {}", program.display()))
 }
 
-/// A regular expression that matches this text alone.
-fn quoted(text: &str) -> String {
-    let special = |character: char| r"\.+*?()|[]{}^$".contains(character);
-    text.chars().flat_map(|character| special(character).then_some('\\').into_iter().chain([character])).collect()
-}
-
-/// One run.
-async fn run_at(tools: &Tools, target: Target, whole: bool, selection: &Selection) -> anyhow::Result<Report> {
-    let clusters = Clusters::start(tools, target, whole).await?;
-    let kubeconfig = clusters.kubeconfig();
-    let run = run::run(tools, target.name(), &kubeconfig, selection).await;
-    run.with_context(|| format!("--- tributary\n{}", clusters.log_tail()))
+/// Runs what the ledger does not know yet.
+async fn run_at(
+    tools: &Tools,
+    target: Target,
+    names: &[String],
+    ledger: &Ledger,
+    limits: Limits,
+) -> anyhow::Result<()> {
+    let specs = tools.specs().await?;
+    let clusters = Clusters::start(tools, target, true).await?;
+    let run = Run { tools, specs: &specs, target, clusters: &clusters, ledger, limits };
+    run.all(names).await.with_context(|| format!("{}\n{}", target.words(), clusters.log_tail()))
 }
 
 fn settle(faults: &[(Target, Vec<String>)]) -> anyhow::Result<()> {

@@ -1,81 +1,82 @@
-//! What ginkgo's JSON report says of each spec.
+//! What ginkgo's JSON report says of the one spec that ran.
 
 use anyhow::Context;
-use serde_json::Value;
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
 
 /// How one spec ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) enum Outcome {
     /// It passed.
     Passed,
     /// It failed, panicked or ran out of time; with the reason and the end of what it wrote.
     Failed(String),
-    /// It found that it does not apply to this cluster.
-    Skipped,
+    /// It found that it does not apply to this cluster; with its words.
+    Skipped(String),
 }
-
-impl Outcome {
-    /// One word for a table.
-    pub(crate) fn word(&self) -> &'static str {
-        match self {
-            Self::Passed => "passed",
-            Self::Failed(_) => "failed",
-            Self::Skipped => "skipped",
-        }
-    }
-}
-
-/// Every spec that was selected, by its full name, the texts of its containers included.
-pub(crate) type Report = BTreeMap<String, Outcome>;
 
 /// How many lines of what a failed spec wrote are kept.
 const OUTPUT_LINES: usize = 60;
 
-/// Reads a report as `ginkgo --json-report` writes it.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Suite {
+    spec_reports: Option<Vec<Spec>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Spec {
+    leaf_node_type: String,
+    state: String,
+    failure: Failure,
+    captured_ginkgo_writer_output: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Failure {
+    message: String,
+}
+
+/// Reads a report as `--ginkgo.json-report` writes it, of a run that selected one spec.
 ///
 /// # Errors
-/// When it is no such report, or when the suite failed before any spec ran.
-pub(crate) fn parse(text: &str) -> anyhow::Result<Report> {
-    let suites: Value = serde_json::from_str(text).context("ginkgo's report is no JSON")?;
-    let specs = suites[0]["SpecReports"]
-        .as_array()
-        .context("ginkgo left an empty report: one of its processes ended by itself")?;
-    let mut report = Report::new();
-    for spec in specs {
-        let outcome = outcome(spec);
-        if spec["LeafNodeType"] != "It" {
-            if let Outcome::Failed(why) = outcome {
-                anyhow::bail!("{} of the suite failed: {why}", spec["LeafNodeType"]);
+/// When it is no such report, and when not exactly one spec was selected.
+pub(crate) fn parse(text: &str) -> anyhow::Result<Outcome> {
+    let suites: Vec<Suite> = serde_json::from_str(text).context("ginkgo's report is no JSON")?;
+    let nodes = suites.into_iter().filter_map(|suite| suite.spec_reports).flatten();
+    let mut specs = Vec::new();
+    for node in nodes {
+        if node.leaf_node_type == "It" {
+            // What the focus left out is skipped too, but without a word of its own.
+            if node.state != "skipped" || !node.failure.message.is_empty() {
+                specs.push(outcome(node));
             }
-            continue;
+        } else if let Outcome::Failed(why) = outcome(node) {
+            // What comes before and after all specs. The spec did not run, or left something behind.
+            return Ok(Outcome::Failed(why));
         }
-        // What the filters left out is skipped too, but without a word of its own.
-        if outcome == Outcome::Skipped && spec["Failure"]["Message"].as_str().is_none_or(str::is_empty) {
-            continue;
-        }
-        report.insert(name(spec), outcome);
     }
-    Ok(report)
+    match <[Outcome; 1]>::try_from(specs) {
+        Ok([outcome]) => Ok(outcome),
+        Err(specs) => anyhow::bail!("{} specs ran instead of one", specs.len()),
+    }
 }
 
-/// The texts from the outermost container to the spec itself.
-fn name(spec: &Value) -> String {
-    let containers = spec["ContainerHierarchyTexts"].as_array().into_iter().flatten();
-    let texts: Vec<&str> = containers.chain([&spec["LeafNodeText"]]).filter_map(Value::as_str).collect();
-    texts.join(" ")
-}
-
-fn outcome(spec: &Value) -> Outcome {
-    match spec["State"].as_str() {
-        Some("passed") => Outcome::Passed,
-        Some("skipped" | "pending") => Outcome::Skipped,
+fn outcome(spec: Spec) -> Outcome {
+    match spec.state.as_str() {
+        "passed" => Outcome::Passed,
+        "skipped" | "pending" => Outcome::Skipped(spec.failure.message),
         state => {
-            let message = spec["Failure"]["Message"].as_str().unwrap_or_default();
-            let written = spec["CapturedGinkgoWriterOutput"].as_str().unwrap_or_default();
-            let lines: Vec<&str> = written.lines().collect();
-            let end = lines[lines.len().saturating_sub(OUTPUT_LINES)..].join("\n");
-            Outcome::Failed(format!("{}: {message}\n{end}", state.unwrap_or("no state")))
+            let end = tail(&spec.captured_ginkgo_writer_output);
+            Outcome::Failed(format!("{state}: {}\n{end}", spec.failure.message))
         }
     }
+}
+
+/// The end of what a spec wrote.
+pub(crate) fn tail(written: &str) -> String {
+    let lines: Vec<&str> = written.lines().collect();
+    lines[lines.len().saturating_sub(OUTPUT_LINES)..].join("\n")
 }

@@ -1,0 +1,110 @@
+//! What is known of each spec at one target, on disk as soon as it is known: a run that is stopped goes on where it was.
+
+use super::report::Outcome;
+use anyhow::Context;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+/// One attempt at one spec.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Attempt {
+    /// The spec's full name.
+    pub(crate) spec: String,
+    /// How it ended.
+    pub(crate) outcome: Outcome,
+    /// How long it took.
+    pub(crate) seconds: u64,
+}
+
+/// The first line of the file: what the attempts were made with. Those made with anything else are worth nothing.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Subject {
+    subject: String,
+}
+
+/// The attempts at all specs at one target, in memory and in a file of one JSON text a line.
+pub(crate) struct Ledger {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    file: File,
+    attempts: BTreeMap<String, Vec<Attempt>>,
+}
+
+impl Ledger {
+    /// Opens the ledger at `path` and reads what an earlier run left there, if that was made with the same `subject`.
+    ///
+    /// # Errors
+    /// When the file can be neither read nor made.
+    pub(crate) fn open(path: PathBuf, subject: &str) -> anyhow::Result<Self> {
+        let subject = Subject { subject: subject.to_owned() };
+        let attempts = read(&path, &subject).unwrap_or_default();
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+        }
+        // Written anew, so that a line which an interrupted run left unfinished is gone.
+        let mut text = line(&subject)?;
+        for attempt in attempts.values().flatten() {
+            text.push_str(&line(attempt)?);
+        }
+        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        let file = OpenOptions::new().append(true).open(&path).with_context(|| format!("open {}", path.display()))?;
+        Ok(Self { path, state: Mutex::new(State { file, attempts }) })
+    }
+
+    /// Adds an attempt.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn add(&self, attempt: Attempt) -> anyhow::Result<()> {
+        let text = line(&attempt)?;
+        let mut state = self.state.lock();
+        state.file.write_all(text.as_bytes()).with_context(|| format!("write {}", self.path.display()))?;
+        state.attempts.entry(attempt.spec.clone()).or_default().push(attempt);
+        Ok(())
+    }
+
+    /// How many attempts were made at a spec, and whether the last one passed.
+    pub(crate) fn standing(&self, spec: &str) -> (usize, bool) {
+        let state = self.state.lock();
+        let attempts = state.attempts.get(spec).map(Vec::as_slice).unwrap_or_default();
+        (attempts.len(), attempts.last().is_some_and(|last| last.outcome == Outcome::Passed))
+    }
+
+    /// All attempts, by spec, in their order.
+    pub(crate) fn attempts(&self) -> BTreeMap<String, Vec<Attempt>> {
+        self.state.lock().attempts.clone()
+    }
+
+    /// Forgets everything: the next run begins anew.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub(crate) fn remove(self) -> anyhow::Result<()> {
+        fs::remove_file(&self.path).with_context(|| format!("remove {}", self.path.display()))
+    }
+}
+
+/// What an earlier run with this subject left; nothing where there was none. A last line that it did not finish is left out.
+fn read(path: &Path, subject: &Subject) -> Option<BTreeMap<String, Vec<Attempt>>> {
+    let text = fs::read_to_string(path).ok()?;
+    let mut lines = text.lines();
+    let left: Subject = serde_json::from_str(lines.next()?).ok()?;
+    let mut attempts: BTreeMap<String, Vec<Attempt>> = BTreeMap::new();
+    for attempt in lines.map_while(|line| serde_json::from_str::<Attempt>(line).ok()) {
+        attempts.entry(attempt.spec.clone()).or_default().push(attempt);
+    }
+    (left == *subject).then_some(attempts)
+}
+
+fn line(value: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string(value).context("write JSON")? + "\n")
+}
