@@ -68,6 +68,10 @@ pub(crate) const BY_CHANCE: &[(&str, &str)] = &[
         "UnhealthyPodEvictionPolicy",
         "it wants pods that are not ready for some seconds, and those that are played are ready at once",
     ),
+    (
+        "CronJob should remove from active list jobs that have been deleted",
+        "it wants a Job that is active, and those that are played are complete at once",
+    ),
 ];
 
 /// The names of all specs that were built, as Kubernetes gives them: the texts of the containers, and of the spec itself.

@@ -110,7 +110,8 @@ async fn create_system_pod(member: &Member, node: usize) -> anyhow::Result<()> {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": format!("kube-proxy-fluentd-elasticsearch-node-problem-detector-{node}")},
         "spec": {
-            "nodeName": format!("{}-node-{node}", member.name()),
+            // Not by its name, for then no scheduler says in the pod's status that it is scheduled.
+            "nodeSelector": {"kubernetes.io/hostname": format!("{}-node-{node}", member.name())},
             "tolerations": [{"operator": "Exists"}],
             "containers": [{"name": "played", "image": "played"}],
         },

@@ -96,7 +96,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
             "ServiceCIDR and IPAddress API should support ServiceCIDR API operations",
         ],
         targets: &[Target::OverTwo],
-        sign: "",
+        sign: "exists in more than one cluster",
         reason: "it reads what every member has by the same name: get is a 409 with the paths of both, list and watch have both",
     },
 ];

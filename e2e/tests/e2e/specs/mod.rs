@@ -159,7 +159,7 @@ async fn open(tools: &Tools, name: &str, through_tributary: bool) -> anyhow::Res
     }
     let folder = env::var_os("TRIBUTARY_SPECS_LEDGERS")
         .map_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).join("specs"), PathBuf::from);
-    let subject = programs.iter().map(|program| version(program)).collect::<anyhow::Result<Vec<_>>>()?;
+    let subject = programs.iter().map(version).collect::<anyhow::Result<Vec<_>>>()?;
     Ledger::open(folder.join(format!("{name}.jsonl")), &subject.join(" "))
 }
 
