@@ -81,7 +81,6 @@ async fn a_document_that_cannot_be_read_is_left_out() {
     let left = document(named.clone()).await;
     assert_eq!(left, whole, "what the others describe");
     assert_eq!(fixture.get(&named).await.headers["cache-control"], "public, immutable");
-    // Where no document can be read, that is said.
     for member in ["a", "c"] {
         fixture.member(member).control().break_openapi(true);
     }
