@@ -32,9 +32,8 @@ use std::time::Duration;
 use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion, Snapshot};
 
 use crate::CompositeResourceVersion;
-pub(crate) use entry::Entry;
-use entry::EntryKind;
-use entry::{Boundary, BoundaryKind, Others};
+pub(crate) use entry::{Boundary, BoundaryKind, Entry};
+use entry::{EntryKind, Others};
 use history::{History, Mark};
 use names::Names;
 

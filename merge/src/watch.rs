@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion};
 
-use crate::log::{Entry, Log, LogVersion, TooOld};
+use crate::log::{Boundary, BoundaryKind, Entry, Log, LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
 pub use event::{EventVersion, ObjectEvent, Progress, SharedKey, WatchEvent};
 use event::{Turn, classify};
@@ -71,6 +71,18 @@ impl<F: ObjectFilter> Watcher<F> {
         Self { filter, phase, position: log.position(), part: 0, pending: Pending::default() }
     }
 
+    /// Goes on after the version of one object, of the only cluster that there is: a whole vector, unless the object was told
+    /// ahead of others with lower versions.
+    ///
+    /// # Errors
+    /// As [`resume`](Self::resume).
+    pub fn resume_only(log: &Log, cluster: &ClusterName, version: ResourceVersion, filter: F) -> Result<Self, TooOld> {
+        if log.is_ahead_of_lower_ones(cluster, version) {
+            return Err(TooOld { cluster: cluster.clone(), requested: version, oldest: log.oldest(cluster) });
+        }
+        Self::resume(log, &[(cluster.clone(), version)].into_iter().collect(), filter)
+    }
+
     /// Starts with what happens from now on.
     pub fn now(log: &Log, filter: F) -> Self {
         Self { filter, phase: Phase::Live, position: log.position(), part: 0, pending: Pending::default() }
@@ -78,15 +90,30 @@ impl<F: ObjectFilter> Watcher<F> {
 
     /// Goes on after one event, named by its cluster and native version; `None` if it is not in the log. Only for a
     /// client that got that event from this very log, because the other clusters' positions are taken from it.
+    ///
+    /// A DELETED behind which another cluster's object of that name is told comes once more, with that object: whoever names
+    /// the deletion has not got the object.
     pub fn after_event(log: &Log, cluster: &ClusterName, version: ResourceVersion, filter: F) -> Option<Self> {
-        let position = log.after_change(cluster, version)?;
-        let watcher = Self { filter, phase: Phase::Live, position, part: 0, pending: Pending::default() };
+        let seq = log.place_of_change(cluster, version)?;
+        let mut watcher = Self { filter, phase: Phase::Live, position: seq, part: 0, pending: Pending::default() };
+        if !watcher.is_told_with_another(log, seq) {
+            watcher.position = seq + 1;
+        }
         (!watcher.lags(log)).then_some(watcher)
     }
 
     /// Which objects it tells of.
     pub fn filter(&self) -> &F {
         &self.filter
+    }
+
+    /// Whether a change is told as a DELETED, with another cluster's object of that name behind it.
+    fn is_told_with_another(&self, log: &Log, seq: u64) -> bool {
+        let Some(entry) = log.entry(seq) else { return false };
+        let Some(change) = entry.changes().first() else { return false };
+        let told = classify(&self.filter, &entry.cluster, change);
+        let is_deleted = told.is_some_and(|(change_type, _)| change_type == ChangeType::Deleted);
+        is_deleted && self.other(log, &At { seq, entry, change }).is_some()
     }
 
     /// Appends the next events, about `events_max` of them, and says how it stands. Never blocks; bounded work.
@@ -279,12 +306,16 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    /// The member's version of the change. Which one deleted an object that a relist found gone is not known, only that it was
-    /// by then; the object's own would stand for the event before, and a watch that went on after it would go back.
+    /// The member's version of the change. Which one deleted an object that a relist found gone is not known. Such deletions come
+    /// first, so they carry the version before the relist: its own would say that what follows has been told, too, and who
+    /// went on from there, or waits for a write up to there, would miss it.
     fn native(&self) -> ResourceVersion {
         let own = self.change.resource_version();
         match (self.change.change_type, self.entry.boundary()) {
-            (ChangeType::Deleted, Some(boundary)) => boundary.component.unwrap_or(own),
+            (
+                ChangeType::Deleted,
+                Some(Boundary { kind: BoundaryKind::Relist | BoundaryKind::Reset, component_before, .. }),
+            ) => component_before.unwrap_or(own),
             _ => own,
         }
     }

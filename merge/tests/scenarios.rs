@@ -368,6 +368,49 @@ fn a_watch_goes_on_after_one_named_event() {
 }
 
 #[test]
+fn a_watch_that_goes_on_after_a_deletion_is_told_the_other_object_of_that_name() {
+    let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &["x 19"])]);
+    change(&mut log, "a", "-x 11");
+    change(&mut log, "a", "-y 12");
+    let after =
+        |version| Watcher::after_event(&log, &name("a"), ResourceVersion(version), everything as Matches).unwrap();
+    let told = read(&log, &mut after(11));
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert!(told[0].starts_with("DELETED a/x") && told[1].starts_with("ADDED b/x"), "{told:?}");
+    assert!(told[2].starts_with("DELETED a/y"), "{told:?}");
+    assert!(read(&log, &mut after(12)).is_empty(), "there is no other y");
+}
+
+#[test]
+fn a_deletion_of_a_relist_has_the_version_before_so_that_what_follows_is_not_missed() {
+    let mut log = log(&[("a", 10, &["w 7", "x 8", "y 9"])]);
+    change(&mut log, "a", "y 12");
+    let mut watcher = Watcher::now(&log, everything as Matches);
+    log.relist(&name("a"), snapshot(20, &["w 15", "y 12", "z 20"]), NOW);
+    let mut events = Vec::new();
+    watcher.next(&log, 10, &mut events);
+    let natives = events.iter().map(|event| match event {
+        WatchEvent::Object(event) => (event.change_type, event.native_version.0),
+        WatchEvent::InitialEventsEnd(_) => panic!("{event:?}"),
+    });
+    let natives: Vec<_> = natives.collect();
+    assert_eq!(natives, [(ChangeType::Deleted, 12), (ChangeType::Modified, 15), (ChangeType::Added, 20)]);
+    // Over one cluster the integer is a whole vector.
+    let mut resumed = Watcher::resume(&log, &vector("a:12"), everything as Matches).unwrap();
+    assert_eq!(read(&log, &mut resumed).len(), 3);
+    let mut after = Watcher::after_event(&log, &name("a"), ResourceVersion(12), everything as Matches).unwrap();
+    assert_eq!(read(&log, &mut after).len(), 3);
+    // A change that may leave a selection comes before changes of lower versions, and is no place to go on from.
+    log.relist(&name("a"), snapshot(30, &["w 25", "y 12", "z 30 red"]), NOW);
+    let resumed = |version| {
+        Watcher::resume_only(&log, &name("a"), ResourceVersion(version), everything as Matches)
+            .map(|mut watcher| read(&log, &mut watcher).len())
+    };
+    assert_eq!(resumed(20), Ok(2));
+    assert!(resumed(30).is_err(), "25 has not been told");
+}
+
+#[test]
 fn no_watch_goes_on_after_an_event_whose_object_was_told_again() {
     let after = |log: &Log| Watcher::after_event(log, &name("a"), ResourceVersion(11), everything as Matches);
     let relisted = || {

@@ -55,12 +55,12 @@ impl Log {
         newest_first.filter_map(|mark| self.boundary(mark.seq)).any(|boundary| boundary.kind == BoundaryKind::Reset)
     }
 
-    /// The place after the change that gave an object this native version, if it is still in the log: where a watch
+    /// The place of the change that gave an object this native version, if it is still in the log: where a watch
     /// that names one event of one cluster goes on.
     ///
     /// None if the cluster's objects may have been told again since, under the versions that they had: where it came or left,
     /// or its revisions went back. Nobody knows then which of the two events is meant.
-    pub(crate) fn after_change(&self, cluster: &ClusterName, version: ResourceVersion) -> Option<u64> {
+    pub(crate) fn place_of_change(&self, cluster: &ClusterName, version: ResourceVersion) -> Option<u64> {
         let history = self.histories.get(cluster)?;
         let newest_first = history.events.queue.iter().rev();
         let mark = newest_first.take_while(|mark| mark.component >= Some(version)).find(|mark| {
@@ -69,7 +69,19 @@ impl Log {
         })?;
         let since = history.boundaries.iter().rev().take_while(|boundary| boundary.seq > mark.seq);
         let mut since = since.filter_map(|boundary| self.boundary(boundary.seq));
-        since.all(|boundary| boundary.kind == BoundaryKind::Relist).then_some(mark.seq + 1)
+        since.all(|boundary| boundary.kind == BoundaryKind::Relist).then_some(mark.seq)
+    }
+
+    /// Whether an object's version was told ahead of lower ones, in a relist whose changes that may leave a selection come
+    /// first: whoever has it need not have those.
+    pub(crate) fn is_ahead_of_lower_ones(&self, cluster: &ClusterName, version: ResourceVersion) -> bool {
+        let boundaries = self.histories.get(cluster).into_iter().flat_map(|history| &history.boundaries);
+        let mut boundaries = boundaries.filter_map(|mark| self.boundary(mark.seq));
+        boundaries.any(|Boundary { changes, first, .. }| {
+            let is_it =
+                |change: &Change| change.change_type != ChangeType::Deleted && change.resource_version() == version;
+            *first < changes.len() && changes[..*first].iter().any(is_it)
+        })
     }
 
     /// The exact past state at a vector: one snapshot for each of its clusters, which may have left since, and none
