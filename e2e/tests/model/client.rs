@@ -165,10 +165,13 @@ impl Client {
     /// A watch from the version that the client has: where events carry integers, that of the last event now and then.
     async fn resume(&mut self, replica: usize) -> anyhow::Result<()> {
         let by_item = self.random.random_bool(0.5);
+        let Profile { alone, topology, hides, .. } = self.world.profile;
         let (version, item) = {
             let mut follower = self.follower.lock();
             let Some(follower) = &mut *follower else { return Ok(()) };
-            let item = follower.item.clone().filter(|_| by_item || follower.outgrew_its_version());
+            let told_of_leaving = topology || hides;
+            let item = follower.item.clone();
+            let item = item.filter(|_| by_item || told_of_leaving || follower.outgrew_its_version());
             self.world.with_truth(|truth| match item {
                 Some(_) => follower.resumed_after_item(truth),
                 None => follower.resumed(truth),
@@ -176,7 +179,6 @@ impl Client {
             (follower.version.clone().unwrap_or_default(), item)
         };
         // Of several routers none knows what another one had told before that event.
-        let Profile { alone, topology, hides, .. } = self.world.profile;
         // A cluster that is the only one is a whole vector.
         let refused = item.is_some() && !alone;
         self.refused = refused && !topology && !hides;

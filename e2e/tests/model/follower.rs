@@ -60,10 +60,8 @@ pub(crate) struct Follower {
     /// The integer of the last event, if nothing came since that says where all clusters are: what a client that takes its
     /// version from events would resume from.
     pub(crate) item: Option<(String, u64)>,
-    /// Whether the last event told an object again, whose integer is of an earlier event.
-    item_is_old: bool,
-    /// Whether this stream went on from such an integer: then it tells everything since once more.
-    from_old: bool,
+    /// Whether this stream went on from an integer.
+    from_item: bool,
 }
 
 impl Version {
@@ -92,7 +90,7 @@ impl Follower {
     /// of it is told again.
     pub(crate) fn resumed(&mut self, truth: &Truth) {
         self.initial = false;
-        (self.item, self.from_old) = (None, false);
+        (self.item, self.from_item) = (None, false);
         self.owed_later.extend(self.owed.take());
         self.may_repeat.clear();
         let version = self.version.clone().unwrap_or_default();
@@ -108,13 +106,12 @@ impl Follower {
         }
     }
 
-    /// A stream from the integer of the last event begins: it goes on where the other one was cut.
+    /// A stream from the integer of the last event begins. It goes on at that event's place, which may be before what the
+    /// client has: where the last stream left out what its vector covered, or told an object again.
     pub(crate) fn resumed_after_item(&mut self, truth: &Truth) {
         self.owed_later.extend(self.owed.take());
-        if self.item_is_old {
-            self.from_old = true;
-            self.may_repeat.extend(truth.clusters.keys().cloned());
-        }
+        self.from_item = true;
+        self.may_repeat.extend(truth.clusters.keys().cloned());
     }
 
     /// Whether the client's version says nothing of a cluster of which it has objects: their events carried integers, and
@@ -137,13 +134,12 @@ impl Follower {
                 self.initial_object(truth, *change, cluster, key, state, version)
             }
             Event::Object { change, cluster, key, state, version } => {
-                let again = self.owed.is_some() || self.owed_later.contains(key);
                 self.object(truth, expected, *change, (cluster, key), state, version)?;
                 match version {
                     Version::Vector(vector) => self.takes_version(truth, expected, vector)?,
                     Version::Item(of, revision) => {
                         self.is_version(truth, expected, (*change, cluster, key, state), (of, *revision))?;
-                        (self.item, self.item_is_old) = (Some((of.clone(), *revision)), again);
+                        self.item = Some((of.clone(), *revision));
                     }
                 }
                 self.names_are_complete(key)
@@ -291,9 +287,8 @@ impl Follower {
         let history = truth.history(cluster)?;
         let is_so = match change {
             Change::Added | Change::Modified => history.is_version_of(key, state, revision),
-            // Of a cluster that leaves nothing has gone.
-            Change::Deleted if expected.may_go_back.contains(cluster) => true,
-            // A list anew may have found another object of that name in its place.
+            // One that a list anew found gone has the version before it, and of a cluster that leaves nothing has gone.
+            Change::Deleted if !expected.calm => true,
             Change::Deleted => !history.is_at(&Selection::default(), key, Some(state), revision),
         };
         if of == cluster && is_so {
@@ -308,7 +303,7 @@ impl Follower {
         let before = self.version.take().unwrap_or_default();
         for (cluster, revision) in vector {
             let went_back = before.get(cluster).is_some_and(|before| before > revision);
-            if went_back && !self.from_old && !expected.may_go_back.contains(cluster) {
+            if went_back && !self.from_item && !expected.may_go_back.contains(cluster) {
                 return Err(Lie(format!("the component of {cluster} went back: {before:?}, then {vector:?}")));
             }
             // A DELETED that another cluster's ADDED is to follow carries the version before it, and who was cut there has more
@@ -323,6 +318,7 @@ impl Follower {
             return Err(Lie(format!("{vector:?} has no {cluster}, of which the client still has {key}")));
         }
         let lost = before.keys().find(|cluster| !vector.contains_key(*cluster));
+        let lost = lost.filter(|lost| self.selection.wants(lost));
         if let Some(lost) = lost.filter(|lost| !expected.may_go_back.contains(*lost)) {
             return Err(Lie(format!("{vector:?} has lost {lost}")));
         }
