@@ -147,7 +147,7 @@ async fn start(
         }
     }
     // Before the log: whoever holds a view's clusters may wait for it.
-    let only = view.standings().len() == 1;
+    let only = versions.are_of_one_cluster();
     let log = view.log();
     let watcher = match wanted {
         _ if options.sends_initial_events() => Watcher::initial(&log, filter, options.sends_initial_events_end()),
