@@ -159,6 +159,7 @@ struct Processes {
     scheduler: Option<Process>,
     controller_manager: Option<Process>,
     apiserver: Option<Process>,
+    second_apiserver: Option<Process>,
     etcd: Option<Process>,
 }
 
@@ -262,6 +263,30 @@ impl Member {
             process.kill().await?;
         }
         Ok(())
+    }
+
+    /// Starts a second kube-apiserver on the same etcd and gives its port on 127.0.0.1. It lives as long as the member.
+    ///
+    /// # Errors
+    /// When it does not start or is not ready in time.
+    pub async fn start_second_apiserver(&self) -> anyhow::Result<u16> {
+        let port = ports::free_port()?;
+        let process = self.spawn("kube-apiserver-2", self.apiserver(port))?;
+        self.processes.lock().await.second_apiserver = Some(process);
+        let server = format!("https://127.0.0.1:{port}");
+        let http = HttpClient::from_access(&Access { server, ..self.access() }).await?;
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while !matches!(http.get("/readyz").send().await, Ok(answer) if answer.status.is_success()) {
+            if Instant::now() > deadline {
+                bail!(
+                    "the second kube-apiserver of {} is not ready\n{}",
+                    self.name(),
+                    self.log_tail("kube-apiserver-2")
+                );
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        Ok(port)
     }
 
     /// Ends kube-apiserver alone at once (SIGKILL): its state stays, its watch cache begins anew.
@@ -378,7 +403,7 @@ impl Member {
             ports::wait_until_open(self.ports.etcd, READY_TIMEOUT).await.with_context(|| self.log_tail("etcd"))?;
         }
         if processes.apiserver.is_none() {
-            processes.apiserver = Some(self.spawn("kube-apiserver", self.apiserver())?);
+            processes.apiserver = Some(self.spawn("kube-apiserver", self.apiserver(self.ports.apiserver))?);
         }
         self.wait_until_ready(&mut processes).await?;
         if let Some(controllers) =
@@ -512,12 +537,9 @@ impl Member {
         command
     }
 
-    fn apiserver(&self) -> Command {
+    fn apiserver(&self, port: u16) -> Command {
         let mut command = self.program("kube-apiserver");
-        command.args([
-            format!("--etcd-servers=http://127.0.0.1:{}", self.ports.etcd),
-            format!("--secure-port={}", self.ports.apiserver),
-        ]);
+        command.args([format!("--etcd-servers=http://127.0.0.1:{}", self.ports.etcd), format!("--secure-port={port}")]);
         command.args([
             "--bind-address=127.0.0.1",
             "--token-auth-file=tokens.csv",

@@ -11,6 +11,7 @@ mod clients;
 mod conformance;
 mod context;
 mod differing;
+mod endpoints;
 mod faults;
 mod fixture;
 mod kubectl;
@@ -49,6 +50,7 @@ fn main() -> anyhow::Result<()> {
         rights::cases(),
         same_names::cases(),
         differing::cases(),
+        endpoints::cases(),
     ]
     .into_iter()
     .flatten()
