@@ -62,6 +62,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
             "[sig-api-machinery] ValidatingAdmissionPolicy [Privileged:ClusterAdmin] should support ValidatingAdmissionPolicyBinding API operations [Conformance]",
             "[sig-apps] ControllerRevision [Serial] should manage the lifecycle of a ControllerRevision [Conformance]",
             "[sig-apps] CronJob should support CronJob API operations [Conformance]",
+            "[sig-apps] Daemon set [Serial] should update pod when spec was updated and update strategy is RollingUpdate [Conformance]",
             "[sig-apps] Deployment should run the lifecycle of a Deployment [Conformance]",
             "[sig-apps] DisruptionController should create a PodDisruptionBudget [Conformance]",
             "[sig-apps] Job should manage the lifecycle of a job [Conformance]",
@@ -84,6 +85,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
             "[sig-node] RuntimeClass should support RuntimeClasses API operations [Conformance]",
             "[sig-node] Secrets should patch a secret [Conformance]",
             "[sig-scheduling] LimitRange should list, patch and delete a LimitRange by collection [Conformance]",
+            "[sig-scheduling] SchedulerPreemption [Serial] PriorityClass endpoints verify PriorityClass endpoints can be operated with different HTTP methods [Conformance]",
         ],
         targets: &[Target::OverOne],
         sign: "Expected resource version to be a valid uint128",
@@ -92,12 +94,17 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         specs: &[
             "Kubectl get componentstatuses should get componentstatuses",
-            "API Server should have Endpoints and EndpointSlices pointing to API Server",
             "ServiceCIDR and IPAddress API should support ServiceCIDR API operations",
         ],
         targets: &[Target::OverTwo],
         sign: "exists in more than one cluster",
         reason: "it reads what every member has by the same name: get is a 409 with the paths of both, list and watch have both",
+    },
+    Difference {
+        specs: &["API Server should have Endpoints and EndpointSlices pointing to API Server"],
+        targets: &[Target::OverTwo],
+        sign: "EndpointSlice ports do not match Endpoints ports",
+        reason: "it expects the EndpointSlices of one kube-apiserver: a list has those of every member's",
     },
 ];
 

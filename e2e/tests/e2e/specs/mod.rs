@@ -4,7 +4,7 @@
 //! Continuous integration runs those of the API machinery over one member. The rest is a proof of its own, `proof_specs::all`,
 //! which runs what `e2e/specs/passing.txt` lists at all targets. It keeps what it knows of each spec in the target folder
 //! (`tmp/specs`, or the folder that `TRIBUTARY_SPECS_LEDGERS` names), and goes on there when it is called again, unless Tributary
-//! or the specs have been built anew. An hour on two cores, and a line on the terminal for each spec:
+//! or the specs have been built anew. Half an hour on two cores, and a line on the terminal for each spec:
 //!
 //! * `TRIBUTARY_SPECS_RESULTS=<file>` has it write its results there, once it has run whole;
 //! * `TRIBUTARY_SPECS_FIND=1` has it look, first, among all other specs for those that pass on the bare member, and add them to
@@ -181,6 +181,9 @@ async fn run_at(
     ledger: &Ledger,
     limits: Limits,
 ) -> anyhow::Result<()> {
+    if !run::is_any_due(ledger, target, names, limits) {
+        return Ok(());
+    }
     let specs = tools.specs().await?;
     let clusters = Clusters::start(tools, target, true).await?;
     let run = Run { tools, specs: &specs, target, clusters: &clusters, ledger, limits };

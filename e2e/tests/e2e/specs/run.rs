@@ -145,6 +145,11 @@ impl Run<'_> {
     }
 }
 
+/// Whether there is anything to run.
+pub(crate) fn is_any_due(ledger: &Ledger, target: Target, names: &[String], limits: Limits) -> bool {
+    (1..=limits.attempts).any(|attempt| names.iter().any(|name| is_due(ledger, target, name, attempt)))
+}
+
 /// Whether a spec is to be tried for the `attempt`th time. One that failed as it is known to is not tried again.
 fn is_due(ledger: &Ledger, target: Target, name: &str, attempt: usize) -> bool {
     let (made, has_passed) = ledger.standing(name);
