@@ -80,9 +80,12 @@ impl GetOptions {
     /// Reads a query string, without its `?`.
     ///
     /// # Errors
-    /// 400 if the query does not decode.
+    /// 400 if the query does not decode, or asks for an export (kubernetes/apiserver `pkg/endpoints/handlers/get.go`).
     pub fn parse(query: Option<&str>) -> Result<Self, Status> {
         let query = decoded(query)?;
+        if query.bool("export") == Some(true) {
+            return Err(Status::bad_request("the export parameter, deprecated since v1.14, is no longer supported"));
+        }
         Ok(Self { resource_version: text(&query, "resourceVersion") })
     }
 }

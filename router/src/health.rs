@@ -41,7 +41,7 @@ pub fn answer<'a>(
     }
     if !wanted.is_empty() {
         return match lines.iter().find(|(name, _)| *name == wanted) {
-            None => text(StatusCode::NOT_FOUND, format!("no health check {wanted}\n")),
+            None => super::response::page_not_found(),
             Some((_, None)) => text(StatusCode::OK, "ok".into()),
             Some((_, Some(problem))) => {
                 text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {problem}\n"))

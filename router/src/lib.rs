@@ -186,10 +186,10 @@ impl Router {
         let (labels, mut response) = match parsed {
             Ok(info) => {
                 let answer = self.answer_in_time(request, &info, query.as_deref(), &preferences, user).await;
-                let refused = |status: Status| refuse(&status, &preferences, info.resource().is_none());
+                let refused = |status: Status| self.refuse(&status, &preferences, &info);
                 (request_labels(&info, &self.fleet.union()), answer.unwrap_or_else(refused))
             }
-            Err(status) => (RequestLabels::unparsed(), refuse(&status, &preferences, false)),
+            Err(status) => (RequestLabels::unparsed(), response::status(&status, preferences.error_form())),
         };
         if head_only {
             *response.body_mut() = body::empty();
@@ -333,6 +333,42 @@ impl Router {
             (plan, ..) => plan,
         };
         Ok(Plan::Resource(served, plan))
+    }
+
+    /// A Status as the answer.
+    fn refuse(&self, status: &Status, preferences: &Preferences, info: &RequestInfo) -> Response<Body> {
+        let without_route = *status == Status::path_not_found();
+        if without_route && info.cluster.is_none() && !self.has_root(&info.path) {
+            return response::page_not_found();
+        }
+        let mut response = response::status(status, preferences.error_form());
+        match info.resource() {
+            Some(request) if info.cluster.is_none() && !without_route => {
+                // Refused reads are warned of a deprecated version, too.
+                if let Some(view) = self.views.all().iter().find(|view| view.kind.resource == request.resource) {
+                    view.warnings.add_to(response.headers_mut());
+                }
+            }
+            // client-go shows nobody the message of such a Status (`newUnstructuredResponseError`), but prints Warnings; and
+            // discovery comes before all else that kubectl does.
+            None if status.code == StatusCode::SERVICE_UNAVAILABLE.as_u16() => {
+                response
+                    .headers_mut()
+                    .extend(standing::warning_header(&status.message).map(|it| (header::WARNING, it)));
+            }
+            _ => {}
+        }
+        response
+    }
+
+    /// Whether kube-apiserver answers for all paths that begin as this one does: below `/api`, and below groups that exist.
+    fn has_root(&self, path: &str) -> bool {
+        let mut segments = path.split('/').skip(1);
+        match (segments.next(), segments.next()) {
+            (Some("api"), _) | (Some("apis"), None | Some("")) => true,
+            (Some("apis"), Some(group)) => self.fleet.union().has_document(&DiscoveryPath::Group(group)),
+            _ => false,
+        }
     }
 
     /// The epochs of compact versions.
@@ -609,19 +645,6 @@ fn request_labels(info: &RequestInfo, union: &Union) -> RequestLabels {
         .into();
     }
     labels
-}
-
-/// A Status as the answer. Where a document is refused for want of a cluster, a `Warning` says so too: client-go shows nobody
-/// the message of such a Status (`newUnstructuredResponseError`), and discovery comes before all else that kubectl does.
-fn refuse(status: &Status, preferences: &Preferences, is_document: bool) -> Response<Body> {
-    let mut response = response::status(status, preferences.error_form());
-    if is_document
-        && status.code == StatusCode::SERVICE_UNAVAILABLE.as_u16()
-        && let Some(warning) = standing::warning_header(&status.message)
-    {
-        response.headers_mut().append(header::WARNING, warning);
-    }
-    response
 }
 
 /// Whether a read asks for the newest: it names no version.

@@ -146,7 +146,7 @@ impl Preferences {
                 return Err(Status::not_acceptable(&["application/json;stream=watch"]));
             }
             (Shape::PartialMetadata(_), _) if chosen.is_list_shape != is_list => {
-                return Err(Status::not_acceptable_shape(chosen.is_list_shape, kind));
+                return Err(Status::not_acceptable_shape(chosen.is_list_shape, &go_type(resource, kind)));
             }
             _ => {}
         }
@@ -201,12 +201,25 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
 
 /// Whether a media type is named that built-in kinds can be given in, whatever its parameters: kube-apiserver's routes of
 /// built-in kinds ask this first (go-restful's `Route.matchesAccept`), and know no `application/*`.
-fn names_a_known_type(accept: &str) -> bool {
+pub(crate) fn names_a_known_type(accept: &str) -> bool {
     accept.is_empty()
         || accept.split(',').any(|part| {
             let media_type = part.split(';').next().unwrap_or_default().trim_matches(' ');
             media_type == "*/*" || Encoding::ALL.iter().any(|encoding| encoding.content_type() == media_type)
         })
+}
+
+/// The Go type that kube-apiserver names where an object has not the shape that is asked for: the internal version's.
+fn go_type(resource: &GroupVersionResource, kind: &str) -> String {
+    if !resource.is_built_in() {
+        return "*unstructured.Unstructured".to_owned();
+    }
+    let package = match resource.group.split('.').next().unwrap_or_default() {
+        "" | "events" => "core",
+        "internal" => "apiserverinternal",
+        package => package,
+    };
+    format!("*{package}.{kind}")
 }
 
 /// The media types that can be given. A collection's route serves its watches, too.

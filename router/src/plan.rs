@@ -119,7 +119,26 @@ fn takes_any_read(plan: &Plan<'_>) -> bool {
     }
 }
 
+/// Whether kube-apiserver has a route of this shape. What stands below an object of an aggregated server is known to that
+/// server alone: it need not tell all of it in discovery.
+fn has_route(request: &ResourceRequest, served: &ServedResource) -> bool {
+    let namespaced = served.description.namespaced();
+    let in_its_place = match (&request.namespace, &request.name) {
+        (Some(_), _) => namespaced,
+        (None, Some(_)) => !namespaced,
+        (None, None) => true,
+    };
+    let below = request.subresource.as_deref().is_none_or(|own| {
+        let known = served.description.subresources.iter().any(|subresource| subresource.subresource == own);
+        !request.resource.is_built_in() || (known && (request.rest.is_none() || own == "proxy"))
+    });
+    in_its_place && below
+}
+
 fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> Result<ResourcePlan, Status> {
+    if !has_route(request, served) {
+        return Err(Status::path_not_found());
+    }
     if let Some(subresource) = request.subresource.as_deref() {
         let opaque = OPAQUE_SUBRESOURCES.contains(&subresource);
         return Ok(ResourcePlan::Owner(if opaque { OwnerRequest::Opaque } else { OwnerRequest::Object }));
@@ -163,8 +182,10 @@ mod tests {
     /// A member that serves some resources; `verbs` of each.
     fn union() -> Union {
         let resource = |name: &str, kind: &str, verbs: &[&str]| {
+            let below = ["status", "log", "exec", "proxy", "eviction"];
+            let below = below.map(|name| serde_json::json!({"subresource": name, "verbs": ["get"]}));
             serde_json::json!({"resource": name, "responseKind": {"group": "", "version": "v1", "kind": kind}, "scope": "Namespaced",
-                "singularResource": "", "verbs": verbs, "subresources": [{"subresource": "status", "verbs": ["get"]}]})
+                "singularResource": "", "verbs": verbs, "subresources": below})
         };
         let document = |group: &str, resources: Vec<serde_json::Value>| {
             serde_json::from_value(
@@ -215,6 +236,10 @@ mod tests {
             ("POST", "/api/v1/namespaces/n/pods/p/exec?command=sh", "Owner Opaque"),
             ("GET", "/api/v1/namespaces/n/pods/p/proxy/x/y", "Owner Opaque"),
             ("POST", "/api/v1/namespaces/n/pods/p/eviction", "Owner Object"),
+            ("GET", "/api/v1/namespaces/n/pods/p/nothing", "404"),
+            ("GET", "/api/v1/namespaces/n/pods/p/status/more", "404"),
+            ("GET", "/api/v1/pods/p", "404"),
+            ("GET", "/apis/metrics.k8s.io/v1/namespaces/n/pods/p/undiscovered", "Owner Object"),
             ("POST", "/api/v1/namespaces/n/pods", "Create"),
             ("PUT", "/api/v1/namespaces/n/pods/p", "Owner Object"),
             ("PATCH", "/api/v1/namespaces/n/pods/p", "Owner Object"),

@@ -118,3 +118,9 @@ fn initial_events_by_default() {
         }
     }
 }
+
+#[test]
+fn exports_are_refused() {
+    assert!(GetOptions::parse(Some("export=false")).is_ok());
+    assert_eq!(GetOptions::parse(Some("export=true")).unwrap_err().code, 400);
+}

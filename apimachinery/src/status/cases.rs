@@ -91,6 +91,7 @@ impl Status {
     }
 
     /// 406: the metadata of a list is asked for where there is one object of this kind, or of one where there is a list.
+    /// `kind` is that of an object, as kube-apiserver names it in Go: `*core.Pod`.
     pub fn not_acceptable_shape(is_list_shape: bool, kind: &str) -> Self {
         let message = if is_list_shape {
             format!("you requested PartialObjectMetadataList, but the requested object is not a list ({kind})")

@@ -40,7 +40,7 @@ async fn where_a_partial_answer_is_allowed_the_rest_is_given_with_a_warning() {
     assert_eq!(events.brief().await, "ADDED a/x");
     fixture.put("b", "z", "");
     fixture.member("b").control().start_listening().await;
-    other.client().send("GET", "/apis/unknown.io/v1", &[], "").await.refused(404);
+    other.client().send("GET", "/apis/unknown.io/v1", &[], "").await.no_route();
     assert_eq!(events.brief().await, "ADDED b/z");
     assert!(other.get(&made()).await.warnings().is_empty());
 }
@@ -202,7 +202,7 @@ async fn another_cluster_under_the_same_address_is_told_from_the_first() {
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
     fixture.member("a").control().new_incarnation();
     // A refresh of discovery sees the new uid.
-    fixture.get("/apis/unknown.io/v1").await.refused(404);
+    fixture.get("/apis/unknown.io/v1").await.no_route();
     until(|| async {
         let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
         let event = tokio::time::timeout(crate::harness::QUIET, old.next()).await;

@@ -66,6 +66,12 @@ impl Answer {
         status["message"].as_str().unwrap_or_default().to_owned()
     }
 
+    /// Checks that there is no route, in kube-apiserver's words.
+    #[track_caller]
+    pub(crate) fn no_route(&self) {
+        assert_eq!((self.code, &self.body[..]), (404, &b"404 page not found\n"[..]), "{self:?}");
+    }
+
     /// The `Warning` headers.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let values = self.headers.get_all("warning").iter();

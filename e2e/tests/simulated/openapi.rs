@@ -43,7 +43,7 @@ async fn a_document_that_all_share_is_read_once() {
     assert_eq!((plain.code, plain.headers["cache-control"].to_str().unwrap()), (200, "no-cache, private"));
     fixture.client().send("GET", path, &[("accept", "text/html")], "").await.refused(406);
     for unknown in ["/openapi/v3/apis/nobody.io/v1", "/openapi/v3/", "/openapi/v1", "/openapi"] {
-        fixture.get(unknown).await.refused(404);
+        fixture.get(unknown).await.no_route();
     }
 }
 
@@ -121,7 +121,7 @@ async fn a_member_that_is_gone_holds_nothing_up() {
     fixture.member("a").control().half_open(false);
     fixture.member("a").control().stop_listening().await;
     fixture.member("b").control().stop_listening().await;
-    fixture.get("/apis/example.io").await.refused(404);
+    fixture.get("/apis/example.io").await.no_route();
     until(|| async { fixture.get("/readyz/cluster/b").await.code == 500 }).await;
     assert!(fixture.get("/openapi/v2").await.refused(503).contains("no cluster"));
     fixture.get("/version").await.ok();

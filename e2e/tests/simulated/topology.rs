@@ -28,7 +28,7 @@ fn deployment(name: &str) -> Value {
 
 /// Has all members asked anew what they serve.
 async fn refresh(fixture: &Fixture) {
-    fixture.get("/apis/unknown.io/v1").await.refused(404);
+    fixture.get("/apis/unknown.io/v1").await.no_route();
     // Rate-limited: the next one is to be asked again.
     pass(Duration::from_secs(3)).await;
 }
@@ -296,7 +296,7 @@ async fn a_resource_that_goes_away_is_deleted_in_the_open_watch() {
     }
     refresh(&fixture).await;
     assert_eq!(told(&mut events, 2).await, ["DELETED a/of-a", "DELETED b/of-b"]);
-    fixture.get(DEPLOYMENTS).await.refused(404);
+    assert_eq!(fixture.get(DEPLOYMENTS).await.code, 404);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use super::model::{AGGREGATED_PARAMETERS, Group, Kind, Resource, Version};
 use super::storage_versions::StorageVersionHashes;
 use super::union::Union;
 use crate::body::{self, Body};
-use crate::negotiate::{Clause, Encoding, Form};
+use crate::negotiate::{Clause, Encoding, Form, names_a_known_type};
 
 /// A document with its entity tag.
 #[derive(Clone, Debug)]
@@ -83,6 +83,10 @@ pub fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<Wish, Status>
     if accept.trim().is_empty() || *path == DiscoveryPath::Root {
         return Ok(Wish { aggregated: false, encoding: Encoding::Json });
     }
+    // These two are routes as those of resources are, and ask first whether the media type is known at all.
+    if matches!(path, DiscoveryPath::Core | DiscoveryPath::Version(..)) && !names_a_known_type(accept) {
+        return Err(Status::no_acceptable_representation(&["application/json", "application/yaml"]));
+    }
     let clauses = Clause::parse_all(accept);
     let found = clauses.iter().find_map(|clause| wish(clause, path));
     found.ok_or_else(|| Status::not_acceptable(&["application/json", "application/yaml"]))
@@ -135,6 +139,14 @@ pub fn legacy(
 
 /// The answer with this document, or 304 where the client has it already.
 pub fn answer(headers: &HeaderMap, document: Document, wish: Wish) -> Response<Body> {
+    if !wish.aggregated {
+        // The documents of old are given without a tag, and are not to be kept.
+        let form = Form { encoding: wish.encoding, ..Form::JSON };
+        return match wish.encoding {
+            Encoding::Json => crate::response::json(StatusCode::OK, document.json),
+            _ => crate::response::whole(StatusCode::OK, form, document.json.to_vec()),
+        };
+    }
     let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
     let unchanged = known.flat_map(|tags| tags.split(',')).any(|tag| tag.trim() == document.etag);
     let mut response = if unchanged {
@@ -148,11 +160,9 @@ pub fn answer(headers: &HeaderMap, document: Document, wish: Wish) -> Response<B
         } else {
             crate::response::whole(StatusCode::OK, form, document.json.to_vec())
         };
-        if wish.aggregated {
-            let content_type = format!("{}{AGGREGATED_PARAMETERS}", wish.encoding.content_type());
-            if let Ok(content_type) = HeaderValue::from_str(&content_type) {
-                response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-            }
+        let content_type = format!("{}{AGGREGATED_PARAMETERS}", wish.encoding.content_type());
+        if let Ok(content_type) = HeaderValue::from_str(&content_type) {
+            response.headers_mut().insert(header::CONTENT_TYPE, content_type);
         }
         response
     };

@@ -111,12 +111,12 @@ fn a_refusal_tells_what_can_be_given() {
         (
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
             Answer::List,
-            "you requested PartialObjectMetadata, but the requested object is a list (PodList)",
+            "you requested PartialObjectMetadata, but the requested object is a list (*core.PodList)",
         ),
         (
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
             Answer::Object,
-            "you requested PartialObjectMetadataList, but the requested object is not a list (Pod)",
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*core.Pod)",
         ),
     ];
     for (accept, answer, message) in cases {

@@ -36,6 +36,14 @@ pub fn with_content_type(status: StatusCode, content_type: &'static str, body: B
     response
 }
 
+/// What kube-apiserver answers where it has no route at all: Go's `http.NotFound`.
+pub fn page_not_found() -> Response<Body> {
+    let text = body::full(&b"404 page not found\n"[..]);
+    let mut response = with_content_type(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", text);
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
 /// A Status as an answer.
 pub fn status(status: &Status, form: Form) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -87,3 +87,17 @@ pub(crate) const LAST_PAGE_OF_A_SELECTION: Difference = Difference {
     tributary: "carries none",
     reason: "what follows is in memory, and a client is spared an empty page",
 };
+
+/// A query with a pair that does not decode: `limit=%zz`, `a;b`.
+pub(crate) const UNDECODABLE_QUERY: Difference = Difference {
+    kubernetes: "the pair is left out, and the rest counts",
+    tributary: "400 BadRequest",
+    reason: "a selector or limit that is silently left out shows more than was asked for",
+};
+
+/// The metadata of a list of nothing.
+pub(crate) const EMPTY_METADATA_LIST: Difference = Difference {
+    kubernetes: "\"items\":null",
+    tributary: "\"items\":[]",
+    reason: "as every other list, and what clients expect; kube-apiserver's is an accident of Go",
+};

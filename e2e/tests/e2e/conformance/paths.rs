@@ -2,14 +2,13 @@
 
 use super::{
     Conformance, conformance,
-    differences::ESCAPED_SLASH,
+    differences::{ESCAPED_SLASH, UNDECODABLE_QUERY},
     target::{Target, version_of},
 };
 use anyhow::ensure;
 
 pub(super) fn cases() -> Vec<Conformance> {
-    let mut cases =
-        conformance!["paths"; trailing_slash, escaped_slash, escaped_letter, long_name, root, not_an_api, timeouts];
+    let mut cases = conformance!["paths"; trailing_slash, escaped_slash, escaped_letter, long_name, root, not_an_api, timeouts, undecodable_query];
     cases.extend(
         HOSTILE.iter().map(|(name, path)| {
             Conformance::new(format!("paths::refuses_{name}"), move |target| refused(target, path))
@@ -104,10 +103,26 @@ async fn timeouts(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A pair of a query that does not decode.
+async fn undecodable_query(target: Target) -> anyhow::Result<()> {
+    target.create_map("here", &[]).await?;
+    for query in ["labelSelector=%zz", "labelSelector=a;b"] {
+        let answer = target.http.get(&target.maps(&format!("?{query}"))).send().await?;
+        if target.differs(&UNDECODABLE_QUERY) {
+            ensure!(answer.expect(400)?.json()?["reason"] == "BadRequest", "{query}");
+        } else {
+            ensure!(answer.expect(200)?.json()?["items"].as_array().is_some_and(|items| !items.is_empty()), "{query}");
+        }
+    }
+    Ok(())
+}
+
 async fn not_an_api(target: Target) -> anyhow::Result<()> {
     for path in ["/nowhere", "/api/v2", "/apis/apps/v9", "/api/v1/namespaces/x/configmaps/y/z/w"] {
         let answer = target.http.get(path).send().await?;
         ensure!(answer.status == 404, "{path}: {}: {}", answer.status, answer.text());
     }
+    let without_route = target.http.get("/nowhere").send().await?;
+    ensure!(without_route.text() == "404 page not found\n", "{}", without_route.text());
     Ok(())
 }
