@@ -18,6 +18,7 @@
 //! a guard process ([`guard`]) does the same, and removes the folders, when the test process dies without dropping.
 
 pub mod certificates;
+pub mod compact;
 pub mod guard;
 pub mod http;
 pub mod kubeconfig;

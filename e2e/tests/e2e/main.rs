@@ -8,6 +8,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod clients;
+mod compact_versions;
+mod compaction;
 mod conformance;
 mod context;
 mod differing;
@@ -51,6 +53,8 @@ fn main() -> anyhow::Result<()> {
         same_names::cases(),
         differing::cases(),
         endpoints::cases(),
+        compaction::cases(),
+        compact_versions::cases(),
     ]
     .into_iter()
     .flatten()

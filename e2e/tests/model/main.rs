@@ -20,7 +20,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod client;
-mod compact;
 mod corruption;
 mod follower;
 mod run;

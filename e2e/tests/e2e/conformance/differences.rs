@@ -46,6 +46,13 @@ pub(crate) const LIST_AT_A_PLAIN_NUMBER: Difference = Difference {
     reason: "it names no cluster; a Reflector lists from scratch on 410 alone",
 };
 
+/// A version in the compact form over clusters that are not the ones served.
+pub(crate) const VERSION_OF_OTHER_CLUSTERS: Difference = Difference {
+    kubernetes: "a text that does not decode: 400 on list, 500 on get and watch",
+    tributary: "410 Expired on list, in the stream on watch, with a token to go on from on continue; 400 on get",
+    reason: "it was handed out by a server of other clusters; a Reflector lists from scratch on 410 alone",
+};
+
 /// Names with an escaped slash.
 pub(crate) const ESCAPED_SLASH: Difference = Difference {
     kubernetes: "decoded before routing: /namespaces/ns%2Fconfigmaps%2Fname is that config map",

@@ -117,7 +117,7 @@ async fn refuse(target: Target, refused: &Refused) -> anyhow::Result<()> {
 }
 
 /// Escapes what a query may not hold.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('%', "%25").replace('+', "%2B").replace('=', "%3D").replace('/', "%2F")
 }
 

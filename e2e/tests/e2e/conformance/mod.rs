@@ -5,6 +5,8 @@
 //! and the case asks [`Target::differs`]; nothing else may tell the targets apart, but that objects come from several
 //! members and are ordered by cluster first.
 
+mod compact;
+mod custom;
 mod differences;
 mod discovery;
 mod get;
@@ -62,6 +64,8 @@ pub(crate) fn cases() -> Vec<Case> {
         subresources::cases(),
         tables::cases(),
         websocket::cases(),
+        compact::cases(),
+        custom::cases(),
     ]
     .into_iter()
     .flatten()

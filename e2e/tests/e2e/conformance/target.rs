@@ -5,8 +5,12 @@ use crate::context::{TestContext, eventually};
 use anyhow::{Context, bail, ensure};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value, json};
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
-use tributary_e2e::{Answer, EventStream, HttpClient, Member};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tributary_e2e::{Answer, EventStream, HttpClient, Member, compact};
 
 /// How long an event may take that is due now, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -160,14 +164,23 @@ impl Target {
         if self.kind == Kind::Bare {
             return Ok((version.parse::<u64>().context("a native version is a number")? + AHEAD).to_string());
         }
-        let bytes = URL_SAFE_NO_PAD.decode(version).with_context(|| format!("{version} is not base64url"))?;
-        let mut vector: Map<String, Value> =
-            serde_json::from_slice(&bytes).with_context(|| format!("{version} is not a vector"))?;
-        for component in vector.values_mut() {
-            let native: u64 = component.as_str().context("a component is a string")?.parse().context("of a number")?;
-            *component = Value::String((native + AHEAD).to_string());
+        let ahead: BTreeMap<String, String> =
+            vector(version)?.into_iter().map(|(cluster, native)| (cluster, (native + AHEAD).to_string())).collect();
+        Ok(URL_SAFE_NO_PAD.encode(serde_json::to_vec(&ahead).context("encode the vector")?))
+    }
+
+    /// The compact form of a version, as a server of many clusters would give it. What is a number already has no other form.
+    pub(crate) async fn compact(&self, version: &str) -> anyhow::Result<String> {
+        if version.parse::<u64>().is_ok() {
+            return Ok(version.to_owned());
         }
-        Ok(URL_SAFE_NO_PAD.encode(serde_json::to_vec(&vector).context("encode the vector")?))
+        let mut clusters = BTreeMap::new();
+        for member in &self.members {
+            let namespace = member.http().get("/api/v1/namespaces/kube-system").send().await?.expect(200)?.json()?;
+            let uid = namespace["metadata"]["uid"].as_str().context("kube-system without a uid")?;
+            clusters.insert(member.name().to_owned(), uid.to_owned());
+        }
+        compact::encode(&vector(version)?, &clusters).with_context(|| format!("{version} has a cluster of no member"))
     }
 
     /// A watch of the namespace's config maps.
@@ -185,6 +198,14 @@ impl Target {
         }
         object
     }
+}
+
+/// The vector that a composite version in its long form stands for: cluster → revision.
+fn vector(version: &str) -> anyhow::Result<BTreeMap<String, u64>> {
+    let bytes = URL_SAFE_NO_PAD.decode(version).with_context(|| format!("{version} is not base64url"))?;
+    let vector: BTreeMap<String, String> =
+        serde_json::from_slice(&bytes).with_context(|| format!("{version} is not a vector"))?;
+    vector.into_iter().map(|(cluster, native)| Ok((cluster, native.parse().context("a revision")?))).collect()
 }
 
 /// A config map.

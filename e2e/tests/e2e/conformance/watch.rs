@@ -24,7 +24,7 @@ pub(super) fn cases() -> Vec<Conformance> {
 }
 
 /// Reads events until `count` that are not bookmarks have come.
-async fn take(stream: &mut EventStream, count: usize) -> anyhow::Result<Vec<Value>> {
+pub(super) async fn take(stream: &mut EventStream, count: usize) -> anyhow::Result<Vec<Value>> {
     let mut events = Vec::new();
     while events.len() < count {
         let event = stream.expect(SOON).await?;
@@ -36,7 +36,7 @@ async fn take(stream: &mut EventStream, count: usize) -> anyhow::Result<Vec<Valu
 }
 
 /// Fails if anything but bookmarks comes for a while.
-async fn nothing_more(stream: &mut EventStream) -> anyhow::Result<()> {
+pub(super) async fn nothing_more(stream: &mut EventStream) -> anyhow::Result<()> {
     let (events, ended) = stream.drain(QUIET).await?;
     let others: Vec<&Value> = events.iter().filter(|event| event["type"] != "BOOKMARK").collect();
     ensure!(others.is_empty(), "unexpected: {others:?}");

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::truth::Vector;
-
-/// The compact form of a vector over these clusters, given as name and uid; `None` where it has another cluster.
-pub(crate) fn encode(vector: &Vector, clusters: &BTreeMap<String, String>) -> Option<String> {
+/// The compact form of a vector (cluster → revision) over these clusters, given as name and uid; `None` where it has another
+/// cluster.
+#[must_use]
+pub fn encode(vector: &BTreeMap<String, u64>, clusters: &BTreeMap<String, String>) -> Option<String> {
     if !vector.keys().all(|cluster| clusters.contains_key(cluster)) {
         return None;
     }

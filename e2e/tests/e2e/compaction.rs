@@ -1,0 +1,238 @@
+//! Versions that etcd has forgotten: what a client of the member is told, and what one of Tributary is, whose log keeps a history
+//! of its own.
+
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+use tributary_e2e::{Answer, EventStream, HttpClient, Member, Tributary, kubeconfig};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// kube-apiserver looks every 15 s for what has been compacted, and lets go of its snapshots then.
+const COMPACTED: Duration = Duration::from_secs(120);
+
+/// How many writes there are between the first page and the second.
+const WRITES: usize = 40;
+
+pub(crate) fn cases() -> Vec<Case> {
+    cases!["compaction"; forgotten_by_etcd]
+}
+
+/// A client of one server, and what it was given before the compaction.
+struct Client {
+    http: HttpClient,
+    maps: String,
+    /// The names of all, in the order of lists.
+    names: Vec<String>,
+    version: String,
+    token: String,
+}
+
+/// How many objects are on the first page.
+const PAGE: usize = 3;
+
+impl Client {
+    async fn new(http: &HttpClient, maps: &str, count: usize) -> anyhow::Result<Self> {
+        eventually(SOON, async || {
+            let names = names_of(&http.get(maps).send().await?.expect(200)?.json()?);
+            ensure!(names.len() == count, "{names:?}");
+            Ok(())
+        })
+        .await?;
+        let list = http.get(maps).send().await?.expect(200)?.json()?;
+        let version = version_of(&list);
+        let first = format!("{maps}?limit={PAGE}&resourceVersion={version}&resourceVersionMatch=Exact");
+        let page = http.get(&first).send().await?.expect(200)?.json()?;
+        ensure!(version_of(&page) == version && names_of(&page) == names_of(&list)[..PAGE], "{page}");
+        let token = page["metadata"]["continue"].as_str().context("no continue token")?.to_owned();
+        Ok(Self { http: http.clone(), maps: maps.to_owned(), names: names_of(&list), version, token })
+    }
+
+    /// The same versions at another server.
+    fn at(&self, http: &HttpClient) -> Self {
+        let Self { maps, names, version, token, .. } = self;
+        Self {
+            http: http.clone(),
+            maps: maps.clone(),
+            names: names.clone(),
+            version: version.clone(),
+            token: token.clone(),
+        }
+    }
+
+    async fn next_page(&self) -> anyhow::Result<Answer> {
+        self.http.get(&format!("{}?limit=50&continue={}", self.maps, escape(&self.token))).send().await
+    }
+
+    async fn exact(&self) -> anyhow::Result<Answer> {
+        let query = format!("?resourceVersion={}&resourceVersionMatch=Exact", self.version);
+        self.http.get(&format!("{}{query}", self.maps)).send().await
+    }
+
+    async fn watch(&self) -> anyhow::Result<EventStream> {
+        self.http.watch(&format!("{}?watch=true&resourceVersion={}", self.maps, self.version)).await
+    }
+
+    /// The token is refused with another one, and that goes on behind the same object, in the present.
+    async fn goes_on_in_the_present(&self) -> anyhow::Result<()> {
+        let answer = self.next_page().await?;
+        let status = expired(&answer)?;
+        let said = status["message"].as_str().unwrap_or_default();
+        ensure!(said.contains("use the continue token in this response"), "{status}");
+        let token = status["metadata"]["continue"].as_str().context("no token to go on from")?;
+        let mut rest = Vec::new();
+        let mut next = format!("{}?limit={PAGE}&continue={}", self.maps, escape(token));
+        loop {
+            let page = self.http.get(&next).send().await?.expect(200)?.json()?;
+            ensure!(version_of(&page) != self.version, "a page of the past: {page}");
+            rest.extend(names_of(&page));
+            let Some(token) = page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) else { break };
+            next = format!("{}?limit={PAGE}&continue={}", self.maps, escape(token));
+        }
+        let mut expected: Vec<&str> =
+            self.names[PAGE..].iter().map(String::as_str).filter(|name| *name != GONE).collect();
+        let at = expected.iter().position(|name| !name.starts_with("map-")).unwrap_or(expected.len());
+        expected.insert(at, NEW);
+        ensure!(rest == expected, "{rest:?} instead of {expected:?}");
+        Ok(())
+    }
+
+    /// The version of the list is refused with 410: in the answer of a list, in the stream of a watch.
+    async fn is_expired(&self) -> anyhow::Result<()> {
+        expired(&self.exact().await?)?;
+        let mut stream = self.watch().await?;
+        let event = stream.expect(SOON).await?;
+        ensure!(event["type"] == "ERROR" && event["object"]["code"] == 410, "{event}");
+        ensure!(event["object"]["reason"] == "Expired", "{event}");
+        ensure!(stream.next(SOON).await?.is_none(), "the stream goes on");
+        Ok(())
+    }
+}
+
+/// The object that is deleted after the first page, and the one that is made.
+const GONE: &str = "map-06";
+const NEW: &str = "map-07";
+
+fn names_of(list: &Value) -> Vec<String> {
+    let items = list["items"].as_array().into_iter().flatten();
+    items.map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+fn version_of(list: &Value) -> String {
+    list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
+}
+
+fn escape(token: &str) -> String {
+    token.replace('+', "%2B").replace('=', "%3D").replace('/', "%2F")
+}
+
+fn expired(answer: &Answer) -> anyhow::Result<Value> {
+    let status = answer.json()?;
+    ensure!(answer.status == 410 && status["reason"] == "Expired", "{}: {}: {status}", answer.request, answer.status);
+    Ok(status)
+}
+
+fn map(name: &str, step: usize) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"step": step.to_string()}})
+}
+
+/// Changes an object of the first page often, deletes one behind it and makes another.
+async fn write(member: &Member, maps: &str) -> anyhow::Result<()> {
+    for step in 1..=WRITES {
+        let patch = json!({"data": {"step": step.to_string()}});
+        let path = format!("{maps}/map-00");
+        member.http().patch(&path, "merge-patch+json", &patch).send().await?.expect(200)?;
+    }
+    member.http().delete(&format!("{maps}/{GONE}")).send().await?.expect(200)?;
+    member.http().post(maps, &map(NEW, 0)).send().await?.expect(201)?;
+    Ok(())
+}
+
+/// A watch from before the writes tells each of them, once and in order.
+async fn tells_every_write(stream: &mut EventStream) -> anyhow::Result<()> {
+    for step in 1..=WRITES {
+        let event = stream.expect(SOON).await?;
+        let (kind, told) = (&event["type"], &event["object"]["data"]["step"]);
+        ensure!(kind == "MODIFIED" && told.as_str() == Some(&*step.to_string()), "{event} instead of step {step}");
+    }
+    for (kind, name) in [("DELETED", GONE), ("ADDED", NEW)] {
+        let event = stream.expect(SOON).await?;
+        ensure!(event["type"] == kind && event["object"]["metadata"]["name"] == name, "{event}");
+    }
+    Ok(())
+}
+
+async fn forgotten_by_etcd(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let tools = context.fixture.tools().await?;
+    let member = Member::builder("forgetful").apiserver_argument("--etcd-compaction-interval=2s").start(tools).await?;
+    let member = Arc::new(member);
+    let other = Arc::clone(&context.fixture.pair().await?[1]);
+    let namespace = context.namespace("compaction", &[Arc::clone(&member), Arc::clone(&other)]).await?;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    for index in 0..7 {
+        member.http().post(&maps, &map(&format!("map-{index:02}"), 0)).send().await?.expect(201)?;
+    }
+    for name in ["of-other-0", "of-other-1"] {
+        other.http().post(&maps, &map(name, 0)).send().await?.expect(201)?;
+    }
+    let path = member.folder().join("both.kubeconfig");
+    kubeconfig::write(&path, &[&member.access(), &other.access()])?;
+    let start = async || {
+        let tributary = Tributary::builder(&path, ["forgetful", "member2"]).start().await?;
+        anyhow::Ok(context.fixture.watch_log(tributary).await)
+    };
+    let tributary = start().await?;
+    let bare = Client::new(member.http(), &maps, 7).await?;
+    let merged = Client::new(&tributary.http().await?, &maps, 9).await?;
+    let before = merged.exact().await?.expect(200)?.json()?;
+    write(&member, &maps).await?;
+
+    // The member forgets the version, and gives its client another token.
+    eventually(COMPACTED, async || {
+        // Its watch cache keeps what it has seen; a token is honoured until that is let go of as well.
+        let answer = bare.next_page().await?;
+        ensure!(answer.status == 410, "{}: {}", answer.status, answer.text());
+        Ok(())
+    })
+    .await?;
+    bare.goes_on_in_the_present().await?;
+    expired(&bare.exact().await?)?;
+
+    // Tributary has not: the list goes on as it began, and a watch from there misses nothing.
+    let the_past_is_there = async || {
+        let rest = merged.next_page().await?.expect(200)?.json()?;
+        ensure!(names_of(&rest) == merged.names[PAGE..] && version_of(&rest) == merged.version, "{rest}");
+        let again = merged.exact().await?.expect(200)?.json()?;
+        ensure!(again == before, "{again}\ninstead of\n{before}");
+        let mut stream = merged.watch().await?;
+        tells_every_write(&mut stream).await?;
+        anyhow::Ok(stream)
+    };
+    let mut stream = the_past_is_there().await?;
+
+    // A kube-apiserver that starts anew has nothing of before the compaction; of Tributary's clients nobody notices.
+    member.kill_apiserver().await?;
+    member.start_again().await?;
+    bare.is_expired().await?;
+    bare.goes_on_in_the_present().await?;
+    member.http().post(&maps, &map("map-08", 0)).send().await?.expect(201)?;
+    for stream in [&mut stream, &mut the_past_is_there().await?] {
+        let event = stream.expect(SOON).await?;
+        ensure!(event["type"] == "ADDED" && event["object"]["metadata"]["name"] == "map-08", "{event}");
+    }
+    member.http().delete(&format!("{maps}/map-08")).send().await?.expect(200)?;
+
+    // Nor has a Tributary that starts now: it says so as the member does.
+    let late = start().await?;
+    let late = merged.at(&late.http().await?);
+    eventually(SOON, async || late.http.get(&maps).send().await?.expect(200).map(drop)).await?;
+    late.is_expired().await?;
+    late.goes_on_in_the_present().await?;
+    // Not older than that is everything.
+    let list = late.http.get(&format!("{maps}?resourceVersion={}", late.version)).send().await?.expect(200)?.json()?;
+    ensure!(names_of(&list).len() == 9, "{list}");
+    late.http.get(&format!("{maps}/map-00?resourceVersion={}", late.version)).send().await?.expect(200)?;
+    Ok(())
+}
