@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{CONFIG_MAPS, Fixture, SOON, brief, config_map, name, until, vector, version};
+use crate::harness::{CONFIG_MAPS, Fixture, SOON, brief, config_map, name, pass, until, vector, version};
 
 /// The query of client-go's reflectors and of controller-runtime.
 const WATCH_LIST: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
@@ -49,6 +49,19 @@ async fn a_cut_stream_resumes_at_any_event() {
     let from = version(&list);
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
     fixture.resumes_after_each(&mut events).await;
+}
+
+#[tokio::test]
+async fn a_watch_of_what_never_changes_is_sent_a_bookmark_each_minute() {
+    let fixture = Fixture::start(["a"]).await;
+    let from = version(&fixture.get(CONFIG_MAPS).await.ok());
+    let mut events =
+        fixture.watch(&format!("{CONFIG_MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={from}")).await;
+    // The member's own bookmarks may move the version on or not: one comes each minute all the same.
+    for _ in 0..3 {
+        pass(Duration::from_secs(61)).await;
+        assert_eq!(events.soon().await["type"], "BOOKMARK");
+    }
 }
 
 #[tokio::test]

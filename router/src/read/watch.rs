@@ -251,7 +251,7 @@ struct WatchStream {
     bookmarks: Bookmarks,
     /// When the bookmark is due that follows the last events.
     events_end: Option<Instant>,
-    /// The vector of the last bookmark, so that none is repeated.
+    /// The vector of the last bookmark, so that none is repeated before its time.
     bookmarked: Option<CompositeResourceVersion>,
     next_bookmark: Instant,
     deadline: Instant,
@@ -417,7 +417,7 @@ impl WatchStream {
     fn after_events(&mut self) {
         let again = |event: &WatchEvent| matches!(event, WatchEvent::Object(event) if event.again);
         if self.events.iter().any(again) {
-            self.bookmark();
+            self.bookmark(false);
         }
         if self.events_end.is_none() {
             self.schedule_after_events();
@@ -447,12 +447,13 @@ impl WatchStream {
 
     fn timer_fired(&mut self) {
         let now = Instant::now();
-        self.events_end = None;
+        let after_events = self.events_end.take().is_some();
         if now >= self.deadline {
             self.ended = true;
             return;
         }
-        self.bookmark();
+        // Each minute's says that the stream lives, even where it says nothing new.
+        self.bookmark(!after_events);
         let before_end = self.deadline - BOOKMARK_BEFORE_END.min(self.deadline - now);
         self.next_bookmark = now + BOOKMARK_INTERVAL;
         let next = if before_end > now { self.next_bookmark.min(before_end) } else { self.deadline };
@@ -461,11 +462,12 @@ impl WatchStream {
 
     /// Ends the stream with what lets the client go on elsewhere.
     fn end(&mut self) {
-        self.bookmark();
+        self.bookmark(false);
         self.ended = true;
     }
 
-    fn bookmark(&mut self) {
+    /// Writes a bookmark of now; one that says what the last one said only where it is to be `repeated`.
+    fn bookmark(&mut self, repeated: bool) {
         if self.bookmarks == Bookmarks::None {
             return;
         }
@@ -473,7 +475,7 @@ impl WatchStream {
             let log = self.watching.view().log();
             self.watcher.bookmark(&log).and_then(|version| vector(&log, &version))
         };
-        if let Some(version) = version.filter(|version| self.bookmarked.as_ref() != Some(version)) {
+        if let Some(version) = version.filter(|version| repeated || self.bookmarked.as_ref() != Some(version)) {
             self.ready.push_back(self.writer.bookmark(&version, false));
             self.bookmarked = Some(version);
         }
