@@ -205,7 +205,7 @@ impl ListWriter {
                 while !self.done {
                     text.extend(self.json_frame());
                 }
-                super::as_yaml(&text).map_or(text, String::into_bytes)
+                super::yaml::of_json(&text).map_or(text, String::into_bytes)
             }
             Form { .. } => self.yaml_frame(),
         };
@@ -246,7 +246,7 @@ impl ListWriter {
         let more = next_items(cursor, view, metadata.items, mark, version, |object, version, mark| {
             item.clear();
             writer.write(object, version, mark, Place::Item, true, item);
-            for (at, line) in super::as_yaml(item).unwrap_or_default().lines().enumerate() {
+            for (at, line) in super::yaml::of_json(item).unwrap_or_default().lines().enumerate() {
                 out.extend_from_slice(if at == 0 { b"\n- " } else { b"\n  " });
                 out.extend_from_slice(line.as_bytes());
             }
@@ -258,7 +258,7 @@ impl ListWriter {
                 out.extend_from_slice(b" []");
             }
             out.extend_from_slice(format!("\nkind: {kind}\nmetadata:").as_bytes());
-            let metadata = super::as_yaml(format!("{{{}}}", self.metadata.json()).as_bytes()).unwrap_or_default();
+            let metadata = super::yaml::of_json(format!("{{{}}}", self.metadata.json()).as_bytes()).unwrap_or_default();
             for line in metadata.lines() {
                 out.extend_from_slice(b"\n  ");
                 out.extend_from_slice(line.as_bytes());

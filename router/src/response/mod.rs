@@ -6,6 +6,7 @@ pub mod list;
 pub mod object_writer;
 pub mod protobuf;
 pub mod watch;
+pub mod yaml;
 
 pub use object_writer::{IncludeObject, ObjectWriter, Place, ResourceKind};
 
@@ -61,7 +62,7 @@ pub fn status(status: &Status, form: Form) -> Response<Body> {
 pub fn whole(status: StatusCode, form: Form, text: Vec<u8>) -> Response<Body> {
     let text = match form {
         Form { encoding: Encoding::Protobuf, .. } => text,
-        Form { encoding: Encoding::Yaml, .. } => as_yaml(&text).map_or(text, String::into_bytes),
+        Form { encoding: Encoding::Yaml, .. } => yaml::of_json(&text).map_or(text, String::into_bytes),
         Form { pretty: true, .. } => pretty(&text),
         _ => text,
     };
@@ -78,11 +79,6 @@ pub fn whole(status: StatusCode, form: Form, text: Vec<u8>) -> Response<Body> {
 fn mark_compressed(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-}
-
-fn as_yaml(text: &[u8]) -> Option<String> {
-    let value: serde_json::Value = serde_json::from_slice(text).ok()?;
-    serde_saphyr::to_string(&value).ok()
 }
 
 fn pretty(text: &[u8]) -> Vec<u8> {

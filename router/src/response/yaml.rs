@@ -1,0 +1,66 @@
+//! YAML that clients' parsers read as the JSON that it was made of.
+
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::Value;
+use serde_saphyr::DoubleQuoted;
+
+/// The YAML of a JSON text; `None` where it is none.
+///
+/// Nothing is folded: a long text, such as a continue token, stays on one line.
+pub fn of_json(text: &[u8]) -> Option<String> {
+    let value: Value = serde_json::from_slice(text).ok()?;
+    let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
+    serde_saphyr::to_string_with_options(&Yaml(&value), options).ok()
+}
+
+/// A value whose texts are laid out so that Go's parser, which kubectl and kube-apiserver have, reads them too.
+struct Yaml<'a>(&'a Value);
+
+impl Serialize for Yaml<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::String(text) if is_no_block(text) => DoubleQuoted(text).serialize(serializer),
+            Value::Array(items) => serializer.collect_seq(items.iter().map(Yaml)),
+            Value::Object(entries) => {
+                let mut map = serializer.serialize_map(Some(entries.len()))?;
+                for (key, value) in entries {
+                    map.serialize_entry(key, &Yaml(value))?;
+                }
+                map.end()
+            }
+            scalar => scalar.serialize(serializer),
+        }
+    }
+}
+
+/// Whether a text must not be laid out in lines of its own: Go's parser takes a tab at their beginning for indentation, and
+/// kube-apiserver writes no tab there either.
+fn is_no_block(text: &str) -> bool {
+    text.contains('\n') && text.contains('\t')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(value: &Value) -> String {
+        of_json(value.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_long_text_stays_on_one_line() {
+        let words = "word ".repeat(60) + "end";
+        assert_eq!(of(&serde_json::json!({"a": words})), format!("a: {words}\n"));
+    }
+
+    #[test]
+    fn a_block_has_no_tab() {
+        let text = of(&serde_json::json!({"a": "\ta\nb", "b": ["\n\ta"], "c": "a\n b\n"}));
+        assert_eq!(text, "a: \"\\ta\\nb\"\nb:\n- \"\\n\\ta\"\nc: |\n  a\n   b\n");
+    }
+
+    #[test]
+    fn what_is_no_json_is_no_yaml() {
+        assert_eq!(of_json(b"{"), None);
+    }
+}
