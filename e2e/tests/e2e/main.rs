@@ -7,6 +7,7 @@
 // A test's `unwrap` is an assertion; clippy's exemption for tests does not see a harness of one's own.
 #![allow(clippy::unwrap_used)]
 
+mod bookmarks;
 mod clients;
 mod compact_versions;
 mod compaction;
@@ -55,6 +56,7 @@ fn main() -> anyhow::Result<()> {
         endpoints::cases(),
         compaction::cases(),
         compact_versions::cases(),
+        bookmarks::cases(),
     ]
     .into_iter()
     .flatten()

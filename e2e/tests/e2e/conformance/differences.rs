@@ -88,6 +88,13 @@ pub(crate) const PROTOBUF_ALONE: Difference = Difference {
     reason: "answers are JSON until a later release; clients that also name JSON are answered in JSON",
 };
 
+/// How YAML is laid out.
+pub(crate) const YAML_STYLE: Difference = Difference {
+    kubernetes: "single quotes where a text has to be quoted, none around keys with a colon, long texts folded, keys by their numbers",
+    tributary: "double quotes, each text on one line, keys by their bytes",
+    reason: "it says the same to every parser, Go's included",
+};
+
 /// The last page of a list with a selector.
 pub(crate) const LAST_PAGE_OF_A_SELECTION: Difference = Difference {
     kubernetes: "may carry a continue token behind which nothing matches",

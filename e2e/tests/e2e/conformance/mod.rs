@@ -20,6 +20,7 @@ mod target;
 mod watch;
 mod websocket;
 mod writes;
+mod yaml;
 
 use crate::context::{Case, TestContext};
 use futures::future::BoxFuture;
@@ -66,6 +67,7 @@ pub(crate) fn cases() -> Vec<Case> {
         websocket::cases(),
         compact::cases(),
         custom::cases(),
+        yaml::cases(),
     ]
     .into_iter()
     .flatten()

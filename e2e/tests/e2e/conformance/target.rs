@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tributary_e2e::{Answer, EventStream, HttpClient, Member, compact};
+use tributary_e2e::{Answer, EventStream, HttpClient, Kubectl, Member, Tools, compact};
 
 /// How long an event may take that is due now, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -50,6 +50,7 @@ pub(crate) struct Target {
     /// The members behind it, in the order of their names.
     pub(crate) members: Vec<Arc<Member>>,
     pub(crate) namespace: String,
+    tools: Tools,
 }
 
 impl Target {
@@ -73,7 +74,8 @@ impl Target {
             }
         };
         let namespace = context.namespace("case", &members).await?;
-        Ok(Self { kind, http, members, namespace })
+        let tools = context.fixture.tools().await?.clone();
+        Ok(Self { kind, http, members, namespace, tools })
     }
 
     /// Whether this target shows a deliberate difference: every Tributary does.
@@ -181,6 +183,11 @@ impl Target {
             clusters.insert(member.name().to_owned(), uid.to_owned());
         }
         compact::encode(&vector(version)?, &clusters).with_context(|| format!("{version} has a cluster of no member"))
+    }
+
+    /// kubectl for the first member itself.
+    pub(crate) fn kubectl_of_the_member(&self) -> anyhow::Result<Kubectl> {
+        Kubectl::new(&self.tools, &self.members[0].kubeconfig())
     }
 
     /// A watch of the namespace's config maps.

@@ -1,0 +1,162 @@
+//! The bookmark of each minute: what lets a client whose watch is quiet go on from now instead of from when it began.
+
+use crate::context::{Case, TestContext};
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+use tokio::time::{Instant, sleep, timeout_at};
+use tributary_e2e::{HttpClient, Member};
+
+/// How long the streams are read: three bookmarks are due.
+const LENGTH: Duration = Duration::from_secs(200);
+
+/// The longest from one bookmark to the next: a minute, two seconds of kube-apiserver's timer, and a busy machine.
+const LONGEST: Duration = Duration::from_secs(68);
+
+/// How often something changes that the watches do not select.
+const CHANGED_EVERY: Duration = Duration::from_secs(5);
+
+/// How many changes a bookmark may be behind.
+const BEHIND: usize = 1;
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![Case::new("bookmarks::proof_each_minute", each_minute).patience(2 * LENGTH)]
+}
+
+/// One bookmark: when it came, its version, and how many changes there had been.
+struct Bookmark {
+    at: Instant,
+    version: String,
+    changes: usize,
+}
+
+/// The bookmarks of a watch that nothing else comes from.
+async fn bookmarks(http: &HttpClient, path: &str, changes: &AtomicUsize) -> anyhow::Result<Vec<Bookmark>> {
+    let mut stream = http.watch(path).await?;
+    let (end, mut bookmarks) = (Instant::now() + LENGTH, Vec::new());
+    while let Ok(event) = timeout_at(end, stream.next(2 * LENGTH)).await {
+        let event = event?.context("the stream ended")?;
+        ensure!(event["type"] == "BOOKMARK", "{event}");
+        let version = event["object"]["metadata"]["resourceVersion"].as_str().context("no version")?.to_owned();
+        bookmarks.push(Bookmark { at: Instant::now(), version, changes: changes.load(Ordering::SeqCst) });
+    }
+    Ok(bookmarks)
+}
+
+fn check_times(name: &str, started: Instant, bookmarks: &[Bookmark]) -> anyhow::Result<()> {
+    let mut last = started;
+    for at in bookmarks.iter().map(|bookmark| bookmark.at).chain([started + LENGTH]) {
+        let quiet = at - last;
+        ensure!(quiet <= LONGEST, "{name}: nothing for {quiet:?}");
+        last = at;
+    }
+    ensure!(bookmarks.len() >= 2, "{name}: {} bookmarks", bookmarks.len());
+    Ok(())
+}
+
+/// The changes that a watch from this version tells, without the selector.
+async fn told_from(http: &HttpClient, maps: &str, version: &str, changes: usize) -> anyhow::Result<Vec<usize>> {
+    let mut stream = http.watch(&format!("{maps}?watch=true&resourceVersion={version}")).await?;
+    let mut told: Vec<usize> = Vec::new();
+    while told.last() != Some(&changes) {
+        let event = stream.expect(Duration::from_secs(20)).await?;
+        let step = event["object"]["data"]["step"].as_str().context("no step")?;
+        told.push(step.parse().context("a step")?);
+    }
+    Ok(told)
+}
+
+async fn each_minute(context: TestContext) -> anyhow::Result<()> {
+    let fixture = &context.fixture;
+    let (bare, pair) = (fixture.bare().await?, fixture.pair().await?.to_vec());
+    let targets: [(&str, HttpClient, Vec<std::sync::Arc<Member>>); 4] = [
+        ("bare", bare.http().clone(), vec![bare.clone()]),
+        ("over one", fixture.over_one().await?.http().await?, vec![bare]),
+        ("over two", fixture.over_two().await?.http().await?, pair.clone()),
+        ("over two, integers", fixture.over_two_integers().await?.http().await?, pair),
+    ];
+    let runs = targets.iter().map(|(name, http, members)| async {
+        let outcome = one(&context, name, http, members).await;
+        outcome.with_context(|| (*name).to_owned())
+    });
+    futures::future::try_join_all(runs).await.map(drop)
+}
+
+/// A watch of a namespace in which nothing changes, one that selects nothing of what changes, and one of a resource of which
+/// nothing changes at all: its bookmark says the same each minute, and still that the stream lives.
+async fn one(
+    context: &TestContext,
+    name: &str,
+    http: &HttpClient,
+    members: &[std::sync::Arc<Member>],
+) -> anyhow::Result<()> {
+    let namespace = context.namespace("quiet", members).await?;
+    let busy = context.namespace("busy", members).await?;
+    let maps = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps");
+    let busy = maps(&busy);
+    for (index, member) in members.iter().enumerate() {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("map-{index}")}, "data": {"step": "0"}});
+        member.http().post(&busy, &map).send().await?.expect(201)?;
+    }
+    sleep(Duration::from_secs(2)).await;
+    let version = |list: Value| list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    let from = version(http.get(&busy).send().await?.expect(200)?.json()?);
+    let query = format!("?watch=true&allowWatchBookmarks=true&resourceVersion={from}");
+    let (quiet, selected) =
+        (format!("{}{query}", maps(&namespace)), format!("{busy}{query}&labelSelector=there-is%3Dnone"));
+    let idle = format!("/api/v1/namespaces/{namespace}/limitranges");
+    let idle_from = version(http.get(&idle).send().await?.expect(200)?.json()?);
+    let idle = format!("{idle}?watch=true&allowWatchBookmarks=true&resourceVersion={idle_from}");
+    let changes = AtomicUsize::new(0);
+    let write = async {
+        for step in 1.. {
+            let path = format!("{busy}/map-{}", step % members.len());
+            let patch = json!({"data": {"step": step.to_string()}});
+            members[step % members.len()].http().patch(&path, "merge-patch+json", &patch).send().await?.expect(200)?;
+            changes.store(step, Ordering::SeqCst);
+            sleep(CHANGED_EVERY).await;
+        }
+        anyhow::Ok(())
+    };
+    let started = Instant::now();
+    let read = async {
+        tokio::try_join!(
+            bookmarks(http, &quiet, &changes),
+            bookmarks(http, &selected, &changes),
+            bookmarks(http, &idle, &changes),
+        )
+    };
+    let (of_quiet, of_selected, of_idle) = tokio::select! {
+        read = read => read?,
+        written = write => anyhow::bail!("the writes ended: {written:?}"),
+    };
+    check_times("quiet", started, &of_quiet)?;
+    check_times("selected", started, &of_selected)?;
+    check_times("idle", started, &of_idle)?;
+    // One more, so that something comes after every bookmark.
+    let last = changes.load(Ordering::SeqCst) + 1;
+    let patch = json!({"data": {"step": last.to_string()}});
+    let path = format!("{busy}/map-{}", last % members.len());
+    members[last % members.len()].http().patch(&path, "merge-patch+json", &patch).send().await?.expect(200)?;
+    for bookmark in of_quiet.iter().chain(&of_selected) {
+        let told = told_from(http, &busy, &bookmark.version, last).await?;
+        let expected: Vec<usize> = (told.first().copied().unwrap_or(last)..=last).collect();
+        ensure!(told == expected, "from {}: {told:?}", bookmark.version);
+        let first = expected.first().copied().unwrap_or(last);
+        ensure!(
+            first <= bookmark.changes + 2,
+            "from {}: after {} changes {told:?}",
+            bookmark.version,
+            bookmark.changes
+        );
+        ensure!(
+            first + BEHIND > bookmark.changes,
+            "{name}: a bookmark is behind: {} changes, {told:?}",
+            bookmark.changes
+        );
+    }
+    Ok(())
+}
