@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What takes longer than continuous integration should: `make proof` runs it, or the parts that are named as arguments.
 #
-#   proof.sh [property] [model] [specs] [oracle] [faults] [fuzz]
+#   proof.sh [property] [model] [specs] [reads] [bookmarks] [oracle] [faults] [fuzz]
 #
 # Each part writes one line of ../PROOF.md: the day, the commit, the command, how it ended, how long it took. Lines of parts that
 # did not run stay. Longer runs: PROPTEST_CASES, TRIBUTARY_SEEDS and FUZZ_SECONDS (for each target).
@@ -53,15 +53,20 @@ fuzz() {
   done
 }
 
+# Ignored tests of the e2e suite whose names have this text.
+e2e() { cargo test --workspace --locked --test e2e -- --ignored "$1"; }
+
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(property model specs oracle faults fuzz)
+[ ${#parts[@]} -gt 0 ] || parts=(property model specs reads bookmarks oracle faults fuzz)
 cargo build --workspace --bin tributary --locked || exit 1
 for name in "${parts[@]}"; do
   case $name in
     property) part property "PROPTEST_CASES=$PROPTEST_CASES TRIBUTARY_CHANGES=$TRIBUTARY_CHANGES cargo test -p tributary-merge -p tributary-fuzz-properties" cargo test -p tributary-merge -p tributary-fuzz-properties --locked ;;
     model) part model "TRIBUTARY_SEEDS=$TRIBUTARY_SEEDS cargo test --test model -- --ignored proof" model ;;
-    specs) part specs 'cargo test --test e2e -- --ignored proof_specs' cargo test --workspace --locked --test e2e -- --ignored proof_specs ;;
-    oracle) part oracle 'cargo test --test e2e -- --ignored oracle::proof' cargo test --workspace --locked --test e2e -- --ignored oracle::proof ;;
+    specs) part specs 'cargo test --test e2e -- --ignored proof_specs' e2e proof_specs ;;
+    reads) part reads 'cargo test --test e2e -- --ignored differential::proof' e2e differential::proof ;;
+    bookmarks) part bookmarks 'cargo test --test e2e -- --ignored bookmarks::proof' e2e bookmarks::proof ;;
+    oracle) part oracle 'cargo test --test e2e -- --ignored oracle::proof' e2e oracle::proof ;;
     faults) part faults 'cargo test -p tributary-server --test serve -- --ignored' cargo test --workspace --locked --test serve -- --ignored ;;
     fuzz) part fuzz "cargo fuzz run, $fuzz_seconds s each" fuzz ;;
     *) echo "no such part: $name" >&2; exit 2 ;;
