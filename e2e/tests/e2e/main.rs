@@ -13,6 +13,7 @@ mod compact_versions;
 mod compaction;
 mod conformance;
 mod context;
+mod differential;
 mod differing;
 mod endpoints;
 mod faults;
@@ -45,6 +46,7 @@ fn main() -> anyhow::Result<()> {
         specs::cases(),
         oracle::cases(),
         conformance::cases(),
+        differential::cases(),
         kubectl::cases(),
         clients::cases(),
         tables::cases(),

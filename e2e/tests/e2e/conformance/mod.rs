@@ -7,7 +7,7 @@
 
 mod compact;
 mod custom;
-mod differences;
+pub(crate) mod differences;
 mod discovery;
 mod get;
 mod list;
@@ -16,7 +16,7 @@ mod paths;
 mod protobuf;
 mod subresources;
 mod tables;
-mod target;
+pub(crate) mod target;
 mod watch;
 mod websocket;
 mod writes;
