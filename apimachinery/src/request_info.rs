@@ -29,7 +29,7 @@ pub enum Verb {
     Delete,
     /// Delete a collection.
     DeleteCollection,
-    /// The lower-case method of a request for no resource.
+    /// The lower-case method of a request for no resource, and one of HTTP that no resource knows; empty for any other.
     NonResource(&'static str),
 }
 
@@ -128,15 +128,14 @@ impl RequestInfo {
     ///   with `%`.
     /// * 404 `NotFound` for what is well-formed and can name nothing: empty segments (one slash at the end is ignored),
     ///   `.` and `..`, encoded slashes, names with `\`, a cluster that cannot be a cluster's name.
-    /// * 405 `MethodNotAllowed` for a method that a resource does not know.
     pub fn parse(method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
         let (cluster, path) = split_cluster(path)?;
         let mut segments = Segments::new(path)?;
         let parsed = parse_target(&mut segments)?;
         let (verb, target) = match parsed {
-            None => (non_resource_verb(method)?, Target::NonResource),
+            None => (non_resource_verb(method), Target::NonResource),
             Some((legacy_watch, mut request)) => {
-                let verb = resource_verb(method, &mut request, legacy_watch, query)?;
+                let verb = resource_verb(method, &mut request, legacy_watch, query);
                 (verb, Target::Resource(request))
             }
         };
@@ -220,28 +219,23 @@ fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceReq
     Ok(Some((legacy_watch, request)))
 }
 
-fn resource_verb(
-    method: &str,
-    request: &mut ResourceRequest,
-    legacy_watch: bool,
-    query: Option<&str>,
-) -> Result<Verb, Status> {
+fn resource_verb(method: &str, request: &mut ResourceRequest, legacy_watch: bool, query: Option<&str>) -> Verb {
     let named = request.name.is_some();
     match method {
-        "GET" | "HEAD" if legacy_watch => Ok(Verb::Watch),
-        _ if legacy_watch => Err(Status::method_not_allowed()),
-        "GET" | "HEAD" if named => Ok(Verb::Get),
+        "GET" | "HEAD" if legacy_watch => Verb::Watch,
+        _ if legacy_watch => non_resource_verb(method),
+        "GET" | "HEAD" if named => Verb::Get,
         "GET" | "HEAD" => {
             let query = Query::parse(query);
             request.selected_name = selected_name(&query);
-            Ok(if query.bool("watch") == Some(true) { Verb::Watch } else { Verb::List })
+            if query.bool("watch") == Some(true) { Verb::Watch } else { Verb::List }
         }
-        "POST" if !named || request.subresource.is_some() => Ok(Verb::Create),
-        "PUT" if named => Ok(Verb::Update),
-        "PATCH" if named => Ok(Verb::Patch),
-        "DELETE" if named => Ok(Verb::Delete),
-        "DELETE" => Ok(Verb::DeleteCollection),
-        _ => Err(Status::method_not_allowed()),
+        "POST" if !named || request.subresource.is_some() => Verb::Create,
+        "PUT" if named => Verb::Update,
+        "PATCH" if named => Verb::Patch,
+        "DELETE" if named => Verb::Delete,
+        "DELETE" => Verb::DeleteCollection,
+        _ => non_resource_verb(method),
     }
 }
 
@@ -256,7 +250,7 @@ fn is_path_segment_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }
 
-fn non_resource_verb(method: &str) -> Result<Verb, Status> {
+fn non_resource_verb(method: &str) -> Verb {
     const METHODS: [(&str, &str); 9] = [
         ("GET", "get"),
         ("HEAD", "head"),
@@ -268,11 +262,8 @@ fn non_resource_verb(method: &str) -> Result<Verb, Status> {
         ("CONNECT", "connect"),
         ("TRACE", "trace"),
     ];
-    METHODS
-        .iter()
-        .find(|(known, _)| *known == method)
-        .map(|(_, verb)| Verb::NonResource(verb))
-        .ok_or_else(Status::method_not_allowed)
+    let known = METHODS.iter().find(|(known, _)| *known == method);
+    Verb::NonResource(known.map_or("", |(_, verb)| verb))
 }
 
 /// The segments of a path, decoded and checked one by one as they are asked for.

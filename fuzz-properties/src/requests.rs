@@ -228,7 +228,9 @@ pub fn accept(data: &[u8]) {
             let preferences = Preferences::of(&headers, None);
             // An error always has a form.
             let _ = preferences.error_form();
-            Some(preferences.form(answer, &services, "Service").ok())
+            let form = preferences.admit(answer, &services).and_then(|()| preferences.form(answer));
+            let fits = |form: &Form| preferences.fits(*form, answer, &services, "Service").is_ok();
+            Some(form.ok().filter(fits))
         };
         let Some(given) = form(text) else { return };
         if let Some(given) = given {

@@ -21,6 +21,7 @@ pub mod plan;
 pub mod policy;
 pub mod read;
 pub mod response;
+mod routes;
 pub mod topology;
 pub mod turns;
 pub mod view;
@@ -236,6 +237,9 @@ impl Router {
         if request.method() == http::Method::HEAD && !planned.takes_head(info) {
             return Err(Status::method_not_allowed());
         }
+        if let Plan::Resource(served, plan) = &planned {
+            routes::admit(info.verb, &served.resource, *plan, request.headers(), preferences)?;
+        }
         let namespace = info.resource().and_then(|resource| resource.namespace.as_deref());
         let planned = self.without_memory(planned, &request, namespace)?;
         match planned {
@@ -249,7 +253,7 @@ impl Router {
                 let refusals = || self.views.refusals();
                 Ok(health::answer(&info.path, query, clusters.values(), refusals, self.draining.is_cancelled()))
             }
-            Plan::Version => self.version(),
+            Plan::Version => self.version(preferences),
             Plan::OpenApi => self.openapi.answer(&info.path, query, request.headers()).await,
             Plan::Resource(served, plan) => {
                 let resource = info.resource().ok_or_else(Status::path_not_found)?;
@@ -343,7 +347,7 @@ impl Router {
         }
         let mut response = response::status(status, preferences.error_form());
         match info.resource() {
-            Some(request) if info.cluster.is_none() && !without_route => {
+            Some(request) if info.cluster.is_none() && !routes::has_refused(status) => {
                 // Refused reads are warned of a deprecated version, too.
                 if let Some(view) = self.views.all().iter().find(|view| view.kind.resource == request.resource) {
                     view.warnings.add_to(response.headers_mut());
@@ -532,7 +536,8 @@ impl Router {
     }
 
     /// The version of the oldest server: a client that asks may rely on what it offers in every cluster.
-    fn version(&self) -> Result<Response<Body>, Status> {
+    fn version(&self, preferences: &Preferences) -> Result<Response<Body>, Status> {
+        preferences.admit_json()?;
         match self.fleet.oldest_version() {
             Some(version) => Ok(response::json(StatusCode::OK, version.text.clone())),
             None => Err(self.nobody("told its version yet")),

@@ -129,27 +129,37 @@ impl Preferences {
         }
     }
 
-    /// The form of an answer about objects of a resource; `kind` is theirs.
+    /// What kube-apiserver's routes of built-in kinds ask before anything else: whether a known media type is named at all.
     ///
     /// # Errors
     /// 406 `NotAcceptable` with the list of what can be given.
-    pub fn form(&self, answer: Answer, resource: &GroupVersionResource, kind: &str) -> Result<Form, Status> {
-        let accept = self.accept();
-        if !names_a_known_type(accept) && Printer::for_resource(resource).is_some() {
-            return Err(Status::no_acceptable_representation(representations(answer)));
+    pub fn admit(&self, answer: Answer, resource: &GroupVersionResource) -> Result<(), Status> {
+        if names_a_known_type(self.accept()) || !is_routed(resource) {
+            return Ok(());
         }
+        Err(Status::no_acceptable_representation(representations(answer)))
+    }
+
+    /// As [`admit`](Self::admit), for a route that gives nothing but JSON.
+    ///
+    /// # Errors
+    /// 406 `NotAcceptable`.
+    pub fn admit_json(&self) -> Result<(), Status> {
+        let given = [Encoding::Json.content_type()];
+        if names_one_of(self.accept(), &given) {
+            return Ok(());
+        }
+        Err(Status::no_acceptable_representation(&given))
+    }
+
+    /// The form of an answer about objects.
+    ///
+    /// # Errors
+    /// 406 `NotAcceptable` with the list of what can be given.
+    pub fn form(&self, answer: Answer) -> Result<Form, Status> {
+        let accept = self.accept();
         let chosen = if accept.is_empty() { Some(Chosen::JSON) } else { choose(accept, answer != Answer::Review) };
         let chosen = chosen.ok_or_else(|| Status::not_acceptable(representations(Answer::Object)))?;
-        let is_list = answer == Answer::List;
-        match (chosen.shape, answer) {
-            (_, Answer::Watch) if chosen.encoding == Encoding::Yaml => {
-                return Err(Status::not_acceptable(&["application/json;stream=watch"]));
-            }
-            (Shape::PartialMetadata(_), _) if chosen.is_list_shape != is_list => {
-                return Err(Status::not_acceptable_shape(chosen.is_list_shape, &go_type(resource, kind)));
-            }
-            _ => {}
-        }
         let is_watch = answer == Answer::Watch;
         Ok(Form {
             encoding: chosen.encoding,
@@ -157,6 +167,25 @@ impl Preferences {
             pretty: !is_watch && self.is_pretty(chosen),
             gzip: !is_watch && self.gzip,
         })
+    }
+
+    /// Whether the form is one of this answer: JSON for events, the metadata of one object or of a list. kube-apiserver finds out
+    /// once it has the answer. `kind` is that of the resource's objects.
+    ///
+    /// # Errors
+    /// 406 `NotAcceptable`.
+    pub fn fits(&self, form: Form, answer: Answer, resource: &GroupVersionResource, kind: &str) -> Result<(), Status> {
+        if answer == Answer::Watch && form.encoding == Encoding::Yaml {
+            return Err(Status::not_acceptable(&["application/json;stream=watch"]));
+        }
+        if !matches!(form.shape, Shape::PartialMetadata(_)) {
+            return Ok(());
+        }
+        let is_list_shape = choose(self.accept(), true).is_some_and(|chosen| chosen.is_list_shape);
+        if is_list_shape == (answer == Answer::List) {
+            return Ok(());
+        }
+        Err(Status::not_acceptable_shape(is_list_shape, &go_type(resource, kind)))
     }
 
     /// The form of an error: what is asked for as far as an error has it, else indented JSON.
@@ -202,11 +231,22 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
 /// Whether a media type is named that built-in kinds can be given in, whatever its parameters: kube-apiserver's routes of
 /// built-in kinds ask this first (go-restful's `Route.matchesAccept`), and know no `application/*`.
 pub(crate) fn names_a_known_type(accept: &str) -> bool {
+    names_one_of(accept, &Encoding::ALL.map(Encoding::content_type))
+}
+
+/// As [`names_a_known_type`], of a route that gives these alone.
+pub(crate) fn names_one_of(accept: &str, given: &[&str]) -> bool {
     accept.is_empty()
         || accept.split(',').any(|part| {
             let media_type = part.split(';').next().unwrap_or_default().trim_matches(' ');
-            media_type == "*/*" || Encoding::ALL.iter().any(|encoding| encoding.content_type() == media_type)
+            media_type == "*/*" || given.contains(&media_type)
         })
+}
+
+/// Whether kube-apiserver has routes of its own for a resource, with media types that they give and take; those of custom resources
+/// and of aggregated servers go through one handler.
+pub(crate) fn is_routed(resource: &GroupVersionResource) -> bool {
+    Printer::for_resource(resource).is_some()
 }
 
 /// The Go type that kube-apiserver names where an object has not the shape that is asked for: the internal version's.

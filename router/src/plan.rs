@@ -88,7 +88,7 @@ pub fn plan<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Status
 
 fn non_resource<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Status> {
     let plan = match first_segment(&info.path) {
-        "healthz" | "livez" | "readyz" => Plan::Health,
+        "healthz" | "livez" | "readyz" if !info.path.ends_with('/') => Plan::Health,
         "version" if info.path.trim_end_matches('/') == "/version" => Plan::Version,
         "openapi" => Plan::OpenApi,
         _ => {
@@ -126,7 +126,8 @@ fn has_route(request: &ResourceRequest, served: &ServedResource) -> bool {
     let in_its_place = match (&request.namespace, &request.name) {
         (Some(_), _) => namespaced,
         (None, Some(_)) => !namespaced,
-        (None, None) => true,
+        // Of what can only be made there is no collection over all namespaces.
+        (None, None) => !namespaced || !request.resource.is_built_in() || served.description.has_verb("list"),
     };
     let below = request.subresource.as_deref().is_none_or(|own| {
         let known = served.description.subresources.iter().any(|subresource| subresource.subresource == own);
@@ -135,9 +136,34 @@ fn has_route(request: &ResourceRequest, served: &ServedResource) -> bool {
     in_its_place && below
 }
 
+/// Whether the route takes the verb. What an aggregated server takes it knows best itself.
+fn takes(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> bool {
+    let below = request.subresource.as_deref();
+    if let Verb::NonResource(method) = verb {
+        return method == "options" && below == Some("proxy");
+    }
+    if !request.resource.is_built_in() {
+        return true;
+    }
+    let description = &served.description;
+    let Some(below) = below else {
+        return match verb {
+            // One route serves both, and says itself what cannot be watched.
+            Verb::List | Verb::Watch => description.has_verb("list"),
+            Verb::Create | Verb::DeleteCollection if description.namespaced() && request.namespace.is_none() => false,
+            verb => description.has_verb(verb.as_str()),
+        };
+    };
+    let found = description.subresources.iter().find(|subresource| subresource.subresource == below);
+    found.is_some_and(|subresource| subresource.verbs.iter().any(|own| own == verb.as_str()))
+}
+
 fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> Result<ResourcePlan, Status> {
     if !has_route(request, served) {
         return Err(Status::path_not_found());
+    }
+    if !takes(verb, request, served) {
+        return Err(Status::method_not_allowed());
     }
     if let Some(subresource) = request.subresource.as_deref() {
         let opaque = OPAQUE_SUBRESOURCES.contains(&subresource);
@@ -158,7 +184,7 @@ fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> R
         Verb::Create => Ok(ResourcePlan::Create),
         Verb::DeleteCollection => Ok(ResourcePlan::DeleteCollection),
         Verb::Update | Verb::Patch | Verb::Delete => Ok(ResourcePlan::Owner(OwnerRequest::Object)),
-        Verb::NonResource(_) => Err(Status::method_not_supported(&served.resource, verb.as_str())),
+        Verb::NonResource(_) => Err(Status::method_not_allowed()),
     }
 }
 
@@ -182,8 +208,14 @@ mod tests {
     /// A member that serves some resources; `verbs` of each.
     fn union() -> Union {
         let resource = |name: &str, kind: &str, verbs: &[&str]| {
-            let below = ["status", "log", "exec", "proxy", "eviction"];
-            let below = below.map(|name| serde_json::json!({"subresource": name, "verbs": ["get"]}));
+            let below: [(&str, &[&str]); 5] = [
+                ("status", &["get", "patch", "update"]),
+                ("log", &["get"]),
+                ("exec", &["create", "get"]),
+                ("proxy", &["create", "delete", "get", "patch", "update"]),
+                ("eviction", &["create"]),
+            ];
+            let below = below.map(|(name, verbs)| serde_json::json!({"subresource": name, "verbs": verbs}));
             serde_json::json!({"resource": name, "responseKind": {"group": "", "version": "v1", "kind": kind}, "scope": "Namespaced",
                 "singularResource": "", "verbs": verbs, "subresources": below})
         };
@@ -201,11 +233,12 @@ mod tests {
         named.items.extend(
             document(
                 "authorization.k8s.io",
-                vec![resource("selfsubjectaccessreviews", "SelfSubjectAccessReview", &["create"])],
+                vec![resource("localsubjectaccessreviews", "LocalSubjectAccessReview", &["create"])],
             )
             .items,
         );
-        let member = MemberDiscovery { core: document("", vec![resource("pods", "Pod", &all)]), named };
+        let core = vec![resource("pods", "Pod", &all), resource("bindings", "Binding", &["create"])];
+        let member = MemberDiscovery { core: document("", core), named };
         Union::new(&[(ClusterName::new("a").unwrap(), Arc::new(member))])
     }
 
@@ -250,7 +283,25 @@ mod tests {
             ("GET", "/apis/metrics.k8s.io/v1/pods", "ListLive"),
             ("GET", "/apis/metrics.k8s.io/v1/pods?watch=true", "405"),
             ("GET", "/apis/metrics.k8s.io/v1/namespaces/n/pods/p", "Owner Object"),
-            ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "SelfReview"),
+            ("POST", "/apis/authorization.k8s.io/v1/namespaces/n/localsubjectaccessreviews", "SelfReview"),
+            ("GET", "/apis/authorization.k8s.io/v1/namespaces/n/localsubjectaccessreviews", "405"),
+            ("GET", "/api/v1/bindings", "404"),
+            ("POST", "/api/v1/bindings", "404"),
+            ("GET", "/api/v1/namespaces/n/bindings", "405"),
+            ("POST", "/api/v1/namespaces/n/bindings", "Create"),
+            ("POST", "/api/v1/pods", "405"),
+            ("DELETE", "/api/v1/pods", "405"),
+            ("PUT", "/api/v1/namespaces/n/pods", "405"),
+            ("POST", "/api/v1/namespaces/n/pods/p", "405"),
+            ("POST", "/api/v1/namespaces/n/pods/p/status", "405"),
+            ("GET", "/api/v1/namespaces/n/pods/p/eviction", "405"),
+            ("OPTIONS", "/api/v1/namespaces/n/pods/p", "405"),
+            ("OPTIONS", "/api/v1/namespaces/n/pods/p/nothing", "404"),
+            ("OPTIONS", "/api/v1/namespaces/n/pods/p/proxy/x", "Owner Opaque"),
+            ("FETCH", "/api/v1/namespaces/n/pods/p/proxy/x", "405"),
+            ("FETCH", "/apis/metrics.k8s.io/v1/pods", "405"),
+            ("FETCH", "/apis/nobody.io/v1/things", "404"),
+            ("POST", "/api/v1/watch/pods", "405"),
             ("POST", "/api", "405"),
             ("HEAD", "/api", "405"),
             ("OPTIONS", "/api/v1", "405"),
@@ -261,6 +312,8 @@ mod tests {
             ("HEAD", "/apis/metrics.k8s.io/v1", "405"),
             ("OPTIONS", "/openapi/v2", "OpenApi"),
             ("HEAD", "/livez", "Health"),
+            ("GET", "/livez/", "404"),
+            ("FETCH", "/livez", "405"),
             ("OPTIONS", "/nowhere", "404"),
             ("POST", "/readyz", "405"),
             ("GET", "/apis/nobody.io", "404"),

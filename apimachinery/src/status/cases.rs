@@ -110,6 +110,12 @@ impl Status {
         Self::new(415, Reason::UnsupportedMediaType, message)
     }
 
+    /// 415: the route takes no body of this media type.
+    pub fn unsupported_representation() -> Self {
+        Self::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type")
+            .with_details(StatusDetails::default())
+    }
+
     /// 409: the name is taken.
     pub fn already_exists(resource: &GroupVersionResource, name: &str) -> Self {
         Self::new(409, Reason::AlreadyExists, format!("{} {} already exists", group_resource(resource), go_quote(name)))

@@ -224,7 +224,12 @@ fn resource_list(group: &str, version: &Version, hashes: &StorageVersionHashes) 
             resources.push(entry);
         }
     }
-    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources})
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
+    if !group.is_empty() {
+        // The core group's document is older than its kind's version (`keepUnversioned` in apiserver's `endpoints/discovery`).
+        list["apiVersion"] = "v1".into();
+    }
+    list
 }
 
 fn api_resource(group: &str, version: &Version, resource: &Resource) -> Value {

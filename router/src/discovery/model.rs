@@ -50,8 +50,8 @@ pub struct GroupMetadata {
     /// The group's name; absent for the core group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// `null` in kube-apiserver's answers; kept so that the document looks the same.
-    #[serde(rename = "creationTimestamp", default)]
+    /// `null` in the answers of kube-apiservers before 1.35, and left out since.
+    #[serde(rename = "creationTimestamp", default, skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<String>,
 }
 

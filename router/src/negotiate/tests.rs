@@ -16,7 +16,10 @@ fn preferences(accept: Option<&str>, query: Option<&str>, agent: &str) -> Prefer
 }
 
 fn form_of(accept: Option<&str>, answer: Answer, resource: &GroupVersionResource) -> Result<Form, Status> {
-    preferences(accept, None, "test").form(answer, resource, "Pod")
+    let preferences = preferences(accept, None, "test");
+    preferences.admit(answer, resource)?;
+    let form = preferences.form(answer)?;
+    preferences.fits(form, answer, resource, "Pod").map(|()| form)
 }
 
 #[test]
@@ -127,8 +130,7 @@ fn a_refusal_tells_what_can_be_given() {
 
 #[test]
 fn people_get_it_indented() {
-    let pretty =
-        |accept, query, agent, answer| preferences(accept, query, agent).form(answer, &pods(), "Pod").unwrap().pretty;
+    let pretty = |accept, query, agent, answer| preferences(accept, query, agent).form(answer).unwrap().pretty;
     assert!(pretty(None, None, "curl/8", Answer::List));
     assert!(pretty(None, Some("pretty=true"), "client-go", Answer::Object));
     assert!(pretty(Some("application/json;pretty=1"), Some("pretty=0"), "client-go", Answer::Object));

@@ -60,21 +60,27 @@ impl OpenApi {
     /// Answers a GET below `/openapi`.
     ///
     /// # Errors
-    /// 404 for a document that no member has, 406 for a form that is not given, 503 where no member answers.
+    /// 406 for a form that is not given, 503 where no member answers.
     pub async fn answer(&self, path: &str, query: Option<&str>, headers: &HeaderMap) -> Result<Response<Body>, Status> {
         if path == V3_PATH {
             return Ok(self.index(headers).await);
         }
-        let v3 = path.strip_prefix(V3_PATH).and_then(|rest| rest.strip_prefix('/')).filter(|rest| !rest.is_empty());
+        let v3 = path.strip_prefix(V3_PATH).and_then(|rest| rest.strip_prefix('/'));
         let schema = match v3 {
             Some(_) => Schema::V3,
             None if path == V2_PATH => Schema::V2,
             None => return Err(Status::path_not_found()),
         };
-        let spelling = spelling(schema, headers)?;
+        let spelling = match (spelling(schema, headers), v3) {
+            (Err(_), Some(path)) if !self.documents.index().await.contains_key(path) => return Ok(nothing()),
+            (spelling, _) => spelling?,
+        };
         let wish = Wish { schema, spelling, gzip: accepts_gzip(headers) };
         let document = match v3 {
-            Some(path) => self.documents.v3(path, wish).await?.ok_or_else(Status::path_not_found)?,
+            Some(path) => match self.documents.v3(path, wish).await? {
+                Some(document) => document,
+                None => return Ok(nothing()),
+            },
             None => self.documents.v2(wish).await?,
         };
         let query = Query::parse(query);
@@ -162,6 +168,14 @@ fn is_known(headers: &HeaderMap, tag: &str) -> bool {
         let known = known.trim().trim_start_matches("W/").trim_matches('"');
         known == tag || known == "*"
     })
+}
+
+/// The 404 of a handler that says nothing.
+fn nothing() -> Response<Body> {
+    let mut response = Response::new(body::empty());
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
 }
 
 fn not_modified() -> Response<Body> {

@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use tributary_apimachinery::{ClusterName, ClusterSelector, GetOptions, Object, ObjectKey, Status};
 
 use super::version::{Wanted, refuse_get};
-use super::{Asked, include_object, warn};
+use super::{Asked, warn};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
@@ -20,9 +20,8 @@ use crate::view::{Partial, Standing, Unreached, View};
 /// 404; 503 while a cluster that may have the object is unknown; 409 where several have it; 504 for a version that does not
 /// come within 3 s; 400 and 406.
 pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
-    let form = asked.form(Answer::Object, served)?;
+    let form = asked.preferences.form(Answer::Object)?;
     let options = GetOptions::parse(asked.query)?;
-    let include = include_object(form, asked.query)?;
     let text = options.resource_version.as_deref();
     let versions = router.versions(&served.resource);
     let wanted = versions.wanted(&served.resource, text, refuse_get)?;
@@ -41,6 +40,7 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
         Wanted::Version(version) => view.reached(&version).await.map_err(Unreached::of_object)?,
     }
     let (cluster, object) = the_only(router, &view, &standings, asked)?;
+    let include = asked.finish(form, Answer::Object, served)?;
     let mark = view.mark(&cluster);
     let mut version = String::new();
     mark.item_version(versions.items(), object.resource_version(), &mut version);

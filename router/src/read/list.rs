@@ -11,7 +11,7 @@ use tributary_merge::{
 };
 
 use super::version::{Versions, Wanted, of_clusters, refuse_list};
-use super::{Asked, Collection, include_object, newest, warn, warn_left_out};
+use super::{Asked, Collection, newest, warn, warn_left_out};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
@@ -43,9 +43,8 @@ enum State {
 /// What the table of resourceVersion, resourceVersionMatch, limit and continue says (reference: kubernetes/apiserver
 /// `pkg/storage/interfaces.go`): 400, 410, 422, 504; 429 while clusters are unknown and a partial answer is denied.
 pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
-    let form = asked.form(Answer::List, served)?;
+    let form = asked.preferences.form(Answer::List)?;
     let options = ListOptions::parse(asked.query)?;
-    let include = include_object(form, asked.query)?;
     let versions = router.versions(&served.resource);
     let state = state(&versions, &served.resource, &options)?;
     let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
@@ -54,6 +53,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     let any = options.resource_version.as_deref() == Some("0");
     let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
     let (snapshots, version) = snapshots(router, &view, &state, &filter.clusters, &mut standings).await?;
+    let include = asked.finish(form, Answer::List, served)?;
     let page = match state {
         State::Continue(token) => {
             ListPage { start: Some(token.position), limit, remaining: token.version.and(token.remaining) }

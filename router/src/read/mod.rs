@@ -53,12 +53,13 @@ pub struct Collection {
 }
 
 impl Asked<'_> {
-    /// The form of the answer.
+    /// What is asked of the answer once it is there: whether it has the form's shape, and what a Table's rows carry.
     ///
     /// # Errors
-    /// 406.
-    pub fn form(&self, answer: Answer, served: &ServedResource) -> Result<Form, Status> {
-        self.preferences.form(answer, &served.resource, served.description.kind())
+    /// 406; 400 for a value of `includeObject` that does not exist.
+    pub fn finish(&self, form: Form, answer: Answer, served: &ServedResource) -> Result<IncludeObject, Status> {
+        self.preferences.fits(form, answer, &served.resource, served.description.kind())?;
+        include_object(form, self.query)
     }
 
     /// What a list or watch reads.

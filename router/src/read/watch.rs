@@ -19,7 +19,7 @@ use tributary_cacher::Cacher;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
 use super::version::{Versions, Wanted, of_clusters, refuse_watch};
-use super::{Asked, Collection, include_object, newest, warn, warn_left_out};
+use super::{Asked, Collection, newest, warn, warn_left_out};
 use crate::Router;
 use crate::body::{self, Body, BoxError};
 use crate::discovery::ServedResource;
@@ -53,11 +53,11 @@ const EVENTS_PER_TURN: usize = 32;
 /// # Errors
 /// 400, 406 and 422 for what cannot be asked; 429 while clusters are unknown.
 pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
-    let form = asked.form(Answer::Watch, served)?;
+    let form = asked.preferences.form(Answer::Watch)?;
     let options = WatchOptions::parse(asked.query)?;
-    let include = include_object(form, asked.query)?;
     let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
     let Collection { view, mut standings, left_out, filter } = collection;
+    let include = asked.finish(form, Answer::Watch, served)?;
     let versions = router.versions(&served.resource);
     let (watcher, ahead) = match start(router, &versions, &view, &mut standings, &options, filter).await {
         Ok(started) => started,

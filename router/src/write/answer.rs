@@ -21,6 +21,8 @@ use crate::view::Deletion;
 pub struct Wish<'a> {
     /// The form of the answer.
     pub form: Form,
+    /// The form of an error.
+    pub error_form: Form,
     /// What a Table's row carries.
     pub include: IncludeObject,
     /// What was asked for.
@@ -54,7 +56,7 @@ pub async fn translate(
     wish: &Wish<'_>,
 ) -> Result<Response<Body>, Status> {
     let (mut head, incoming) = answer.into_parts();
-    let is_yaml = wish.form.encoding == Encoding::Yaml;
+    let is_yaml = wish.error_form.encoding == Encoding::Yaml;
     if !content_type(&head.headers).starts_with("application/json") || !(head.status.is_success() || is_yaml) {
         return Ok(Response::from_parts(head, incoming));
     }
@@ -65,7 +67,7 @@ pub async fn translate(
         )
     })?;
     if !head.status.is_success() {
-        return Ok(as_asked(head, text, wish.form));
+        return Ok(as_asked(head, text, wish.error_form));
     }
     let object = ObjectDecoder::new("", "", Arc::default()).decode(&text);
     if wish.writes {

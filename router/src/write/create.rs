@@ -36,7 +36,8 @@ pub async fn create(call: Call<'_>, request: Request<Body>) -> Result<Response<B
     if router.items(&resource.resource) == ItemResourceVersions::Integer {
         hold(call).await;
     }
-    let wish = Wish { form, include, request: resource, writes: !held.is_dry_run() };
+    let error_form = call.preferences.error_form();
+    let wish = Wish { form, error_form, include, request: resource, writes: !held.is_dry_run() };
     send(call, &target, &held, &wish).await
 }
 

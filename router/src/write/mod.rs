@@ -10,7 +10,7 @@ pub mod owner;
 pub mod relay;
 pub mod self_review;
 
-use tributary_apimachinery::{RequestInfo, ResourceRequest, Status};
+use tributary_apimachinery::{GroupVersionResource, RequestInfo, ResourceRequest, Status};
 
 use crate::Router;
 use crate::discovery::ServedResource;
@@ -41,8 +41,24 @@ impl Call<'_> {
     /// # Errors
     /// 406; 400 for parameters of a Table that do not exist.
     fn form(&self) -> Result<(Form, IncludeObject), Status> {
-        let form = self.form_of(Answer::Object)?;
-        Ok((form, include_object(form, self.query)?))
+        let form = self.preferences.form(Answer::Object)?;
+        Ok((form, self.finish(form)?))
+    }
+
+    /// What is asked of an object's form once there is an object. A write asks before it changes anything.
+    ///
+    /// # Errors
+    /// As [`form`](Self::form).
+    fn finish(&self, form: Form) -> Result<IncludeObject, Status> {
+        let resource = &self.served.resource;
+        match self.resource.subresource.as_deref() {
+            Some("scale") if resource.is_built_in() => {
+                let scale = GroupVersionResource::new("autoscaling", "v1", "scale");
+                self.preferences.fits(form, Answer::Object, &scale, "Scale")?;
+            }
+            _ => self.preferences.fits(form, Answer::Object, resource, self.served.description.kind())?,
+        }
+        include_object(form, self.query)
     }
 
     /// In which form a question is to be answered.
@@ -50,10 +66,6 @@ impl Call<'_> {
     /// # Errors
     /// 406, for a Table too.
     fn review_form(&self) -> Result<Form, Status> {
-        self.form_of(Answer::Review)
-    }
-
-    fn form_of(&self, answer: Answer) -> Result<Form, Status> {
-        self.preferences.form(answer, &self.served.resource, self.served.description.kind())
+        self.preferences.form(Answer::Review)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
 use tributary_apimachinery::rewrite::{self, VersionOf};
-use tributary_apimachinery::{Object, Query, ResourceRequest, Status, Verb};
+use tributary_apimachinery::{GetOptions, Object, Query, ResourceRequest, Status, Verb};
 use tributary_merge::CompositeResourceVersion;
 
 use super::Call;
@@ -15,6 +15,7 @@ use super::forward::forward;
 use super::locate::{Located, locate, locate_elsewhere, locate_now};
 use crate::Router;
 use crate::body::Body;
+use crate::negotiate::Answer;
 use crate::plan::OwnerRequest;
 use crate::read::version::Given;
 use crate::topology::Cluster;
@@ -42,7 +43,13 @@ pub async fn to_owner(call: Call<'_>, request: Request<Body>, kind: OwnerRequest
             located.owner(router, &object, None, &info.path)?.ok_or_else(|| located.missing(router, &object))?;
         return forward(&cluster, request, &info.path, query).await;
     }
-    let (form, include) = call.form()?;
+    let form = call.preferences.form(Answer::Object)?;
+    let include = if info.verb == Verb::Get {
+        GetOptions::parse(query)?;
+        None
+    } else {
+        Some(call.finish(form)?)
+    };
     let held = Held::read(request, info.verb, resource).await?;
     let located = if held.is_apply() {
         // What an apply does not find it makes; that everybody is asked for each new object would be dear.
@@ -51,11 +58,13 @@ pub async fn to_owner(call: Call<'_>, request: Request<Body>, kind: OwnerRequest
         locate_now(router, resource, served, &held.head.headers).await?
     };
     let located = seen_as_much(call, &held, located).await?;
-    let wish = Wish { form, include, request: resource, writes: !info.verb.is_read() && !held.is_dry_run() };
     let target = match located.owner(router, resource, held.facts.cluster.as_deref(), &info.path)? {
         Some((cluster, object)) => Target { cluster, object, involved: None },
         None => target_of_new(call, &held, &located).await?,
     };
+    let include = include.map_or_else(|| call.finish(form), Ok)?;
+    let (error_form, writes) = (call.preferences.error_form(), !info.verb.is_read() && !held.is_dry_run());
+    let wish = Wish { form, error_form, include, request: resource, writes };
     let answer = send(call, &target, &held, &wish).await?;
     if info.verb == Verb::Get && answer.status() == StatusCode::NOT_FOUND && router.asks_members(&resource.resource) {
         return moved(call, &target, &held, &wish, answer).await;

@@ -17,7 +17,7 @@ use tokio::time::{Duration, Instant};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Status};
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
-use super::{Asked, include_object, warn_left_out};
+use super::{Asked, warn_left_out};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
@@ -42,9 +42,8 @@ const AT_ONCE: usize = 32;
 /// 429 naming a cluster that does not answer, where a partial answer is denied; what a member says of the request itself (400,
 /// 422); what all members say (403); 406; 410 for a token of a page that is not known any more.
 pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
-    let form = asked.form(Answer::List, served)?;
+    let form = asked.preferences.form(Answer::List)?;
     let options = ListOptions::parse(asked.query)?;
-    let include = include_object(form, asked.query)?;
     let policy = router.policy(&served.resource);
     let partial = policy.partial;
     let (labels, selected) = ClusterSelector::split(&options.label_selector)?;
@@ -66,6 +65,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     if let (Partial::Deny, Some(refusal)) = (partial, standing::refusal(&served.resource, &standings)) {
         return Err(refusal);
     }
+    let include = asked.finish(form, Answer::List, served)?;
     let epochs = router.epochs();
     let version = match gathered.version.is_empty() {
         true => String::new(),

@@ -1,0 +1,99 @@
+//! What kube-apiserver's routes of built-in kinds ask of a request before any handler sees it: the media types of its body and of
+//! the answer.
+//!
+//! Source: go-restful `jsr311.go` (`detectRoute`): path, method, `Content-Type`, `Accept`, in this order. Path and method are
+//! [`plan`](crate::plan)'s.
+
+use http::{HeaderMap, header};
+use tributary_apimachinery::{GroupVersionResource, Status, StatusDetails, Verb};
+
+use crate::negotiate::{Answer, Preferences, is_routed};
+use crate::plan::{OwnerRequest, ResourcePlan};
+
+/// What patches are written in.
+const PATCHES: [&str; 4] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
+
+/// Asks whether a route for the resource takes the request.
+///
+/// # Errors
+/// 415 for a patch in no format of patches; 406 where no media type is named that can be given.
+pub(crate) fn admit(
+    verb: Verb,
+    resource: &GroupVersionResource,
+    plan: ResourcePlan,
+    headers: &HeaderMap,
+    preferences: &Preferences,
+) -> Result<(), Status> {
+    let answer = match plan {
+        // What is no object has other media types, which the member knows.
+        ResourcePlan::Owner(OwnerRequest::Opaque) => return Ok(()),
+        ResourcePlan::List | ResourcePlan::ListLive => Answer::List,
+        ResourcePlan::Watch => Answer::Watch,
+        ResourcePlan::SelfReview => Answer::Review,
+        _ => Answer::Object,
+    };
+    if verb == Verb::Patch && is_routed(resource) && !is_patch(headers) {
+        return Err(Status::unsupported_representation());
+    }
+    preferences.admit(answer, resource)
+}
+
+fn is_patch(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    PATCHES.contains(&content_type.split(';').next().unwrap_or_default().trim())
+}
+
+/// Whether a Status says that no route took the request; then nothing is known of the resource that could be warned of. Its details
+/// are there and say nothing (`serviceErrorHandler` in apiserver's `server/handler.go`).
+pub(crate) fn has_refused(status: &Status) -> bool {
+    status.details.as_deref().is_some_and(|details| *details == StatusDetails::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn routes_ask_for_the_body_before_the_answer() {
+        let nodes = GroupVersionResource::new("", "v1", "nodes");
+        let gadgets = GroupVersionResource::new("example.test", "v1", "gadgets");
+        let object = ResourcePlan::Owner(OwnerRequest::Object);
+        let opaque = ResourcePlan::Owner(OwnerRequest::Opaque);
+        let merge = "application/merge-patch+json; charset=utf-8";
+        let cases = [
+            (Verb::Patch, &nodes, object, "application/json", "text/html", Some(415)),
+            (Verb::Patch, &nodes, object, "", "", Some(415)),
+            (Verb::Patch, &nodes, object, merge, "text/html", Some(406)),
+            (Verb::Patch, &nodes, object, merge, "*/*", None),
+            (Verb::Patch, &nodes, opaque, "application/json", "text/html", None),
+            (Verb::Patch, &gadgets, object, "application/json", "text/html", None),
+            (Verb::Update, &nodes, object, "text/plain", "", None),
+            (Verb::List, &nodes, ResourcePlan::List, "", "text/html", Some(406)),
+        ];
+        for (verb, resource, plan, content_type, accept, expected) in cases {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [(header::CONTENT_TYPE, content_type), (header::ACCEPT, accept)] {
+                if !value.is_empty() {
+                    headers.insert(name, HeaderValue::from_str(value).unwrap());
+                }
+            }
+            let got = admit(verb, resource, plan, &headers, &Preferences::of(&headers, None)).err();
+            assert!(got.iter().all(has_refused));
+            assert_eq!(got.map(|status| status.code), expected, "{verb} {resource} {content_type} {accept}");
+        }
+    }
+
+    #[test]
+    fn handlers_say_what_they_refuse() {
+        assert!(has_refused(&Status::path_not_found()));
+        assert!(has_refused(&Status::method_not_allowed()));
+        assert!(!has_refused(&Status::bad_request("x")));
+        assert!(!has_refused(&Status::not_acceptable(&[])));
+    }
+}
