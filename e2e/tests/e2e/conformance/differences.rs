@@ -115,3 +115,108 @@ pub(crate) const EMPTY_METADATA_LIST: Difference = Difference {
     tributary: "\"items\":[]",
     reason: "as every other list, and what clients expect; kube-apiserver's is an accident of Go",
 };
+
+/// A path with an empty segment other than one slash at the end.
+pub(crate) const EMPTY_SEGMENT: Difference = Difference {
+    kubernetes: "taken out, or an empty name: /namespaces//configmaps are those of all namespaces",
+    tributary: "404 NotFound",
+    reason: "a path that means one thing to an authorizer in front and another behind it is a hole",
+};
+
+/// `/.well-known/openid-configuration` and `/openid/v1/jwks`.
+pub(crate) const NO_TOKEN_ISSUER: Difference = Difference {
+    kubernetes: "who issues its service accounts' tokens, and by which keys",
+    tributary: "404",
+    reason: "several clusters have several issuers, and Tributary is none; each cluster's own stands below /clusters/<name>",
+};
+
+/// `/index.html`.
+pub(crate) const NO_INDEX_PAGE: Difference = Difference {
+    kubernetes: "the list of paths, as at /",
+    tributary: "404",
+    reason: "a leftover of an early user interface; / says the same",
+};
+
+/// `/`.
+pub(crate) const ROOT_PATHS: Difference = Difference {
+    kubernetes: "the list of all paths, those of its health checks, metrics and logs included",
+    tributary: "the paths of discovery, health, OpenAPI and version",
+    reason: "it lists what this process serves",
+};
+
+/// `/api`, in its old form.
+pub(crate) const SERVER_ADDRESS: Difference = Difference {
+    kubernetes: "serverAddressByClientCIDRs names the address that it advertises",
+    tributary: "it names the address that the client used",
+    reason: "the other would lead past Tributary",
+};
+
+/// `/api/v1/watch` and `/api/v1/proxy` without a resource.
+pub(crate) const VERB_WITHOUT_RESOURCE: Difference = Difference {
+    kubernetes: "500: it cannot tell what is asked for",
+    tributary: "404 NotFound",
+    reason: "nothing stands there, and the server is not at fault",
+};
+
+/// POST, PUT, PATCH, DELETE or an unknown method to a path of no resource.
+pub(crate) const WRITE_TO_A_DOCUMENT: Difference = Difference {
+    kubernetes: "some documents are answered as to GET (or 406), some paths are 404",
+    tributary: "405 MethodNotAllowed",
+    reason: "a write that is answered 200 looks done, and there is nothing to write to",
+};
+
+/// The object of a bookmark.
+pub(crate) const BOOKMARK_OBJECT: Difference = Difference {
+    kubernetes: "an empty object of the kind, with the fields that Go writes even when they are empty",
+    tributary: "kind, apiVersion and metadata",
+    reason: "a bookmark says a version; only Go's types know which fields of a kind are never left out",
+};
+
+/// A read with a `Content-Type`, of a document.
+pub(crate) const CONTENT_TYPE_OF_A_READ: Difference = Difference {
+    kubernetes: "415 but for JSON, at /version, /api and the documents of versions",
+    tributary: "not looked at, as at every other path",
+    reason: "a read has no body",
+};
+
+/// A list with two faults: its field selector and its continue token.
+pub(crate) const TOKEN_BEFORE_FIELDS: Difference = Difference {
+    kubernetes: "400 that names the selector",
+    tributary: "400 that names the token",
+    reason: "a token is judged before clusters are waited for, whose word on fields is needed",
+};
+
+/// A write with a body that cannot be read as its kind, or with bad options, to an object that does not exist.
+pub(crate) const WRITE_TO_NOTHING: Difference = Difference {
+    kubernetes: "400 or 422 that tells what is wrong with the body or the options",
+    tributary: "404, or 400 with words of its own where the body is no JSON",
+    reason: "bodies and options are judged by the cluster that owns the object, and none does",
+};
+
+/// The `Warning` of a delete of an object that does not exist.
+pub(crate) const WARNING_OF_A_DELETE: Difference = Difference {
+    kubernetes: "a delete of a Job warns that its pods stay, even of one that does not exist",
+    tributary: "no warning without an object",
+    reason: "the warning is the owner's, and there is none",
+};
+
+/// A write whose answer cannot be given in the form that is asked for.
+pub(crate) const FORM_OF_A_WRITE: Difference = Difference {
+    kubernetes: "carried out, then 406",
+    tributary: "406, and nothing is done",
+    reason: "a write that is answered by an error looks failed",
+};
+
+/// A watch with `as=PartialObjectMetadataList`.
+pub(crate) const WATCH_OF_LIST_METADATA: Difference = Difference {
+    kubernetes: "200, and whole objects, because none can be transformed",
+    tributary: "406 NotAcceptable",
+    reason: "who asks for metadata alone is not prepared for objects, and has no right to expect them",
+};
+
+/// Aggregated discovery at `/apis/`, with the slash.
+pub(crate) const AGGREGATED_AT_A_SLASH: Difference = Difference {
+    kubernetes: "the document of old alone, else 406",
+    tributary: "the same as at /apis",
+    reason: "it is one document; kube-apiserver's two handlers are an accident",
+};

@@ -419,9 +419,9 @@ impl Request {
         self.query.iter().any(|option| option.starts_with("watch=true"))
     }
 
-    /// The `Accept` header.
-    pub(super) fn accept(&self) -> Option<&str> {
-        self.headers.iter().find(|(name, _)| *name == "accept").map(|(_, value)| *value)
+    /// A header.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(own, _)| *own == name).map(|(_, value)| *value)
     }
 
     pub(super) fn generate(random: &mut StdRng, namespace: &str) -> Self {
