@@ -285,11 +285,13 @@ impl Run {
     /// Waits until every client holds what the members hold. A violation ends the wait at once.
     async fn settle(&mut self) -> anyhow::Result<Vec<Seen>> {
         let deadline = Instant::now() + SETTLE;
-        let union = self.union().await?;
         let mut settled = Vec::new();
         let mut problems = Vec::new();
-        for observer in &mut self.observers {
+        for at in 0..self.observers.len() {
             loop {
+                // Read again each time: a write of before may have been held up in a member that was frozen.
+                let union = self.union().await?;
+                let observer = &mut self.observers[at];
                 let seen = match observer.look().await {
                     Ok(seen) => seen,
                     Err(error) => {
