@@ -38,6 +38,8 @@ pub struct Watcher<F> {
     /// The clusters in which the log has not passed the client's version yet. Empty once the watcher shares the log's
     /// versions.
     pending: Pending,
+    /// Up to where its client may have been told everything already: up to there no version says where it stands.
+    told_until: u64,
 }
 
 enum Phase {
@@ -61,14 +63,14 @@ impl<F: ObjectFilter> Watcher<F> {
             Some(missing) => Phase::Missing(missing),
             None => Phase::Live,
         };
-        Ok(Self { filter, phase, position, part: 0, pending })
+        Ok(Self { filter, phase, position, part: 0, pending, told_until: 0 })
     }
 
     /// Starts with every object as it is now, then goes on. `bookmark` says whether the client takes an end bookmark;
     /// if it does not, the last ADDED carries the vector.
     pub fn initial(log: &Log, filter: F, bookmark: bool) -> Self {
         let phase = Phase::Initial(InitialEvents::new(log, bookmark));
-        Self { filter, phase, position: log.position(), part: 0, pending: Pending::default() }
+        Self { filter, phase, position: log.position(), part: 0, pending: Pending::default(), told_until: 0 }
     }
 
     /// Goes on after the version of one object, of the only cluster that there is: a whole vector, unless the object was told
@@ -85,17 +87,20 @@ impl<F: ObjectFilter> Watcher<F> {
 
     /// Starts with what happens from now on.
     pub fn now(log: &Log, filter: F) -> Self {
-        Self { filter, phase: Phase::Live, position: log.position(), part: 0, pending: Pending::default() }
+        let pending = Pending::default();
+        Self { filter, phase: Phase::Live, position: log.position(), part: 0, pending, told_until: 0 }
     }
 
     /// Goes on after one event, named by its cluster and native version; `None` if it is not in the log. Only for a
     /// client that got that event from this very log, because the other clusters' positions are taken from it.
     ///
     /// A DELETED behind which another cluster's object of that name is told comes once more, with that object: whoever names
-    /// the deletion has not got the object.
+    /// the deletion has not got the object. And whoever names that object, which was told again, has more than stood in the log
+    /// when it changed: a bookmark comes only where the client cannot have been before.
     pub fn after_event(log: &Log, cluster: &ClusterName, version: ResourceVersion, filter: F) -> Option<Self> {
         let seq = log.place_of_change(cluster, version)?;
-        let mut watcher = Self { filter, phase: Phase::Live, position: seq, part: 0, pending: Pending::default() };
+        let (phase, pending, told_until) = (Phase::Live, Pending::default(), log.position());
+        let mut watcher = Self { filter, phase, position: seq, part: 0, pending, told_until };
         if !watcher.is_told_with_another(log, seq) {
             watcher.position = seq + 1;
         }
@@ -136,13 +141,13 @@ impl<F: ObjectFilter> Watcher<F> {
         self.next_live(log, &mut turn)
     }
 
-    /// The vector that this stream has fully written; `None` before its initial events are complete, and for a
-    /// watcher that lags. Cost: none once the watcher is shared.
+    /// The vector that this stream has fully written; `None` before its initial events are complete, for a watcher that
+    /// lags, and while a client is told again what it may have. Cost: none once the watcher is shared.
     pub fn bookmark(&self, log: &Log) -> Option<EventVersion> {
         match &self.phase {
             Phase::Initial(_) => None,
             Phase::Missing(missing) => Some(EventVersion::Vector(missing.vector())),
-            Phase::Live if self.lags(log) => None,
+            Phase::Live if self.position < self.told_until || self.lags(log) => None,
             Phase::Live => {
                 let entry = log.entry(self.position);
                 let component = entry.and_then(|entry| entry.component_after(self.part.checked_sub(1)?));

@@ -258,6 +258,21 @@ fn a_reset_ends_what_was_handed_out_before() {
 }
 
 #[test]
+fn a_client_ahead_of_a_reset_is_not_caught_up_with_by_other_changes() {
+    let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29"])]);
+    log.relist(&name("b"), snapshot(28, &["y 5"]), NOW);
+    let mut undone = resume(&log, "a:10 b:30").unwrap();
+    assert_eq!(undone.ahead(), Some((&name("b"), ResourceVersion(30))));
+    change(&mut log, "b", "x 29");
+    assert!(read(&log, &mut undone).is_empty(), "the member may come to what another process has seen");
+    change(&mut log, "b", "z 30");
+    change(&mut log, "b", "w 31");
+    let too_old = TooOld { cluster: name("b"), requested: ResourceVersion(30), oldest: Some(ResourceVersion(28)) };
+    assert_eq!(undone.next(&log, 10, &mut Vec::new()), Progress::Expired(too_old), "of which 30 is it?");
+    assert_eq!(read(&log, &mut resume(&log, "a:10 b:30").unwrap()), ["ADDED b/w@31 a:10 b:31"], "as a new list has it");
+}
+
+#[test]
 fn a_name_that_another_cluster_has_is_announced_again() {
     let mut log = log(&[("a", 10, &["x 9 red"]), ("b", 20, &["x 15 red"]), ("c", 30, &["x 25 blue"])]);
     let (mut all, mut reds) = (Watcher::now(&log, everything as Matches), Watcher::now(&log, red as Matches));
@@ -365,6 +380,28 @@ fn a_watch_goes_on_after_one_named_event() {
         let version = ResourceVersion(version);
         assert!(Watcher::after_event(&log, &name(cluster), version, everything as Matches).is_none());
     }
+}
+
+#[test]
+fn who_goes_on_after_an_object_that_was_told_again_has_no_bookmark_before_it_has_everything() {
+    let mut log = log(&[("a", 10, &["x 9"])]);
+    change(&mut log, "a", "y 11");
+    log.join(&name("b"), snapshot(20, &["x 19"]), NOW);
+    change(&mut log, "b", "-x 21");
+    // Behind that deletion a's x is told again; y's version stands for one that was.
+    let mut again = Watcher::after_event(&log, &name("a"), ResourceVersion(11), everything as Matches).unwrap();
+    assert_eq!(again.bookmark(&log), None, "it would not name b, of which the client may have objects");
+    let mut events = Vec::new();
+    assert_eq!(again.next(&log, 1, &mut events), Progress::More);
+    assert_eq!((events.len(), again.bookmark(&log)), (1, None), "nor would it know that they have gone");
+    assert_eq!(read(&log, &mut again).len(), 2);
+    assert_eq!(text(&log, &again.bookmark(&log).unwrap()), "a:11 b:21");
+    let whole = |version| log.is_whole(&name("a"), ResourceVersion(version));
+    assert!(!whole(11) && !whole(12), "b is there");
+    log.leave(&name("b"), NOW);
+    change(&mut log, "a", "z 12");
+    let whole = |version| log.is_whole(&name("a"), ResourceVersion(version));
+    assert!(!whole(11) && whole(12), "who has 11 may have b's objects");
 }
 
 #[test]

@@ -72,6 +72,17 @@ impl Log {
         since.all(|boundary| boundary.kind == BoundaryKind::Relist).then_some(mark.seq)
     }
 
+    /// Whether a version of one cluster says where all are: as far as is remembered, every other one had left before. Who got
+    /// it while there were others has not been told that they left.
+    pub fn is_whole(&self, cluster: &ClusterName, version: ResourceVersion) -> bool {
+        let mut others = self.histories.iter().filter(|(other, _)| *other != cluster);
+        others.all(|(other, history)| {
+            let last = history.events.queue.back().or(history.events.base.as_ref());
+            let left_before = |last: &Mark| self.component_before(cluster, last.seq) < Some(version);
+            self.snapshot(other).is_none() && last.is_none_or(left_before)
+        })
+    }
+
     /// Whether an object's version was told ahead of lower ones, in a relist whose changes that may leave a selection come
     /// first: whoever has it need not have those.
     pub(crate) fn is_ahead_of_lower_ones(&self, cluster: &ClusterName, version: ResourceVersion) -> bool {
@@ -127,7 +138,7 @@ impl Log {
 
     /// Whether a version stands for two states: one of before the cluster's revisions went back, and one of after. A list may
     /// be refused then, because its client begins anew; a watch may not, or it would be refused again.
-    fn is_ambiguous(&self, cluster: &ClusterName, version: ResourceVersion) -> bool {
+    pub(crate) fn is_ambiguous(&self, cluster: &ClusterName, version: ResourceVersion) -> bool {
         let boundaries = self.histories.get(cluster).into_iter().flat_map(|history| &history.boundaries);
         let mut resets = boundaries
             .filter_map(|mark| self.boundary(mark.seq))

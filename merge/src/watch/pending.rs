@@ -73,14 +73,17 @@ impl Pending {
     }
 
     /// Looks up where the log has caught up with a client that was ahead, and drops the clusters that it has passed
-    /// at a position. A reset while the client is ahead leaves its version without a meaning.
+    /// at a position. A reset while the client is ahead leaves its version without a meaning, and so does one of before, if
+    /// the version may be one that it undid: nobody may have asked the member while that was still below it.
     pub(crate) fn settle(&mut self, log: &Log, position: u64) -> Result<(), TooOld> {
         for (cluster, seen) in &mut self.clusters {
             if let Seen { start: None, component: Some(requested) } = *seen {
-                if log.is_reset_since(cluster, self.head) {
+                let caught_up = start(log, cluster, requested)?;
+                let is_undone = caught_up.is_some() && log.is_ambiguous(cluster, requested);
+                if is_undone || log.is_reset_since(cluster, self.head) {
                     return Err(TooOld { cluster: cluster.clone(), requested, oldest: log.oldest(cluster) });
                 }
-                seen.start = start(log, cluster, requested)?;
+                seen.start = caught_up;
             }
         }
         self.head = log.position();
