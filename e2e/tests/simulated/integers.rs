@@ -403,6 +403,40 @@ async fn a_cluster_that_leaves_is_deleted_by_numbers() {
 }
 
 #[tokio::test]
+async fn a_number_of_before_the_other_cluster_left_is_no_whole_vector() {
+    let fixture = start().await;
+    let other = Router::new(RouterConfig { policies: policies(), ..RouterConfig::default() });
+    let several = Fixture { router: Arc::clone(&other), ..start().await };
+    for (fixture, expected) in [(&fixture, "DELETED b/x"), (&several, "ERROR /")] {
+        fixture.set_clusters(&["a", "b"]).await;
+        fixture.router.asked_once(SOON).await;
+        fixture.put_and_see("b", "x", "").await;
+        let revision = fixture.put_and_see("a", "y", "").await;
+        fixture.set_clusters(&["a"]).await;
+        fixture.put_and_see("a", "z", "").await;
+        let path = format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", integer("a", revision));
+        assert_eq!(fixture.watch(&path).await.brief().await, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_bookmark_follows_though_its_vector_was_told_before_a_restore() {
+    let fixture = start().await;
+    fixture.put_and_see("b", "own", "").await;
+    let before = fixture.put_and_see("a", "x", "").await;
+    fixture.put_and_see("a", "y", "").await;
+    let query = "watch=1&fieldSelector=metadata.name=own&resourceVersion=0&allowWatchBookmarks=true";
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?{query}")).await;
+    let (_, told) = up_to_bookmark(&mut events).await;
+    assert!(fixture.member("a").control().restore(before));
+    let before = before.to_string();
+    until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"] == before }).await;
+    fixture.put("a", "own", "");
+    let (events, again) = up_to_bookmark(&mut events).await;
+    assert_eq!((events.len(), again), (1, told), "the event's own number is not enough to go on from");
+}
+
+#[tokio::test]
 async fn a_registry_says_it_for_its_resources() {
     let default = allow().default;
     let rule = Policy { item_resource_versions: ItemResourceVersions::Integer, ..default.clone() };

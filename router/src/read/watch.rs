@@ -153,8 +153,8 @@ async fn start(
         _ if options.sends_initial_events() => Watcher::initial(&log, filter, options.sends_initial_events_end()),
         Wanted::Newest | Wanted::Any => Watcher::now(&log, filter),
         Wanted::Version(version) => Watcher::resume(&log, &version, filter).map_err(expired)?,
-        Wanted::Item(cluster, version) if only => {
-            // Over one cluster it is a whole vector, which any process can resume.
+        Wanted::Item(cluster, version) if only && log.is_whole(&cluster, version) => {
+            // Since there is one cluster it is a whole vector, which any process can resume.
             Watcher::resume_only(&log, &cluster, version, filter).map_err(expired)?
         }
         Wanted::Item(cluster, version) => after_item(router, &log, &cluster, version, filter)?,
@@ -393,7 +393,11 @@ impl WatchStream {
         let mut joined = Joined { ready, open: BytesMut::new() };
         for (event, prepared) in events.iter().zip(prepared.drain(..)) {
             match (event, prepared) {
-                (WatchEvent::Object(event), Some(prepared)) => joined.push(writer.frame(event, prepared)),
+                (WatchEvent::Object(event), Some(prepared)) => {
+                    // Where revisions went back the vector behind it may be one that was told before.
+                    self.bookmarked = None;
+                    joined.push(writer.frame(event, prepared));
+                }
                 (WatchEvent::InitialEventsEnd(EventVersion::Vector(version)), _) => {
                     *initial = None;
                     self.bookmarked = Some((**version).clone());
