@@ -78,6 +78,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             told_until(&selection, &stream()[..1])?;
             found_out(told_until(&selection, &stream()[1..2]).map(drop))
         }),
+        Trial::test(name("what_may_be_told_behind_a_deletion_is_no_excuse_for_more"), perhaps_owed),
+        Trial::test(name("only_what_a_restore_undid_is_undone"), undone),
         Trial::test(name("what_left_the_selection_is_found_out"), || found_out(unselected())),
         Trial::test(name("a_cluster_that_left_with_its_objects_untold_is_found_out"), || {
             let mut follower = Follower::listed(Selection::default(), objects(&truth(), 13, 6), vector(13, 6));
@@ -226,6 +228,55 @@ fn pages_that_go_on_elsewhere() -> Result<(), Failed> {
     found_out(is_rest(&wrong).map_err(|lie| lie.to_string()))?;
     rest.insert(place("b", "n/z"), state("w1"));
     found_out(is_rest(&rest).map_err(|lie| lie.to_string()))
+}
+
+/// A client that has seen an object go of which its version does not say so is told of it again, behind another cluster's of that
+/// name. One whose version says so is not, and neither may be told too little.
+fn perhaps_owed() -> Result<(), Failed> {
+    use Change::{Added, Deleted};
+    let mut truth = truth();
+    if let Some(b) = truth.clusters.get_mut("b") {
+        b.changed(7, "n/x", None);
+    }
+    let told = |own: u64, events: &[Event]| {
+        let mut has = objects(&truth, 14, 6);
+        has.remove(&("b".to_owned(), "n/x".to_owned()));
+        let mut follower = Follower::listed(Selection::default(), has, vector(14, own));
+        follower.resumed(&truth);
+        let expected = Expectations { calm: true, ..Expectations::default() };
+        let mut told = events.iter().map(|event| follower.observe(&truth, &expected, event));
+        told.find_map(Result::err).map_or(Ok(()), |lie| Err(lie.to_string()))
+    };
+    let events = [
+        event(Deleted, "a", "n/x", "v3", vector(14, 6)),
+        event(Added, "b", "n/x", "w1", vector(15, 6)),
+        event(Deleted, "b", "n/x", "w1", vector(15, 7)),
+        Event::Bookmark { vector: vector(15, 7), initial_end: false },
+    ];
+    told(6, &events)?;
+    found_out(told(7, &[event(Deleted, "a", "n/x", "v3", vector(14, 7))]))?;
+    found_out(told(6, &[events[0].clone(), Event::Bookmark { vector: vector(14, 6), initial_end: false }]))?;
+    found_out(told(6, &[events[0].clone(), event(Added, "b", "n/x", "w1", vector(14, 6))]))?;
+    found_out(told(6, &events[3..]))
+}
+
+/// Where a restore kept a version and undid what a client has beyond it nobody can tell; where the version itself is undone
+/// somebody has to.
+fn undone() -> Result<(), Failed> {
+    let before = truth();
+    let mut after = before.clone();
+    if let Some(a) = after.clusters.get_mut("a") {
+        a.restored(15, 11);
+    }
+    for (has, version, truth, expected) in
+        [(12, 11, &after, true), (12, 11, &before, false), (11, 11, &after, false), (15, 15, &after, false)]
+    {
+        let follower = Follower::listed(Selection::default(), objects(&before, has, 6), vector(version, 6));
+        if follower.is_undone(truth) != expected {
+            return Err(format!("who has {has} and says {version}: {}", !expected).into());
+        }
+    }
+    Ok(())
 }
 
 /// A client that wants blue objects is not told that one turned red.

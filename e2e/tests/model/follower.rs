@@ -60,6 +60,9 @@ pub(crate) struct Follower {
     /// The integer of the last event, if nothing came since that says where all clusters are: what a client that takes its
     /// version from events would resume from.
     pub(crate) item: Option<(String, u64)>,
+    /// The cluster of a DELETED that may carry the version before it: who has more than its version says of others does not
+    /// know whether one of them had the name at this place.
+    perhaps_owed: Option<String>,
     /// Whether this stream went on from an integer.
     from_item: bool,
 }
@@ -114,11 +117,14 @@ impl Follower {
         self.may_repeat.extend(truth.clusters.keys().cloned());
     }
 
-    /// Whether the client's version says nothing of a cluster of which it has objects: their events carried integers, and
-    /// whoever went on from that version would not be told what went away.
-    pub(crate) fn outgrew_its_version(&self) -> bool {
-        let version = self.version.as_ref();
-        self.objects.keys().any(|(cluster, _)| version.is_none_or(|version| !version.contains_key(cluster)))
+    /// Whether the client has more of a cluster than its version says, and a restore undid that and kept the version: no router
+    /// can tell it from one that has nothing more.
+    pub(crate) fn is_undone(&self, truth: &Truth) -> bool {
+        let mut components = self.version.iter().flatten();
+        components.any(|(cluster, revision)| {
+            let outlived = truth.history(cluster).is_ok_and(|history| history.outlived(*revision));
+            outlived && truth.is_cluster_state(&self.selection, &self.objects, cluster, *revision).is_err()
+        })
     }
 
     /// Whether the client has what there is, under all names.
@@ -134,7 +140,7 @@ impl Follower {
                 self.initial_object(truth, *change, cluster, key, state, version)
             }
             Event::Object { change, cluster, key, state, version } => {
-                self.object(truth, expected, *change, (cluster, key), state, version)?;
+                self.object(truth, expected, *change, (cluster, key), state)?;
                 match version {
                     Version::Vector(vector) => self.takes_version(truth, expected, vector)?,
                     Version::Item(of, revision) => {
@@ -180,6 +186,7 @@ impl Follower {
         vector: &Vector,
         initial_end: bool,
     ) -> Result<(), Lie> {
+        self.perhaps_owed = None;
         if initial_end != self.initial {
             return Err(Lie(format!("a bookmark with initial-events-end={initial_end} at the wrong time")));
         }
@@ -203,9 +210,9 @@ impl Follower {
         change: Change,
         (cluster, key): (&str, &str),
         state: &State,
-        version: &Version,
     ) -> Result<(), Lie> {
         let history = truth.history(cluster)?;
+        self.perhaps_owed = None;
         if !self.selection.wants(cluster) || !self.selection.matches(key, state) {
             return Err(Lie(format!("{change:?} {cluster} {key}: {state:?} is not what was selected")));
         }
@@ -239,13 +246,15 @@ impl Follower {
             self.objects.remove(&place);
             self.names.remove(key);
             let others = || self.objects.keys().filter(|(_, other)| other == key);
-            // With integers the client may have got far ahead of its vector, and at this place of what is told again another
-            // cluster's object need not have been there: its turn comes.
-            let far = matches!(version, Version::Item(..));
-            let certain = others().any(|(other, _)| !far || !self.may_repeat.contains(other));
+            // Who has more of a cluster than its version says is told some of it again, and at this place of that the other
+            // cluster's object need not have been there: its turn comes. Or one was there that it has seen go.
+            let certain = others().any(|(other, _)| !self.may_repeat.contains(other));
             if !certain && others().next().is_some() {
                 self.owed_later.insert(key.to_owned());
             }
+            let mut repeated = self.may_repeat.iter().filter(|other| *other != cluster);
+            let perhaps = repeated.any(|other| truth.ever_had(&self.selection, other, key));
+            self.perhaps_owed = (!certain && perhaps).then(|| cluster.to_owned());
             self.owed = certain.then(|| key.to_owned());
         } else {
             self.put(cluster, key, state);
@@ -308,7 +317,8 @@ impl Follower {
             }
             // A DELETED that another cluster's ADDED is to follow carries the version before it, and who was cut there has more
             // than that version says.
-            if expected.calm && self.owed.is_none() && !self.may_repeat.contains(cluster) {
+            let is_before_it = self.owed.is_some() || self.perhaps_owed.as_ref() == Some(cluster);
+            if expected.calm && !is_before_it && !self.may_repeat.contains(cluster) {
                 truth.is_cluster_state(&self.selection, &self.objects, cluster, *revision)?;
             } else {
                 truth.is_covered(&self.selection, &self.objects, cluster, *revision)?;

@@ -41,10 +41,12 @@ const SEEDS_PER_TRIAL: u64 = 50;
 
 /// Seeds that failed, and what was wrong with the product. What a seed does changes with the schedule; each has a smaller test
 /// beside the code that was wrong.
-const FAILED_ONCE: [(u64, &str); 3] = [
+const FAILED_ONCE: [(u64, &str); 5] = [
     (2, "a_leaving_cluster_kept_its_version_at_a_deletion_that_another_cluster_follows"),
     (20, "a_cluster_that_became_stale_while_its_write_was_waited_for_was_not_named"),
     (395, "what_another_cluster_has_of_a_deleted_name_was_not_told_to_who_went_on_from_an_integer"),
+    (4520, "an_integer_of_before_another_cluster_left_was_taken_for_a_whole_vector"),
+    (4533, "who_went_on_from_an_object_that_was_told_again_got_a_bookmark_of_before_what_it_had"),
 ];
 
 /// How many seeds a proof runs if `TRIBUTARY_SEEDS` does not say.

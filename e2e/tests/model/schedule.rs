@@ -201,7 +201,8 @@ async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> 
             control.reject(Some(Rejection { kinds, retry_after, ..Rejection::all(code) }));
             heal(lasts, move || control.reject(None));
         }
-        7 => {
+        // What is frozen is not up again before the restore is seen, which it could not be.
+        7 if !world.is_frozen(number) => {
             note("down");
             control.stop_listening().await;
             // Who is down for a restore comes up with it.

@@ -156,6 +156,11 @@ impl History {
         self.eras.len() - 1
     }
 
+    /// Whether a version was there before revisions last went back, and still is.
+    pub(crate) fn outlived(&self, revision: u64) -> bool {
+        self.restores() > 0 && self.eras.last().is_some_and(|era| revision <= era.base)
+    }
+
     fn step_of(&self, revision: u64, era: usize) -> usize {
         let Era { base, first, steps, .. } = &self.eras[era];
         if era > 0 && revision < *base {
@@ -316,6 +321,13 @@ impl Truth {
             }
         }
         Ok(())
+    }
+
+    /// Whether a cluster ever had an object of this key that is wanted.
+    pub(crate) fn ever_had(&self, selection: &Selection, cluster: &str, key: &str) -> bool {
+        let states = self.clusters.get(cluster).and_then(|history| history.objects.get(key));
+        selection.wants(cluster)
+            && states.into_iter().flatten().any(|(_, state)| selection.of(key, state.as_ref()).is_some())
     }
 
     /// What happened under a cluster's name.

@@ -37,6 +37,9 @@ pub(crate) const RESOURCE: &str = "services";
 /// How long an answer may take before it counts as none. The router itself waits for 30 s at most, a member's transport for 75.
 const ANSWER_WITHIN: Duration = Duration::from_secs(150);
 
+/// How long a change of the configuration may take to reach every router.
+const LEARNT_WITHIN: Duration = Duration::from_secs(2);
+
 /// When generated objects were created, in seconds since 1970: any time will do that is always the same.
 const EPOCH: i64 = 1_700_000_000;
 
@@ -48,6 +51,8 @@ pub(crate) struct World {
     routers: Mutex<Vec<Arc<Router>>>,
     /// Which members the routers have as clusters, and how often that changed.
     configured: Mutex<(u64, BTreeMap<String, usize>)>,
+    /// When the routers last had, or were about to have, no cluster at all.
+    bare: Mutex<Option<Instant>>,
     truth: Mutex<Known>,
     /// Members to which nothing is written, because not everybody has seen yet that their revisions went back.
     pub(crate) frozen: Mutex<BTreeSet<usize>>,
@@ -100,6 +105,7 @@ impl World {
             members,
             routers: Mutex::default(),
             configured: Mutex::new((0, configured)),
+            bare: Mutex::default(),
             truth: Mutex::default(),
             frozen: Mutex::default(),
             restores: AtomicU64::new(0),
@@ -195,7 +201,11 @@ impl World {
         {
             let mut configured = self.configured.lock();
             configured.0 += 1;
+            let was_bare = configured.1.is_empty();
             change(&mut configured.1);
+            if was_bare || configured.1.is_empty() {
+                *self.bare.lock() = Some(Instant::now());
+            }
         }
         for replica in 0..REPLICAS {
             let setups = self.setups().await?;
@@ -204,6 +214,12 @@ impl World {
         }
         self.configured.lock().0 += 1;
         Ok(())
+    }
+
+    /// Whether a router may have no cluster at all, which then serves nothing.
+    pub(crate) fn was_bare(&self) -> bool {
+        let learning = |since: Instant| since.elapsed() < LEARNT_WITHIN;
+        self.configured.lock().1.is_empty() || self.bare.lock().is_some_and(learning)
     }
 
     /// Configures every cluster anew, as after an edit of its credentials.

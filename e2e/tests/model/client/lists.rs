@@ -128,7 +128,7 @@ impl Client {
             410 | 429 if !self.world.expected.calm => Ok(false),
             403 if self.world.profile.forbids => Ok(false),
             // No member serves the resource just now.
-            404 if self.world.profile.hides => Ok(false),
+            404 if self.world.profile.hides || self.world.was_bare() => Ok(false),
             // A version that another replica has reached, and this one not within 3 s.
             504 => Ok(false),
             code => anyhow::bail!("a list was refused: {code} {}", answer.json),
