@@ -37,15 +37,21 @@ async fn both_forms_of_discovery_name_the_same_resources() {
 #[tokio::test]
 async fn documents_have_etags() {
     let fixture = Fixture::small().await;
-    for path in
-        ["/api", "/apis", "/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1", "/openapi/v3/apis/apps/v1?hash=simulated"]
-    {
+    for path in ["/api", "/apis", "/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1", "/openapi/v3/apis/apps/v1"] {
         let first = fixture.get(path).await;
         assert_eq!(first.code, 200, "{path}");
         let mut request = fixture.request("GET", path, "", "");
         request.headers_mut().insert("if-none-match", first.headers["etag"].clone());
         assert_eq!(fixture.answer(request).await.code, 304, "{path}");
     }
+}
+
+#[tokio::test]
+async fn an_old_hash_of_a_document_leads_to_the_present_one() {
+    let fixture = Fixture::small().await;
+    let moved = fixture.get("/openapi/v3/apis/apps/v1?hash=OLD").await;
+    assert_eq!(moved.code, 301);
+    assert_eq!(fixture.get(moved.headers["location"].to_str().unwrap()).await.code, 200);
 }
 
 #[tokio::test]
