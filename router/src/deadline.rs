@@ -10,12 +10,27 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Subresources whose answers last (`genericfilters.BasicLongRunningRequestCheck`).
 const LASTING: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
 
+/// The answer, if it is there within the limit that the request sets itself.
+///
+/// # Errors
+/// 400 for a limit that is no duration, 504 once it has passed.
+pub(crate) async fn within<T>(
+    info: &RequestInfo,
+    query: Option<&str>,
+    answer: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    match of(info, query)? {
+        None => answer.await,
+        Some(limit) => tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(Status::request_timed_out())),
+    }
+}
+
 /// The limit that a request sets itself; `None` where it sets none, or none that is shorter than the one it has anyway. What
 /// lasts has no limit, and a cluster's own view is that cluster's to limit.
 ///
 /// # Errors
 /// 400 for a text that is no duration, as kube-apiserver's `WithRequestDeadline`.
-pub(crate) fn of(info: &RequestInfo, query: Option<&str>) -> Result<Option<Duration>, Status> {
+fn of(info: &RequestInfo, query: Option<&str>) -> Result<Option<Duration>, Status> {
     // Most requests have none; they are not to pay for reading the others' parameters.
     if info.cluster.is_some() || is_long_running(info) || !query.is_some_and(|query| query.contains("timeout=")) {
         return Ok(None);

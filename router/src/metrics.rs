@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -11,8 +12,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tributary_apimachinery::GroupVersionResource;
+use tributary_apimachinery::{GroupVersionResource, RequestInfo, Verb};
 
+use crate::discovery::Union;
 use crate::limits::Limits;
 use crate::turns::{LaneMetrics, TurnMetrics};
 
@@ -35,6 +37,51 @@ pub struct RequestLabels {
     pub source: String,
     /// The HTTP status code.
     pub code: u16,
+}
+
+impl RequestLabels {
+    /// The labels of a request whose path cannot be read.
+    pub(crate) fn unparsed() -> Self {
+        let empty = String::new;
+        Self {
+            verb: empty(),
+            group: empty(),
+            version: empty(),
+            resource: empty(),
+            subresource: empty(),
+            scope: empty(),
+            source: empty(),
+            code: StatusCode::BAD_REQUEST.as_u16(),
+        }
+    }
+
+    /// The labels of a request. What no member serves is not named: a client could make series without end.
+    pub(crate) fn of(info: &RequestInfo, union: &Union) -> Self {
+        let mut labels = Self::unparsed();
+        labels.verb = match info.verb {
+            Verb::Create => "POST".into(),
+            Verb::Update => "PUT".into(),
+            verb => verb.as_str().to_uppercase(),
+        };
+        labels.source = if info.cluster.is_some() { "member" } else { "merged" }.into();
+        if let Some((request, served)) =
+            info.resource().and_then(|request| Some((request, union.get(&request.resource)?)))
+        {
+            let subresources = &served.description.subresources;
+            let known = |own: &&String| subresources.iter().any(|subresource| subresource.subresource == **own);
+            labels.group = request.resource.group.to_string();
+            labels.version = request.resource.version.to_string();
+            labels.resource = request.resource.resource.to_string();
+            labels.subresource = request.subresource.as_ref().filter(known).cloned().unwrap_or_default();
+            labels.scope = match (&request.name, &request.namespace) {
+                (Some(_), _) => "resource",
+                (None, Some(_)) => "namespace",
+                (None, None) => "cluster",
+            }
+            .into();
+        }
+        labels
+    }
 }
 
 /// The labels of a resource.
