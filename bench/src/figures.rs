@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::report::Results;
+use crate::report::{Results, Watch};
+use crate::watches::Measured;
 
 /// One figure: what was measured, what is allowed.
 #[derive(Clone, Debug, Serialize)]
@@ -53,14 +54,13 @@ pub(crate) fn judge(results: &Results) -> Vec<Figure> {
     let added = results.read("forwarded-get").map(|(member, tributary)| tributary.latency.p50 - member.latency.p50);
     judge("forwarded GET: added p50", added, 0.5, "ms");
 
-    let one = results.watch("watch-1").map(|(member, tributary)| tributary.from_send.p50 - member.from_send.p50);
+    let one = results.watch("watch-1").map(|watch| watch.tributary.from_send.p50 - watch.member.from_send.p50);
     judge("one watcher: p50 after the member's own", one, 1.0, "ms");
-    if let Some((member, tributary)) = results.watch("watch-500") {
+    if let Some(Watch { member, tributary, alone, .. }) = results.watch("watch-500") {
         // What delivery takes is what comes on top of a write that nobody watches: that part is the member's on both sides.
         // Not from the response: with 500 watchers a member's response is late itself, behind most of their events.
-        let alone = results.write_alone.as_ref().map(|alone| alone.latency.p50);
-        let delivery = alone.map(|alone| (tributary.from_send.p50 - alone) / (member.from_send.p50 - alone));
-        judge("500 watchers: p50 of delivery", delivery, 0.5, "×");
+        let delivery = |side: &Measured| side.from_send.p50 - alone.latency.p50;
+        judge("500 watchers: p50 of delivery", Some(delivery(tributary) / delivery(member)), 0.5, "×");
         judge("500 watchers: p99 from send", Some(tributary.from_send.p99 / member.from_send.p99), 1.0, "×");
         let each = |ours: Option<f64>, theirs: Option<f64>| ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
         // With and without the writes, which the member alone has to do.

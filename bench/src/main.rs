@@ -17,6 +17,7 @@ use crate::client::Target;
 use crate::reads::Side;
 use crate::report::{Memory, Read, Results, Watch};
 use crate::usage::Processes;
+use crate::watches::Sides;
 
 mod client;
 mod figures;
@@ -205,21 +206,13 @@ async fn measure_watches(
     wanted: &impl Fn(&str) -> bool,
     results: &mut Results,
 ) -> anyhow::Result<()> {
-    let scenarios: Vec<_> = watches::SCENARIOS.into_iter().filter(|scenario| wanted(scenario.name)).collect();
-    if scenarios.is_empty() {
-        return Ok(());
-    }
     let time = Duration::from_secs_f64(arguments.watch_seconds);
-    let alone = watches::write_alone(&stage.member, time, arguments.pods).await?;
-    for scenario in scenarios {
+    for scenario in watches::SCENARIOS.into_iter().filter(|scenario| wanted(scenario.name)) {
         eprintln!("measuring {} …", scenario.name);
-        let writer = &stage.member.target;
-        let member = scenario.run(&stage.member, writer, time, arguments.pods, alone.cpu_ms).await?;
-        // Tributary sees no writes: they go to the member.
-        let tributary = scenario.run(&stage.tributary, writer, time, arguments.pods, None).await?;
-        results.watches.push(Watch { name: scenario.name.to_owned(), member, tributary });
+        let Sides { member, tributary, alone } =
+            scenario.measure(&stage.member, &stage.tributary, time, arguments.pods).await?;
+        results.watches.push(Watch { name: scenario.name.to_owned(), member, tributary, alone });
     }
-    results.write_alone = Some(alone);
     Ok(())
 }
 

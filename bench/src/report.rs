@@ -29,6 +29,8 @@ pub(crate) struct Watch {
     pub(crate) member: watches::Measured,
     /// Tributary in front of it.
     pub(crate) tributary: watches::Measured,
+    /// The same writes while nobody watches.
+    pub(crate) alone: watches::WriteAlone,
 }
 
 /// Memory of both sides, in bytes.
@@ -57,8 +59,6 @@ pub(crate) struct Results {
     pub(crate) reads: Vec<Read>,
     /// Watches.
     pub(crate) watches: Vec<Watch>,
-    /// Writes that nobody watches.
-    pub(crate) write_alone: Option<watches::WriteAlone>,
     /// Storms.
     pub(crate) storms: Vec<limits::Weathered>,
     /// Watchers that wait.
@@ -78,8 +78,8 @@ impl Results {
     }
 
     /// Both sides of a watch.
-    pub(crate) fn watch(&self, name: &str) -> Option<(&watches::Measured, &watches::Measured)> {
-        self.watches.iter().find(|watch| watch.name == name).map(|watch| (&watch.member, &watch.tributary))
+    pub(crate) fn watch(&self, name: &str) -> Option<&Watch> {
+        self.watches.iter().find(|watch| watch.name == name)
     }
 
     /// The tables, in Markdown.
@@ -139,10 +139,10 @@ impl Results {
                 )?;
             }
         }
-        if let Some(alone) = &self.write_alone {
+        for Watch { name, alone, .. } in &self.watches {
             writeln!(
                 out,
-                "\nA write that nobody watches: {} ms p50 / p99, {} ms of the member's CPU",
+                "\nThe writes of {name} while nobody watches: {} ms p50 / p99, {} ms of the member's CPU each",
                 pair(alone.latency),
                 number(alone.cpu_ms)
             )?;

@@ -26,8 +26,11 @@ use crate::statistics::Percentiles;
 /// What precedes the number, and how many digits follow.
 const MARKER: &[u8] = b"\"tributary-bench\":\"";
 const DIGITS: usize = 10;
-/// How long events may still arrive after the last write.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long events may still arrive after the last write: a hundred times what 99 of 100 take.
+const GRACE: Duration = Duration::from_secs(2);
+/// How often the sides take turns. What a write costs drifts by a millisecond within a minute on a shared disk; in short turns
+/// each side has the same share of that.
+const ROUNDS: u32 = 4;
 /// Writes before the measured ones, which warm the path.
 const WARM_UP: Duration = Duration::from_secs(1);
 
@@ -110,6 +113,25 @@ struct Seen {
     cut: bool,
 }
 
+/// What one round of one side gave; a percentile is of all rounds.
+#[derive(Default)]
+struct Run {
+    writes: usize,
+    cut: usize,
+    /// Seconds, one for each event at each watcher.
+    from_send: Vec<f64>,
+    from_response: Vec<f64>,
+    /// Of the side's server; `None` if any round lacks it.
+    cpu: Option<Duration>,
+}
+
+/// What the sides did in a scenario, and what a write took beside it that nobody watched.
+pub(crate) struct Sides {
+    pub(crate) member: Measured,
+    pub(crate) tributary: Measured,
+    pub(crate) alone: WriteAlone,
+}
+
 /// What a write takes while nobody watches.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct WriteAlone {
@@ -119,43 +141,57 @@ pub(crate) struct WriteAlone {
     pub(crate) cpu_ms: Option<f64>,
 }
 
-/// Measures writes to a member that nobody watches, at the pace of the largest scenario.
-///
-/// # Errors
-/// When a write fails.
-pub(crate) async fn write_alone(member: &Side, time: Duration, pods: usize) -> anyhow::Result<WriteAlone> {
-    let connection = member.target.connect().await?;
-    let per_second = SCENARIOS[SCENARIOS.len() - 1].writes_per_second;
-    let writes = count(per_second, time);
-    let clock = Clock::new(writes);
-    let before = member.processes.cpu();
-    write(&connection, &clock, per_second, 0..writes, pods).await?;
-    let cpu = member.processes.cpu_since(before).server;
-    let seconds = |at: &AtomicU64| at.load(Ordering::SeqCst) as f64 / 1e9;
-    let latencies = clock.sent.iter().zip(&clock.answered).map(|(sent, answered)| seconds(answered) - seconds(sent));
-    Ok(WriteAlone {
-        latency: Percentiles::of_seconds(latencies.collect()),
-        cpu_ms: cpu.map(|cpu| cpu.as_secs_f64() * 1000.0 / writes.max(1) as f64),
-    })
-}
-
 fn count(writes_per_second: u32, time: Duration) -> usize {
     (f64::from(writes_per_second) * time.as_secs_f64()) as usize
 }
 
 impl Scenario {
-    /// Measures one side for `time`. `write_cpu_ms` is what a write costs the side's own server, in milliseconds.
+    /// Measures both sides and a write alone, each for `time` in all, in turns.
     ///
     /// # Errors
     /// When a watch or a write cannot be started.
-    pub(crate) async fn run(
+    pub(crate) async fn measure(
         &self,
-        side: &Side,
-        writer: &Target,
+        member: &Side,
+        tributary: &Side,
         time: Duration,
         pods: usize,
-        write_cpu_ms: Option<f64>,
-    ) -> anyhow::Result<Measured> {
+    ) -> anyhow::Result<Sides> {
+        let (mut alone, mut of_member, mut of_tributary) = (Run::default(), Run::default(), Run::default());
+        for _ in 0..ROUNDS {
+            alone.join(self.write_alone(member, time / ROUNDS, pods).await?);
+            // Tributary sees no writes: they go to the member.
+            of_member.join(self.run(member, &member.target, time / ROUNDS, pods).await?);
+            of_tributary.join(self.run(tributary, &member.target, time / ROUNDS, pods).await?);
+        }
+        let cpu_ms = alone.cpu.map(|cpu| cpu.as_secs_f64() * 1000.0 / alone.writes.max(1) as f64);
+        Ok(Sides {
+            member: of_member.measured(self.watchers, cpu_ms),
+            tributary: of_tributary.measured(self.watchers, None),
+            alone: WriteAlone { latency: Percentiles::of_seconds(alone.from_send), cpu_ms },
+        })
+    }
+
+    /// Writes to the member that nobody watches but Tributary, at the scenario's pace. Its times are the responses'.
+    async fn write_alone(&self, member: &Side, time: Duration, pods: usize) -> anyhow::Result<Run> {
+        let connection = member.target.connect().await?;
+        let writes = count(self.writes_per_second, time);
+        let clock = Clock::new(writes);
+        let before = member.processes.cpu();
+        write(&connection, &clock, self.writes_per_second, 0..writes, pods).await?;
+        let seconds = |at: &AtomicU64| at.load(Ordering::SeqCst) as f64 / 1e9;
+        let latencies =
+            clock.sent.iter().zip(&clock.answered).map(|(sent, answered)| seconds(answered) - seconds(sent));
+        Ok(Run {
+            writes,
+            from_send: latencies.collect(),
+            cpu: member.processes.cpu_since(before).server,
+            ..Run::default()
+        })
+    }
+
+    /// Measures one side for `time`.
+    async fn run(&self, side: &Side, writer: &Target, time: Duration, pods: usize) -> anyhow::Result<Run> {
         let warm_up = count(self.writes_per_second, WARM_UP);
         let total = warm_up + count(self.writes_per_second, time);
         let clock = Arc::new(Clock::new(total));
@@ -173,11 +209,11 @@ impl Scenario {
         let last = Clock::new(1);
         write(&writer, &last, self.writes_per_second, 0..1, pods).await?;
 
-        let mut seen = Vec::new();
+        let mut run = Run { writes: total - warm_up, cpu, ..Run::default() };
         while let Some(watcher) = watchers.join_next().await {
-            seen.push(watcher.context("a watcher failed")?);
+            run.add(&clock, warm_up, &watcher.context("a watcher failed")?);
         }
-        Ok(self.measured(&clock, warm_up, &seen, cpu, write_cpu_ms))
+        Ok(run)
     }
 
     /// Opens the watches from now on and returns when all are open.
@@ -208,33 +244,41 @@ impl Scenario {
         opened.wait().await;
         Ok(watchers)
     }
+}
 
-    fn measured(
-        &self,
-        clock: &Clock,
-        warm_up: usize,
-        seen: &[Seen],
-        cpu: Option<Duration>,
-        write_cpu_ms: Option<f64>,
-    ) -> Measured {
-        let writes = clock.sent.len() - warm_up;
-        let (mut from_send, mut from_response) = (Vec::new(), Vec::new());
-        for (number, at) in seen.iter().flat_map(|seen| &seen.events).filter(|(number, _)| *number >= warm_up) {
+impl Run {
+    /// Adds what one watcher saw after the warm-up.
+    fn add(&mut self, clock: &Clock, warm_up: usize, seen: &Seen) {
+        self.cut += usize::from(seen.cut);
+        for (number, at) in seen.events.iter().filter(|(number, _)| *number >= warm_up) {
             let after = |then: &AtomicU64| (*at as f64 - then.load(Ordering::SeqCst) as f64) / 1e9;
-            from_send.push(after(&clock.sent[*number]));
-            from_response.push(after(&clock.answered[*number]));
+            self.from_send.push(after(&clock.sent[*number]));
+            self.from_response.push(after(&clock.answered[*number]));
         }
-        let delivered = from_send.len();
-        let of_writes = write_cpu_ms.unwrap_or_default() * writes as f64;
-        let cpu = cpu.map(|cpu| cpu.as_secs_f64() * 1000.0);
+    }
+
+    /// Adds another round.
+    fn join(&mut self, other: Self) {
+        self.cpu = if self.writes == 0 { other.cpu } else { self.cpu.zip(other.cpu).map(|(one, other)| one + other) };
+        self.writes += other.writes;
+        self.cut += other.cut;
+        self.from_send.extend(other.from_send);
+        self.from_response.extend(other.from_response);
+    }
+
+    /// `write_cpu_ms` is what a write costs the side's own server, in milliseconds.
+    fn measured(self, watchers: usize, write_cpu_ms: Option<f64>) -> Measured {
+        let delivered = self.from_send.len();
+        let of_writes = write_cpu_ms.unwrap_or_default() * self.writes as f64;
+        let cpu = self.cpu.map(|cpu| cpu.as_secs_f64() * 1000.0);
         let each = |cpu_ms: f64| cpu_ms.max(0.0) / delivered.max(1) as f64;
         Measured {
-            writes,
+            writes: self.writes,
             delivered,
-            lost: (writes * self.watchers).saturating_sub(delivered),
-            cut: seen.iter().filter(|seen| seen.cut).count(),
-            from_send: Percentiles::of_seconds(from_send),
-            from_response: Percentiles::of_seconds(from_response),
+            lost: (self.writes * watchers).saturating_sub(delivered),
+            cut: self.cut,
+            from_send: Percentiles::of_seconds(self.from_send),
+            from_response: Percentiles::of_seconds(self.from_response),
             cpu_ms: cpu.map(|cpu| each(cpu - of_writes)),
             cpu_with_writes_ms: cpu.map(each),
         }
