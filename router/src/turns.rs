@@ -29,7 +29,7 @@ pub use lanes::{LaneMetrics, Lanes, Length, MEDIUM_BYTES, Share};
 
 /// The connection that a request came by: the fair share is between connections. The server puts it into the request's
 /// extensions; requests without it share one line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub SocketAddr);
 
 /// How many answers of each length are written at once. A turn may hold a frame of 64 KiB here, what HTTP/2 has taken of it, and while

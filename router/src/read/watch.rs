@@ -27,8 +27,8 @@ use crate::negotiate::Answer;
 use crate::policy::ItemResourceVersions;
 use crate::response::watch::{EventWriter, Prepared, error};
 use crate::response::{self, FRAME_BYTES, ObjectWriter};
-use crate::turns::{Length, MEDIUM_BYTES, Share};
-use crate::view::{Standing, Unreached, View, Watching};
+use crate::turns::{Length, MEDIUM_BYTES, Peer, Share};
+use crate::view::{Standing, Unreached, View, Waiting, Watching};
 
 /// How often a quiet watch is sent a bookmark (kube-apiserver's `bookmarkFrequency` in `cacher.go`).
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
@@ -80,7 +80,8 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
         (true, ItemResourceVersions::Composite) => Bookmarks::Regular,
         (true, ItemResourceVersions::Integer) => Bookmarks::AfterEvents,
     };
-    let mut stream = WatchStream::new(&view, watcher, writer, bookmarks, timeout, router.draining().clone());
+    let mut stream =
+        WatchStream::new(&view, asked.peer, watcher, writer, bookmarks, timeout, router.draining().clone());
     stream.initial = initial;
     stream.ahead = (!ahead.is_empty()).then(|| View::caught_up(ahead).boxed());
     // Boxed, because each frame moves it in and out of a future.
@@ -247,7 +248,7 @@ struct WatchStream {
     events: Vec<WatchEvent>,
     prepared: Vec<Option<Prepared>>,
     ready: VecDeque<Bytes>,
-    head: tokio::sync::watch::Receiver<u64>,
+    head: Waiting,
     bookmarks: Bookmarks,
     /// When the bookmark is due that follows the last events.
     events_end: Option<Instant>,
@@ -272,12 +273,12 @@ enum Wake {
     Timer,
     /// The client is no longer ahead, or never will be caught up with.
     Caught(Option<Status>),
-    End,
 }
 
 impl WatchStream {
     fn new(
         view: &Arc<View>,
+        peer: Option<Peer>,
         watcher: Watcher<Filter>,
         writer: EventWriter,
         bookmarks: Bookmarks,
@@ -294,7 +295,7 @@ impl WatchStream {
             events: Vec::new(),
             prepared: Vec::new(),
             ready: VecDeque::new(),
-            head: view.head(),
+            head: view.wait(peer),
             bookmarks,
             events_end: None,
             bookmarked: None,
@@ -344,7 +345,6 @@ impl WatchStream {
                             self.ended = true;
                         }
                     }
-                    Wake::End => self.end(),
                 }
                 continue;
             }
@@ -358,7 +358,7 @@ impl WatchStream {
                 self.timer_fired();
                 continue;
             }
-            self.head.borrow_and_update();
+            self.head.look();
             match self.turn() {
                 Progress::More => {}
                 Progress::CaughtUp => {
@@ -443,7 +443,7 @@ impl WatchStream {
         tokio::select! {
             // In this order: an event does not pay for a look at the timer, whose turn comes once there is none left.
             biased;
-            changed = self.head.changed() => if changed.is_ok() { Wake::Head } else { Wake::End },
+            () = self.head.advanced() => Wake::Head,
             () = &mut self.timer => Wake::Timer,
             refusal = caught(&mut self.ahead), if self.ahead.is_some() => Wake::Caught(refusal),
         }

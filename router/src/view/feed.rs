@@ -57,9 +57,8 @@ impl Observer for Feed {
             }
             Update::Progress { snapshot } => log.progress(&self.cluster, snapshot.resource_version(), now),
         }
-        let head = log.position();
         drop(log);
-        view.head.send_replace(head);
+        view.head.advance();
         view.metrics
             .cached_objects
             .get_or_create(&view.cacher_labels(&self.cluster))

@@ -188,9 +188,8 @@ impl View {
             if log.snapshot(name).is_some() {
                 log.leave(name, self.started.elapsed());
             }
-            let head = log.position();
             drop(log);
-            self.head.send_replace(head);
+            self.head.advance();
             self.metrics.cached_objects.remove(&self.cacher_labels(name));
             self.metrics.cacher_synced.remove(&self.cacher_labels(name));
         }

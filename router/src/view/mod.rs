@@ -13,6 +13,7 @@
 mod encodings;
 mod feed;
 mod fences;
+mod head;
 mod members;
 mod quorum;
 pub mod standing;
@@ -21,6 +22,7 @@ mod warnings;
 
 pub use encodings::{Encodings, Key as EncodingKey};
 pub use fences::{Deletion, Fence, Fences};
+pub use head::Waiting;
 pub use standing::{Partial, Standing};
 pub use wait::{KNOWN_WITHIN, Unreached};
 pub use warnings::Warnings;
@@ -41,7 +43,9 @@ use crate::metrics::{Metrics, ResourceLabels, WatchCounters};
 use crate::policy::Policies;
 use crate::response::ResourceKind;
 use crate::topology::{ClusterMark, Fleet};
+use crate::turns::Peer;
 use feed::Feed;
+use head::Head;
 use members::Members;
 
 /// One resource over all clusters, or one namespace of it.
@@ -65,7 +69,7 @@ pub struct View {
     /// This resource's own counters, looked up once: a watch counts each turn.
     pub counters: WatchCounters,
     log: RwLock<Log>,
-    head: watch::Sender<u64>,
+    head: Head,
     standing: watch::Sender<u64>,
     members: Mutex<Members>,
     started: Instant,
@@ -98,7 +102,7 @@ impl View {
             counters: metrics.watch_counters(&labels),
             metrics,
             log: RwLock::new(Log::new(limits.log())),
-            head: watch::Sender::new(0),
+            head: Head::default(),
             standing: watch::Sender::new(0),
             members: Mutex::new(Members::default()),
             started: Instant::now(),
@@ -121,9 +125,9 @@ impl View {
         self.log.read().snapshot(cluster).map(Snapshot::resource_version)
     }
 
-    /// Tells when the log has grown; the value is its head.
-    pub fn head(&self) -> watch::Receiver<u64> {
-        self.head.subscribe()
+    /// Tells when the log has grown, to a watcher that this connection brought.
+    pub fn wait(&self, peer: Option<Peer>) -> Waiting {
+        self.head.wait(peer)
     }
 
     /// What marks a cluster's objects, prepared for splicing. A cluster that just left still has some to be deleted.
@@ -144,7 +148,7 @@ impl View {
 
     /// Wakes all watchers though nothing has happened: they have to look at something else.
     pub fn wake(&self) {
-        self.head.send_modify(|_| {});
+        self.head.advance();
     }
 
     /// Forgets history that is too old. Events do so too, but in a quiet resource none come.
