@@ -326,7 +326,7 @@ impl Log {
         let same = if kind == BoundaryKind::Reset { difference::same_text } else { difference::same_version };
         let empty = Snapshot::default();
         let (changes, first) = difference::differences(&before, after.as_ref().unwrap_or(&empty), same);
-        let others = self.others(cluster, &changes);
+        let others = self.others(cluster, &changes[..first]);
         for change in &changes {
             self.index(cluster, change);
         }

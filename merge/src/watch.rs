@@ -73,18 +73,6 @@ impl<F: ObjectFilter> Watcher<F> {
         Self { filter, phase, position: log.position(), part: 0, pending: Pending::default(), told_until: 0 }
     }
 
-    /// Goes on after the version of one object, of the only cluster that there is: a whole vector, unless the object was told
-    /// ahead of others with lower versions.
-    ///
-    /// # Errors
-    /// As [`resume`](Self::resume).
-    pub fn resume_only(log: &Log, cluster: &ClusterName, version: ResourceVersion, filter: F) -> Result<Self, TooOld> {
-        if log.is_ahead_of_lower_ones(cluster, version) {
-            return Err(TooOld { cluster: cluster.clone(), requested: version, oldest: log.oldest(cluster) });
-        }
-        Self::resume(log, &[(cluster.clone(), version)].into_iter().collect(), filter)
-    }
-
     /// Starts with what happens from now on.
     pub fn now(log: &Log, filter: F) -> Self {
         let pending = Pending::default();
@@ -209,7 +197,9 @@ impl<F: ObjectFilter> Watcher<F> {
                 return Some(Progress::More);
             }
             turn.look();
-            if let Some((change_type, object)) = classify(&self.filter, &entry.cluster, change) {
+            if let Some((change_type, object)) = classify(&self.filter, &entry.cluster, change)
+                && entry.tells(self.part, change_type)
+            {
                 if change_type == ChangeType::Deleted && self.pending.ahead().is_some() {
                     return Some(Progress::CaughtUp);
                 }
@@ -231,7 +221,8 @@ impl<F: ObjectFilter> Watcher<F> {
             LogVersion { position: at.seq, component: at.entry.component_after(self.part) }
         };
         let other = if change_type == ChangeType::Deleted { self.other(log, &at) } else { None };
-        let own = Emission { change_type, cluster: &at.entry.cluster, object, native: at.native(), other: None };
+        let own =
+            Emission { change_type, cluster: &at.entry.cluster, object, native: at.native(change_type), other: None };
         match other {
             None => turn.push(self.event(log, &at, own, after)),
             Some((index, cluster, object)) => {
@@ -311,12 +302,12 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    /// The member's version of the change. Which one deleted an object that a relist found gone is not known. Such deletions come
-    /// first, so they carry the version before the relist: its own would say that what follows has been told, too, and who
-    /// went on from there, or waits for a write up to there, would miss it.
-    fn native(&self) -> ResourceVersion {
+    /// The member's version of the change, as `change_type`. Which one deleted an object that a relist found gone, or took it out of
+    /// a selection, is not known. Such deletions come first, so they carry the version before the relist: its own would say
+    /// that what follows has been told, too, and who went on from there, or waits for a write up to there, would miss it.
+    fn native(&self, change_type: ChangeType) -> ResourceVersion {
         let own = self.change.resource_version();
-        match (self.change.change_type, self.entry.boundary()) {
+        match (change_type, self.entry.boundary()) {
             (
                 ChangeType::Deleted,
                 Some(Boundary { kind: BoundaryKind::Relist | BoundaryKind::Reset, component_before, .. }),

@@ -10,10 +10,16 @@ const FIELDS_MAX: usize = 32;
 
 /// The changes that lead from one snapshot to another, and how many of them come first, at the version before.
 ///
-/// First come deletions and what may leave a selection, then the rest in ascending native version. An object that left a
-/// selection and changed again later stands here with its last version alone: at any version between, other replicas
-/// tell nothing more of it, so no such version may be handed out before its deletion. An object of the same key and
-/// another uid is another object: it is deleted and added.
+/// First come deletions and what may leave a selection, then additions and modifications in ascending native version. What may
+/// leave a selection stands there once more, and each watcher is told one of the two ([`Entry::tells`](super::Entry::tells)):
+///
+/// * Who loses the object is told so first. An object that left a selection and changed again later stands here with its last
+///   version alone: at any version between, other replicas tell nothing more of it, so no such version may be handed out
+///   before its deletion.
+/// * Who gets it or keeps it is told so in its place. Told at the version before, it would be more than that version says, and
+///   at another replica, where it changed again before it was seen there, nothing would ever take it away.
+///
+/// An object of the same key and another uid is another object: it is deleted and added.
 ///
 /// Cost: a walk over both, and a sort of what differs.
 pub(crate) fn differences(
@@ -35,10 +41,12 @@ pub(crate) fn differences(
     // Stable, so deletions stay in key order.
     changes.sort_by_cached_key(|change| match change.change_type {
         ChangeType::Deleted => (0, ResourceVersion::default()),
-        _ if may_leave_selection(change) => (1, change.resource_version()),
-        _ => (2, change.resource_version()),
+        _ => (1, change.resource_version()),
     });
-    let first = changes.partition_point(may_leave_selection);
+    let deletions = changes.partition_point(|change| change.change_type == ChangeType::Deleted);
+    let leaving: Vec<_> = changes[deletions..].iter().filter(|change| may_leave_selection(change)).cloned().collect();
+    let first = deletions + leaving.len();
+    changes.splice(deletions..deletions, leaving);
     (changes, first)
 }
 

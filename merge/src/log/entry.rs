@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{Change, ClusterName, Object, ResourceVersion, Snapshot};
+use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion, Snapshot};
 
 /// One place in the log.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct Boundary {
     pub(crate) before: Snapshot,
     /// What [`differences`](super::difference::differences) gives. Shared by all watchers.
     pub(crate) changes: Vec<Change>,
-    /// How many changes come first, at the component before.
+    /// How many changes come first, at the component before: those that are told as DELETED, and they alone.
     pub(crate) first: usize,
     /// The cluster's component before; `None` for a join.
     pub(crate) component_before: Option<ResourceVersion>,
@@ -82,6 +82,12 @@ impl Entry {
             EntryKind::Boundary(boundary) => Some(boundary),
             EntryKind::Change(_) => None,
         }
+    }
+
+    /// Whether the change at `part` is told there to a watcher to whom it is this. Of differences, what may leave a selection
+    /// stands twice, and only a DELETED may come at the component before.
+    pub(crate) fn tells(&self, part: usize, change_type: ChangeType) -> bool {
+        self.boundary().is_none_or(|boundary| (part < boundary.first) == (change_type == ChangeType::Deleted))
     }
 
     /// The cluster's component while the change at `part` is being told; `None` where it is still the component before the

@@ -83,18 +83,6 @@ impl Log {
         })
     }
 
-    /// Whether an object's version was told ahead of lower ones, in a relist whose changes that may leave a selection come
-    /// first: whoever has it need not have those.
-    pub(crate) fn is_ahead_of_lower_ones(&self, cluster: &ClusterName, version: ResourceVersion) -> bool {
-        let boundaries = self.histories.get(cluster).into_iter().flat_map(|history| &history.boundaries);
-        let mut boundaries = boundaries.filter_map(|mark| self.boundary(mark.seq));
-        boundaries.any(|Boundary { changes, first, .. }| {
-            let is_it =
-                |change: &Change| change.change_type != ChangeType::Deleted && change.resource_version() == version;
-            *first < changes.len() && changes[..*first].iter().any(is_it)
-        })
-    }
-
     /// The exact past state at a vector: one snapshot for each of its clusters, which may have left since, and none
     /// of the clusters that it does not name.
     ///

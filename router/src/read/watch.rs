@@ -156,7 +156,7 @@ async fn start(
         Wanted::Version(version) => Watcher::resume(&log, &version, filter).map_err(expired)?,
         Wanted::Item(cluster, version) if only && log.is_whole(&cluster, version) => {
             // Since there is one cluster it is a whole vector, which any process can resume.
-            Watcher::resume_only(&log, &cluster, version, filter).map_err(expired)?
+            Watcher::resume(&log, &[(cluster, version)].into_iter().collect(), filter).map_err(expired)?
         }
         Wanted::Item(cluster, version) => after_item(router, &log, &cluster, version, filter)?,
     };
