@@ -15,7 +15,7 @@ use crate::request::{self, LatestError};
 use crate::state::State;
 use crate::stats::{Counts, Stats};
 use crate::update::Observer;
-use crate::wait::{NotReached, StillThere, Wanted};
+use crate::wait::{NotReached, StillThere, Waiting, Wanted};
 
 /// What the reflector's task and the handle share. The task writes, the handle reads.
 pub(crate) struct Shared {
@@ -101,18 +101,32 @@ impl Cacher {
     /// [`NotReached::Beyond`] as soon as the member says that it has not come so far itself; [`NotReached::TooNew`] if
     /// `within` passes first.
     pub async fn wait_for(&self, version: ResourceVersion, within: Duration) -> Result<Snapshot, NotReached> {
-        let reached = |snapshot: &Option<Snapshot>| snapshot.as_ref().is_some_and(|s| s.resource_version() >= version);
-        let mut published = self.shared.published.subscribe();
-        let now = published.borrow().clone();
-        if let Some(snapshot) = now.filter(|s| s.resource_version() >= version) {
+        let now = self.snapshot();
+        if let Some(snapshot) = now.filter(|snapshot| snapshot.resource_version() >= version) {
             return Ok(snapshot);
         }
-        let waiting = self.shared.wanted.enter(version);
+        self.wait(self.shared.wanted.enter(version), within).await
+    }
+
+    /// As [`wait_for`](Self::wait_for), for a version that was known before this cacher was started: whatever the member has said
+    /// to it counts, its first list too.
+    ///
+    /// # Errors
+    /// As [`wait_for`](Self::wait_for).
+    pub async fn wait_for_known(&self, version: ResourceVersion, within: Duration) -> Result<Snapshot, NotReached> {
+        self.wait(self.shared.wanted.enter_known(version, 0), within).await
+    }
+
+    async fn wait(&self, waiting: Waiting<'_>, within: Duration) -> Result<Snapshot, NotReached> {
+        let version = waiting.version();
+        let reached = |snapshot: &Option<Snapshot>| snapshot.as_ref().is_some_and(|s| s.resource_version() >= version);
+        let mut published = self.shared.published.subscribe();
         let found = async { published.wait_for(reached).await.ok().and_then(|snapshot| snapshot.clone()) };
         let found = tokio::select! {
+            // Where the member was below the version when asked, what it has come to since is another state under that version.
             biased;
-            found = found => found,
             latest = waiting.beyond() => return Err(NotReached::Beyond { wanted: version, latest }),
+            found = found => found,
             () = sleep(within) => None,
         };
         let too_new = || NotReached::TooNew { wanted: version, current: self.snapshot().map(|s| s.resource_version()) };

@@ -54,6 +54,8 @@ pub(crate) struct Reflector {
     /// `None` until the first complete list.
     store: Option<Store>,
     staging: Staging,
+    /// The number of the list under way as a question for the member's latest version.
+    question: u64,
     reading: Reading,
     progress: Progress,
     health: Health,
@@ -88,6 +90,7 @@ impl Reflector {
             first: Some(first),
             store: None,
             staging: Staging::default(),
+            question: 0,
             reading: Reading::Nothing,
             progress: Progress::default(),
             health,
@@ -128,6 +131,7 @@ impl Reflector {
         if matches!(target, Target::WatchList | Target::Page { continue_token: None }) {
             self.staging = Staging::new(self.shared.config.decoder.fields(), self.store.as_ref().map(Store::snapshot));
             self.progress.forget();
+            self.question = self.shared.wanted.next_question();
         }
         let shared = self.shared.clone();
         let tuning = &shared.config.tuning;
@@ -449,8 +453,10 @@ impl Reflector {
         self.store.as_ref().map(Store::version).unwrap_or_default()
     }
 
-    /// The list is complete: it takes the place of what was served.
+    /// The list is complete: it takes the place of what was served. It is of "most recent", so it says how far the member has come
+    /// as well as a question for that does; what the member does next may take it past a version that it has not come to.
     fn put_in_place(&mut self, version: ResourceVersion) {
+        self.shared.wanted.answered(self.question, version);
         let store = std::mem::take(&mut self.staging).finish(version);
         let after = store.snapshot();
         let before = self.store.replace(store).map(|store| store.snapshot());

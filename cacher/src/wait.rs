@@ -60,11 +60,16 @@ pub(crate) struct Answer {
 }
 
 impl Wanted {
-    /// Enters a version until the guard is dropped, and wakes the reflector.
+    /// Enters a version that has just become known until the guard is dropped, and wakes the reflector.
     pub(crate) fn enter(&self, version: ResourceVersion) -> Waiting<'_> {
+        self.enter_known(version, self.questions.load(Ordering::SeqCst))
+    }
+
+    /// Enters a version that was known when so many questions had been put.
+    pub(crate) fn enter_known(&self, version: ResourceVersion, questions: u64) -> Waiting<'_> {
         *self.versions.lock().entry(version).or_default() += 1;
         self.arrived.notify_one();
-        Waiting { wanted: self, version }
+        Waiting { wanted: self, version, questions }
     }
 
     /// Ends when a version has been entered since the last call ended.
@@ -94,16 +99,22 @@ impl Wanted {
 pub(crate) struct Waiting<'a> {
     wanted: &'a Wanted,
     version: ResourceVersion,
+    /// How many questions had been put when the version was known.
+    questions: u64,
 }
 
 impl Waiting<'_> {
+    /// The version that is waited for.
+    pub(crate) fn version(&self) -> ResourceVersion {
+        self.version
+    }
+
     /// Ends when the member's latest version turns out to be below the one that is waited for, and gives it.
     ///
-    /// Only questions put from now on count: the answer to an earlier one may be older than the version.
+    /// Only questions put since the version was known count: the answer to an earlier one may be older than the version.
     pub(crate) async fn beyond(&self) -> ResourceVersion {
-        let before = self.wanted.questions.load(Ordering::SeqCst);
         let mut answers = self.wanted.answer.subscribe();
-        let beyond = |answer: &Answer| answer.question > before && answer.latest < self.version;
+        let beyond = |answer: &Answer| answer.question > self.questions && answer.latest < self.version;
         let latest = answers.wait_for(beyond).await.ok().map(|answer| answer.latest);
         match latest {
             Some(latest) => latest,

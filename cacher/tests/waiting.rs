@@ -139,6 +139,30 @@ async fn a_version_that_the_member_has_not_come_to_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_that_was_asked_for_later_says_that_a_version_does_not_exist() {
+    let (cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[], 5).await;
+    updates.synced().await;
+    feed.send(expired());
+    let list = member.expect(&["sendInitialEvents=true"]).await.stream();
+    let early = cacher.wait_for(ResourceVersion(31), Duration::from_secs(60));
+    let script = async {
+        tokio::task::yield_now().await;
+        // It may be older than a version that came to be known while it was under way.
+        list.send(end_bookmark(20));
+        tokio::task::yield_now().await;
+        list.send(expired());
+        // What the member does behind its list does not make it another version.
+        let list = member.expect(&["sendInitialEvents=true"]).await.stream();
+        list.send(end_bookmark(30) + &event("ADDED", &pod("a", 31)));
+        list
+    };
+    let (early, _list) = tokio::join!(early, script);
+    let (wanted, latest) = (ResourceVersion(31), ResourceVersion(30));
+    assert_eq!(early.unwrap_err(), NotReached::Beyond { wanted, latest });
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_member_that_does_not_answer_leaves_the_version_too_new() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;

@@ -7,6 +7,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
+use tributary_router::ClusterSetup;
+use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{
     CONFIG_MAPS, Fixture, SOON, allow, brief, composite, config, config_map, items, pass, setup, until, vector, version,
@@ -139,6 +141,24 @@ async fn a_replica_that_is_behind_an_idle_collection_keeps_no_deletion_back() {
     let asked = control.request_log().into_iter().filter(|line| line.contains("/configmaps?"));
     let listed: Vec<_> = asked.filter(|line| !line.contains("watch=1&resourceVersion=")).collect();
     assert!(!listed.is_empty() && listed.iter().all(|line| line.contains("limit=1")), "{listed:?}");
+}
+
+#[tokio::test]
+async fn a_client_ahead_of_a_cluster_whose_configuration_changes_hears_what_the_member_says_then() {
+    let fixture = Fixture::start(["a"]).await;
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    let mut ahead = vector(&version(&list));
+    let revision: u64 = ahead["a"].as_str().unwrap().parse().unwrap();
+    ahead["a"] = json!((revision + 5).to_string());
+    // The member does not say whether it has come so far: it may be watched alone.
+    let lists = Rejection { kinds: vec![RequestKind::List], ..Rejection::all(500) };
+    fixture.member("a").control().reject(Some(lists));
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", composite(&ahead))).await;
+    events.nothing().await;
+    let changed = ClusterSetup { fingerprint: "another".to_owned(), ..setup(fixture.member("a"), "a").await };
+    fixture.router.set_clusters(vec![changed]);
+    let error = events.soon().await;
+    assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)), "{error}");
 }
 
 #[tokio::test]

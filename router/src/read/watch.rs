@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures::future::BoxFuture;
-use futures::{FutureExt, stream};
+use futures::stream;
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use rand::Rng;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tributary_apimachinery::{ClusterName, Filter, ResourceVersion, Status, WatchOptions};
 use tributary_cacher::Cacher;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
@@ -83,7 +83,9 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     let mut stream =
         WatchStream::new(&view, asked.peer, watcher, writer, bookmarks, timeout, router.draining().clone());
     stream.initial = initial;
-    stream.ahead = (!ahead.is_empty()).then(|| View::caught_up(ahead).boxed());
+    // A task, so that what a member says is heard while the client does not read.
+    stream.ahead =
+        (!ahead.is_empty()).then(|| AbortOnDropHandle::new(tokio::spawn(Arc::clone(&view).caught_up(ahead))));
     // Boxed, because each frame moves it in and out of a future.
     let frames = stream::unfold(Box::new(stream), |mut stream| async move {
         Some((Ok::<_, BoxError>(Frame::data(stream.next().await?)), stream))
@@ -263,7 +265,7 @@ struct WatchStream {
     /// Whether there was nothing new at the last turn, so that the next one waits for the head to move.
     caught_up: bool,
     /// While the client is ahead of this process: ends when that is over, with a refusal where the member will not come to it.
-    ahead: Option<BoxFuture<'static, Option<Status>>>,
+    ahead: Option<AbortOnDropHandle<Option<Status>>>,
     ended: bool,
 }
 
@@ -338,13 +340,7 @@ impl WatchStream {
                         }
                     }
                     Wake::Timer => self.timer_fired(),
-                    Wake::Caught(refusal) => {
-                        self.ahead = None;
-                        if let Some(refusal) = refusal {
-                            self.ready.push_back(self.writer.error(&refusal));
-                            self.ended = true;
-                        }
-                    }
+                    Wake::Caught(refusal) => self.caught(refusal),
                 }
                 continue;
             }
@@ -359,6 +355,12 @@ impl WatchStream {
                 continue;
             }
             self.head.look();
+            // Before what the member did since: the log cannot tell that it had not come to the client's version.
+            if self.ahead.as_ref().is_some_and(AbortOnDropHandle::is_finished) {
+                let refusal = caught(&mut self.ahead).await;
+                self.caught(refusal);
+                continue;
+            }
             match self.turn() {
                 Progress::More => {}
                 Progress::CaughtUp => {
@@ -374,6 +376,15 @@ impl WatchStream {
                     self.ended = true;
                 }
             }
+        }
+    }
+
+    /// The client is no longer ahead, or is refused.
+    fn caught(&mut self, refusal: Option<Status>) {
+        self.ahead = None;
+        if let Some(refusal) = refusal {
+            self.ready.push_back(self.writer.error(&refusal));
+            self.ended = true;
         }
     }
 
@@ -486,9 +497,10 @@ impl WatchStream {
     }
 }
 
-async fn caught(ahead: &mut Option<BoxFuture<'static, Option<Status>>>) -> Option<Status> {
+async fn caught(ahead: &mut Option<AbortOnDropHandle<Option<Status>>>) -> Option<Status> {
     match ahead {
-        Some(ahead) => ahead.await,
+        // It neither panics nor is aborted while it is looked at.
+        Some(ahead) => ahead.await.unwrap_or_default(),
         None => None,
     }
 }

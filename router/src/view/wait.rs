@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ResourceVersion, Status};
 use tributary_cacher::{Cacher, NotReached};
@@ -184,14 +185,55 @@ impl View {
     /// Follows the clusters in which a version is ahead of this process until they have come to it: an idle cacher asks its
     /// member for progress meanwhile. Gives the refusal once a member says that it has not come so far itself. Cancelling is
     /// safe.
-    pub async fn caught_up(ahead: Vec<(ClusterName, ResourceVersion, Arc<Cacher>)>) -> Option<Status> {
-        let waits = ahead.into_iter().map(|(cluster, version, cacher)| async move {
-            match cacher.wait_for(version, AHEAD_WITHIN).await {
-                Err(error @ NotReached::Beyond { .. }) => Err(Unreached::of(&cluster, version, error).of_collection()),
-                Ok(_) | Err(NotReached::TooNew { .. }) => Ok(()),
-            }
-        });
+    pub async fn caught_up(self: Arc<Self>, ahead: Vec<(ClusterName, ResourceVersion, Arc<Cacher>)>) -> Option<Status> {
+        let waits =
+            ahead.into_iter().map(|(cluster, version, cacher)| self.cluster_caught_up(cluster, version, cacher));
         futures::future::try_join_all(waits).await.err()
+    }
+
+    async fn cluster_caught_up(
+        &self,
+        cluster: ClusterName,
+        version: ResourceVersion,
+        cacher: Arc<Cacher>,
+    ) -> Result<(), Status> {
+        let mut changes = self.standing.subscribe();
+        // A cluster whose configuration changes has another cacher from then on, which learns anew how far the member is.
+        let (mut cacher, mut replaced) = (cacher, false);
+        loop {
+            let reached = async {
+                match replaced {
+                    false => cacher.wait_for(version, AHEAD_WITHIN).await,
+                    true => cacher.wait_for_known(version, AHEAD_WITHIN).await,
+                }
+            };
+            let other = tokio::select! {
+                biased;
+                reached = reached => return match reached {
+                    Err(error @ NotReached::Beyond { .. }) => Err(Unreached::of(&cluster, version, error).of_collection()),
+                    Ok(_) | Err(NotReached::TooNew { .. }) => Ok(()),
+                },
+                other = self.other_cacher(&cluster, &cacher, &mut changes) => other,
+            };
+            // Of a cluster that left the log says so.
+            let Some(other) = other else { return Ok(()) };
+            (cacher, replaced) = (other, true);
+        }
+    }
+
+    /// Ends when a cluster has another cacher than this one, or none.
+    async fn other_cacher(
+        &self,
+        cluster: &ClusterName,
+        cacher: &Arc<Cacher>,
+        changes: &mut watch::Receiver<u64>,
+    ) -> Option<Arc<Cacher>> {
+        loop {
+            let now = self.cacher(cluster);
+            if now.as_ref().is_none_or(|now| !Arc::ptr_eq(now, cacher)) || changes.changed().await.is_err() {
+                return now;
+            }
+        }
     }
 
     /// Why a version cannot be honoured that names this cluster.
