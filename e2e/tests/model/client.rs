@@ -30,8 +30,11 @@ pub(crate) struct Client {
     random: StdRng,
     selection: Selection,
     follower: Arc<Mutex<Option<Follower>>>,
-    /// An older state of the same client that it sometimes goes back to, as a process does that kept it on disk.
-    checkpoint: Option<Follower>,
+    /// When it was told the version that it has.
+    told: Instant,
+    /// An older state of the same client that it sometimes goes back to, as a process does that kept it on disk, and when it was
+    /// told that.
+    checkpoint: Option<(Instant, Follower)>,
     /// How often revisions had gone back when its state began.
     born: u64,
     /// Whether it takes its time between two reads.
@@ -44,6 +47,10 @@ pub(crate) struct Client {
 
 /// How long after an event a bookmark follows where events carry integers.
 const BOOKMARK_WITHIN: Duration = Duration::from_millis(250);
+
+/// How long a version can be gone on from, where nothing makes a router forget. It keeps what it saw for five minutes, and may
+/// have seen it a minute before another one, of a slow member, or before a slow client was told.
+const KEPT_FOR: Duration = Duration::from_secs(200);
 
 /// How a stream ended.
 enum End {
@@ -84,6 +91,7 @@ impl Client {
             random,
             selection,
             follower: Arc::default(),
+            told: Instant::now(),
             checkpoint: None,
             born: 0,
             slow,
@@ -120,8 +128,12 @@ impl Client {
         if self.born != self.world.restores.load(Ordering::Relaxed) {
             self.forget();
         }
-        if self.random.random_bool(0.2) && self.checkpoint.is_some() && !self.world.is_quiet() {
-            self.follower.lock().clone_from(&self.checkpoint);
+        if self.random.random_bool(0.2)
+            && let Some((told, follower)) = &self.checkpoint
+            && !self.world.is_quiet()
+        {
+            self.told = *told;
+            *self.follower.lock() = Some(follower.clone());
         }
         let replica = self.replica();
         let has_state = self.follower.lock().as_ref().is_some_and(|follower| follower.version.is_some());
@@ -131,6 +143,7 @@ impl Client {
             if self.random.random_bool(0.4) {
                 return self.watch_from_nothing(replica).await;
             }
+            self.told = Instant::now();
             let Some((objects, version)) = self.list(replica).await? else {
                 sleep(Duration::from_secs(1)).await;
                 return Ok(());
@@ -203,9 +216,10 @@ impl Client {
         if self.random.random_bool(0.3) {
             query.push(format!("timeoutSeconds={}", self.random.random_range(1..90)));
         }
+        let forgotten = self.told.elapsed() > KEPT_FOR;
         let end = self.stream(replica, query).await?;
         self.refused = false;
-        self.after(end, refused)
+        self.after(end, refused || forgotten)
     }
 
     fn after(&mut self, end: End, expected: bool) -> anyhow::Result<()> {
@@ -319,11 +333,12 @@ impl Client {
         let mut follower = self.follower.lock();
         let Some(follower) = &mut *follower else { return Ok(()) };
         self.world.with_truth(|truth| follower.observe(truth, &self.world.expected, event))?;
+        self.told = Instant::now();
         if let Some(version) = &follower.version
             && self.random.random_bool(0.1)
         {
-            self.checkpoint = Some(follower.clone());
-            self.world.vectors.lock().push(version.clone());
+            self.checkpoint = Some((self.told, follower.clone()));
+            self.world.vectors.lock().push((self.told, version.clone()));
         }
         Ok(())
     }

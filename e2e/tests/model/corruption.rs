@@ -81,6 +81,21 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test(name("what_may_be_told_behind_a_deletion_is_no_excuse_for_more"), perhaps_owed),
         Trial::test(name("only_what_a_restore_undid_is_undone"), undone),
         Trial::test(name("what_left_the_selection_is_found_out"), || found_out(unselected())),
+        Trial::test(name("more_than_its_version_says_is_found_out"), || {
+            let expected = Expectations { calm: false, ..Expectations::default() };
+            let told = |event: &Event| {
+                let mut follower = Follower::listed(Selection::default(), objects(&truth(), 13, 6), vector(13, 6));
+                follower.observe(&truth(), &expected, event).map_err(|lie| lie.to_string())
+            };
+            told(&event(Change::Deleted, "a", "n/y", "v2", vector(13, 6)))?;
+            let mut truth = truth();
+            if let Some(a) = truth.clusters.get_mut("a") {
+                a.changed(16, "n/x", Some(state("v6")));
+            }
+            let mut follower = Follower::listed(Selection::default(), objects(&truth, 15, 6), vector(15, 6));
+            let early = event(Change::Added, "a", "n/x", "v6", vector(15, 6));
+            found_out(follower.observe(&truth, &expected, &early).map_err(|lie| lie.to_string()))
+        }),
         Trial::test(name("a_cluster_that_left_with_its_objects_untold_is_found_out"), || {
             let mut follower = Follower::listed(Selection::default(), objects(&truth(), 13, 6), vector(13, 6));
             let left = Event::Bookmark { vector: [("b".to_owned(), 6)].into(), initial_end: false };

@@ -77,6 +77,22 @@ impl Version {
     }
 }
 
+/// Checks that an event tells of no object more than its version says: whoever is cut behind it might go on where that change was
+/// never seen alone, and keep the object for ever. A deletion may come early.
+fn is_covered(
+    truth: &Truth,
+    (change, cluster, key, state): (Change, &str, &str, &State),
+    vector: &Vector,
+) -> Result<(), Lie> {
+    let history = truth.history(cluster)?;
+    let is_covered = vector.get(cluster).is_some_and(|revision| history.is_by(key, state, *revision));
+    if change == Change::Deleted || is_covered {
+        return Ok(());
+    }
+    let states = history.of(key);
+    Err(Lie(format!("{change:?} {cluster} {key}: {state:?} is newer than its version {vector:?}; {states}")))
+}
+
 impl Follower {
     /// A client that listed.
     pub(crate) fn listed(selection: Selection, objects: BTreeMap<(String, String), State>, vector: Vector) -> Self {
@@ -142,7 +158,10 @@ impl Follower {
             Event::Object { change, cluster, key, state, version } => {
                 self.object(truth, expected, *change, (cluster, key), state)?;
                 match version {
-                    Version::Vector(vector) => self.takes_version(truth, expected, vector)?,
+                    Version::Vector(vector) => {
+                        is_covered(truth, (*change, cluster, key, state), vector)?;
+                        self.takes_version(truth, expected, vector)?;
+                    }
                     Version::Item(of, revision) => {
                         self.is_version(truth, expected, (*change, cluster, key, state), (of, *revision))?;
                         self.item = Some((of.clone(), *revision));

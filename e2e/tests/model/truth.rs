@@ -221,6 +221,18 @@ impl History {
         })
     }
 
+    /// Whether an object came to be in this state by a revision.
+    pub(crate) fn is_by(&self, key: &str, state: &State, revision: u64) -> bool {
+        let Some(began) = self
+            .objects
+            .get(key)
+            .and_then(|states| states.iter().find(|(_, own)| own.as_ref() == Some(state)).map(|(step, _)| *step))
+        else {
+            return false;
+        };
+        self.steps_of(revision).into_iter().any(|step| began <= step)
+    }
+
     /// The last step in which an object came to be in this state.
     pub(crate) fn step_in(&self, key: &str, state: &State) -> Option<usize> {
         let states = self.objects.get(key)?.iter().rev();

@@ -59,7 +59,7 @@ pub(crate) struct World {
     /// How often revisions went back and everybody has seen it. What a client was told before then may mean something else now.
     pub(crate) restores: AtomicU64,
     /// Vectors that clients were given.
-    pub(crate) vectors: Mutex<Vec<Vector>>,
+    pub(crate) vectors: Mutex<Vec<(Instant, Vector)>>,
     /// No fault is played any more, and no client leaves.
     pub(crate) quiet: AtomicBool,
     values: AtomicU64,

@@ -7,7 +7,7 @@ use rand::seq::IndexedRandom;
 use serde_json::Value;
 use tokio::time::{Duration, sleep};
 
-use super::{Client, Objects, encode};
+use super::{Client, KEPT_FOR, Objects, encode};
 use crate::schedule::Profile;
 use crate::truth::{History, Lie, Vector};
 use crate::world::{Answer, vector};
@@ -18,6 +18,8 @@ struct Asked {
     query: Vec<String>,
     /// A version, and whether exactly that one.
     version: Option<(Vector, bool)>,
+    /// Whether routers may have forgotten that version.
+    forgotten: bool,
     /// Each cluster's revision when the list was asked for, where it is to contain that.
     at_least: Option<Vector>,
 }
@@ -36,7 +38,8 @@ impl Client {
             5..7 => query.push("resourceVersion=0".to_owned()),
             form => {
                 let known = self.world.vectors.lock().choose(&mut self.random).cloned();
-                if let Some(version) = known {
+                if let Some((told, version)) = known {
+                    asked.forgotten = told.elapsed() > KEPT_FOR;
                     let name = if form == 9 { "NotOlderThan" } else { "Exact" };
                     query.push(format!("resourceVersion={}&resourceVersionMatch={name}", self.sent(&version)));
                     asked.version = Some((version, form != 9));
@@ -62,7 +65,7 @@ impl Client {
         loop {
             let stable = self.world.configured();
             let answer = self.world.get(replica, &format!("{path}?{}", page.join("&"))).await?;
-            if !self.is_answered(&answer)? {
+            if !self.is_answered(&asked, &answer)? {
                 let Some(token) = answer.json["metadata"]["continue"].as_str() else { return Ok(None) };
                 anyhow::ensure!(version.is_some() && answer.code == 410, "a token beside {}", answer.json);
                 (after, objects, version, left) = (Some(place_of(token)?), Objects::new(), None, None);
@@ -122,10 +125,11 @@ impl Client {
     }
 
     /// Whether a list was given; a refusal must have a cause that this run can have.
-    fn is_answered(&self, answer: &Answer) -> anyhow::Result<bool> {
+    fn is_answered(&self, asked: &Asked, answer: &Answer) -> anyhow::Result<bool> {
         match answer.code {
             200 => Ok(true),
             410 | 429 if !self.world.expected.calm => Ok(false),
+            410 if asked.forgotten => Ok(false),
             403 if self.world.profile.forbids => Ok(false),
             // No member serves the resource just now.
             404 if self.world.profile.hides || self.world.was_bare() => Ok(false),
