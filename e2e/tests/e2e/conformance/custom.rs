@@ -11,7 +11,10 @@ use crate::context::eventually;
 use anyhow::{Context, ensure};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 use tributary_e2e::HttpClient;
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -25,13 +28,14 @@ const CHANGES: usize = 5;
 
 type Body = for<'a> fn(&'a Gauges) -> BoxFuture<'a, anyhow::Result<()>>;
 
-const CASES: [(&str, Body); 6] = [
+const CASES: [(&str, Body); 7] = [
     ("lists_by_field", |gauges| Box::pin(lists_by_field(gauges))),
     ("unsupported_fields", |gauges| Box::pin(unsupported_fields(gauges))),
     ("watch_by_field", |gauges| Box::pin(watch_by_field(gauges))),
     ("initial_events_by_field", |gauges| Box::pin(initial_events_by_field(gauges))),
     ("table", |gauges| Box::pin(table(gauges))),
     ("table_watch", |gauges| Box::pin(table_watch(gauges))),
+    ("table_watch_of_all", |gauges| Box::pin(table_watch_of_all(gauges))),
 ];
 
 pub(super) fn cases() -> Vec<Conformance> {
@@ -407,4 +411,39 @@ async fn table_watch(gauges: &Gauges) -> anyhow::Result<()> {
 
 fn is_bookmark(event: &&Value) -> bool {
     event[0] == "BOOKMARK"
+}
+
+/// Objects of all members in one Table watch: each row as its own member prints it, and the cluster that it is of.
+async fn table_watch_of_all(gauges: &Gauges) -> anyhow::Result<()> {
+    let (sorts, members) = (all_sorts(), &gauges.target.members);
+    gauges.seed(&sorts).await?;
+    let mut stream = gauges.target.http.get(&gauges.path("?watch=true")).accept(TABLE).stream().await?.events()?;
+    for kind in ["ADDED", "MODIFIED"] {
+        if kind == "MODIFIED" {
+            for (name, _) in &sorts {
+                gauges.change(name, json!({"size": 40})).await?;
+            }
+        }
+        let mut told = BTreeMap::new();
+        while told.len() < sorts.len() {
+            let event = stream.expect(SOON).await?;
+            ensure!(event["type"] == kind, "{event}");
+            let first = kind == "ADDED" && told.is_empty();
+            let defines = event["object"]["columnDefinitions"].as_array().is_some_and(|columns| !columns.is_empty());
+            ensure!(defines == first, "the columns are defined once: {event}");
+            let row = &event["object"]["rows"][0];
+            let name = row["object"]["metadata"]["name"].as_str().context("a row without a name")?;
+            told.insert(name.to_owned(), row["cells"].clone());
+        }
+        for (index, (name, _)) in sorts.iter().enumerate() {
+            let member = &members[index % members.len()];
+            let table = member.http().get(&gauges.one(name)).accept(TABLE).send().await?.expect(200)?.json()?;
+            let mut cells = table["rows"][0]["cells"].as_array().cloned().context("no cells")?;
+            if gauges.target.differs(&CLUSTER_COLUMN) {
+                cells.insert(1, json!(member.name()));
+            }
+            ensure!(told[*name] == json!(cells), "{name}: {} instead of {cells:?}", told[*name]);
+        }
+    }
+    Ok(())
 }

@@ -15,7 +15,7 @@ pub(super) fn cases() -> Vec<Conformance> {
         update_with_the_list_items_version, update_after_watching, merge_patch, merge_patch_stale, strategic_patch,
         json_patch, json_patch_test_of_the_version, json_patch_test_of_an_old_version, json_patch_annotations,
         unknown_patch_type, apply_creates, apply_conflict, apply_stale, delete, delete_missing, delete_by_body_version,
-        delete_by_body_uid, delete_by_query_version, delete_collection, delete_dry_run, annotation_is_not_stored,
+        delete_by_body_uid, delete_by_query_version, delete_collection, delete_dry_run, annotation_is_not_stored, errors_in_yaml,
     ]
 }
 
@@ -377,5 +377,35 @@ async fn annotation_is_not_stored(target: Target) -> anyhow::Result<()> {
     ensure!(stored["data"]["step"] == "1", "{stored}");
     ensure!(stored["metadata"]["annotations"]["tributary.dev/cluster"].is_null(), "{stored}");
     ensure!(!stored.to_string().contains("f:tributary.dev/cluster"), "a field manager owns it: {stored}");
+    Ok(())
+}
+
+/// What refuses a write is told in the form that was asked for.
+async fn errors_in_yaml(target: Target) -> anyhow::Result<()> {
+    let stale = target.create_map("new", &[]).await?;
+    target.change_map("new", "1").await?;
+    let http = &target.http;
+    let create = |kind: &str, body: &str| {
+        http.request(http::Method::POST, &target.maps("")).body(kind, body.as_bytes().to_vec())
+    };
+    let text = |name: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n");
+    let patch = json!({"data": {"step": "2"}});
+    let rows = [
+        (create("application/yaml", "kind: ["), 400, "BadRequest", ""),
+        (create("text/html", "<p>"), 415, "UnsupportedMediaType", ""),
+        (create("application/yaml", &text("new")), 409, "AlreadyExists", "configmaps \"new\" already exists"),
+        (create("application/yaml", &text("Not_A_Name")), 422, "Invalid", "metadata.name"),
+        (http.put(&target.map("new"), &stale), 409, "Conflict", "the object has been modified"),
+        (http.patch(&target.map("none"), "merge-patch+json", &patch), 404, "NotFound", "configmaps \"none\" not found"),
+        (http.patch(&target.map("new"), "no-patch+json", &patch), 415, "UnsupportedMediaType", ""),
+        (http.delete(&target.map("none")), 404, "NotFound", "configmaps \"none\" not found"),
+    ];
+    for (request, code, reason, message) in rows {
+        let mut answer = request.accept("application/yaml").send().await?;
+        ensure!(answer.header("content-type") == "application/yaml", "{}: {:?}", answer.request, answer.headers);
+        let status: Value = serde_saphyr::from_str(&answer.text())?;
+        answer.body = status.to_string().into();
+        assert_status(&answer, code, Some(reason), message)?;
+    }
     Ok(())
 }
