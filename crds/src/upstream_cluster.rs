@@ -1,7 +1,6 @@
 //! `UpstreamCluster`: how a member cluster is reached.
 
-// Every printer column has a `type_` and a `json_path` of its own.
-#![allow(clippy::duplicated_attributes)]
+#![expect(clippy::duplicated_attributes, reason = "every printer column has a `type_` and a `json_path` of its own")]
 
 use kube::CustomResource;
 use schemars::JsonSchema;

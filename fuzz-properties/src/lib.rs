@@ -4,8 +4,11 @@
 //! simple reference, or that cutting the input elsewhere changes nothing. `fuzz/fuzz_targets` calls them under libFuzzer, and
 //! this crate's tests over the corpus in `fuzz/corpus` and random changes of it, with the ordinary compiler.
 
-// A property that does not hold is a panic: that is what a fuzzer waits for.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a property that does not hold is a panic, which a fuzzer waits for"
+)]
 
 mod bodies;
 mod members;

@@ -129,7 +129,7 @@ fn cell(r#type: &str, value: &Value, now: Timestamp, row: &mut Row) {
         }
         ("integer", Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
             (Some(integer), _) => row.number(integer),
-            #[allow(clippy::cast_possible_truncation)] // Cut towards zero, as Go's conversion does.
+            #[expect(clippy::cast_possible_truncation, reason = "cut towards zero, as Go's conversion does")]
             (None, Some(float)) => row.number(float as i64),
             (None, None) => row.null(),
         },

@@ -88,7 +88,7 @@ pub struct StatusMetadata {
     pub remaining_item_count: Option<i64>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
