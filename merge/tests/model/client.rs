@@ -190,7 +190,8 @@ impl Client {
         }
     }
 
-    /// Per object, versions go up; they repeat only where another cluster's DELETED of the name came right before.
+    /// Per object, versions go up; they repeat only where another cluster's DELETED of the name came right before. An object that is
+    /// told is one of the version that it is told with: whoever is cut there might otherwise keep it for ever.
     fn check_order(&mut self, log: &Log, event: &ObjectEvent) {
         let key = event.object.key().as_str().to_owned();
         let place = (event.cluster.clone(), key.clone());
@@ -222,7 +223,9 @@ impl Client {
                 self.stream.initial = false;
             }
             assert!(!self.stream.initial, "nothing before the end bookmark but items");
-            assert!(vector(log, &event.version).is_some());
+            let told = vector(log, &event.version).expect("an event that is no initial one has a vector");
+            let covered = told.get(&event.cluster) >= Some(event.object.resource_version());
+            assert!(deleted || covered, "{key} of {} at {version} is more than {told:?} says", event.cluster);
         }
     }
 
