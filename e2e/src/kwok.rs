@@ -14,6 +14,11 @@ const STAGES: [&str; 5] = [
     "pod/fast/pod-delete.yaml",
 ];
 
+/// Where a stage's conditions begin, and one that keeps a pod from completing at once whose container sleeps for minutes: specs that
+/// wait for a job at work would see it for a moment only.
+const CONDITIONS: &str = "    matchExpressions:\n";
+const DOES_NOT_SLEEP: &str = "    - {key: '.spec.containers.[].command.[0]', operator: NotIn, values: [sleep]}\n";
+
 /// Writes kwok's configuration for the member `name` into `folder`, and the container log that it serves.
 ///
 /// Every pod has the same log, [`log_line`] for `hello`; exec runs the command on this machine with `MEMBER` set to the
@@ -24,7 +29,12 @@ pub(crate) fn write_configuration(folder: &Path, stages: &Path, name: &str, forw
     let mut documents = Vec::new();
     for stage in STAGES {
         let path = stages.join(stage);
-        documents.push(fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?);
+        let mut document = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        if stage.ends_with("pod-complete.yaml") {
+            let at = document.find(CONDITIONS).with_context(|| format!("{} has no conditions", path.display()))?;
+            document.insert_str(at + CONDITIONS.len(), DOES_NOT_SLEEP);
+        }
+        documents.push(document);
     }
     let of_kind = |kind: &str, spec: serde_json::Value| {
         json!({"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": kind, "metadata": {"name": "all"}, "spec": spec})
