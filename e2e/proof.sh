@@ -28,7 +28,7 @@ part() {
   if "$@" 2>&1 | tee "$log"; then outcome=passed; else outcome='**failed**' failed=1; fi
   local count
   count=$(grep -oE '[0-9]+ passed' "$log" | awk '{ sum += $1 } END { if (sum) print sum " passed" }')
-  local line="| $name | $(date -u +%F) | $(git rev-parse --short HEAD) | \`$shown\` | ${count:-$outcome}$([ "$outcome" = passed ] || echo ", $outcome") | $((SECONDS - started)) |"
+  local line="| $name | $(date -u +%F) | $(git rev-parse --short HEAD) | \`$shown\` | ${count:+$count, }$outcome | $((SECONDS - started)) |"
   grep -vF "| $name |" "$result" >"$result.new"
   echo "$line" >>"$result.new"
   mv "$result.new" "$result"
