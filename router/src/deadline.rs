@@ -1,5 +1,6 @@
 //! How long a request may take, where it says so itself: the parameter `timeout`, which kubectl's `--request-timeout` sets.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use tributary_apimachinery::{Query, RequestInfo, Status, Target, Verb, duration};
@@ -10,14 +11,15 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Subresources whose answers last (`genericfilters.BasicLongRunningRequestCheck`).
 const LASTING: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
 
-/// The answer, if it is there within the limit that the request sets itself.
+/// The answer, if it is there within the limit that the request sets itself. It is borrowed: each place that a future is moved to
+/// takes its size, and a request's is the largest part of what an idle watch occupies.
 ///
 /// # Errors
 /// 400 for a limit that is no duration, 504 once it has passed.
 pub(crate) async fn within<T>(
     info: &RequestInfo,
     query: Option<&str>,
-    answer: impl Future<Output = Result<T, Status>>,
+    answer: Pin<&mut impl Future<Output = Result<T, Status>>>,
 ) -> Result<T, Status> {
     match of(info, query)? {
         None => answer.await,
