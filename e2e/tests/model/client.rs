@@ -30,11 +30,11 @@ pub(crate) struct Client {
     random: StdRng,
     selection: Selection,
     follower: Arc<Mutex<Option<Follower>>>,
-    /// When it was told the version that it has.
-    told: Instant,
+    /// When it was told what it has.
+    told: Told,
     /// An older state of the same client that it sometimes goes back to, as a process does that kept it on disk, and when it was
     /// told that.
-    checkpoint: Option<(Instant, Follower)>,
+    checkpoint: Option<(Told, Follower)>,
     /// How often revisions had gone back when its state began.
     born: u64,
     /// Whether it takes its time between two reads.
@@ -47,6 +47,20 @@ pub(crate) struct Client {
 
 /// How long after an event a bookmark follows where events carry integers.
 const BOOKMARK_WITHIN: Duration = Duration::from_millis(250);
+
+/// When a client was told something last, and when the vector that it has: events that carry integers change none.
+#[derive(Clone, Copy)]
+struct Told {
+    last: Instant,
+    vector: Instant,
+}
+
+impl Told {
+    fn now() -> Self {
+        let now = Instant::now();
+        Self { last: now, vector: now }
+    }
+}
 
 /// How long a version can be gone on from, where nothing makes a router forget. It keeps what it saw for five minutes, and may
 /// have seen it a minute before another one, of a slow member, or before a slow client was told.
@@ -91,7 +105,7 @@ impl Client {
             random,
             selection,
             follower: Arc::default(),
-            told: Instant::now(),
+            told: Told::now(),
             checkpoint: None,
             born: 0,
             slow,
@@ -143,7 +157,7 @@ impl Client {
             if self.random.random_bool(0.4) {
                 return self.watch_from_nothing(replica).await;
             }
-            self.told = Instant::now();
+            self.told = Told::now();
             let Some((objects, version)) = self.list(replica).await? else {
                 sleep(Duration::from_secs(1)).await;
                 return Ok(());
@@ -216,7 +230,7 @@ impl Client {
         if self.random.random_bool(0.3) {
             query.push(format!("timeoutSeconds={}", self.random.random_range(1..90)));
         }
-        let forgotten = self.told.elapsed() > KEPT_FOR;
+        let forgotten = self.told.last.elapsed() > KEPT_FOR;
         let end = self.stream(replica, query).await?;
         self.refused = false;
         self.after(end, refused || forgotten)
@@ -332,13 +346,17 @@ impl Client {
         self.world.trace(|| format!("{} at {replica}: {event:?}", self.name));
         let mut follower = self.follower.lock();
         let Some(follower) = &mut *follower else { return Ok(()) };
+        let before = follower.version.clone();
         self.world.with_truth(|truth| follower.observe(truth, &self.world.expected, event))?;
-        self.told = Instant::now();
+        self.told.last = Instant::now();
+        if follower.version != before {
+            self.told.vector = self.told.last;
+        }
         if let Some(version) = &follower.version
             && self.random.random_bool(0.1)
         {
             self.checkpoint = Some((self.told, follower.clone()));
-            self.world.vectors.lock().push((self.told, version.clone()));
+            self.world.vectors.lock().push((self.told.vector, version.clone()));
         }
         Ok(())
     }
