@@ -28,7 +28,10 @@ part() {
   if "$@" 2>&1 | tee "$log"; then outcome=passed; else outcome='**failed**' failed=1; fi
   local count
   count=$(grep -oE '[0-9]+ passed' "$log" | awk '{ sum += $1 } END { if (sum) print sum " passed" }')
-  local line="| $name | $(date -u +%F) | $(git rev-parse --short HEAD) | \`$shown\` | ${count:+$count, }$outcome | $((SECONDS - started)) |"
+  # What passed is counted where there is a count; what failed is said in any case.
+  local shown_result=${count:-$outcome}
+  [ "$outcome" = passed ] || shown_result="${count:+$count, }$outcome"
+  local line="| $name | $(date -u +%F) | $(git rev-parse --short HEAD) | \`$shown\` | $shown_result | $((SECONDS - started)) |"
   grep -vF "| $name |" "$result" >"$result.new"
   echo "$line" >>"$result.new"
   mv "$result.new" "$result"
