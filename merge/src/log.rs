@@ -27,6 +27,7 @@ mod resume;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion, Snapshot};
@@ -113,6 +114,9 @@ pub struct Log {
     forgotten_before: u64,
     /// Some event of a cluster that left, and of which nothing is kept, stood before this position.
     dropped_before: u64,
+    /// Some client was told an event before this position with a version of its own, because it had more than what stands up to
+    /// there.
+    own_before: AtomicU64,
 }
 
 // === impl Log: what it says ===
@@ -214,6 +218,11 @@ impl Log {
         self.histories.get(cluster).is_some_and(|history| history.has_events(from, to))
     }
 
+    /// Takes note that a client which has more than what stands before a position was told an event there.
+    pub(crate) fn note_own_version(&self, position: u64) {
+        self.own_before.fetch_max(position, Ordering::Relaxed);
+    }
+
     /// The clusters that have forgotten events from this position on, with the position after the newest of those.
     /// `None` if even that is forgotten.
     pub(crate) fn forgotten_from(&self, position: u64) -> Option<Vec<(&ClusterName, u64)>> {
@@ -237,9 +246,10 @@ impl Log {
             return self.relist(cluster, snapshot, now);
         }
         let boundaries = self.histories.get(cluster).map(|history| &history.boundaries);
-        let left = boundaries.and_then(|boundaries| self.entry(boundaries.back()?.seq)?.boundary()?.component_before);
+        let left = boundaries.and_then(|boundaries| self.entry(boundaries.back()?.seq)?.boundary());
         // If its revisions went back meanwhile, versions of before stand for something else now.
-        let left_at = left.filter(|left| *left <= snapshot.resource_version());
+        let left = left.filter(|left| !difference::went_back(&left.before, &snapshot));
+        let left_at = left.and_then(|left| left.component_before);
         self.push_boundary(cluster, BoundaryKind::Join { left_at }, Some(snapshot), now);
     }
 
@@ -270,9 +280,9 @@ impl Log {
     /// The cluster was listed anew: the differences go out, deletions first. If its revisions went back this is a
     /// reset.
     pub fn relist(&mut self, cluster: &ClusterName, after: Snapshot, now: Duration) {
-        match self.snapshot(cluster).map(Snapshot::resource_version) {
+        match self.snapshot(cluster) {
             None => self.join(cluster, after, now),
-            Some(before) if after.resource_version() < before => self.reset(cluster, after, now),
+            Some(before) if difference::went_back(before, &after) => self.reset(cluster, after, now),
             Some(_) => self.push_boundary(cluster, BoundaryKind::Relist, Some(after), now),
         }
     }

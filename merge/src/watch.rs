@@ -38,8 +38,6 @@ pub struct Watcher<F> {
     /// The clusters in which the log has not passed the client's version yet. Empty once the watcher shares the log's
     /// versions.
     pending: Pending,
-    /// Up to where its client may have been told everything already: up to there no version says where it stands.
-    told_until: u64,
 }
 
 enum Phase {
@@ -63,32 +61,30 @@ impl<F: ObjectFilter> Watcher<F> {
             Some(missing) => Phase::Missing(missing),
             None => Phase::Live,
         };
-        Ok(Self { filter, phase, position, part: 0, pending, told_until: 0 })
+        Ok(Self { filter, phase, position, part: 0, pending })
     }
 
     /// Starts with every object as it is now, then goes on. `bookmark` says whether the client takes an end bookmark;
     /// if it does not, the last ADDED carries the vector.
     pub fn initial(log: &Log, filter: F, bookmark: bool) -> Self {
         let phase = Phase::Initial(InitialEvents::new(log, bookmark));
-        Self { filter, phase, position: log.position(), part: 0, pending: Pending::default(), told_until: 0 }
+        Self { filter, phase, position: log.position(), part: 0, pending: Pending::default() }
     }
 
     /// Starts with what happens from now on.
     pub fn now(log: &Log, filter: F) -> Self {
-        let pending = Pending::default();
-        Self { filter, phase: Phase::Live, position: log.position(), part: 0, pending, told_until: 0 }
+        Self { filter, phase: Phase::Live, position: log.position(), part: 0, pending: Pending::default() }
     }
 
-    /// Goes on after one event, named by its cluster and native version; `None` if it is not in the log. Only for a
-    /// client that got that event from this very log, because the other clusters' positions are taken from it.
+    /// Goes on after one event, named by its cluster and native version; `None` if it is not in the log, or if it is not certain
+    /// that the client has what stands up to there and no more. Only for a client that got that event from this very log,
+    /// because the other clusters' positions are taken from it.
     ///
     /// A DELETED behind which another cluster's object of that name is told comes once more, with that object: whoever names
-    /// the deletion has not got the object. And whoever names that object, which was told again, has more than stood in the log
-    /// when it changed: a bookmark comes only where the client cannot have been before.
+    /// the deletion has not got the object.
     pub fn after_event(log: &Log, cluster: &ClusterName, version: ResourceVersion, filter: F) -> Option<Self> {
         let seq = log.place_of_change(cluster, version)?;
-        let (phase, pending, told_until) = (Phase::Live, Pending::default(), log.position());
-        let mut watcher = Self { filter, phase, position: seq, part: 0, pending, told_until };
+        let mut watcher = Self { filter, phase: Phase::Live, position: seq, part: 0, pending: Pending::default() };
         if !watcher.is_told_with_another(log, seq) {
             watcher.position = seq + 1;
         }
@@ -119,6 +115,7 @@ impl<F: ObjectFilter> Watcher<F> {
                 }
             }
             Phase::Missing(missing) => {
+                log.note_own_version(log.position());
                 if !missing.next(&self.filter, &mut turn) {
                     return Progress::More;
                 }
@@ -130,12 +127,12 @@ impl<F: ObjectFilter> Watcher<F> {
     }
 
     /// The vector that this stream has fully written; `None` before its initial events are complete, for a watcher that
-    /// lags, and while a client is told again what it may have. Cost: none once the watcher is shared.
+    /// lags. Cost: none once the watcher is shared.
     pub fn bookmark(&self, log: &Log) -> Option<EventVersion> {
         match &self.phase {
             Phase::Initial(_) => None,
             Phase::Missing(missing) => Some(EventVersion::Vector(missing.vector())),
-            Phase::Live if self.position < self.told_until || self.lags(log) => None,
+            Phase::Live if self.lags(log) => None,
             Phase::Live => {
                 let entry = log.entry(self.position);
                 let component = entry.and_then(|entry| entry.component_after(self.part.checked_sub(1)?));
@@ -238,6 +235,9 @@ impl<F: ObjectFilter> Watcher<F> {
 
     fn event(&self, log: &Log, at: &At<'_>, emission: Emission<'_>, version: LogVersion) -> WatchEvent {
         let Emission { change_type, cluster, object, native, other } = emission;
+        if self.pending.is_further(log, at.seq) {
+            log.note_own_version(at.seq + 1);
+        }
         let shared = self.pending.is_empty().then_some(SharedKey {
             position: at.seq,
             part: self.part,

@@ -384,18 +384,15 @@ fn a_watch_goes_on_after_one_named_event() {
 }
 
 #[test]
-fn who_goes_on_after_an_object_that_was_told_again_has_no_bookmark_before_it_has_everything() {
+fn an_event_before_another_cluster_came_says_nothing_of_that() {
     let mut log = log(&[("a", 10, &["x 9"])]);
     change(&mut log, "a", "y 11");
     log.join(&name("b"), snapshot(20, &["x 19"]), NOW);
     change(&mut log, "b", "-x 21");
-    // Behind that deletion a's x is told again; y's version stands for one that was.
     let mut again = Watcher::after_event(&log, &name("a"), ResourceVersion(11), everything as Matches).unwrap();
-    assert_eq!(again.bookmark(&log), None, "it would not name b, of which the client may have objects");
-    let mut events = Vec::new();
-    assert_eq!(again.next(&log, 1, &mut events), Progress::More);
-    assert_eq!((events.len(), again.bookmark(&log)), (1, None), "nor would it know that they have gone");
-    assert_eq!(read(&log, &mut again).len(), 2);
+    assert_eq!(text(&log, &again.bookmark(&log).unwrap()), "a:11");
+    // Behind the deletion a's x is told again.
+    assert_eq!(read(&log, &mut again).len(), 3);
     assert_eq!(text(&log, &again.bookmark(&log).unwrap()), "a:11 b:21");
     let whole = |version| log.is_whole(&name("a"), ResourceVersion(version));
     assert!(!whole(11) && !whole(12), "b is there");
@@ -403,6 +400,79 @@ fn who_goes_on_after_an_object_that_was_told_again_has_no_bookmark_before_it_has
     change(&mut log, "a", "z 12");
     let whole = |version| log.is_whole(&name("a"), ResourceVersion(version));
     assert!(!whole(11) && whole(12), "who has 11 may have b's objects");
+}
+
+/// Whether a watch goes on after an event.
+fn goes_on(log: &Log, cluster: &str, version: u64) -> bool {
+    Watcher::after_event(log, &name(cluster), ResourceVersion(version), everything as Matches).is_some()
+}
+
+#[test]
+fn no_watch_goes_on_after_a_version_that_two_events_carry() {
+    let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &[])]);
+    change(&mut log, "a", "z 11");
+    change(&mut log, "b", "x 21");
+    change(&mut log, "a", "v 12");
+    assert!(goes_on(&log, "a", 11) && goes_on(&log, "b", 21) && goes_on(&log, "a", 12));
+    // What was found gone carries the version before the list.
+    log.relist(&name("a"), snapshot(15, &["x 9", "z 11", "v 12"]), NOW);
+    assert!(goes_on(&log, "a", 11) && goes_on(&log, "b", 21) && !goes_on(&log, "a", 12));
+    // b's x is told again.
+    change(&mut log, "a", "-x 16");
+    assert!(goes_on(&log, "a", 16) && goes_on(&log, "a", 11) && !goes_on(&log, "b", 21));
+}
+
+#[test]
+fn no_watch_goes_on_after_what_was_told_to_a_client_that_had_more() {
+    let lacking_one = || {
+        let mut log = log(&[("a", 10, &[]), ("b", 20, &["y 19"])]);
+        change(&mut log, "a", "x 11");
+        change(&mut log, "b", "y 21");
+        change(&mut log, "a", "x 12");
+        log
+    };
+    let mut log = lacking_one();
+    let mut further = resume(&log, "a:10 b:21").unwrap();
+    assert!(goes_on(&log, "a", 11), "nobody has been told yet");
+    assert_eq!(read(&log, &mut further), ["ADDED* a/x@11 a:11 b:21", "MODIFIED* a/x@12 a:12 b:21"]);
+    assert!(!goes_on(&log, "a", 11), "b's y would be told again");
+    assert!(goes_on(&log, "b", 21) && goes_on(&log, "a", 12));
+    change(&mut log, "b", "y 22");
+    assert!(goes_on(&log, "b", 22));
+    let log = lacking_one();
+    let mut missing = resume(&log, "a:12").unwrap();
+    assert_eq!(read(&log, &mut missing), ["ADDED* b/y@21 a:12 b:21"]);
+    assert!(!goes_on(&log, "b", 21), "a's x would be told again");
+}
+
+#[test]
+fn a_restore_shows_in_what_a_version_of_before_covers() {
+    // The version is passed, and z was not there at 10, nor at 9.
+    for objects in [&["x 7", "z 9"][..], &["x 8"], &["x 6", "y 12"]] {
+        let mut log = log(&[("a", 10, &["x 7", "y 9"])]);
+        log.relist(&name("a"), snapshot(12, objects), NOW);
+        assert!(resume(&log, "a:10").is_err() && resume(&log, "a:12").is_ok(), "{objects:?}");
+        let mut log = crate::log(&[("a", 10, &["x 7", "y 9"])]);
+        log.leave(&name("a"), NOW);
+        log.join(&name("a"), snapshot(12, objects), NOW);
+        assert!(resume(&log, "a:10").is_err() && resume(&log, "a:9").is_err(), "{objects:?}");
+    }
+    for objects in [&["x 7", "y 9"][..], &["x 11"], &[], &["y 9", "z 12"]] {
+        let mut log = log(&[("a", 10, &["x 7", "y 9"])]);
+        log.relist(&name("a"), snapshot(12, objects), NOW);
+        assert!(resume(&log, "a:10").is_ok(), "{objects:?}");
+    }
+}
+
+#[test]
+fn who_is_ahead_of_a_cluster_that_leaves_and_comes_back_begins_anew() {
+    let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
+    let mut ahead = resume(&log, "a:12 b:20").unwrap();
+    assert!(read(&log, &mut ahead).is_empty() && ahead.ahead().is_some());
+    log.leave(&name("a"), NOW);
+    log.join(&name("a"), snapshot(11, &["x 11"]), NOW);
+    let told = read(&log, &mut ahead);
+    assert!(told.len() == 1 && told[0].starts_with("Expired"), "{told:?}");
 }
 
 #[test]
@@ -436,8 +506,7 @@ fn a_deletion_of_a_relist_has_the_version_before_so_that_what_follows_is_not_mis
     // Over one cluster the integer is a whole vector.
     let mut resumed = Watcher::resume(&log, &vector("a:12"), everything as Matches).unwrap();
     assert_eq!(read(&log, &mut resumed).len(), 3);
-    let mut after = Watcher::after_event(&log, &name("a"), ResourceVersion(12), everything as Matches).unwrap();
-    assert_eq!(read(&log, &mut after).len(), 3);
+    assert!(!goes_on(&log, "a", 12), "y and x, which has gone, carry it");
     // Nor has an object that leaves a selection its own version, which may be above others that follow.
     let mut reds = Watcher::now(&log, red as Matches);
     log.relist(&name("a"), snapshot(30, &["w 25", "y 27 red", "z 30 red"]), NOW);

@@ -57,8 +57,11 @@ struct Told {
 
 impl Told {
     fn now() -> Self {
-        let now = Instant::now();
-        Self { last: now, vector: now }
+        Self::at(Instant::now())
+    }
+
+    fn at(time: Instant) -> Self {
+        Self { last: time, vector: time }
     }
 }
 
@@ -98,13 +101,15 @@ impl Client {
         let selection = Selection { clusters: clusters.filter(|clusters| !clusters.names.is_empty()), ..selection };
         let home = world.profile.alone.then_some(number as usize % REPLICAS);
         let (world, name) = (Arc::clone(world), format!("client {number}"));
+        let follower = Arc::default();
+        world.followers.lock().push(Arc::clone(&follower));
         world.trace(|| format!("{name}: {selection:?}, slow: {slow}"));
         Self {
             world,
             name,
             random,
             selection,
-            follower: Arc::default(),
+            follower,
             told: Told::now(),
             checkpoint: None,
             born: 0,
@@ -157,7 +162,6 @@ impl Client {
             if self.random.random_bool(0.4) {
                 return self.watch_from_nothing(replica).await;
             }
-            self.told = Told::now();
             let Some((objects, version)) = self.list(replica).await? else {
                 sleep(Duration::from_secs(1)).await;
                 return Ok(());
@@ -200,7 +204,7 @@ impl Client {
             let item = follower.item.clone();
             let is_undone = self.world.with_truth(|truth| match item {
                 Some(_) => {
-                    follower.resumed_after_item(truth);
+                    follower.resumed_after_item();
                     false
                 }
                 None => {

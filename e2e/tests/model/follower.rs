@@ -63,8 +63,6 @@ pub(crate) struct Follower {
     /// The cluster of a DELETED that may carry the version before it: who has more than its version says of others does not
     /// know whether one of them had the name at this place.
     perhaps_owed: Option<String>,
-    /// Whether this stream went on from an integer.
-    from_item: bool,
 }
 
 impl Version {
@@ -109,7 +107,7 @@ impl Follower {
     /// of it is told again.
     pub(crate) fn resumed(&mut self, truth: &Truth) {
         self.initial = false;
-        (self.item, self.from_item) = (None, false);
+        self.item = None;
         self.owed_later.extend(self.owed.take());
         self.may_repeat.clear();
         let version = self.version.clone().unwrap_or_default();
@@ -125,12 +123,9 @@ impl Follower {
         }
     }
 
-    /// A stream from the integer of the last event begins. It goes on at that event's place, which may be before what the
-    /// client has: where the last stream left out what its vector covered, or told an object again.
-    pub(crate) fn resumed_after_item(&mut self, truth: &Truth) {
+    /// A stream from the integer of the last event begins. It goes on at that event's place, where the client is.
+    pub(crate) fn resumed_after_item(&mut self) {
         self.owed_later.extend(self.owed.take());
-        self.from_item = true;
-        self.may_repeat.extend(truth.clusters.keys().cloned());
     }
 
     /// Whether the client has more of a cluster than its version says, and a restore undid that and kept the version: no router
@@ -331,7 +326,7 @@ impl Follower {
         let before = self.version.take().unwrap_or_default();
         for (cluster, revision) in vector {
             let went_back = before.get(cluster).is_some_and(|before| before > revision);
-            if went_back && !self.from_item && !expected.may_go_back.contains(cluster) {
+            if went_back && !expected.may_go_back.contains(cluster) {
                 return Err(Lie(format!("the component of {cluster} went back: {before:?}, then {vector:?}")));
             }
             // A DELETED that another cluster's ADDED is to follow carries the version before it, and who was cut there has more

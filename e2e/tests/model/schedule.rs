@@ -291,9 +291,9 @@ fn elsewhere(world: &World, number: usize) -> u64 {
     world.members[number].apply(object).unwrap_or_default()
 }
 
-/// A member is restored to an older state. Nothing is written to it until every router has seen that: a restore that nobody
-/// sees before revisions pass what was handed out cannot be told from none (which is why `etcdutl snapshot restore` has
-/// `--bump-revision`).
+/// A member is restored to an older state. Nothing is written to it until every router has seen that, and every client at one:
+/// a restore that nobody sees before revisions pass what was handed out cannot be told from none (which is why `etcdutl snapshot
+/// restore` has `--bump-revision`).
 async fn restore(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyhow::Result<()> {
     if !world.frozen.lock().insert(number) {
         return Ok(());
@@ -315,13 +315,13 @@ async fn restore(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyh
         for _ in 0..NOTICED_WITHIN.as_secs() {
             sleep(Duration::from_secs(1)).await;
             match is_noticed(&world, number).await {
-                Ok(false) => {}
-                Ok(true) => {
+                Ok(true) if !world.is_followed_beyond(number) => {
                     world.trace(|| format!("{}: everybody has seen it", NAMES[number][0]));
                     world.restores.fetch_add(1, Ordering::Relaxed);
                     world.frozen.lock().remove(&number);
                     return;
                 }
+                Ok(_) => {}
                 Err(error) => return world.fail("the schedule", &format!("{error:#}")),
             }
         }

@@ -18,7 +18,7 @@ use tributary_router::{
 };
 use tributary_simulator::{Config, HistoryEvent, Member, Simulator};
 
-use crate::follower::{Expectations, Version};
+use crate::follower::{Expectations, Follower, Version};
 use crate::schedule::Profile;
 use crate::truth::{History, Lie, State, Truth, Vector};
 
@@ -58,6 +58,8 @@ pub(crate) struct World {
     pub(crate) frozen: Mutex<BTreeSet<usize>>,
     /// How often revisions went back and everybody has seen it. What a client was told before then may mean something else now.
     pub(crate) restores: AtomicU64,
+    /// What the clients have.
+    pub(crate) followers: Mutex<Vec<Arc<Mutex<Option<Follower>>>>>,
     /// Vectors that clients were given.
     pub(crate) vectors: Mutex<Vec<(Instant, Vector)>>,
     /// No fault is played any more, and no client leaves.
@@ -109,6 +111,7 @@ impl World {
             truth: Mutex::default(),
             frozen: Mutex::default(),
             restores: AtomicU64::new(0),
+            followers: Mutex::default(),
             vectors: Mutex::default(),
             quiet: AtomicBool::new(false),
             values: AtomicU64::new(0),
@@ -282,6 +285,18 @@ impl World {
     }
 
     // ---- the truth ----
+
+    /// Whether a client follows a member from a revision that the member has not reached.
+    pub(crate) fn is_followed_beyond(&self, number: usize) -> bool {
+        let revision = self.members[number].control().revision();
+        let is_beyond = |follower: &Follower| {
+            let mut versions = follower.version.iter().flatten();
+            versions.any(|(name, own)| {
+                NAMES[number].contains(&name.as_str()) && follower.selection.wants(name) && *own > revision
+            })
+        };
+        self.followers.lock().iter().any(|follower| follower.lock().as_ref().is_some_and(is_beyond))
+    }
 
     /// Looks at something with the truth as of now.
     pub(crate) fn with_truth<T>(&self, look: impl FnOnce(&Truth) -> T) -> T {

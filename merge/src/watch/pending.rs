@@ -72,15 +72,22 @@ impl Pending {
         starts.filter(move |(_, start)| *start > seq)
     }
 
+    /// Whether the client has, or may have, something that stands behind a place.
+    pub(crate) fn is_further(&self, log: &Log, seq: u64) -> bool {
+        let mut clusters = self.clusters.iter();
+        clusters.any(|(cluster, seen)| seen.start.is_none_or(|start| log.has_events(cluster, seq, start)))
+    }
+
     /// Looks up where the log has caught up with a client that was ahead, and drops the clusters that it has passed
-    /// at a position. A reset while the client is ahead leaves its version without a meaning, and so does one of before, if
-    /// the version may be one that it undid: nobody may have asked the member while that was still below it.
+    /// at a position. A reset while the client is ahead leaves its version without a meaning, as does a cluster that leaves and
+    /// comes back, and so does a reset of before, if the version may be one that it undid: nobody may have asked the member while
+    /// that was still below it.
     pub(crate) fn settle(&mut self, log: &Log, position: u64) -> Result<(), TooOld> {
         for (cluster, seen) in &mut self.clusters {
             if let Seen { start: None, component: Some(requested) } = *seen {
                 let caught_up = start(log, cluster, requested)?;
                 let is_undone = caught_up.is_some() && log.is_ambiguous(cluster, requested);
-                if is_undone || log.is_reset_since(cluster, self.head) {
+                if is_undone || log.is_another_since(cluster, self.head) {
                     return Err(TooOld { cluster: cluster.clone(), requested, oldest: log.oldest(cluster) });
                 }
                 seen.start = caught_up;

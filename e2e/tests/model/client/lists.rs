@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use serde_json::Value;
-use tokio::time::{Duration, sleep};
+use tokio::time::{Duration, Instant, sleep};
 
-use super::{Client, KEPT_FOR, Objects, encode};
+use super::{Client, KEPT_FOR, Objects, Told, encode};
 use crate::schedule::Profile;
 use crate::truth::{History, Lie, Vector};
 use crate::world::{Answer, vector};
@@ -18,8 +18,8 @@ struct Asked {
     query: Vec<String>,
     /// A version, and whether exactly that one.
     version: Option<(Vector, bool)>,
-    /// Whether routers may have forgotten that version.
-    forgotten: bool,
+    /// When a client was told that version.
+    told: Option<Instant>,
     /// Each cluster's revision when the list was asked for, where it is to contain that.
     at_least: Option<Vector>,
 }
@@ -39,13 +39,16 @@ impl Client {
             form => {
                 let known = self.world.vectors.lock().choose(&mut self.random).cloned();
                 if let Some((told, version)) = known {
-                    asked.forgotten = told.elapsed() > KEPT_FOR;
+                    asked.told = Some(told);
                     let name = if form == 9 { "NotOlderThan" } else { "Exact" };
                     query.push(format!("resourceVersion={}&resourceVersionMatch={name}", self.sent(&version)));
                     asked.version = Some((version, form != 9));
                 }
             }
         }
+        // A past state is as old as its first telling.
+        let of_past = asked.told.filter(|_| asked.version.as_ref().is_some_and(|(_, exact)| *exact));
+        self.told = of_past.map_or_else(Told::now, Told::at);
         self.pages(replica, Asked { query, ..asked }).await
     }
 
@@ -129,7 +132,7 @@ impl Client {
         match answer.code {
             200 => Ok(true),
             410 | 429 if !self.world.expected.calm => Ok(false),
-            410 if asked.forgotten => Ok(false),
+            410 if asked.told.is_some_and(|told| told.elapsed() > KEPT_FOR) => Ok(false),
             403 if self.world.profile.forbids => Ok(false),
             // No member serves the resource just now.
             404 if self.world.profile.hides || self.world.was_bare() => Ok(false),
