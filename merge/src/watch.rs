@@ -81,14 +81,24 @@ impl<F: ObjectFilter> Watcher<F> {
     /// because the other clusters' positions are taken from it.
     ///
     /// A DELETED behind which another cluster's object of that name is told comes once more, with that object: whoever names
-    /// the deletion has not got the object.
+    /// the deletion has not got the object. And if that object is the one whose event is named, nobody knows which of the two events
+    /// is meant.
+    ///
+    /// Cost: O(entries since).
     pub fn after_event(log: &Log, cluster: &ClusterName, version: ResourceVersion, filter: F) -> Option<Self> {
         let seq = log.place_of_change(cluster, version)?;
         let mut watcher = Self { filter, phase: Phase::Live, position: seq, part: 0, pending: Pending::default() };
-        if !watcher.is_told_with_another(log, seq) {
+        let named = log.entry(seq)?;
+        let key = named.changes().first()?.object.key().as_str();
+        if watcher.told_with(log, seq, named, key).is_none() {
             watcher.position = seq + 1;
         }
-        (!watcher.lags(log)).then_some(watcher)
+        let is_named = |other: &ClusterName, object: &Object| other == cluster && object.resource_version() == version;
+        let is_told_again = |(seq, entry): (u64, &Entry)| {
+            entry.others.of(key).any(|(_, other, object)| is_named(other, object))
+                && watcher.told_with(log, seq, entry, key).is_some_and(|(other, object)| is_named(&other, &object))
+        };
+        (!log.entries_from(seq + 1).any(is_told_again) && !watcher.lags(log)).then_some(watcher)
     }
 
     /// Which objects it tells of.
@@ -96,13 +106,15 @@ impl<F: ObjectFilter> Watcher<F> {
         &self.filter
     }
 
-    /// Whether a change is told as a DELETED, with another cluster's object of that name behind it.
-    fn is_told_with_another(&self, log: &Log, seq: u64) -> bool {
-        let Some(entry) = log.entry(seq) else { return false };
-        let Some(change) = entry.changes().first() else { return false };
-        let told = classify(&self.filter, &entry.cluster, change);
-        let is_deleted = told.is_some_and(|(change_type, _)| change_type == ChangeType::Deleted);
-        is_deleted && self.other(log, &At { seq, entry, change }).is_some()
+    /// The other cluster's object that is told behind a DELETED of this key, if an entry has one.
+    fn told_with(&self, log: &Log, seq: u64, entry: &Entry, key: &str) -> Option<(ClusterName, Arc<Object>)> {
+        let own = entry.changes().iter().enumerate().filter(|(_, change)| change.object.key().as_str() == key);
+        let mut deleted = own.filter(|(part, change)| {
+            let told = classify(&self.filter, &entry.cluster, change);
+            told.is_some_and(|(told, _)| told == ChangeType::Deleted && entry.tells(*part, told))
+        });
+        let (_, change) = deleted.next()?;
+        self.other(log, &At { seq, entry, change }).map(|(_, cluster, object)| (cluster, object))
     }
 
     /// Appends the next events, about `events_max` of them, and says how it stands. Never blocks; bounded work.
@@ -235,7 +247,7 @@ impl<F: ObjectFilter> Watcher<F> {
 
     fn event(&self, log: &Log, at: &At<'_>, emission: Emission<'_>, version: LogVersion) -> WatchEvent {
         let Emission { change_type, cluster, object, native, other } = emission;
-        if self.pending.is_further(log, at.seq) {
+        if self.pending.is_further(log, at.seq, &self.filter) {
             log.note_own_version(at.seq + 1);
         }
         let shared = self.pending.is_empty().then_some(SharedKey {

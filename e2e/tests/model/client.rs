@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 use tributary_router::Body;
 
-use crate::follower::{Change, Event, Follower};
+use crate::follower::{Change, Event, Follower, Item};
 use crate::schedule::{COLORS, NAMESPACES, OBJECTS, Profile, TYPES};
 use crate::truth::{Clusters, Lie, Selection, State, Vector};
 use crate::world::{NAMES, REPLICAS, RESOURCE, World, integer, vector};
@@ -198,7 +198,7 @@ impl Client {
     /// A watch from the version that came last, of an event or of a bookmark, as client-go's reflector goes on.
     async fn resume(&mut self, replica: usize) -> anyhow::Result<()> {
         let Profile { alone, topology, hides, .. } = self.world.profile;
-        let (version, item) = {
+        let (version, item, told_again) = {
             let mut locked = self.follower.lock();
             let Some(follower) = &mut *locked else { return Ok(()) };
             let item = follower.item.clone();
@@ -216,14 +216,15 @@ impl Client {
                 *locked = None;
                 return Ok(());
             }
-            (follower.version.clone().unwrap_or_default(), item)
+            let told_again = self.world.with_truth(|truth| follower.is_perhaps_told_again(truth));
+            (follower.version.clone().unwrap_or_default(), item, told_again)
         };
         // Of several routers none knows what another one had told before that event.
         // A cluster that is the only one is a whole vector.
         let refused = item.is_some() && !alone;
         self.refused = refused && !topology && !hides;
         let version = match item {
-            Some((cluster, revision)) => integer(&cluster, revision),
+            Some(Item { cluster, revision, .. }) => integer(&cluster, revision),
             None => self.sent(&version),
         };
         let mut query = self.query();
@@ -237,7 +238,7 @@ impl Client {
         let forgotten = self.told.last.elapsed() > KEPT_FOR;
         let end = self.stream(replica, query).await?;
         self.refused = false;
-        self.after(end, refused || forgotten)
+        self.after(end, refused || forgotten || told_again)
     }
 
     fn after(&mut self, end: End, expected: bool) -> anyhow::Result<()> {

@@ -22,6 +22,15 @@ pub(crate) enum Version {
     Item(String, u64),
 }
 
+/// The integer of an event.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub(crate) cluster: String,
+    pub(crate) revision: u64,
+    /// The object's.
+    key: String,
+}
+
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -59,7 +68,7 @@ pub(crate) struct Follower {
     may_repeat: BTreeSet<String>,
     /// The integer of the last event, if nothing came since that says where all clusters are: what a client that takes its
     /// version from events would resume from.
-    pub(crate) item: Option<(String, u64)>,
+    pub(crate) item: Option<Item>,
     /// The cluster of a DELETED that may carry the version before it: who has more than its version says of others does not
     /// know whether one of them had the name at this place.
     perhaps_owed: Option<String>,
@@ -138,6 +147,14 @@ impl Follower {
         })
     }
 
+    /// Whether the object of the last event's integer may have been told again since, behind the DELETED of another cluster's: nobody
+    /// knows then which of the two events is meant.
+    pub(crate) fn is_perhaps_told_again(&self, truth: &Truth) -> bool {
+        let Some(Item { cluster, key, .. }) = &self.item else { return false };
+        let mut others = truth.clusters.keys().filter(|other| *other != cluster);
+        others.any(|other| truth.ever_had(&self.selection, other, key))
+    }
+
     /// Whether the client has what there is, under all names.
     pub(crate) fn is_complete(&self) -> bool {
         !self.initial && self.owed.is_none() && self.owed_later.is_empty() && self.version.is_some()
@@ -159,7 +176,7 @@ impl Follower {
                     }
                     Version::Item(of, revision) => {
                         self.is_version(truth, expected, (*change, cluster, key, state), (of, *revision))?;
-                        self.item = Some((of.clone(), *revision));
+                        self.item = Some(Item { cluster: of.clone(), revision: *revision, key: key.clone() });
                     }
                 }
                 self.names_are_complete(key)

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion, Snapshot};
 
-use super::entry::{Boundary, BoundaryKind, Entry, EntryKind, Place};
+use super::entry::{Boundary, BoundaryKind, EntryKind, Place};
 use super::history::{History, Mark};
 use super::{Log, SnapshotError, TooOld};
 use crate::CompositeResourceVersion;
@@ -59,37 +59,26 @@ impl Log {
     /// The place of the change that gave an object this native version, if it is still in the log: where a watch
     /// that names one event of one cluster goes on.
     ///
-    /// None if a client that names it may have been told more than what stands up to there, because nobody knows then which
-    /// event is meant:
+    /// None if another event may carry this version, or a client that names it may have been told more than what stands up to there:
     ///
     /// * the cluster came or left since, or its revisions went back: its objects were told again under the versions that they had;
     /// * the cluster was listed anew right behind it, and what was found gone carries this version;
-    /// * the object was told again, behind the DELETED of another cluster's object of that name;
     /// * a client that had more was told it, or what follows, with a version of its own.
-    ///
-    /// Cost: O(entries since).
     pub(crate) fn place_of_change(&self, cluster: &ClusterName, version: ResourceVersion) -> Option<u64> {
         let history = self.histories.get(cluster)?;
         let newest_first = history.events.queue.iter().rev();
-        let mut marks = newest_first.take_while(|mark| mark.component >= Some(version));
-        let (seq, change) = marks.find_map(|mark| {
-            let change = self.change(mark.seq).filter(|change| change.resource_version() == version)?;
-            Some((mark.seq, change))
+        let mark = newest_first.take_while(|mark| mark.component >= Some(version)).find(|mark| {
+            mark.component == Some(version)
+                && self.change(mark.seq).is_some_and(|change| change.resource_version() == version)
         })?;
-        let since = history.boundaries.iter().rev().take_while(|boundary| boundary.seq > seq);
+        let since = history.boundaries.iter().rev().take_while(|boundary| boundary.seq > mark.seq);
         let carries_another = |boundary: &Boundary| {
             let has_early_ones = boundary.first > 0 && boundary.component_before == Some(version);
             boundary.kind != BoundaryKind::Relist || has_early_ones
         };
-        let key = change.object.key().as_str();
-        let is_told_again = |entry: &Entry| {
-            let mut others = entry.others.of(key);
-            others.any(|(_, other, object)| other == cluster && object.resource_version() == version)
-        };
         let is_another = since.filter_map(|boundary| self.boundary(boundary.seq)).any(carries_another)
-            || seq < self.own_before.load(Ordering::Relaxed)
-            || self.entries_from(seq + 1).any(|(_, entry)| is_told_again(entry));
-        (!is_another).then_some(seq)
+            || mark.seq < self.own_before.load(Ordering::Relaxed);
+        (!is_another).then_some(mark.seq)
     }
 
     /// Whether a version of one cluster says where all are: as far as is remembered, every other one had left before. Who got

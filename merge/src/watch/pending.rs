@@ -73,8 +73,8 @@ impl Pending {
     }
 
     /// Whether the client has, or may have, something that stands behind a place.
-    pub(crate) fn is_further(&self, log: &Log, seq: u64) -> bool {
-        let mut clusters = self.clusters.iter();
+    pub(crate) fn is_further(&self, log: &Log, seq: u64, filter: &impl ObjectFilter) -> bool {
+        let mut clusters = self.clusters.iter().filter(|(cluster, _)| filter.wants_cluster(cluster));
         clusters.any(|(cluster, seen)| seen.start.is_none_or(|start| log.has_events(cluster, seq, start)))
     }
 

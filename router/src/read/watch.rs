@@ -179,7 +179,7 @@ fn after_item(
     let cause = if router.is_alone() {
         match Watcher::after_event(log, cluster, version, filter) {
             Some(watcher) => return Ok(watcher),
-            None => "its event is not kept here",
+            None => "its event is not kept here, or not the only one with that version",
         }
     } else {
         "where several processes serve one endpoint, only bookmarks and lists give versions to resume"
@@ -428,7 +428,7 @@ impl WatchStream {
     }
 
     /// Sees to the bookmark that follows the events of a turn. Behind an object that was told again it comes at once: the
-    /// integer of that object is of an earlier event, and a client that resumed there would be told everything since once more.
+    /// integer of that object is of an earlier event, so a client that is cut there would have to begin anew.
     fn after_events(&mut self) {
         let again = |event: &WatchEvent| matches!(event, WatchEvent::Object(event) if event.again);
         if self.events.iter().any(again) {
