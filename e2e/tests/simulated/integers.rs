@@ -185,13 +185,15 @@ async fn a_number_without_its_event_is_expired() {
 }
 
 #[tokio::test]
-async fn a_relists_deletion_comes_again_to_who_goes_on_from_it() {
+async fn who_is_cut_behind_a_relists_deletion_begins_anew_and_is_not_told_the_others_again() {
     let fixture = start().await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let path = format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", version(&list));
     let mut events = fixture.watch(&path).await;
     let added = fixture.put("a", "x", "");
     assert_eq!(events.brief().await, "ADDED a/x");
+    let other = fixture.put("b", "y", "");
+    assert_eq!(events.brief().await, "ADDED b/y");
     let control = fixture.member("a").control();
     control.stop_listening().await;
     fixture.member("a").delete("configmaps", "default", "x");
@@ -201,8 +203,11 @@ async fn a_relists_deletion_comes_again_to_who_goes_on_from_it() {
     assert_eq!(brief(&deleted), "DELETED a/x");
     // The version before the relist: of what the relist tells after it nothing is claimed.
     assert_eq!(version(&deleted["object"]), integer("a", added));
-    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&deleted["object"]));
-    assert_eq!(fixture.watch(&path).await.brief().await, "DELETED a/x");
+    // It is x's own, too, behind which b's y was told.
+    let from = |version: &str| format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={version}");
+    let error = fixture.watch(&from(&version(&deleted["object"]))).await.soon().await;
+    assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)), "{error}");
+    assert_eq!(fixture.watch(&from(&integer("b", other))).await.brief().await, "DELETED a/x");
 }
 
 #[tokio::test]
