@@ -89,6 +89,11 @@ impl Epochs {
         true
     }
 
+    /// Whether no list has another cluster.
+    pub fn are_of(&self, cluster: &ClusterName) -> bool {
+        self.lists.iter().flat_map(|epoch| &epoch.members).all(|(name, _)| name == cluster)
+    }
+
     /// The current epoch's number, if there is a list.
     pub fn current(&self) -> Option<u64> {
         self.lists.front().map(|epoch| epoch.id)
@@ -257,6 +262,11 @@ mod tests {
         let text = serde_json::to_string(&epochs).unwrap();
         let read: Epochs = serde_json::from_str(&text).unwrap();
         assert_eq!(read, epochs);
+        assert!(!read.are_of(&name(9)), "there were others before");
+        let mut alone = Epochs::default();
+        alone.update([(name(9), "u".to_owned())]);
+        alone.update([(name(9), "v".to_owned())]);
+        assert!(alone.are_of(&name(9)) && !alone.are_of(&name(1)));
         assert!(!epochs.update([(name(9), "u".to_owned())]), "the same list again is no change");
     }
 

@@ -81,17 +81,6 @@ impl Log {
         (!is_another).then_some(mark.seq)
     }
 
-    /// Whether a version of one cluster says where all are: as far as is remembered, every other one had left before. Who got
-    /// it while there were others has not been told that they left.
-    pub fn is_whole(&self, cluster: &ClusterName, version: ResourceVersion) -> bool {
-        let mut others = self.histories.iter().filter(|(other, _)| *other != cluster);
-        others.all(|(other, history)| {
-            let last = history.events.queue.back().or(history.events.base.as_ref());
-            let left_before = |last: &Mark| self.component_before(cluster, last.seq) < Some(version);
-            self.snapshot(other).is_none() && last.is_none_or(left_before)
-        })
-    }
-
     /// The exact past state at a vector: one snapshot for each of its clusters, which may have left since, and none
     /// of the clusters that it does not name.
     ///

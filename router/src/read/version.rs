@@ -54,11 +54,6 @@ impl Versions {
         self.items
     }
 
-    /// Whether there is one cluster at all. One that does not serve the resource counts: another process may know that it does.
-    pub fn are_of_one_cluster(&self) -> bool {
-        self.clusters.len() == 1
-    }
-
     /// The lists of clusters that compact vectors refer to.
     pub fn epochs(&self) -> &Epochs {
         &self.epochs

@@ -150,14 +150,14 @@ async fn start(
         }
     }
     // Before the log: whoever holds a view's clusters may wait for it.
-    let only = versions.are_of_one_cluster();
+    let is_whole = matches!(&wanted, Wanted::Item(cluster, _) if router.is_whole(cluster));
     let log = view.log();
     let watcher = match wanted {
         _ if options.sends_initial_events() => Watcher::initial(&log, filter, options.sends_initial_events_end()),
         Wanted::Newest | Wanted::Any => Watcher::now(&log, filter),
         Wanted::Version(version) => Watcher::resume(&log, &version, filter).map_err(expired)?,
-        Wanted::Item(cluster, version) if only && log.is_whole(&cluster, version) => {
-            // Since there is one cluster it is a whole vector, which any process can resume.
+        Wanted::Item(cluster, version) if is_whole => {
+            // Any process can resume it.
             Watcher::resume(&log, &[(cluster, version)].into_iter().collect(), filter).map_err(expired)?
         }
         Wanted::Item(cluster, version) => after_item(router, &log, &cluster, version, filter)?,

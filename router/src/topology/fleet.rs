@@ -62,6 +62,12 @@ impl Fleet {
         self.clusters.load().get(name).cloned()
     }
 
+    /// Whether a cluster is the only one, and was as long as this process remembers.
+    pub fn has_only(&self, name: &ClusterName) -> bool {
+        // In this order: who leaves is remembered before it is gone.
+        self.clusters.load().keys().all(|own| own == name) && self.former.lock().keys().all(|former| former == name)
+    }
+
     /// What marks a cluster's objects, one that left included.
     pub fn mark(&self, name: &ClusterName) -> Arc<ClusterMark> {
         if let Some(cluster) = self.clusters.load().get(name) {
