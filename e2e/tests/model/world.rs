@@ -14,7 +14,8 @@ use tributary_apimachinery::ClusterName;
 use tributary_e2e::compact;
 use tributary_proxy::{BoxIo, ClusterClient, Connector, Tuning};
 use tributary_router::{
-    Body, ClusterSetup, Consistency, ItemResourceVersions, Partial, Policies, Policy, Router, RouterConfig, User, body,
+    Body, ClusterSetup, Consistency, ItemResourceVersions, KeepEpochs, Partial, Policies, Policy, Router, RouterConfig,
+    User, body,
 };
 use tributary_simulator::{Config, HistoryEvent, Member, Simulator};
 
@@ -49,6 +50,8 @@ pub(crate) struct World {
     pub(crate) expected: Expectations,
     pub(crate) members: Vec<Arc<Member>>,
     routers: Mutex<Vec<Arc<Router>>>,
+    /// What each router keeps in its data directory.
+    disks: [Arc<Mutex<Value>>; REPLICAS],
     /// Which members the routers have as clusters, and how often that changed.
     configured: Mutex<(u64, BTreeMap<String, usize>)>,
     /// When the routers last had, or were about to have, no cluster at all.
@@ -106,6 +109,7 @@ impl World {
             profile,
             members,
             routers: Mutex::default(),
+            disks: Default::default(),
             configured: Mutex::new((0, configured)),
             bare: Mutex::default(),
             truth: Mutex::default(),
@@ -134,15 +138,15 @@ impl World {
             known.read[number] = member.history(RESOURCE, 0).len();
         }
         for replica in 0..REPLICAS {
-            let router = world.new_router().await?;
+            let router = world.new_router(replica).await?;
             world.routers.lock().push(router);
             anyhow::ensure!(world.get(replica, &format!("/api/v1/{RESOURCE}")).await?.code == 200, "the first list");
         }
         Ok(world)
     }
 
-    /// A router that has no cache yet, over the clusters as they are configured.
-    async fn new_router(&self) -> anyhow::Result<Arc<Router>> {
+    /// A router that has no cache yet, over the clusters as they are configured, with what the one before it kept on disk.
+    async fn new_router(&self, replica: usize) -> anyhow::Result<Arc<Router>> {
         let Profile { deny, integer, quorum, alone, .. } = self.profile;
         let default = Policy {
             partial: if deny { Partial::Deny } else { Partial::Allow },
@@ -155,7 +159,11 @@ impl World {
             ..Policy::default()
         };
         let policies = Policies { default, ..Policies::default() };
-        let router = Router::new(RouterConfig { policies, alone, ..RouterConfig::default() });
+        let disk = Arc::clone(&self.disks[replica]);
+        let epochs = serde_json::from_value(disk.lock().clone()).unwrap_or_default();
+        let keep: KeepEpochs = Box::new(move |epochs| *disk.lock() = json!(epochs));
+        let router =
+            Router::new(RouterConfig { policies, alone, epochs, keep_epochs: Some(keep), ..RouterConfig::default() });
         router.set_clusters(self.setups().await?);
         router.asked_once(Duration::from_secs(20)).await;
         Ok(router)
@@ -234,7 +242,7 @@ impl World {
     /// Ends a router as SIGTERM does, and puts a new one in its place.
     pub(crate) async fn restart(&self, replica: usize) -> anyhow::Result<()> {
         self.router(replica).drain();
-        let router = self.new_router().await?;
+        let router = self.new_router(replica).await?;
         self.routers.lock()[replica] = router;
         Ok(())
     }
