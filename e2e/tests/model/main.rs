@@ -41,13 +41,15 @@ const SEEDS_PER_TRIAL: u64 = 50;
 
 /// Seeds that failed, and what was wrong with the product. What a seed does changes with the schedule; each has a smaller test
 /// beside the code that was wrong.
-const FAILED_ONCE: [(u64, &str); 7] = [
+const FAILED_ONCE: [(u64, &str); 9] = [
     (2, "a_leaving_cluster_kept_its_version_at_a_deletion_that_another_cluster_follows"),
     (20, "a_cluster_that_became_stale_while_its_write_was_waited_for_was_not_named"),
     (395, "what_another_cluster_has_of_a_deleted_name_was_not_told_to_who_went_on_from_an_integer"),
     (4520, "an_integer_of_before_another_cluster_left_was_taken_for_a_whole_vector"),
     (4533, "who_went_on_from_an_object_that_was_told_again_got_a_bookmark_of_before_what_it_had"),
+    (5548, "an_integer_of_before_its_own_cluster_left_was_taken_for_a_whole_vector_once_that_was_the_only_one"),
     (6394, "who_was_ahead_of_a_cluster_waited_for_its_cacher_of_before_and_missed_that_revisions_went_back"),
+    (11895, "an_integer_of_before_a_process_was_asked_for_the_resource_was_taken_for_a_whole_vector"),
     (14607, "what_entered_a_selection_in_a_relist_was_told_at_the_version_before_and_stayed_when_the_cluster_left"),
 ];
 
