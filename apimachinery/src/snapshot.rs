@@ -122,6 +122,26 @@ impl Snapshot {
         self.objects.iter().map(|entry| &entry.0)
     }
 
+    /// Whether revisions went back between an earlier state and this one, as far as it shows: its version is lower, or an object
+    /// stands here under a version that the earlier state covers and has not got. So a restore is seen even if new writes have
+    /// passed the version of before.
+    ///
+    /// Cost: a walk over both.
+    pub fn undoes(&self, earlier: &Self) -> bool {
+        let covered = earlier.resource_version;
+        let mut olds = earlier.iter().peekable();
+        let is_new = |object: &Arc<Object>| {
+            while olds.next_if(|old| old.key() < object.key()).is_some() {}
+            let is_same = |old: &&Arc<Object>| {
+                let is_version = || old.resource_version() == object.resource_version() && old.uid() == object.uid();
+                Arc::ptr_eq(old, object) || (old.key() == object.key() && is_version())
+            };
+            !olds.peek().is_some_and(is_same)
+        };
+        let mut covers = self.iter().filter(|object| object.resource_version() <= covered);
+        self.resource_version < covered || covers.any(is_new)
+    }
+
     /// The objects whose keys come after `after` (all, if `None`) and that may lie in `scope`, in key order.
     ///
     /// Nothing of another namespace comes; where neither an index nor the order of keys helps,

@@ -465,7 +465,7 @@ impl Reflector {
         self.health.synced();
         let update = match before {
             None => Update::Synced { snapshot: after },
-            Some(before) if self.machine.is_void() || version < before.resource_version() => {
+            Some(before) if self.machine.is_void() || after.undoes(&before) => {
                 counts.resets.add(1);
                 Update::Reset { before, after }
             }

@@ -46,7 +46,7 @@ pub enum Update {
         after: Snapshot,
     },
     /// Revisions went back: the member was restored or replaced, and versions handed out before are void. Told by an
-    /// unset list below what was seen, or by [`Cacher::reset`](crate::Cacher::reset). Objects whose bytes did not change
+    /// unset list that [undoes](Snapshot::undoes) what was seen, or by [`Cacher::reset`](crate::Cacher::reset). Objects whose bytes did not change
     /// are the same `Arc` in both.
     Reset {
         /// What was served until now.

@@ -248,7 +248,7 @@ impl Log {
         let boundaries = self.histories.get(cluster).map(|history| &history.boundaries);
         let left = boundaries.and_then(|boundaries| self.entry(boundaries.back()?.seq)?.boundary());
         // If its revisions went back meanwhile, versions of before stand for something else now.
-        let left = left.filter(|left| !difference::went_back(&left.before, &snapshot));
+        let left = left.filter(|left| !snapshot.undoes(&left.before));
         let left_at = left.and_then(|left| left.component_before);
         self.push_boundary(cluster, BoundaryKind::Join { left_at }, Some(snapshot), now);
     }
@@ -282,7 +282,7 @@ impl Log {
     pub fn relist(&mut self, cluster: &ClusterName, after: Snapshot, now: Duration) {
         match self.snapshot(cluster) {
             None => self.join(cluster, after, now),
-            Some(before) if difference::went_back(before, &after) => self.reset(cluster, after, now),
+            Some(before) if after.undoes(before) => self.reset(cluster, after, now),
             Some(_) => self.push_boundary(cluster, BoundaryKind::Relist, Some(after), now),
         }
     }

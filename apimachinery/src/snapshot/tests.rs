@@ -25,6 +25,42 @@ fn keys<'a>(objects: impl IntoIterator<Item = &'a Arc<Object>>) -> Vec<String> {
     objects.into_iter().map(|object| object.key().as_str().to_owned()).collect()
 }
 
+/// A snapshot of objects that are each `key version uid`.
+fn snapshot_at(version: u64, objects: &[&str]) -> Snapshot {
+    let object = |text: &&str| {
+        let parts: Vec<_> = text.split(' ').collect();
+        let text = format!(
+            r#"{{"metadata":{{"name":"{}","resourceVersion":"{}","uid":"{}"}}}}"#,
+            parts[0], parts[1], parts[2]
+        );
+        Arc::new(decoder().decode(text.as_bytes()).unwrap())
+    };
+    let mut snapshot: Snapshot = objects.iter().map(object).collect();
+    snapshot.set_resource_version(ResourceVersion(version));
+    snapshot
+}
+
+#[test]
+fn what_undoes_an_earlier_state_is_told_from_what_goes_on() {
+    let before = snapshot_at(10, &["b 5 u", "d 7 v"]);
+    for (version, objects, undoes) in [
+        (10, &["b 5 u", "d 7 v"][..], false),
+        (12, &["b 5 u", "d 7 v", "e 11 w"], false),
+        (12, &[], false),
+        (12, &["a 11 w", "b 12 u"], false),
+        (12, &["b 12 w", "d 7 v"], false),
+        (9, &["b 5 u", "d 7 v"], true),
+        (12, &["b 4 u", "d 7 v"], true),
+        (12, &["b 6 u", "d 7 v"], true),
+        (12, &["b 5 w", "d 7 v"], true),
+        (12, &["a 10 w"], true),
+        (12, &["c 10 w"], true),
+        (12, &["e 10 w"], true),
+    ] {
+        assert_eq!(snapshot_at(version, objects).undoes(&before), undoes, "{version} {objects:?}");
+    }
+}
+
 #[test]
 fn ranges_keep_etcd_order_and_namespaces_apart() {
     let snapshot: Snapshot = ["a/x", "a-b/x", "a/y", "ab/x", "a0/z"].into_iter().map(|key| pod(key, "")).collect();

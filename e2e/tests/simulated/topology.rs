@@ -183,6 +183,33 @@ async fn another_cluster_of_lower_revisions_takes_a_name_over() {
 }
 
 #[tokio::test]
+async fn a_restore_that_new_writes_have_passed_is_seen() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let backup = fixture.put("a", "undeleted", "");
+    fixture.member("a").delete("configmaps", "default", "undeleted");
+    fixture.put("a", "undone", "");
+    let seen = fixture.put_and_see("a", "kept", "").await;
+    let list = fixture.get(&made()).await.ok();
+    let path = format!("{}&watch=1&resourceVersion={}", made(), version(&list));
+    let mut events = fixture.watch(&path).await;
+    let control = fixture.member("a").control();
+    control.stop_listening().await;
+    assert!(control.restore(backup));
+    while fixture.put("a", "kept", "again") <= seen {}
+    // As a kube-apiserver that was started since.
+    control.compact();
+    control.start_listening().await;
+    // An open watch is told the differences, one of before begins anew.
+    let told = [events.brief().await, events.brief().await, events.brief().await];
+    for expected in ["DELETED a/undone", "ADDED a/undeleted", "a/kept"] {
+        assert!(told.iter().any(|told| told.ends_with(expected)), "{told:?} has no {expected}");
+    }
+    assert_eq!(fixture.watch(&path).await.soon().await["object"]["code"], 410);
+    let past = format!("{}&resourceVersion={}&resourceVersionMatch=Exact", made(), version(&list));
+    assert_eq!(fixture.get(&past).await.code, 410, "the log does not have it");
+}
+
+#[tokio::test]
 async fn a_list_half_read_when_its_cluster_is_restored_is_not_mixed() {
     let fixture = Fixture::start(["a", "b"]).await;
     let backup = fixture.put("a", "kept1", "");

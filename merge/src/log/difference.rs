@@ -60,20 +60,6 @@ pub(crate) fn same_text(old: &Object, new: &Object) -> bool {
     old.json() == new.json()
 }
 
-/// Whether revisions went back between two states of a cluster, as far as it shows: the later version is lower, or an object stands
-/// there under a version that the state before covers and has not got. So a restore is seen even if new writes have passed the
-/// version before.
-///
-/// Cost: a walk over both.
-pub(crate) fn went_back(before: &Snapshot, after: &Snapshot) -> bool {
-    let covered = before.resource_version();
-    let mut undone = pairs(before, after).filter(|(old, new)| match (old, new) {
-        (Some(old), Some(new)) if Arc::ptr_eq(old, new) || same_version(old, new) => false,
-        (_, new) => new.is_some_and(|new| new.resource_version() <= covered),
-    });
-    after.resource_version() < covered || undone.next().is_some()
-}
-
 /// Whether a selector may stop matching with this change.
 pub(crate) fn may_leave_selection(change: &Change) -> bool {
     match (change.change_type, &change.previous) {
