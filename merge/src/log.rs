@@ -34,7 +34,7 @@ use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVe
 
 use crate::CompositeResourceVersion;
 pub(crate) use entry::{Boundary, BoundaryKind, Entry};
-use entry::{EntryKind, Others};
+use entry::{EntryKind, Left, Others};
 use history::{History, Mark};
 use names::Names;
 
@@ -223,6 +223,11 @@ impl Log {
         self.own_before.fetch_max(position, Ordering::Relaxed);
     }
 
+    /// The position after a cluster's newest event in `from..to`, if one stands, or stood, there.
+    pub(crate) fn events_end(&self, cluster: &ClusterName, from: u64, to: u64) -> Option<u64> {
+        self.histories.get(cluster)?.events_end(from, to)
+    }
+
     /// The clusters that have forgotten events from this position on, with the position after the newest of those.
     /// `None` if even that is forgotten.
     pub(crate) fn forgotten_from(&self, position: u64) -> Option<Vec<(&ClusterName, u64)>> {
@@ -247,10 +252,11 @@ impl Log {
         }
         let boundaries = self.histories.get(cluster).map(|history| &history.boundaries);
         let left = boundaries.and_then(|boundaries| self.entry(boundaries.back()?.seq)?.boundary());
-        // If its revisions went back meanwhile, versions of before stand for something else now.
-        let left = left.filter(|left| !snapshot.undoes(&left.before));
-        let left_at = left.and_then(|left| left.component_before);
-        self.push_boundary(cluster, BoundaryKind::Join { left_at }, Some(snapshot), now);
+        let left = left.and_then(|left| {
+            let at = left.component_before?;
+            Some(if snapshot.undoes(&left.before) { Left::Undone(at) } else { Left::At(at) })
+        });
+        self.push_boundary(cluster, BoundaryKind::Join(left), Some(snapshot), now);
     }
 
     /// Changes of one cluster in its order, and its state after them. Objects' versions must not go down.
@@ -277,12 +283,12 @@ impl Log {
         }
     }
 
-    /// The cluster was listed anew: the differences go out, deletions first. If its revisions went back this is a
-    /// reset.
+    /// The cluster was listed anew: the differences go out, deletions first. Whoever calls this has seen that revisions did not go
+    /// back ([`Snapshot::undoes`]); if the version did, this is a reset.
     pub fn relist(&mut self, cluster: &ClusterName, after: Snapshot, now: Duration) {
-        match self.snapshot(cluster) {
+        match self.snapshot(cluster).map(Snapshot::resource_version) {
             None => self.join(cluster, after, now),
-            Some(before) if after.undoes(before) => self.reset(cluster, after, now),
+            Some(before) if after.resource_version() < before => self.reset(cluster, after, now),
             Some(_) => self.push_boundary(cluster, BoundaryKind::Relist, Some(after), now),
         }
     }

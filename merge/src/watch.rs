@@ -28,6 +28,10 @@ use initial::InitialEvents;
 use missing::MissingClusters;
 use pending::Pending;
 
+/// The native version of the DELETED events of a cluster that leaves: every etcd begins there, so it is too old everywhere. Not 0,
+/// because in the integer form that may be the number which asks for any state.
+const LEFT: ResourceVersion = ResourceVersion(1);
+
 /// A watch of the merged log.
 pub struct Watcher<F> {
     filter: F,
@@ -58,7 +62,13 @@ impl<F: ObjectFilter> Watcher<F> {
     pub fn resume(log: &Log, from: &CompositeResourceVersion, filter: F) -> Result<Self, TooOld> {
         let (pending, position) = Pending::new(log, from, &filter)?;
         let phase = match MissingClusters::new(log, from) {
-            Some(missing) => Phase::Missing(missing),
+            Some(missing) => {
+                // What it is told of them may stand behind what it lacks of the others.
+                if missing.wants(&filter) {
+                    log.note_own_version(log.position());
+                }
+                Phase::Missing(missing)
+            }
             None => Phase::Live,
         };
         Ok(Self { filter, phase, position, part: 0, pending })
@@ -78,7 +88,7 @@ impl<F: ObjectFilter> Watcher<F> {
 
     /// Goes on after one event, named by its cluster and native version; `None` if it is not in the log, or if it is not certain
     /// that the client has what stands up to there and no more. Only for a client that got that event from this very log,
-    /// because the other clusters' positions are taken from it.
+    /// because the other clusters' positions are taken from it; an object of a list or of the initial events is no such event.
     ///
     /// A DELETED behind which another cluster's object of that name is told comes once more, with that object: whoever names
     /// the deletion has not got the object. And if that object is the one whose event is named, nobody knows which of the two events
@@ -127,7 +137,6 @@ impl<F: ObjectFilter> Watcher<F> {
                 }
             }
             Phase::Missing(missing) => {
-                log.note_own_version(log.position());
                 if !missing.next(&self.filter, &mut turn) {
                     return Progress::More;
                 }
@@ -247,8 +256,8 @@ impl<F: ObjectFilter> Watcher<F> {
 
     fn event(&self, log: &Log, at: &At<'_>, emission: Emission<'_>, version: LogVersion) -> WatchEvent {
         let Emission { change_type, cluster, object, native, other } = emission;
-        if self.pending.is_further(log, at.seq, &self.filter) {
-            log.note_own_version(at.seq + 1);
+        if let Some(end) = self.pending.further_until(log, at.seq, &self.filter) {
+            log.note_own_version(end);
         }
         let shared = self.pending.is_empty().then_some(SharedKey {
             position: at.seq,
@@ -314,12 +323,14 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    /// The member's version of the change, as `change_type`. Which one deleted an object that a relist found gone, or took it out of
+    /// The member's version of the change, as `change_type`. Nobody may go on from an object of a cluster that leaves: its own version
+    /// would claim that the client still has what it was told to delete. Which one deleted an object that a relist found gone, or took it out of
     /// a selection, is not known. Such deletions come first, so they carry the version before the relist: its own would say
     /// that what follows has been told, too, and who went on from there, or waits for a write up to there, would miss it.
     fn native(&self, change_type: ChangeType) -> ResourceVersion {
         let own = self.change.resource_version();
         match (change_type, self.entry.boundary()) {
+            (_, Some(Boundary { kind: BoundaryKind::Leave, .. })) => LEFT,
             (
                 ChangeType::Deleted,
                 Some(Boundary { kind: BoundaryKind::Relist | BoundaryKind::Reset, component_before, .. }),

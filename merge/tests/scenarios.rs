@@ -209,6 +209,22 @@ fn a_cluster_that_joins_is_added_in_ascending_versions() {
 }
 
 #[test]
+fn nobody_goes_on_from_an_object_of_a_cluster_that_leaves() {
+    let mut log = log(&[("a", 10, &["x 9", "y 10"])]);
+    let mut watcher = Watcher::now(&log, everything as Matches);
+    log.leave(&name("a"), NOW);
+    let mut events = Vec::new();
+    watcher.next(&log, 10, &mut events);
+    for event in events {
+        let WatchEvent::Object(event) = event else { panic!("{event:?}") };
+        assert_eq!((event.change_type, event.native_version), (ChangeType::Deleted, ResourceVersion(1)));
+    }
+    // Where it comes back as it was, its own version would be the whole of it.
+    log.join(&name("a"), snapshot(10, &["x 9", "y 10"]), NOW);
+    assert!(resume(&log, "a:1").is_err() && !goes_on(&log, "a", 1));
+}
+
+#[test]
 fn a_cluster_that_leaves_is_deleted_and_goes_with_the_last() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29", "y 25"])]);
     let mut watcher = Watcher::now(&log, everything as Matches);
@@ -270,7 +286,7 @@ fn a_client_ahead_of_a_reset_is_not_caught_up_with_by_other_changes() {
     change(&mut log, "b", "w 31");
     let too_old = TooOld { cluster: name("b"), requested: ResourceVersion(30), oldest: Some(ResourceVersion(28)) };
     assert_eq!(undone.next(&log, 10, &mut Vec::new()), Progress::Expired(too_old), "of which 30 is it?");
-    assert_eq!(read(&log, &mut resume(&log, "a:10 b:30").unwrap()), ["ADDED b/w@31 a:10 b:31"], "as a new list has it");
+    assert!(resume(&log, "a:10 b:30").is_err() && resume(&log, "a:10 b:31").is_ok(), "a new list has another");
 }
 
 #[test]
@@ -430,9 +446,20 @@ fn no_watch_goes_on_after_what_was_told_to_a_client_that_had_more() {
     assert!(goes_on(&log, "a", 11), "nobody has been told yet");
     assert_eq!(read(&log, &mut further), ["ADDED* a/x@11 a:11 b:21", "MODIFIED* a/x@12 a:12 b:21"]);
     assert!(!goes_on(&log, "a", 11), "b's y would be told again");
-    assert!(goes_on(&log, "b", 21) && goes_on(&log, "a", 12));
+    assert!(goes_on(&log, "a", 12), "it has no more than stands there");
     change(&mut log, "b", "y 22");
     assert!(goes_on(&log, "b", 22));
+    // An object that was told behind another's deletion, as the client had it: further than the place of that.
+    let mut log = crate::log(&[("a", 10, &["x 9"]), ("b", 20, &[])]);
+    for (cluster, text) in [("a", "v 11"), ("a", "-x 12"), ("a", "w 13"), ("b", "x 21")] {
+        change(&mut log, cluster, text);
+    }
+    let mut further = resume(&log, "a:11 b:21").unwrap();
+    let mut events = Vec::new();
+    further.next(&log, 2, &mut events);
+    let told: Vec<_> = events.iter().map(|event| line(&log, event)).collect();
+    assert_eq!(told, ["DELETED* a/x@12 a:11 b:21", "ADDED* b/x@21 a:12 b:21"]);
+    assert!(!goes_on(&log, "b", 21), "a's w would not be told");
     let log = lacking_one();
     let mut missing = resume(&log, "a:12").unwrap();
     assert_eq!(read(&log, &mut missing), ["ADDED* b/y@21 a:12 b:21"]);
@@ -440,21 +467,39 @@ fn no_watch_goes_on_after_what_was_told_to_a_client_that_had_more() {
 }
 
 #[test]
-fn a_restore_shows_in_what_a_version_of_before_covers() {
-    // The version is passed, and z was not there at 10, nor at 9.
+fn a_restore_shows_when_a_cluster_comes_back() {
+    // The version is passed, and z was not there at 10, nor x at 8.
     for objects in [&["x 7", "z 9"][..], &["x 8"], &["x 6", "y 12"]] {
         let mut log = log(&[("a", 10, &["x 7", "y 9"])]);
-        log.relist(&name("a"), snapshot(12, objects), NOW);
-        assert!(resume(&log, "a:10").is_err() && resume(&log, "a:12").is_ok(), "{objects:?}");
-        let mut log = crate::log(&[("a", 10, &["x 7", "y 9"])]);
         log.leave(&name("a"), NOW);
         log.join(&name("a"), snapshot(12, objects), NOW);
         assert!(resume(&log, "a:10").is_err() && resume(&log, "a:9").is_err(), "{objects:?}");
     }
     for objects in [&["x 7", "y 9"][..], &["x 11"], &[], &["y 9", "z 12"]] {
         let mut log = log(&[("a", 10, &["x 7", "y 9"])]);
-        log.relist(&name("a"), snapshot(12, objects), NOW);
+        log.leave(&name("a"), NOW);
+        log.join(&name("a"), snapshot(12, objects), NOW);
         assert!(resume(&log, "a:10").is_ok(), "{objects:?}");
+    }
+}
+
+#[test]
+fn a_version_that_was_undone_is_too_old_once_it_is_passed() {
+    let reset = |log: &mut Log| log.reset(&name("a"), snapshot(8, &["x 7"]), NOW);
+    let come_back = |log: &mut Log| {
+        log.leave(&name("a"), NOW);
+        log.join(&name("a"), snapshot(8, &["x 7"]), NOW);
+    };
+    for undo in [reset as fn(&mut Log), come_back] {
+        let mut log = log(&[("a", 10, &["x 7", "y 9"])]);
+        undo(&mut log);
+        change(&mut log, "a", "z 10");
+        assert!(resume(&log, "a:9").is_ok(), "a list would give no other, so it would be refused again");
+        change(&mut log, "a", "w 11");
+        assert!(resume(&log, "a:9").is_err() && resume(&log, "a:10").is_err(), "its client may have y");
+        assert!(resume(&log, "a:8").is_ok() && resume(&log, "a:11").is_ok());
+        let past = |text| log.snapshot_at(&vector(text)).is_ok();
+        assert!(!past("a:9") && !past("a:10") && past("a:11"), "which of the two it was is not known");
     }
 }
 

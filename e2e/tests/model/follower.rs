@@ -29,6 +29,10 @@ pub(crate) struct Item {
     pub(crate) revision: u64,
     /// The object's.
     key: String,
+    /// How often other clusters' objects of the name had gone, as far as that is selected.
+    gone: usize,
+    /// Whether it was told again, behind the DELETED of another cluster's object.
+    again: bool,
 }
 
 /// What happened to an object.
@@ -150,9 +154,8 @@ impl Follower {
     /// Whether the object of the last event's integer may have been told again since, behind the DELETED of another cluster's: nobody
     /// knows then which of the two events is meant.
     pub(crate) fn is_perhaps_told_again(&self, truth: &Truth) -> bool {
-        let Some(Item { cluster, key, .. }) = &self.item else { return false };
-        let mut others = truth.clusters.keys().filter(|other| *other != cluster);
-        others.any(|other| truth.ever_had(&self.selection, other, key))
+        let Some(Item { cluster, key, gone, again, .. }) = &self.item else { return false };
+        *again || truth.gone_elsewhere(&self.selection, cluster, key) > *gone
     }
 
     /// Whether the client has what there is, under all names.
@@ -168,6 +171,7 @@ impl Follower {
                 self.initial_object(truth, *change, cluster, key, state, version)
             }
             Event::Object { change, cluster, key, state, version } => {
+                let again = self.owed.is_some();
                 self.object(truth, expected, *change, (cluster, key), state)?;
                 match version {
                     Version::Vector(vector) => {
@@ -176,7 +180,9 @@ impl Follower {
                     }
                     Version::Item(of, revision) => {
                         self.is_version(truth, expected, (*change, cluster, key, state), (of, *revision))?;
-                        self.item = Some(Item { cluster: of.clone(), revision: *revision, key: key.clone() });
+                        let gone = truth.gone_elsewhere(&self.selection, cluster, key);
+                        let (cluster, revision, key) = (of.clone(), *revision, key.clone());
+                        self.item = Some(Item { cluster, revision, key, gone, again });
                     }
                 }
                 self.names_are_complete(key)

@@ -436,6 +436,11 @@ fn state(object: &Value) -> State {
     }
 }
 
+/// Whether two names are of one member.
+pub(crate) fn are_one_member(one: &str, other: &str) -> bool {
+    one == other || NAMES.iter().any(|names| names.contains(&one) && names.contains(&other))
+}
+
 /// A cluster's index in integers: each name has its own, as if it were another cluster.
 fn index_of(name: &str) -> Option<u16> {
     let at = NAMES.iter().flatten().position(|own| *own == name)?;

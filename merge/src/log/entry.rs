@@ -39,14 +39,23 @@ pub(crate) struct Boundary {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BoundaryKind {
-    /// The cluster became known. It may have left at this version, which is still in the log then.
-    Join { left_at: Option<ResourceVersion> },
+    /// The cluster became known. It may have left, which is still in the log then.
+    Join(Option<Left>),
     /// The cluster was removed.
     Leave,
     /// The cluster was listed anew.
     Relist,
     /// The cluster was listed anew and its revisions went back.
     Reset,
+}
+
+/// At which version a cluster left that came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Time went on.
+    At(ResourceVersion),
+    /// Its revisions went back meanwhile: versions of before stand for something else now.
+    Undone(ResourceVersion),
 }
 
 /// The component of a cluster that is leaving, from its first DELETED to the last but one.
@@ -119,6 +128,17 @@ impl Entry {
 }
 
 impl Boundary {
+    /// The newest version that was undone here, if this one stands for two states since: for one that was undone, and for one that
+    /// came later.
+    pub(crate) fn undone(&self, version: ResourceVersion) -> Option<ResourceVersion> {
+        let newest = match self.kind {
+            BoundaryKind::Reset => self.component_before,
+            BoundaryKind::Join(Some(Left::Undone(left))) => Some(left),
+            BoundaryKind::Join(_) | BoundaryKind::Leave | BoundaryKind::Relist => None,
+        };
+        newest.filter(|newest| self.component < Some(version) && version <= *newest)
+    }
+
     /// Where a version of this cluster lies.
     ///
     /// Strictly inside a gap a version comes from a replica that saw what this process did not, perhaps an object
@@ -132,7 +152,7 @@ impl Boundary {
                 Place::Before
             }
             _ if self.component.is_some_and(|after| version >= after) => Place::Covered,
-            BoundaryKind::Join { left_at } if left_at.is_some_and(|left| version <= left) => Place::Before,
+            BoundaryKind::Join(Some(Left::At(left))) if version <= left => Place::Before,
             _ => Place::Gap,
         }
     }

@@ -83,6 +83,14 @@ impl History {
         from < to && (self.forgotten_before() > from || self.events.from(from).next().is_some_and(|mark| mark.seq < to))
     }
 
+    /// The position after the newest event of `from..to`, if one stands, or stood, there.
+    pub(crate) fn events_end(&self, from: u64, to: u64) -> Option<u64> {
+        let after = self.events.queue.partition_point(|mark| mark.seq < to);
+        let newest = after.checked_sub(1).and_then(|at| self.events.queue.get(at)).map(|mark| mark.seq + 1);
+        let end = newest.unwrap_or_else(|| self.forgotten_before().min(to));
+        (end > from).then_some(end)
+    }
+
     /// The first event of `from..to` that is newer than a version, or `to`. Versions ascend within the range.
     pub(crate) fn first_newer(&self, from: u64, to: u64, version: ResourceVersion) -> u64 {
         let at = self.events.queue.partition_point(|mark| {

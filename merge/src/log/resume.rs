@@ -39,7 +39,7 @@ impl Log {
         let history = self.histories.get(cluster)?;
         let begin = history.boundaries.iter().rev().filter_map(|mark| self.boundary(mark.seq)).find_map(|boundary| {
             match boundary.kind {
-                BoundaryKind::Join { .. } | BoundaryKind::Reset => boundary.component,
+                BoundaryKind::Join(_) | BoundaryKind::Reset => boundary.component,
                 BoundaryKind::Leave | BoundaryKind::Relist => None,
             }
         });
@@ -102,7 +102,7 @@ impl Log {
     }
 
     fn cluster_at(&self, cluster: &ClusterName, version: ResourceVersion) -> Result<Snapshot, SnapshotError> {
-        if self.is_ambiguous(cluster, version) {
+        if self.undone(cluster, version).is_some() {
             return Err(TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) }.into());
         }
         if let Some(head) = self.snapshot(cluster) {
@@ -122,14 +122,12 @@ impl Log {
         Ok(self.state_before(cluster, place))
     }
 
-    /// Whether a version stands for two states: one of before the cluster's revisions went back, and one of after. A list may
-    /// be refused then, because its client begins anew; a watch may not, or it would be refused again.
-    pub(crate) fn is_ambiguous(&self, cluster: &ClusterName, version: ResourceVersion) -> bool {
+    /// The newest version that was undone when a cluster's revisions went back, if this version stands for two states: one of
+    /// before, and one of after. A list may be refused then, because its client begins anew; a watch only once the cluster has
+    /// passed what was undone, or it would be refused again.
+    pub(crate) fn undone(&self, cluster: &ClusterName, version: ResourceVersion) -> Option<ResourceVersion> {
         let boundaries = self.histories.get(cluster).into_iter().flat_map(|history| &history.boundaries);
-        let mut resets = boundaries
-            .filter_map(|mark| self.boundary(mark.seq))
-            .filter(|boundary| boundary.kind == BoundaryKind::Reset);
-        resets.any(|reset| reset.component < Some(version) && Some(version) <= reset.component_before)
+        boundaries.filter_map(|mark| self.boundary(mark.seq)?.undone(version)).max()
     }
 
     /// A cluster's state before a place. Everything of the cluster from there on must still be in the log.

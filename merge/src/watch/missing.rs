@@ -36,6 +36,11 @@ impl MissingClusters {
         (!clusters.is_empty()).then(|| Self { vector: from.clone(), clusters, current: None })
     }
 
+    /// Whether any of it is told.
+    pub(crate) fn wants(&self, filter: &impl ObjectFilter) -> bool {
+        self.clusters.iter().any(|(cluster, _)| filter.wants_cluster(cluster))
+    }
+
     /// What is written so far, as a version.
     pub(crate) fn vector(&self) -> Arc<CompositeResourceVersion> {
         Arc::new(self.vector.clone())

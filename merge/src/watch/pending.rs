@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tributary_apimachinery::{ClusterName, ResourceVersion};
+use tributary_apimachinery::{ClusterName, ResourceVersion, Snapshot};
 
 use crate::log::{Entry, Log, LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
@@ -72,10 +72,14 @@ impl Pending {
         starts.filter(move |(_, start)| *start > seq)
     }
 
-    /// Whether the client has, or may have, something that stands behind a place.
-    pub(crate) fn is_further(&self, log: &Log, seq: u64, filter: &impl ObjectFilter) -> bool {
-        let mut clusters = self.clusters.iter().filter(|(cluster, _)| filter.wants_cluster(cluster));
-        clusters.any(|(cluster, seen)| seen.start.is_none_or(|start| log.has_events(cluster, seq, start)))
+    /// Up to where the client has, or may have, something that stands behind a place; `None` if it has nothing of that.
+    pub(crate) fn further_until(&self, log: &Log, seq: u64, filter: &impl ObjectFilter) -> Option<u64> {
+        let wanted = self.clusters.iter().filter(|(cluster, _)| filter.wants_cluster(cluster));
+        let ends = wanted.filter_map(|(cluster, seen)| match seen.start {
+            Some(start) => log.events_end(cluster, seq, start),
+            None => Some(seq + 1),
+        });
+        ends.max()
     }
 
     /// Looks up where the log has caught up with a client that was ahead, and drops the clusters that it has passed
@@ -86,7 +90,7 @@ impl Pending {
         for (cluster, seen) in &mut self.clusters {
             if let Seen { start: None, component: Some(requested) } = *seen {
                 let caught_up = start(log, cluster, requested)?;
-                let is_undone = caught_up.is_some() && log.is_ambiguous(cluster, requested);
+                let is_undone = caught_up.is_some() && log.undone(cluster, requested).is_some();
                 if is_undone || log.is_another_since(cluster, self.head) {
                     return Err(TooOld { cluster: cluster.clone(), requested, oldest: log.oldest(cluster) });
                 }
@@ -131,7 +135,15 @@ impl Pending {
 }
 
 /// Where a cluster's reading starts after a component; `None` if that is newer than the log's head.
+///
+/// One that stands for two states may be of a client that has what was undone. It is refused once a list would give another one.
 fn start(log: &Log, cluster: &ClusterName, component: ResourceVersion) -> Result<Option<u64>, TooOld> {
-    let ahead = log.snapshot(cluster).is_some_and(|snapshot| snapshot.resource_version() < component);
-    if ahead { Ok(None) } else { log.resume_at(cluster, component).map(Some) }
+    let head = log.snapshot(cluster).map(Snapshot::resource_version);
+    if head.is_some_and(|head| head < component) {
+        return Ok(None);
+    }
+    if log.undone(cluster, component).is_some_and(|undone| head > Some(undone)) {
+        return Err(TooOld { cluster: cluster.clone(), requested: component, oldest: log.oldest(cluster) });
+    }
+    log.resume_at(cluster, component).map(Some)
 }

@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use http::HeaderValue;
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, Snapshot};
 use tributary_cacher::{Observer, Update};
+use tributary_merge::Log;
 
 use super::View;
 
@@ -29,6 +31,15 @@ impl Feed {
     }
 }
 
+/// A cluster's revisions went back.
+fn reset(view: &View, log: &mut Log, name: &ClusterName, after: Snapshot, now: Duration) {
+    view.fences.forget(name);
+    if let Some(cluster) = view.fleet.cluster(name) {
+        cluster.note_reset();
+    }
+    log.reset(name, after, now);
+}
+
 impl Observer for Feed {
     fn update(&self, update: Update) {
         let Some(view) = self.view.upgrade() else { return };
@@ -40,7 +51,12 @@ impl Observer for Feed {
         let objects = update.snapshot().len();
         match update {
             // A new cacher for a cluster that is known already, because its configuration changed.
-            Update::Synced { snapshot } if self.goes_on => log.relist(&self.cluster, snapshot, now),
+            Update::Synced { snapshot } if self.goes_on => {
+                match log.snapshot(&self.cluster).is_some_and(|before| snapshot.undoes(before)) {
+                    true => reset(&view, &mut log, &self.cluster, snapshot, now),
+                    false => log.relist(&self.cluster, snapshot, now),
+                }
+            }
             // The same, but it may be another incarnation.
             Update::Synced { snapshot } if log.snapshot(&self.cluster).is_some() => {
                 log.reset(&self.cluster, snapshot, now)
@@ -48,13 +64,7 @@ impl Observer for Feed {
             Update::Synced { snapshot } => log.join(&self.cluster, snapshot, now),
             Update::Changes { changes, snapshot } => log.append(&self.cluster, changes, snapshot, now),
             Update::Relisted { after, .. } => log.relist(&self.cluster, after, now),
-            Update::Reset { after, .. } => {
-                view.fences.forget(&self.cluster);
-                if let Some(cluster) = view.fleet.cluster(&self.cluster) {
-                    cluster.note_reset();
-                }
-                log.reset(&self.cluster, after, now);
-            }
+            Update::Reset { after, .. } => reset(&view, &mut log, &self.cluster, after, now),
             Update::Progress { snapshot } => log.progress(&self.cluster, snapshot.resource_version(), now),
         }
         drop(log);
