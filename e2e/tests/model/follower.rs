@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::truth::{Lie, Selection, State, Truth, Vector};
+use crate::world::are_one_member;
 
 /// One event of a watch, decoded.
 #[derive(Clone, Debug)]
@@ -29,8 +30,6 @@ pub(crate) struct Item {
     pub(crate) revision: u64,
     /// The object's.
     key: String,
-    /// How often other clusters' objects of the name had gone, as far as that is selected.
-    gone: usize,
     /// Whether it was told again, behind the DELETED of another cluster's object.
     again: bool,
 }
@@ -154,8 +153,9 @@ impl Follower {
     /// Whether the object of the last event's integer may have been told again since, behind the DELETED of another cluster's: nobody
     /// knows then which of the two events is meant.
     pub(crate) fn is_perhaps_told_again(&self, truth: &Truth) -> bool {
-        let Some(Item { cluster, key, gone, again, .. }) = &self.item else { return false };
-        *again || truth.gone_elsewhere(&self.selection, cluster, key) > *gone
+        let Some(Item { cluster, key, again, .. }) = &self.item else { return false };
+        let mut others = truth.clusters.keys().filter(|other| !are_one_member(other, cluster));
+        *again || others.any(|other| truth.ever_had(&self.selection, other, key))
     }
 
     /// Whether the client has what there is, under all names.
@@ -180,9 +180,8 @@ impl Follower {
                     }
                     Version::Item(of, revision) => {
                         self.is_version(truth, expected, (*change, cluster, key, state), (of, *revision))?;
-                        let gone = truth.gone_elsewhere(&self.selection, cluster, key);
                         let (cluster, revision, key) = (of.clone(), *revision, key.clone());
-                        self.item = Some(Item { cluster, revision, key, gone, again });
+                        self.item = Some(Item { cluster, revision, key, again });
                     }
                 }
                 self.names_are_complete(key)

@@ -6,8 +6,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::world::are_one_member;
-
 /// A vector as it is decoded: cluster → revision.
 pub(crate) type Vector = BTreeMap<String, u64>;
 
@@ -342,18 +340,6 @@ impl Truth {
         let states = self.clusters.get(cluster).and_then(|history| history.objects.get(key));
         selection.wants(cluster)
             && states.into_iter().flatten().any(|(_, state)| selection.of(key, state.as_ref()).is_some())
-    }
-
-    /// How often other clusters' objects of a key went away, or out of a selection.
-    pub(crate) fn gone_elsewhere(&self, selection: &Selection, cluster: &str, key: &str) -> usize {
-        let others =
-            self.clusters.iter().filter(|(other, _)| !are_one_member(other, cluster) && selection.wants(other));
-        let states = others.filter_map(|(_, history)| history.objects.get(key));
-        let left = |states: &States| {
-            let wanted = |(_, state): &(usize, Option<State>)| selection.of(key, state.as_ref()).is_some();
-            states.windows(2).filter(|pair| wanted(&pair[0]) && !wanted(&pair[1])).count()
-        };
-        states.map(left).sum()
     }
 
     /// What happened under a cluster's name.
