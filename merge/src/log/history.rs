@@ -80,7 +80,7 @@ impl History {
 
     /// Whether an event stands, or stood, in `from..to`.
     pub(crate) fn has_events(&self, from: u64, to: u64) -> bool {
-        from < to && (self.forgotten_before() > from || self.events.from(from).next().is_some_and(|mark| mark.seq < to))
+        self.events_end(from, to).is_some()
     }
 
     /// The position after the newest event of `from..to`, if one stands, or stood, there.

@@ -1,0 +1,135 @@
+//! The contract of a merged watch, one rule at a time.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod clusters;
+mod integers;
+mod past;
+mod relists;
+mod restores;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tributary_apimachinery::{
+    Change, ChangeType, ClusterName, Filter, Object, ObjectDecoder, ResourceVersion, Snapshot,
+};
+use tributary_merge::{
+    CompositeResourceVersion, EventVersion, ListCursor, ListPage, Log, LogConfig, Position, Progress, SnapshotError,
+    TooOld, WatchEvent, Watcher,
+};
+
+const NOW: Duration = Duration::ZERO;
+
+fn name(text: &str) -> ClusterName {
+    ClusterName::new(text).unwrap()
+}
+
+/// An object from `key version color`.
+fn object(text: &str) -> Arc<Object> {
+    let parts: Vec<_> = text.split(' ').collect();
+    let (version, color) = (parts[1], parts.get(2).unwrap_or(&"blue"));
+    let json = format!(
+        r#"{{"metadata":{{"namespace":"n","name":"{}","uid":"u","resourceVersion":"{version}","labels":{{"color":"{color}"}}}}}}"#,
+        parts[0]
+    );
+    Arc::new(ObjectDecoder::new("v1", "Pod", [].into()).decode(json.as_bytes()).unwrap())
+}
+
+fn snapshot(version: u64, objects: &[&str]) -> Snapshot {
+    let mut snapshot: Snapshot = objects.iter().map(|text| object(text)).collect();
+    snapshot.set_resource_version(ResourceVersion(version));
+    snapshot
+}
+
+fn vector(text: &str) -> CompositeResourceVersion {
+    let components = text.split_whitespace().map(|part| part.split_once(':').unwrap());
+    components.map(|(cluster, version)| (name(cluster), ResourceVersion(version.parse().unwrap()))).collect()
+}
+
+/// A log with some clusters, each `name`, version, objects.
+fn log(clusters: &[(&str, u64, &[&str])]) -> Log {
+    let mut log = Log::new(LogConfig::default());
+    for (cluster, version, objects) in clusters {
+        log.join(&name(cluster), snapshot(*version, objects), NOW);
+    }
+    log
+}
+
+/// Puts or deletes (`-key version`) an object, as the member would report it.
+fn change(log: &mut Log, cluster: &str, text: &str) {
+    change_at(log, cluster, text, NOW);
+}
+
+fn change_at(log: &mut Log, cluster: &str, text: &str, now: Duration) {
+    let mut snapshot = log.snapshot(&name(cluster)).unwrap().clone();
+    let object = object(text.trim_start_matches('-'));
+    let (change_type, previous) = if text.starts_with('-') {
+        (ChangeType::Deleted, snapshot.remove(object.key().as_str()))
+    } else {
+        let previous = snapshot.insert(object.clone());
+        (if previous.is_some() { ChangeType::Modified } else { ChangeType::Added }, previous)
+    };
+    snapshot.set_resource_version(object.resource_version());
+    log.append(&name(cluster), vec![Change { change_type, object, previous }], snapshot, now);
+}
+
+fn everything(_: &ClusterName, _: &Object) -> bool {
+    true
+}
+
+fn red(_: &ClusterName, object: &Object) -> bool {
+    object.label("color") == Some("red")
+}
+
+type Matches = fn(&ClusterName, &Object) -> bool;
+
+/// What a watcher gives out until it has to wait, as `TYPE cluster/name@version vector`; `*` marks what is not shared.
+fn read(log: &Log, watcher: &mut Watcher<Matches>) -> Vec<String> {
+    let mut lines = Vec::new();
+    loop {
+        let mut events = Vec::new();
+        let progress = watcher.next(log, 1, &mut events);
+        lines.extend(events.iter().map(|event| line(log, event)));
+        match progress {
+            Progress::More => {}
+            Progress::CaughtUp => return lines,
+            other => {
+                lines.push(format!("{other:?}"));
+                return lines;
+            }
+        }
+    }
+}
+
+fn line(log: &Log, event: &WatchEvent) -> String {
+    match event {
+        WatchEvent::InitialEventsEnd(version) => format!("END {}", text(log, version)),
+        WatchEvent::Object(event) => {
+            let mark = if event.shared.is_some() { "" } else { "*" };
+            let (cluster, object) = (&event.cluster, &event.object);
+            let version = text(log, &event.version);
+            let (name, own) = (object.name(), object.resource_version());
+            format!("{}{mark} {cluster}/{name}@{own} {version}", event.change_type.as_str())
+        }
+    }
+}
+
+fn text(log: &Log, version: &EventVersion) -> String {
+    let vector = match version {
+        EventVersion::Item(item) => return format!("item {item}"),
+        EventVersion::Log(version) => log.vector(*version).unwrap(),
+        EventVersion::Vector(vector) => (**vector).clone(),
+    };
+    vector.iter().map(|(cluster, version)| format!("{cluster}:{version}")).collect::<Vec<_>>().join(" ")
+}
+
+fn resume(log: &Log, from: &str) -> Result<Watcher<Matches>, TooOld> {
+    Watcher::resume(log, &vector(from), everything as Matches)
+}
+
+fn too_old(log: &Log, from: &str) -> String {
+    resume(log, from).map(drop).unwrap_err().to_string()
+}

@@ -1,0 +1,103 @@
+//! What is kept of the past, and lists of it.
+
+use super::*;
+
+#[test]
+fn one_clusters_storm_pushes_nobody_elses_history_out() {
+    let config = LogConfig { history_bytes_max: 8 << 10, history_entries_min: 5, ..LogConfig::default() };
+    let mut log = Log::new(config);
+    log.join(&name("a"), snapshot(10, &[]), NOW);
+    log.join(&name("b"), snapshot(10, &[]), NOW);
+    change(&mut log, "a", "quiet 11");
+    let mut slow = Watcher::now(&log, everything as Matches);
+    for version in 11..1011 {
+        change(&mut log, "b", &format!("storm {version}"));
+    }
+    assert!(log.len() < 40 && log.history_bytes() < 9 << 10, "{} entries", log.len());
+    assert_eq!(read(&log, &mut resume(&log, "a:10 b:1010").unwrap()), ["ADDED* a/quiet@11 a:11 b:1010"]);
+    assert!(too_old(&log, "a:10 b:500").starts_with("too old resource version of cluster b: 500 ("));
+    assert_eq!(read(&log, &mut slow), ["Lagged"]);
+    let oldest = log.oldest(&name("b")).unwrap();
+    assert!(resume(&log, &format!("a:11 b:{oldest}")).is_ok());
+}
+
+#[test]
+fn history_ages_but_the_newest_entries_stay() {
+    let config = LogConfig { history_entries_min: 2, ..LogConfig::default() };
+    let mut log = Log::new(config);
+    log.join(&name("a"), snapshot(10, &[]), NOW);
+    for version in 11..16 {
+        change(&mut log, "a", &format!("x {version}"));
+    }
+    log.progress(&name("a"), ResourceVersion(99), NOW);
+    log.trim(Duration::from_secs(301));
+    assert_eq!((log.len(), log.oldest(&name("a"))), (2, Some(ResourceVersion(13))));
+    assert!(resume(&log, "a:13").is_ok() && resume(&log, "a:12").is_err());
+    assert_eq!(log.resource_version(), vector("a:99"));
+    log.relist(&name("a"), snapshot(100, &[]), Duration::from_secs(302));
+    log.trim(Duration::from_secs(700));
+    assert!(log.is_empty(), "a boundary holds a whole snapshot and goes in time");
+    log.leave(&name("a"), Duration::from_secs(701));
+    log.trim(Duration::from_secs(1100));
+    assert!(log.is_empty() && resume(&log, "a:100").is_err());
+}
+
+#[test]
+fn past_states_are_exact() {
+    let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &[])]);
+    change(&mut log, "a", "x 11");
+    change(&mut log, "a", "-y 12");
+    log.leave(&name("b"), NOW);
+    log.relist(&name("a"), snapshot(20, &["z 15"]), NOW);
+    let keys = |at: &str| -> Result<Vec<String>, SnapshotError> {
+        let snapshots = log.snapshot_at(&vector(at))?;
+        assert_eq!(CompositeResourceVersion::of(&snapshots), vector(at));
+        let objects = snapshots.iter().flat_map(|(_, snapshot)| snapshot.iter());
+        Ok(objects.map(|o| format!("{}@{}", o.name(), o.resource_version())).collect())
+    };
+    assert_eq!(keys("a:10 b:20"), Ok(vec!["x@9".into(), "y@8".into()]));
+    assert_eq!(keys("a:11"), Ok(vec!["x@11".into(), "y@8".into()]));
+    assert_eq!(keys("a:12"), Ok(vec!["x@11".into()]));
+    assert_eq!(keys("a:20"), Ok(vec!["z@15".into()]));
+    assert!(matches!(keys("a:9"), Err(SnapshotError::Expired(_))));
+    assert!(matches!(keys("a:15"), Err(SnapshotError::Expired(_))), "inside a relist");
+    assert!(matches!(keys("a:21"), Err(SnapshotError::TooNew { .. })));
+}
+
+#[test]
+fn a_paged_list_counts_what_remains() {
+    let log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &["v 11", "w 12", "x 13"]), ("c", 30, &[])]);
+    for namespace in [None, Some("n".into())] {
+        let mut filter = Filter::default();
+        filter.namespace = namespace;
+        let (mut start, mut remaining, mut seen) = (None, None, Vec::new());
+        for (count, left) in [(2, Some(3)), (2, Some(1)), (1, None)] {
+            let page = ListPage { start: start.clone(), limit: 2, remaining };
+            let mut cursor = ListCursor::new(log.head().clone(), filter.clone(), page);
+            assert_eq!(cursor.remaining_item_count(), left);
+            let before = seen.len();
+            while cursor.next_chunk(1, |cluster, object| seen.push(format!("{cluster}/{}", object.name()))) {}
+            assert_eq!(seen.len() - before, count);
+            // Every other page counts anew, as an inconsistent token makes it.
+            remaining = if left == Some(3) { None } else { left };
+            start = cursor.continue_position().cloned();
+        }
+        assert_eq!(seen, ["a/x", "a/y", "b/v", "b/w", "b/x"]);
+        assert_eq!(start, None);
+    }
+}
+
+#[test]
+fn a_page_goes_on_where_its_cluster_was() {
+    let log = log(&[("a", 10, &["x 9"]), ("c", 30, &["a 5", "x 6"])]);
+    for (cluster, after, expected) in
+        [("a", "n/x", 2), ("b", "n/x", 2), ("c", "n/a", 1), ("c", "n/x", 0), ("d", "n/a", 0)]
+    {
+        let start = Some(Position { cluster: name(cluster), after: after.into() });
+        let page = ListPage { start, ..ListPage::default() };
+        let mut cursor = ListCursor::new(log.head().clone(), everything as Matches, page);
+        let mut count = 0;
+        while cursor.next_chunk(1 << 20, |_, _| count += 1) {}
+        assert_eq!(count, expected, "{cluster} after {after}");
+    }
+}

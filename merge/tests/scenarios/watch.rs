@@ -1,0 +1,88 @@
+//! What a watch tells, and under which versions.
+
+use super::*;
+
+#[test]
+fn initial_events_come_in_key_order_with_one_end_bookmark() {
+    let mut log = log(&[("b", 20, &["x 19", "a 20"]), ("a", 10, &["z 3"])]);
+    let mut with = Watcher::initial(&log, everything as Matches, true);
+    let mut without = Watcher::initial(&log, everything as Matches, false);
+    assert_eq!(with.bookmark(&log), None, "nothing can be resumed before the end");
+    change(&mut log, "a", "z 11");
+    assert_eq!(
+        read(&log, &mut with),
+        [
+            "ADDED* a/z@3 item 3",
+            "ADDED* b/a@20 item 20",
+            "ADDED* b/x@19 item 19",
+            "END a:10 b:20",
+            "MODIFIED a/z@11 a:11 b:20"
+        ]
+    );
+    assert_eq!(
+        read(&log, &mut without),
+        ["ADDED* a/z@3 item 3", "ADDED* b/a@20 item 20", "ADDED* b/x@19 a:10 b:20", "MODIFIED a/z@11 a:11 b:20"]
+    );
+}
+
+#[test]
+fn selectors_turn_changes_into_additions_and_deletions() {
+    let mut log = log(&[("a", 10, &["x 9 red"])]);
+    let mut watcher = Watcher::now(&log, red as Matches);
+    for text in ["x 11 blue", "x 12 blue", "x 13 red", "x 14 red", "-x 15 red", "y 16 blue", "-y 17 blue"] {
+        change(&mut log, "a", text);
+    }
+    assert_eq!(
+        read(&log, &mut watcher),
+        ["DELETED a/x@9 a:11", "ADDED a/x@13 a:13", "MODIFIED a/x@14 a:14", "DELETED a/x@15 a:15"]
+    );
+    assert_eq!(text(&log, &watcher.bookmark(&log).unwrap()), "a:17");
+}
+
+#[test]
+fn a_resumed_stream_joins_its_version_until_the_log_has_passed_it() {
+    let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
+    change(&mut log, "a", "x 11");
+    change(&mut log, "b", "y 21");
+    change(&mut log, "b", "z 22");
+    let mut watcher = resume(&log, "a:10 b:21").unwrap();
+    assert_eq!(read(&log, &mut watcher), ["ADDED* a/x@11 a:11 b:21", "ADDED* b/z@22 a:11 b:22"]);
+    change(&mut log, "a", "x 12");
+    assert_eq!(read(&log, &mut watcher), ["MODIFIED a/x@12 a:12 b:22"], "and is shared from then on");
+}
+
+#[test]
+fn a_component_from_the_future_is_skipped_as_it_comes() {
+    let mut log = log(&[("a", 10, &["x 9"]), ("b", 20, &["x 19"])]);
+    let mut watcher = resume(&log, "a:12 b:20").unwrap();
+    assert_eq!(watcher.ahead(), Some((&name("a"), ResourceVersion(12))));
+    change(&mut log, "a", "y 11");
+    change(&mut log, "b", "z 21");
+    assert_eq!(read(&log, &mut watcher), ["ADDED* b/z@21 a:12 b:21"]);
+    change(&mut log, "b", "-x 22");
+    assert!(read(&log, &mut watcher).is_empty(), "a deletion waits for what it may have to be followed by");
+    change(&mut log, "a", "x 12");
+    change(&mut log, "a", "y 13");
+    assert_eq!(
+        read(&log, &mut watcher),
+        ["DELETED* b/x@22 a:12 b:21", "ADDED* a/x@12 a:12 b:22", "MODIFIED* a/y@13 a:13 b:22"]
+    );
+    assert_eq!(watcher.ahead(), None);
+}
+
+#[test]
+fn a_name_that_another_cluster_has_is_announced_again() {
+    let mut log = log(&[("a", 10, &["x 9 red"]), ("b", 20, &["x 15 red"]), ("c", 30, &["x 25 blue"])]);
+    let (mut all, mut reds) = (Watcher::now(&log, everything as Matches), Watcher::now(&log, red as Matches));
+    change(&mut log, "a", "-x 11 red");
+    change(&mut log, "b", "x 21 blue");
+    assert_eq!(
+        read(&log, &mut all),
+        ["DELETED a/x@11 a:10 b:20 c:30", "ADDED b/x@15 a:11 b:20 c:30", "MODIFIED b/x@21 a:11 b:21 c:30"]
+    );
+    assert_eq!(
+        read(&log, &mut reds),
+        ["DELETED a/x@11 a:10 b:20 c:30", "ADDED b/x@15 a:11 b:20 c:30", "DELETED b/x@15 a:11 b:21 c:30"]
+    );
+    assert_eq!(log.find("n/x").len(), 2);
+}
