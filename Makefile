@@ -17,7 +17,7 @@ test: tools ## unit, property and end-to-end tests: everything that CI runs
 	cargo build --workspace --bin tributary --locked
 	cargo test --workspace --locked --no-fail-fast
 
-unit: ## unit and property tests, without servers
+unit: ## all tests that need no Go: unit, property, the router over simulated members, the model
 	cargo test --workspace --exclude tributary-e2e --locked
 
 e2e: tools ## real kube-apiservers and real clients; E2E=filter runs a part

@@ -40,7 +40,7 @@ part() {
 # The model's seeds: our own crates optimised, so that a seed takes less time; their dependencies are those of the other tests.
 model() {
   local crate quick=()
-  for crate in apimachinery cacher merge printers proxy router simulator e2e; do
+  for crate in apimachinery cacher merge printers proxy router simulator; do
     quick+=(--config "profile.dev.package.tributary-$crate.opt-level=2")
   done
   cargo "${quick[@]}" test --workspace --locked --test model -- --ignored proof

@@ -18,7 +18,6 @@
 //! a guard process ([`guard`]) does the same, and removes the folders, when the test process dies without dropping.
 
 pub mod certificates;
-pub mod compact;
 pub mod guard;
 pub mod http;
 pub mod kubeconfig;
@@ -29,7 +28,6 @@ pub mod metrics_server;
 pub mod namespace;
 pub mod ports;
 pub mod process;
-pub mod relay;
 pub mod tools;
 pub mod tributary;
 pub mod websocket;
@@ -41,7 +39,6 @@ pub use self::{
     member::{Member, MemberBuilder},
     metrics_server::MetricsServer,
     process::Process,
-    relay::{Relay, Weather},
     tools::Tools,
     tributary::{Tributary, TributaryBuilder},
 };

@@ -10,6 +10,9 @@
 //! of events, bookmarks, pages at a pinned revision, WatchList, selectors, Status errors, discovery. Objects are generated
 //! when they are read, so a million pods cost nothing at rest; only what was written is kept.
 //!
+//! A [`Relay`] before a member, simulated or real, cuts, slows and silences its connections; [`compact`] is a second writer of
+//! the router's compact resourceVersions, for tests that must not trust the first.
+//!
 //! Bodies may be JSON or protobuf; answers are JSON.
 //!
 //! Not simulated: admission, schema validation, exec, attach and port-forward (there are no containers).
@@ -19,6 +22,7 @@ mod body;
 mod catalog;
 mod certificate;
 mod churn;
+pub mod compact;
 mod config;
 mod control;
 mod discovery;
@@ -34,6 +38,7 @@ mod patch;
 mod path;
 mod present;
 mod protobuf;
+pub mod relay;
 mod scale;
 mod select;
 mod status;
@@ -47,5 +52,6 @@ pub use control::{Control, Rejection, RequestKind};
 pub use generate::generated;
 pub use kubeconfig::kubeconfig;
 pub use member::{Member, Simulator, StartError};
+pub use relay::{Relay, Weather};
 pub use store::HistoryEvent;
 pub use write::WriteError;

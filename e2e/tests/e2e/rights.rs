@@ -4,7 +4,8 @@ use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use std::{fs, sync::Arc, time::Duration};
-use tributary_e2e::{Access, Answer, HttpClient, Member, Relay, Tributary, guard, kubeconfig, namespace};
+use tributary_e2e::{Access, Answer, HttpClient, Member, Tributary, guard, kubeconfig, namespace};
+use tributary_simulator::Relay;
 
 /// How long Tributary may take to see a change of rights: it tries again within seconds, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);

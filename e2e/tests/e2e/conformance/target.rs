@@ -10,7 +10,8 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tributary_e2e::{Answer, EventStream, HttpClient, Kubectl, Member, Tools, compact};
+use tributary_e2e::{Answer, EventStream, HttpClient, Kubectl, Member, Tools};
+use tributary_simulator::compact;
 
 /// How long an event may take that is due now, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);

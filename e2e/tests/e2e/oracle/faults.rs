@@ -12,7 +12,8 @@ use tokio::{
     sync::Mutex,
     time::{Instant, sleep, sleep_until},
 };
-use tributary_e2e::{Member, Relay, Tributary, Weather};
+use tributary_e2e::{Member, Tributary};
+use tributary_simulator::{Relay, Weather};
 
 /// What is between the members and the clients, and can fail.
 pub(super) struct World {

@@ -21,7 +21,8 @@ use std::{
     time::Duration,
 };
 use tokio::{sync::Mutex, time::Instant};
-use tributary_e2e::{HttpClient, Member, Relay, Tools, Tributary, guard, kubeconfig, namespace};
+use tributary_e2e::{HttpClient, Member, Tools, Tributary, guard, kubeconfig, namespace};
+use tributary_simulator::Relay;
 
 mod faults;
 mod ledger;

@@ -2,17 +2,14 @@
 //!
 //! What passes is TLS, so a cut falls at any byte of a frame, of a record or of a handshake.
 
-use crate::ports;
-use anyhow::Context;
-use rand::{Rng, SeedableRng, rngs::StdRng};
-use std::{
-    net::Ipv4Addr,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, tcp},
@@ -62,9 +59,9 @@ impl Relay {
     ///
     /// # Errors
     /// When the port cannot be bound.
-    pub async fn start(target: u16, seed: u64) -> anyhow::Result<Self> {
-        let port = ports::free_port()?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.context("bind the relay")?;
+    pub async fn start(target: u16, seed: u64) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
         let (weather, _) = watch::channel(Weather::Clear);
         let (cuts, _) = watch::channel(0);
         let passed = Arc::new(AtomicU64::new(0));
@@ -83,7 +80,6 @@ impl Relay {
     }
 
     /// Its port on 127.0.0.1.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -99,7 +95,6 @@ impl Relay {
     }
 
     /// Bytes passed on so far, in both directions of all connections.
-    #[must_use]
     pub fn passed(&self) -> u64 {
         self.passed.load(Ordering::Relaxed)
     }
@@ -210,7 +205,7 @@ mod tests {
     use super::*;
 
     /// A server that sends back what it gets.
-    async fn echo() -> anyhow::Result<u16> {
+    async fn echo() -> io::Result<u16> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         tokio::spawn(async move {
@@ -224,7 +219,7 @@ mod tests {
         Ok(port)
     }
 
-    async fn exchange(stream: &mut TcpStream, text: &[u8]) -> std::io::Result<Vec<u8>> {
+    async fn exchange(stream: &mut TcpStream, text: &[u8]) -> io::Result<Vec<u8>> {
         stream.write_all(text).await?;
         let mut answer = vec![0; text.len()];
         stream.read_exact(&mut answer).await?;
@@ -232,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn passes_silences_and_cuts() -> anyhow::Result<()> {
+    async fn passes_silences_and_cuts() -> io::Result<()> {
         let relay = Relay::start(echo().await?, 1).await?;
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, relay.port())).await?;
         assert_eq!(exchange(&mut stream, b"clear").await?, b"clear");
@@ -255,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cuts_each_connection_within_its_bytes() -> anyhow::Result<()> {
+    async fn cuts_each_connection_within_its_bytes() -> io::Result<()> {
         let relay = Relay::start(echo().await?, 7).await?;
         relay.set(Weather::Cut { within: 1_000 });
         for _ in 0..5 {

@@ -182,7 +182,7 @@ pub(crate) fn run_one(seed: u64) -> bool {
     if let Some(failure) = &outcome.failure {
         eprintln!("seed {seed} failed: {failure}");
         eprintln!("alone, with everything that happened:");
-        eprintln!("TRIBUTARY_TRACE=1 cargo test -p tributary-e2e --test model -- seed={seed}");
+        eprintln!("TRIBUTARY_TRACE=1 cargo test -p tributary-router --test model -- seed={seed}");
     }
     outcome.failure.is_none()
 }

@@ -9,7 +9,6 @@ use sha2::{Digest as _, Sha256};
 
 /// The compact form of a vector (cluster → revision) over these clusters, given as name and uid; `None` where it has another
 /// cluster.
-#[must_use]
 pub fn encode(vector: &BTreeMap<String, u64>, clusters: &BTreeMap<String, String>) -> Option<String> {
     if !vector.keys().all(|cluster| clusters.contains_key(cluster)) {
         return None;

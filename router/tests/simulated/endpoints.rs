@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tributary_e2e::relay::{Relay, Weather};
 use tributary_proxy::Tuning;
 use tributary_simulator::Simulator;
+use tributary_simulator::{Relay, Weather};
 
 use crate::harness::{
     CONFIG_MAPS, Fixture, SOON, allow, config, config_map, config_map_in, name, router, setup_through, until,

@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, timeout};
 use tributary_apimachinery::ClusterName;
-use tributary_e2e::compact;
 use tributary_proxy::{BoxIo, ClusterClient, Connector, Tuning};
 use tributary_router::{
     Body, ClusterSetup, Consistency, ItemResourceVersions, KeepEpochs, Partial, Policies, Policy, Router, RouterConfig,
     User, body,
 };
+use tributary_simulator::compact;
 use tributary_simulator::{Config, HistoryEvent, Member, Simulator};
 
 use crate::follower::{Expectations, Follower, Version};

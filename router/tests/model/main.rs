@@ -12,7 +12,7 @@
 //! over memory instead of TCP and TLS; everything above is the real thing. Whatever draws random numbers draws them from the
 //! seed, and nothing runs in another thread, so a seed is the same run each time.
 //!
-//! * `cargo test -p tributary-e2e --test model` runs 200 seeds and those that once failed;
+//! * `cargo test -p tributary-router --test model` runs 200 seeds and those that once failed;
 //! * `… -- seed=7` one, `… -- seeds=0..5000` many; with `TRIBUTARY_TRACE=1` a failure shows all that happened, not its end;
 //! * `… -- --ignored proof` as many as `TRIBUTARY_SEEDS` says, 20,000 by default.
 
@@ -57,7 +57,7 @@ const FAILED_ONCE: [(u64, &str); 9] = [
 const PROOF_SEEDS: u64 = 20_000;
 
 fn main() -> anyhow::Result<()> {
-    tributary_e2e::install_crypto_provider();
+    let _already_installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(std::io::stderr)
