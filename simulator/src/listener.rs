@@ -1,6 +1,7 @@
 //! The port: TCP, TLS, and HTTP/2 or HTTP/1.1 as the client negotiates.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -47,14 +48,19 @@ pub(crate) async fn run(
 ) {
     let Ok(address) = socket.local_addr() else { return };
     let mut socket = Some(socket);
+    let mut _reserved = None;
     let faults = api.faults().clone();
     let mut listening = faults.listening.subscribe();
     loop {
         if !*listening.borrow_and_update() {
             socket = None;
+            _reserved = reserve(address).ok();
             faults.disconnect.send_modify(|count| *count += 1);
         } else if socket.is_none() {
             socket = TcpListener::bind(address).await.ok();
+            if socket.is_some() {
+                _reserved = None;
+            }
         }
         faults.listens.send_replace(socket.is_some());
         let retry = socket.is_none() && *listening.borrow();
@@ -109,6 +115,15 @@ pub(crate) async fn run_in_process(
             }
         }
     }
+}
+
+/// A socket that holds a port without listening: connections are refused, and the system gives the port to nobody else. A
+/// listener may be bound beside it, as both allow the address to be used again.
+fn reserve(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 async fn accept(socket: Option<&TcpListener>) -> std::io::Result<TcpStream> {

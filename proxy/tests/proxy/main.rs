@@ -7,5 +7,6 @@ mod identity;
 mod member;
 mod network;
 mod pool;
+mod precedents;
 mod streaming;
 mod upgrades;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
@@ -16,10 +17,37 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::broadcast;
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{Body, ClusterClient, Tuning};
+
+/// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// A port of this machine that refuses connections unless somebody listens on it beside; nobody else is given it meanwhile.
+pub(crate) struct Port {
+    address: SocketAddr,
+    _socket: TcpSocket,
+}
+
+impl Port {
+    pub(crate) fn reserve() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        // Allows the listener beside it, which tokio's own bind allows as well.
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        Self { address: socket.local_addr().unwrap(), _socket: socket }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) async fn listen(&self) -> TcpListener {
+        TcpListener::bind(self.address).await.unwrap()
+    }
+}
 
 /// A certificate authority of a test.
 pub(crate) struct Authority {
@@ -318,13 +346,12 @@ pub(crate) fn channel() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, Body) {
     (sender, BodyExt::boxed_unsync(http_body_util::StreamBody::new(stream)))
 }
 
-/// Waits until a condition holds; fails after 5 s.
+/// Waits until a condition holds.
 pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..500 {
-        if condition() {
-            return;
+    let wait = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    panic!("not within 5 s: {what}");
+    };
+    tokio::time::timeout(SOON, wait).await.unwrap_or_else(|_| panic!("it does not come true: {what}"));
 }

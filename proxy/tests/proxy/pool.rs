@@ -8,7 +8,7 @@ use http::{Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
 use tributary_proxy::{ForwardError, Identity, PoolStatistics, Sent, Tuning};
 
-use crate::member::{self, Authority, Member, Options, channel, empty, eventually, full, get, text};
+use crate::member::{self, Authority, Member, Options, SOON, channel, empty, eventually, full, get, text};
 
 /// A member on which watches go on until dropped.
 async fn watchable(options: Options) -> Member {
@@ -31,7 +31,7 @@ async fn watches_open_the_next_connection_before_streams_run_out() {
     let client = member.client().await;
     // At once: none may be queued behind another's end.
     let watches = (0..12).map(|_| client.forward(get("/api/v1/pods?watch=true"), Identity::Member));
-    let watches = tokio::time::timeout(Duration::from_secs(5), futures::future::try_join_all(watches));
+    let watches = tokio::time::timeout(SOON, futures::future::try_join_all(watches));
     let watches = watches.await.expect("watches wait for each other").unwrap();
     let statistics = client.pool_statistics();
     assert_eq!(statistics.long_streams, 12);

@@ -9,9 +9,7 @@ use http_body_util::BodyExt;
 use tokio::sync::Notify;
 use tributary_proxy::{ForwardError, Identity, Tuning};
 
-use crate::member::{self, Member, Options, channel, get, text};
-
-const SOON: Duration = Duration::from_secs(5);
+use crate::member::{self, Member, Options, SOON, channel, get, text};
 
 /// Tells when it is dropped.
 struct Guard(Arc<Notify>);
@@ -101,12 +99,16 @@ async fn dropping_a_request_cancels_it_at_the_member() {
 
 #[tokio::test]
 async fn only_short_requests_have_a_time_limit() {
-    let member = Member::start(Options::default(), |_, _| async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+    const LIMIT: Duration = Duration::from_millis(50);
+    let member = Member::start(Options::default(), |seen, _| async move {
+        if seen.uri.query() != Some("watch=true") {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(LIMIT * 4).await;
         text(StatusCode::OK, "late".to_owned())
     })
     .await;
-    let tuning = Tuning { head_timeout: Duration::from_millis(50), ..Tuning::default() };
+    let tuning = Tuning { head_timeout: LIMIT, ..Tuning::default() };
     let client = member::connect(member.config(), tuning).await;
     let error = client.forward(get("/api/v1/pods"), Identity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::HeadTimeout { .. }), "{error}");

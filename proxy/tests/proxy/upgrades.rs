@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -13,20 +12,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tributary_proxy::{Body, BoxError, ClusterClient, Identity, Tuning};
 
-use crate::member::{self, Authority, Member, Options, eventually, get, text};
+use crate::member::{self, Authority, Member, Options, Port, SOON, eventually, get, text};
 
-const WEBSOCKET: &str = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: a2V5\r\n";
+pub(crate) const WEBSOCKET: &str = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: a2V5\r\n";
 
 /// A member of raw bytes: answers each connection's head with `answer`, then echoes in capitals after a 101, and keeps
 /// whatever comes after the head.
-struct RawMember {
-    config: kube::Config,
-    heads: Arc<Mutex<Vec<String>>>,
-    after: Arc<Mutex<Vec<u8>>>,
+pub(crate) struct RawMember {
+    pub(crate) config: kube::Config,
+    pub(crate) heads: Arc<Mutex<Vec<String>>>,
+    pub(crate) after: Arc<Mutex<Vec<u8>>>,
 }
 
 impl RawMember {
-    async fn start(answer: &'static str) -> Self {
+    pub(crate) async fn start(answer: &'static str) -> Self {
         let authority = Authority::new();
         // A member that would rather speak HTTP/2: an upgrade must not be offered that.
         let acceptor = tokio_rustls::TlsAcceptor::from(member::server_config(&authority, &Options::default()));
@@ -61,7 +60,7 @@ impl RawMember {
     }
 }
 
-async fn read_head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
+pub(crate) async fn read_head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.expect("the connection ended before a head"));
@@ -70,7 +69,7 @@ async fn read_head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
 }
 
 /// A server that forwards everything to one member.
-async fn front(client: ClusterClient) -> SocketAddr {
+pub(crate) async fn front(client: ClusterClient) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -93,11 +92,11 @@ async fn front(client: ClusterClient) -> SocketAddr {
     address
 }
 
-async fn ask(address: SocketAddr, headers: &str) -> (TcpStream, String) {
+pub(crate) async fn ask(address: SocketAddr, headers: &str) -> (TcpStream, String) {
     let mut tcp = TcpStream::connect(address).await.unwrap();
     let path = "/api/v1/namespaces/a/pods/p/exec?command=sh";
     tcp.write_all(format!("GET {path} HTTP/1.1\r\nhost: front\r\n{headers}\r\n").as_bytes()).await.unwrap();
-    let head = tokio::time::timeout(Duration::from_secs(5), read_head(&mut tcp)).await.expect("no answer");
+    let head = tokio::time::timeout(SOON, read_head(&mut tcp)).await.expect("no answer");
     (tcp, head)
 }
 
@@ -105,9 +104,9 @@ async fn ask(address: SocketAddr, headers: &str) -> (TcpStream, String) {
 async fn of_several_endpoints_one_that_can_be_reached_is_taken() {
     let switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     let member = RawMember::start(switching).await;
-    let lost = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let lost = Port::reserve();
     let mut config = member.config.clone();
-    let further = [std::mem::replace(&mut config.cluster_url, format!("https://{lost}").parse().unwrap())];
+    let further = [std::mem::replace(&mut config.cluster_url, format!("https://{}", lost.address()).parse().unwrap())];
     let name = tributary_apimachinery::ClusterName::new("c1").unwrap();
     let client = ClusterClient::connect_to_all(name, config, &further, Tuning::default()).await.unwrap();
     let address = front(client.clone()).await;
@@ -178,52 +177,6 @@ async fn bytes_flow_both_ways_after_101() {
 }
 
 #[tokio::test]
-async fn nothing_is_spliced_unless_the_member_switches() {
-    for (answer, expected) in [
-        ("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno", "HTTP/1.1 403"),
-        ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", "HTTP/1.1 200"),
-        ("HTTP/1.1 200 OK\r\nconnection: Upgrade\r\nupgrade: websocket\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 200"),
-        ("HTTP/1.1 302 Found\r\nlocation: https://evil.example/\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 502"),
-        ("HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n", "HTTP/1.1 502"),
-        ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "HTTP/1.1 502"),
-        ("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 502"),
-    ] {
-        let member = RawMember::start(answer).await;
-        let tuning = Tuning::default();
-        let address = front(member::connect(member.config.clone(), tuning.clone()).await).await;
-        let (mut tcp, head) = ask(address, WEBSOCKET).await;
-        assert!(head.starts_with(expected), "{answer}: {head}");
-        assert!(!head.to_lowercase().contains("upgrade:"), "{head}");
-        assert!(!head.contains("evil"), "{head}");
-        // CVE-2018-1002105: a second request on the client's connection must meet our own server, not the member.
-        let smuggled = "GET /api/v1/secrets HTTP/1.1\r\nhost: front\r\nimpersonate-user: root\r\n\r\n";
-        let _ = tcp.write_all(smuggled.as_bytes()).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        assert!(member.after.lock().unwrap().is_empty(), "{answer}");
-        assert_eq!(tuning.tunnels.len(), 0);
-        for head in member.heads.lock().unwrap().iter() {
-            assert!(!head.to_lowercase().contains("impersonate"), "{head}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn other_protocols_are_refused_before_the_member() {
-    let member = RawMember::start("HTTP/1.1 200 OK\r\n\r\n").await;
-    let address = front(member::connect(member.config.clone(), Tuning::default()).await).await;
-    for headers in [
-        "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n",
-        "connection: Upgrade\r\nupgrade: junk\r\n",
-        "connection: Upgrade\r\nupgrade: websocket, h2c\r\n",
-        "connection: Upgrade\r\nupgrade: websocket\r\ncontent-length: 4\r\n",
-    ] {
-        let (_tcp, head) = ask(address, headers).await;
-        assert!(head.starts_with("HTTP/1.1 400"), "{headers}: {head}");
-    }
-    assert!(member.heads.lock().unwrap().is_empty());
-}
-
-#[tokio::test]
 async fn tunnels_end_on_shutdown() {
     let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     let member = RawMember::start(answer).await;
@@ -233,7 +186,7 @@ async fn tunnels_end_on_shutdown() {
     assert_eq!(tuning.tunnels.len(), 1);
     tuning.tunnels.close();
     tuning.tunnels_shutdown.cancel();
-    tokio::time::timeout(Duration::from_secs(5), tuning.tunnels.wait()).await.expect("a tunnel goes on");
+    tokio::time::timeout(SOON, tuning.tunnels.wait()).await.expect("a tunnel goes on");
     assert!(matches!(tcp.read(&mut [0; 1]).await, Ok(0) | Err(_)));
 }
 

@@ -16,8 +16,18 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tributary_simulator::{Config, Member, Simulator};
 
-/// How long a test waits for what has to come.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+/// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// Waits until something holds.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let wait = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, wait).await.unwrap_or_else(|_| panic!("it does not come true: {what}"));
+}
 
 /// A member, and one HTTP/2 connection to it.
 pub(crate) struct Fixture {

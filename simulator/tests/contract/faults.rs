@@ -1,13 +1,13 @@
 //! Faults on command.
 
-use std::io::Read as _;
+use std::io::Read;
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use serde_json::json;
 use tributary_simulator::{Config, Rejection, RequestKind};
 
-use crate::client::{End, Fixture, connect, version};
+use crate::client::{End, Fixture, SOON, connect, until, version};
 
 fn pod(name: &str) -> serde_json::Value {
     json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}})
@@ -23,13 +23,7 @@ async fn streams_are_cut_at_once_or_after_so_many_bytes() {
     assert_eq!(control.open_watches(), 1);
     control.cut_streams();
     assert_eq!(events.next().await, Err(End::Cut));
-    for _ in 0..100 {
-        if control.open_watches() == 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert_eq!(control.open_watches(), 0);
+    until("no watch is open", || async { control.open_watches() == 0 }).await;
 
     control.cut_streams_after(Some(10_000));
     let response = fixture.send(fixture.request("GET", "/api/v1/pods", "", "")).await.unwrap();
@@ -153,27 +147,33 @@ async fn raw_frames_go_into_the_stream_and_it_lives_on() {
     events.expect("ADDED").await;
 }
 
+/// How many whole lines can be read, though what follows may be missing yet.
+fn lines(mut from: impl Read) -> usize {
+    let mut text = Vec::new();
+    let _ = from.read_to_end(&mut text);
+    text.iter().filter(|byte| **byte == b'\n').count()
+}
+
 #[tokio::test]
 async fn gzip_watches_are_one_member_per_flush() {
     let fixture = Fixture::small().await;
     fixture.member.control().gzip_watches(true);
     let from = fixture.member.control().revision();
-    let mut request =
-        fixture.request("GET", &format!("/api/v1/pods?watch=1&resourceVersion={from}&timeoutSeconds=2"), "", "");
+    let mut request = fixture.request("GET", &format!("/api/v1/pods?watch=1&resourceVersion={from}"), "", "");
     request.headers_mut().insert("accept-encoding", "gzip".parse().unwrap());
     let response = fixture.send(request).await.unwrap();
     assert_eq!(response.headers()["content-encoding"], "gzip");
-    for name in ["a", "b"] {
+    let (mut body, mut bytes) = (response.into_body(), Vec::new());
+    for (before, name) in ["a", "b"].into_iter().enumerate() {
         fixture.member.apply(pod(name)).unwrap();
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        // Each event is flushed before the next one is made.
+        while lines(flate2::read::MultiGzDecoder::new(&bytes[..])) == before {
+            let frame = tokio::time::timeout(SOON, body.frame()).await.expect("an event in time");
+            bytes.extend_from_slice(frame.unwrap().unwrap().data_ref().unwrap());
+        }
     }
-    let bytes = response.into_body().collect().await.unwrap().to_bytes();
-    let mut one = String::new();
-    flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut one).unwrap();
-    assert_eq!(one.lines().count(), 1, "the first member alone");
-    let mut all = String::new();
-    flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_string(&mut all).unwrap();
-    assert_eq!(all.lines().count(), 2);
+    assert_eq!(lines(flate2::read::GzDecoder::new(&bytes[..])), 1, "the first member alone");
+    assert_eq!(lines(flate2::read::MultiGzDecoder::new(&bytes[..])), 2);
 }
 
 #[tokio::test]

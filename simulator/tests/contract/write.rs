@@ -1,11 +1,9 @@
 //! Writes over HTTP.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use tributary_simulator::{Config, Simulator, StartError, kubeconfig};
 
-use crate::client::{Fixture, version};
+use crate::client::{Fixture, until, version};
 
 const JSON: &str = "application/json";
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -130,32 +128,18 @@ async fn scaling_a_deployment_changes_its_pods() {
         let patch = json!({"spec": {"replicas": replicas}});
         let written = fixture.write("PATCH", &path, "application/merge-patch+json", &patch).await;
         assert_eq!(written.json()["spec"]["replicas"], replicas);
-        let mut now = 0;
-        for _ in 0..100 {
+        until("the pods are there", || async {
             let list = fixture.get(&pods()).await.json();
             let list = list["items"].as_array().unwrap();
-            now = list.len();
-            if now == replicas
+            list.len() == replicas
                 && list.iter().all(|pod| pod["status"]["phase"] != "Pending" || !pod["status"]["conditions"].is_null())
-            {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        assert_eq!(now, replicas);
+        })
+        .await;
     }
     let plain = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
     assert_eq!(fixture.get(&plain).await.json()["status"]["readyReplicas"], 2);
     assert_eq!(fixture.answer(fixture.request("DELETE", &plain, JSON, "")).await.json()["status"], "Success");
-    let mut left = usize::MAX;
-    for _ in 0..100 {
-        left = fixture.get(&pods()).await.names().len();
-        if left == 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert_eq!(left, 0, "owned pods go with their deployment");
+    until("owned pods go with their deployment", || async { fixture.get(&pods()).await.names().is_empty() }).await;
 }
 
 #[tokio::test]

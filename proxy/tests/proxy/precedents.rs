@@ -1,0 +1,271 @@
+//! What went wrong in other gateways before a Kubernetes API, each with a test of its name: here what the client of a member
+//! must hold. `docs/precedents.md` lists all of them.
+
+use std::sync::Arc;
+
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tributary_apimachinery::ClusterName;
+use tributary_proxy::{Body, ClientAddress, ClusterClient, ForwardError, Identity, Impersonation, Tuning};
+
+use crate::identity::names;
+use crate::member::{self, Member, Options, SOON, empty, get, text};
+use crate::network::connect_proxy;
+use crate::upgrades::{RawMember, WEBSOCKET, ask, front, read_head};
+
+/// Asks for an upgrade that the member answers with `answer`, and goes on with another request as if bytes were joined.
+/// Checks that it meets our own server and that no byte of it reaches the member as part of a tunnel.
+async fn nothing_is_spliced(answer: &'static str, expected: &str) {
+    let member = RawMember::start(answer).await;
+    let tuning = Tuning::default();
+    let address = front(member::connect(member.config.clone(), tuning.clone()).await).await;
+    let (mut tcp, head) = ask(address, WEBSOCKET).await;
+    assert!(head.starts_with(expected), "{answer}: {head}");
+    assert!(!head.to_lowercase().contains("upgrade:"), "{head}");
+    assert!(!head.contains("evil"), "{head}");
+    read_body(&mut tcp, &head).await;
+    let smuggled = "GET /api/v1/secrets HTTP/1.1\r\nhost: front\r\nimpersonate-user: root\r\n\r\n";
+    tcp.write_all(smuggled.as_bytes()).await.unwrap();
+    // Once our own server has answered it, no byte of it is under way to the member.
+    let second = tokio::time::timeout(SOON, read_head(&mut tcp)).await.expect("our own server answers");
+    assert!(second.starts_with("HTTP/1.1 "), "{second}");
+    assert!(member.after.lock().unwrap().is_empty(), "{answer}");
+    assert_eq!(tuning.tunnels.len(), 0);
+    for head in member.heads.lock().unwrap().iter() {
+        assert!(!head.to_lowercase().contains("impersonate"), "{head}");
+    }
+}
+
+/// Reads the body that a head announces by its length.
+async fn read_body(tcp: &mut TcpStream, head: &str) {
+    let head = head.to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).expect("a length");
+    let mut body = vec![0; length.parse().unwrap()];
+    tcp.read_exact(&mut body).await.unwrap();
+}
+
+#[tokio::test]
+async fn cve_2018_1002105_after_a_refused_upgrade_no_byte_reaches_the_member() {
+    for (answer, expected) in [
+        ("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno", "HTTP/1.1 403"),
+        ("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 502"),
+        ("HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n", "HTTP/1.1 502"),
+        ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "HTTP/1.1 502"),
+    ] {
+        nothing_is_spliced(answer, expected).await;
+    }
+}
+
+#[tokio::test]
+async fn cve_2020_8559_an_upgrade_that_is_answered_by_200_or_a_redirect_is_not_relayed() {
+    for (answer, expected) in [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", "HTTP/1.1 200"),
+        ("HTTP/1.1 200 OK\r\nconnection: Upgrade\r\nupgrade: websocket\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 200"),
+        ("HTTP/1.1 302 Found\r\nlocation: https://evil.example/\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 502"),
+    ] {
+        nothing_is_spliced(answer, expected).await;
+    }
+}
+
+#[tokio::test]
+async fn kubernetes_72112_other_protocols_are_refused_before_the_member() {
+    let member = RawMember::start("HTTP/1.1 200 OK\r\n\r\n").await;
+    let address = front(member::connect(member.config.clone(), Tuning::default()).await).await;
+    for headers in [
+        "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n",
+        "connection: Upgrade\r\nupgrade: junk\r\n",
+        "connection: Upgrade\r\nupgrade: websocket, h2c\r\n",
+        "connection: Upgrade\r\nupgrade: websocket\r\ncontent-length: 4\r\n",
+    ] {
+        let (_tcp, head) = ask(address, headers).await;
+        assert!(head.starts_with("HTTP/1.1 400"), "{headers}: {head}");
+    }
+    assert!(member.heads.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_is_neither_followed_nor_passed_on() {
+    let elsewhere = Member::echo().await;
+    let location = format!("https://{}/stolen", elsewhere.address);
+    let member = Member::start(Options::default(), move |seen, _| {
+        let response = Response::builder().status(seen.uri.path()[1..].parse::<u16>().unwrap());
+        let response = response.header("location", &location).body(empty()).unwrap();
+        async move { response }
+    })
+    .await;
+    let client = member.client().await;
+    for code in [301, 302, 303, 307, 308] {
+        let error = client.forward(get(&format!("/{code}")), Identity::Member).await.unwrap_err();
+        assert!(matches!(error, ForwardError::Redirect { status, .. } if status == code), "{error}");
+        assert_eq!(error.status_code(), StatusCode::BAD_GATEWAY);
+        assert!(!error.to_string().contains("stolen"), "{error}");
+    }
+    assert!(elsewhere.seen().is_empty());
+}
+
+/// A request in which a client claims everything that it must not, some of it twice and in other spellings.
+fn forged(connection: &str) -> Request<Body> {
+    let mut request = Request::get("http://elsewhere:1/api/v1/pods?labelSelector=a%3Db");
+    for (name, value) in [
+        ("authorization", "Bearer client-token"),
+        ("cookie", "a=b"),
+        ("impersonate-user", "system:admin"),
+        ("Impersonate-User", "root"),
+        ("impersonate-group", "system:masters"),
+        ("IMPERSONATE-GROUP", "system:nodes"),
+        ("impersonate-uid", "0"),
+        ("impersonate-extra-scopes", "all"),
+        ("impersonate_user", "root"),
+        ("impersonate_group", "system:masters"),
+        ("impersonate_extra_scopes", "all"),
+        ("x-forwarded-for", "1.2.3.4"),
+        ("connection", connection),
+        ("x-hop", "1"),
+        ("te", "trailers"),
+        ("accept", "application/json"),
+        ("user-agent", "kubectl/v1.36.3"),
+    ] {
+        request = request.header(name, value);
+    }
+    request.body(empty()).unwrap()
+}
+
+#[tokio::test]
+async fn cve_2021_31999_headers_that_connection_names_go_before_the_identity_is_set() {
+    let member = Member::echo().await;
+    let mut config = member.config();
+    config.auth_info.token = Some("member-token".to_owned().into());
+    let client = member::connect(config, Tuning::default()).await;
+    for connection in [
+        "impersonate-user, authorization, x-hop",
+        "Impersonate-User,AUTHORIZATION,X-Hop",
+        "close, x-hop, impersonate-group",
+    ] {
+        // As the member's own user.
+        let mut request = forged(connection);
+        request.extensions_mut().insert(ClientAddress("10.1.2.3".parse().unwrap()));
+        let response = client.forward(request, Identity::Member).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let seen = member.last();
+        assert_eq!(seen.version, http::Version::HTTP_2);
+        assert_eq!(seen.uri.path_and_query().unwrap(), "/api/v1/pods?labelSelector=a%3Db");
+        assert_eq!(seen.uri.authority().unwrap().as_str(), member.address.to_string());
+        assert_eq!(names(&seen.headers), ["accept", "authorization", "te", "user-agent", "x-forwarded-for"]);
+        assert_eq!(seen.all("authorization"), ["Bearer member-token"]);
+        assert_eq!(seen.all("x-forwarded-for"), ["10.1.2.3"]);
+        // As somebody else: the member must see the caller, never the user of the connection alone.
+        let caller = Impersonation::new("alice", ["dev"], None, []).unwrap();
+        client.forward(forged(connection), Identity::Impersonate(caller)).await.unwrap();
+        let seen = member.last();
+        assert_eq!((seen.all("impersonate-user"), seen.all("impersonate-group")), (vec!["alice"], vec!["dev"]));
+    }
+}
+
+#[tokio::test]
+async fn vulndb_3982_no_header_of_identity_is_told_to_an_outsider() {
+    let member = Member::echo().await;
+    let (proxy, mut heads) = connect_proxy().await;
+    let mut config = member.config();
+    config.auth_info.token = Some("member-token".to_owned().into());
+    config.proxy_url = Some(format!("http://user:pass@{proxy}").parse().unwrap());
+    let client = member::connect(config, Tuning::default()).await;
+    let extra = [("scopes", "all")];
+    let caller = Impersonation::new("alice", ["dev"], Some("u-7"), extra).unwrap();
+    client.forward(forged("close"), Identity::Impersonate(caller)).await.unwrap();
+    assert_eq!(member.last().all("impersonate-user"), ["alice"]);
+    let head = heads.recv().await.unwrap().to_lowercase();
+    let mut told: Vec<_> = head.lines().skip(1).filter_map(|line| Some(line.split_once(':')?.0)).collect();
+    told.sort_unstable();
+    assert_eq!(told, ["host", "proxy-authorization"], "{head}");
+    for secret in ["member-token", "client-token", "alice", "masters", "u-7"] {
+        assert!(!head.contains(secret), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn identity_headers_that_a_client_smuggles_are_replaced_whole() {
+    let member = Member::echo().await;
+    let client = member.client().await;
+    let extra = [("authentication.kubernetes.io/pod-name", "p-1")];
+    let user = Impersonation::new("alice", ["dev", "ops"], Some("u-7"), extra).unwrap();
+    client.forward(forged("keep-alive"), Identity::Impersonate(user)).await.unwrap();
+    let seen = member.last();
+    assert_eq!(seen.all("impersonate-user"), ["alice"]);
+    assert_eq!(seen.all("impersonate-group"), ["dev", "ops"]);
+    assert_eq!(seen.all("impersonate-uid"), ["u-7"]);
+    assert_eq!(seen.all("impersonate-extra-authentication.kubernetes.io%2fpod-name"), ["p-1"]);
+    let claims: Vec<_> = names(&seen.headers).into_iter().filter(|name| name.starts_with("impersonate")).collect();
+    assert_eq!(claims.len(), 4, "{claims:?}");
+    assert!(!seen.headers.contains_key("authorization"));
+}
+
+#[tokio::test]
+async fn front_proxy_headers_of_a_client_never_reach_a_member() {
+    let member = Member::echo().await;
+    let client = member.client().await;
+    for identity in [Identity::Member, Identity::Impersonate(Impersonation::new("alice", [], None, []).unwrap())] {
+        let mut request = Request::get("/api");
+        for (name, value) in [
+            ("x-remote-user", "root"),
+            ("X-Remote-User", "admin"),
+            ("x-remote-group", "system:masters"),
+            ("x-remote-uid", "0"),
+            ("x-remote-extra-scopes", "all"),
+            ("x_remote_user", "root"),
+            ("x-remote_group", "system:masters"),
+        ] {
+            request = request.header(name, value);
+        }
+        client.forward(request.body(empty()).unwrap(), identity).await.unwrap();
+        let seen = names(&member.last().headers);
+        assert!(seen.iter().all(|name| name == "impersonate-user"), "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn cve_2021_25320_credentials_and_users_of_two_clusters_never_cross() {
+    const CLUSTERS: [&str; 2] = ["one", "two"];
+    let mut members = Vec::new();
+    let mut clients = Vec::new();
+    let folder = tempfile::tempdir().unwrap();
+    for cluster in CLUSTERS {
+        // Tells who the member takes the request for, by each of the ways in which it may be told.
+        let member = Member::start(Options::default(), |seen, _| async move {
+            let told = ["authorization", "impersonate-user", "impersonate-group"].map(|name| seen.all(name).join(","));
+            text(StatusCode::OK, told.join(" "))
+        })
+        .await;
+        let mut config = member.config();
+        // One token is embedded and one is read from a file, and read again with every request.
+        if cluster == "one" {
+            config.auth_info.token = Some("token-of-one".to_owned().into());
+        } else {
+            let path = folder.path().join("token");
+            std::fs::write(&path, "token-of-two").unwrap();
+            config.auth_info.token_file = Some(path.to_str().unwrap().to_owned());
+        }
+        let tuning = Tuning { token_file_interval: std::time::Duration::ZERO, ..Tuning::default() };
+        let name = ClusterName::new(cluster).unwrap();
+        clients.push(Arc::new(ClusterClient::connect(name, config, tuning).await.unwrap()));
+        members.push(member);
+    }
+    let requests = (0..400).map(|number| {
+        let (cluster, user) = (number % 2, ["alice", "bob"][number / 2 % 2]);
+        let client = Arc::clone(&clients[cluster]);
+        async move {
+            let group = format!("group-{number}");
+            let caller = Impersonation::new(user, [&*group], None, []).unwrap();
+            let response = client.forward(get("/api"), Identity::Impersonate(caller)).await.unwrap();
+            let told = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(told, format!("Bearer token-of-{} {user} {group}", CLUSTERS[cluster]));
+        }
+    });
+    futures::future::join_all(requests).await;
+    for (member, cluster) in members.iter().zip(CLUSTERS) {
+        assert_eq!(member.seen().len(), 200);
+        let own = format!("Bearer token-of-{cluster}");
+        assert!(member.seen().iter().all(|seen| seen.all("authorization") == [&*own]));
+    }
+}
