@@ -32,6 +32,8 @@ pub struct Config {
     pub keep_history: bool,
     /// Changes that happen by themselves, if any.
     pub churn: Option<Churn>,
+    /// The revision that the member has reached at least when it starts: stores that number their changes by the time begin high.
+    pub first_revision: u64,
     /// The port on 127.0.0.1, or 0 for a free one.
     pub port: u16,
 }
@@ -52,6 +54,7 @@ impl Default for Config {
             watch_list: true,
             keep_history: false,
             churn: None,
+            first_revision: 0,
             port: 0,
         }
     }

@@ -106,7 +106,7 @@ impl Store {
                 ObjectDecoder::new(&resource.api_version(), resource.kind, fields)
             })
             .collect();
-        let revision = generator.layout().last_revision();
+        let revision = generator.layout().last_revision().max(config.first_revision);
         let store = Self {
             decoders,
             window: config.watch_window.max(1),

@@ -66,8 +66,9 @@ impl Versions {
     /// cluster's, and any number where objects carry none, is foreign.
     pub fn decode(&self, text: &str) -> Result<Given, DecodeError> {
         if self.items == ItemResourceVersions::Integer
-            && let Ok(IntegerResourceVersion { version, index }) = IntegerResourceVersion::decode(text)
+            && let Ok(integer) = IntegerResourceVersion::decode(text)
         {
+            let (version, index) = (integer.version(), integer.index());
             let owner = self.clusters.values().find(|cluster| cluster.mark.index() == Some(index));
             let owner = owner.ok_or(Foreign::Index(index))?;
             return Ok(Given::Item(owner.name().clone(), version));

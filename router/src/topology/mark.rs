@@ -37,16 +37,17 @@ impl ClusterMark {
     /// Writes the version of one object in place of what `out` holds. Cost: about 30 ns.
     ///
     /// A version that has no integer (the cluster has no index, which a configuration with integers is refused for; or it is
-    /// above what any etcd reaches) is written in the composite form: it still means the right thing to us.
+    /// above what any etcd reaches, and then nothing is written to the cluster) has the composite form: it still means the right
+    /// thing to us.
     pub fn item_version(&self, form: ItemResourceVersions, version: ResourceVersion, out: &mut String) {
         out.clear();
         let integer = match (form, self.index) {
-            (ItemResourceVersions::Integer, Some(index)) => IntegerResourceVersion { version, index }.encode().ok(),
+            (ItemResourceVersions::Integer, Some(index)) => IntegerResourceVersion::new(version, index).ok(),
             _ => None,
         };
         match integer {
             // Writing to a string cannot fail.
-            Some(integer) => drop(write!(out, "{integer}")),
+            Some(integer) => drop(write!(out, "{}", integer.encode())),
             None => self.item.write(version, out),
         }
     }

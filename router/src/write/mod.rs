@@ -5,6 +5,7 @@ pub mod body;
 pub mod create;
 pub mod fan_out;
 pub mod forward;
+pub mod integers;
 pub mod locate;
 pub mod owner;
 pub mod relay;

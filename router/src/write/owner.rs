@@ -12,6 +12,7 @@ use super::answer::{Wish, translate};
 use super::body::Held;
 use super::create::place;
 use super::forward::forward;
+use super::integers;
 use super::locate::{Located, locate, locate_elsewhere, locate_now};
 use crate::Router;
 use crate::body::Body;
@@ -158,9 +159,13 @@ fn proxied_object(request: &ResourceRequest) -> ResourceRequest {
 /// Sends a held request to a cluster and gives its answer.
 ///
 /// # Errors
-/// 409 for a version of another cluster; 503 and 504 where there is no answer.
+/// 409 for a version of another cluster; 400 where the answer to a write could not carry its version; 503 and 504 where there is no
+/// answer.
 pub async fn send(call: Call<'_>, target: &Target, held: &Held, wish: &Wish<'_>) -> Result<Response<Body>, Status> {
     let Call { router, info, query, .. } = call;
+    if wish.writes {
+        integers::fits(call, target)?;
+    }
     let has_annotations = target.object.as_ref().is_none_or(|object| object.has_annotations());
     let mut version = |of: VersionOf, text: &str| match of {
         VersionOf::Object => native(router, target, wish.request, text),

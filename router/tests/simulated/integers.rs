@@ -10,9 +10,11 @@ use serde_json::{Value, json};
 use tributary_apimachinery::GroupVersionResource;
 use tributary_router::{ItemResourceVersions, Policies, Policy, ResourcePattern, Router, RouterConfig};
 
+use tributary_simulator::Config;
+
 use crate::harness::{
-    ANNOTATION, CONFIG_MAPS, Events, Fixture, SOON, allow, brief, cluster, composite, config, config_map_in, name,
-    setup, until, vector, version,
+    ANNOTATION, CONFIG_MAPS, Events, Fixture, SOON, allow, brief, cluster, composite, config, config_map_in, items,
+    name, setup, until, vector, version,
 };
 
 /// What the members make themselves is left out.
@@ -492,4 +494,23 @@ async fn a_new_number_is_another_cluster() {
     until(|| async { version(&fixture.get(&format!("{CONFIG_MAPS}/x")).await.json()) == format!("{revision}0005") })
         .await;
     fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={}", integer("b", revision))).await.refused(410);
+}
+
+#[tokio::test]
+async fn nothing_is_written_that_cannot_be_answered_with_an_integer() {
+    let high = |name| Config { first_revision: 922_337_203_685_000, ..config(name) };
+    let fixture = Fixture::with([config("a"), high("b")], policies()).await;
+    fixture.put("b", "there", "1");
+    until(|| async { items(&fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok()) == ["b/there"] }).await;
+    let created = fixture.write("POST", CONFIG_MAPS, &config_map_in("b", "new", "1")).await;
+    assert!(created.refused(400).contains("above 922336203685476 and have no integer form"), "{created:?}");
+    assert!(fixture.member("b").get("configmaps", "default", "new").is_none(), "the write was not carried out");
+    let there = format!("{CONFIG_MAPS}/there");
+    let patched = fixture.patch(&there, "merge-patch+json", &json!({"data": {"v": "2"}})).await;
+    assert!(patched.refused(400).contains("/clusters/b/api/v1/namespaces/default/configmaps/there"), "{patched:?}");
+    fixture.write("DELETE", &there, &json!({})).await.refused(400);
+    let stored = fixture.member("b").get("configmaps", "default", "there").unwrap();
+    assert_eq!(stored["data"]["v"], "1");
+    fixture.patch(&format!("/clusters/b{there}"), "merge-patch+json", &json!({"data": {"v": "2"}})).await.ok();
+    fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "new", "1")).await.ok();
 }

@@ -52,7 +52,7 @@ fn components(version: &CompositeResourceVersion) -> String {
 /// A number names no cluster, but its index: which cluster that is stands in the configuration. Any number has this form,
 /// so the table says what it was taken for.
 fn integer_form(integer: IntegerResourceVersion, output: OutputFormat) -> String {
-    let (index, version) = (integer.index.get(), integer.version);
+    let (index, version) = (integer.index().get(), integer.version());
     match output {
         OutputFormat::Table => format!(
             "INDEX   RESOURCEVERSION\n{index:<5}   {version}\n\nTaken for the integer form of an item (itemResourceVersions: \
