@@ -26,5 +26,5 @@ pub use filter::ObjectFilter;
 pub use integer::{ClusterIndex, IntegerError, IntegerResourceVersion};
 pub use item::{ItemEncoder, item};
 pub use list::{ListCursor, ListPage};
-pub use log::{Heads, Log, LogConfig, LogVersion, SnapshotError, TooOld};
+pub use log::{Heads, Log, LogConfig, LogVersion, Past, SnapshotError, TooOld};
 pub use watch::{EventVersion, ObjectEvent, Progress, SharedKey, WatchEvent, Watcher};

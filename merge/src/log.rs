@@ -23,6 +23,7 @@ mod difference;
 mod entry;
 mod history;
 mod names;
+mod past;
 mod resume;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ pub(crate) use entry::{Boundary, BoundaryKind, Entry};
 use entry::{EntryKind, Left, Others};
 use history::{History, Mark};
 use names::Names;
+pub use past::Past;
 
 /// Each cluster's latest snapshot, in the order of the clusters' names. A clone is one reference count.
 pub type Heads = Arc<Vec<(ClusterName, Snapshot)>>;

@@ -31,6 +31,10 @@ const ENCODINGS_BYTES: usize = 8 << 20;
 /// an idle watch does in a day.
 const UNUSED_AFTER: Duration = Duration::from_secs(30 * 60);
 
+/// How many past states of a resource are remembered for the next pages of lists. 16: as many as there are turns to write them. One
+/// keeps the objects alive that changed since.
+pub const PAST_STATES: usize = 16;
+
 impl Default for Limits {
     fn default() -> Self {
         let history = LogConfig::default();
@@ -51,7 +55,7 @@ impl Limits {
     }
 
     /// Every bound under its name in the metrics, those that cannot be set included; times in seconds.
-    pub fn named(&self) -> [(&'static str, u64); 8] {
+    pub fn named(&self) -> [(&'static str, u64); 9] {
         [
             ("history_bytes", self.history_bytes as u64),
             ("history_age_seconds", self.history_age.as_secs()),
@@ -59,6 +63,7 @@ impl Limits {
             ("long_answers", self.long_answers as u64),
             ("long_answers_waiting", WAITING_MAX as u64),
             ("openapi_bytes", crate::openapi::CACHE_BYTES_MAX as u64),
+            ("past_states", PAST_STATES as u64),
             ("request_body_bytes", WHOLE_BODY_BYTES_MAX as u64),
             ("unused_after_seconds", self.unused_after.as_secs()),
         ]

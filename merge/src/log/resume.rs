@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion, Snapshot};
+use tributary_apimachinery::{Change, ClusterName, Object, ResourceVersion, Snapshot};
 
 use super::entry::{Boundary, BoundaryKind, EntryKind, Place};
 use super::history::{History, Mark};
+use super::past::{Past, held_before};
 use super::{Log, SnapshotError, TooOld};
 use crate::CompositeResourceVersion;
 
@@ -94,32 +95,34 @@ impl Log {
         vector: &CompositeResourceVersion,
     ) -> Result<Vec<(ClusterName, Snapshot)>, SnapshotError> {
         let snapshots = vector.iter().map(|(cluster, version)| {
-            let mut snapshot = self.cluster_at(cluster, version)?;
-            snapshot.set_resource_version(version);
-            Ok((cluster.clone(), snapshot))
+            let past = self.past(cluster, version)?;
+            Ok((cluster.clone(), past.rebuild()))
         });
         snapshots.collect()
     }
 
-    fn cluster_at(&self, cluster: &ClusterName, version: ResourceVersion) -> Result<Snapshot, SnapshotError> {
+    /// What it takes to rebuild the exact past state of one cluster at a version, as [`snapshot_at`](Self::snapshot_at) has it. For
+    /// who reads the log under a lock: this is done with the lock held, and [`Past::rebuild`] without it.
+    ///
+    /// Cost: a look at each entry of the cluster since; none if it is still at the version.
+    ///
+    /// # Errors
+    /// As [`snapshot_at`](Self::snapshot_at).
+    pub fn past(&self, cluster: &ClusterName, version: ResourceVersion) -> Result<Past, SnapshotError> {
         if self.undone(cluster, version).is_some() {
             return Err(TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) }.into());
         }
         if let Some(head) = self.snapshot(cluster) {
-            if head.resource_version() == version {
-                return Ok(head.clone());
+            let current = head.resource_version();
+            if current == version {
+                return Ok(Past { version, later: head.clone(), since: Vec::new() });
             }
-            if head.resource_version() < version {
-                let requested = version;
-                return Err(SnapshotError::TooNew {
-                    cluster: cluster.clone(),
-                    requested,
-                    current: head.resource_version(),
-                });
+            if current < version {
+                return Err(SnapshotError::TooNew { cluster: cluster.clone(), requested: version, current });
             }
         }
         let place = self.resume_at(cluster, version)?;
-        Ok(self.state_before(cluster, place))
+        Ok(self.since(cluster, place, version))
     }
 
     /// The newest version that was undone when a cluster's revisions went back, if this version stands for two states: one of
@@ -130,19 +133,18 @@ impl Log {
         boundaries.filter_map(|mark| self.boundary(mark.seq)?.undone(version)).max()
     }
 
-    /// A cluster's state before a place. Everything of the cluster from there on must still be in the log.
-    fn state_before(&self, cluster: &ClusterName, place: u64) -> Snapshot {
-        let Some(history) = self.histories.get(cluster) else { return Snapshot::default() };
-        let (mut state, end) = match self.next_boundary(history, place) {
+    /// A cluster's state before a place, which stands for a version. Everything of the cluster from there on must still be in the log.
+    fn since(&self, cluster: &ClusterName, place: u64, version: ResourceVersion) -> Past {
+        let Some(history) = self.histories.get(cluster) else {
+            return Past { version, later: Snapshot::default(), since: Vec::new() };
+        };
+        let (later, end) = match self.next_boundary(history, place) {
             Some((seq, boundary)) => (boundary.before.clone(), seq),
             None => (self.snapshot(cluster).cloned().unwrap_or_default(), self.next),
         };
-        for mark in history.events.from(place).filter(|mark| mark.seq < end).rev() {
-            if let Some(change) = self.change(mark.seq) {
-                undo(&mut state, change);
-            }
-        }
-        state
+        let marks = history.events.from(place).take_while(|mark| mark.seq < end);
+        let since = marks.filter_map(|mark| self.change(mark.seq).cloned()).collect();
+        Past { version, later, since }
     }
 
     /// A cluster's object of one key before a place, under the same condition. Cost: O(the cluster's entries since).
@@ -151,7 +153,7 @@ impl Log {
         for mark in history.events.from(place) {
             match &self.entries.get(&mark.seq)?.kind {
                 EntryKind::Change(change) if change.object.key().as_str() == key => {
-                    return state_before(change).cloned();
+                    return held_before(change).cloned();
                 }
                 EntryKind::Change(_) => {}
                 EntryKind::Boundary(boundary) => return boundary.before.get(key).cloned(),
@@ -174,20 +176,5 @@ impl Log {
             EntryKind::Change(change) => Some(change),
             EntryKind::Boundary(_) => None,
         }
-    }
-}
-
-/// What the key held before a change. A deletion without a previous object had its last state.
-fn state_before(change: &Change) -> Option<&Arc<Object>> {
-    match (change.change_type, &change.previous) {
-        (ChangeType::Deleted, None) => Some(&change.object),
-        (_, previous) => previous.as_ref(),
-    }
-}
-
-fn undo(state: &mut Snapshot, change: &Change) {
-    match state_before(change) {
-        Some(previous) => drop(state.insert(previous.clone())),
-        None => drop(state.remove(change.object.key().as_str())),
     }
 }

@@ -65,6 +65,34 @@ fn past_states_are_exact() {
 }
 
 #[test]
+fn an_object_that_changed_often_is_as_it_was_at_each_version() {
+    let mut log = log(&[("a", 10, &["x 9", "y 8"])]);
+    for text in ["x 11", "-x 12", "x 13", "y 14", "x 15", "-y 16", "new 17", "-new 18"] {
+        change(&mut log, "a", text);
+    }
+    let shown = |version: u64| -> Vec<String> {
+        let past = log.past(&name("a"), ResourceVersion(version)).unwrap();
+        let state = past.rebuild();
+        assert_eq!(state.resource_version(), ResourceVersion(version));
+        state.iter().map(|object| format!("{}@{}", object.name(), object.resource_version())).collect()
+    };
+    let expected = [
+        (10, "x@9 y@8"),
+        (11, "x@11 y@8"),
+        (12, "y@8"),
+        (13, "x@13 y@8"),
+        (14, "x@13 y@14"),
+        (15, "x@15 y@14"),
+        (16, "x@15"),
+        (17, "new@17 x@15"),
+        (18, "x@15"),
+    ];
+    for (version, state) in expected {
+        assert_eq!(shown(version).join(" "), state, "at {version}");
+    }
+}
+
+#[test]
 fn a_paged_list_counts_what_remains() {
     let log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &["v 11", "w 12", "x 13"]), ("c", 30, &[])]);
     for namespace in [None, Some("n".into())] {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Response;
 use tributary_apimachinery::{
-    ClusterName, ClusterSelector, GroupVersionResource, ListOptions, ResourceVersion, ResourceVersionMatch, Status,
+    ClusterName, ClusterSelector, GroupVersionResource, ListOptions, ResourceVersionMatch, Status,
 };
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, Position, SnapshotError,
@@ -29,10 +29,8 @@ enum State {
     Any,
     /// At least this version.
     NotOlderThan(CompositeResourceVersion),
-    /// This version.
+    /// This version of the clusters that it names; of the others, if it is of before they joined or an object's own, what is held.
     Exact(CompositeResourceVersion),
-    /// This version of one cluster, as an object of it carries it; of the others whatever is held.
-    ExactItem(ClusterName, ResourceVersion),
     /// The state that a continue token names, or the present one for an inconsistent token.
     Continue(ContinueToken),
 }
@@ -106,18 +104,18 @@ fn state(versions: &Versions, resource: &GroupVersionResource, options: &ListOpt
         });
     }
     let text = options.resource_version.as_deref();
-    let wanted = versions.wanted(resource, text, refuse_list)?;
-    Ok(match (wanted, options.resource_version_match) {
-        (Wanted::Newest, _) => State::Newest,
-        (Wanted::Any, _) => State::Any,
-        (Wanted::Version(version), Some(ResourceVersionMatch::Exact)) => State::Exact(version),
-        (Wanted::Version(version), Some(ResourceVersionMatch::NotOlderThan)) => State::NotOlderThan(version),
+    let version = match versions.wanted(resource, text, refuse_list)? {
+        Wanted::Newest => return Ok(State::Newest),
+        Wanted::Any => return Ok(State::Any),
+        Wanted::Version(version) => version,
+        Wanted::Item(cluster, version) => [(cluster, version)].into_iter().collect(),
+    };
+    Ok(match options.resource_version_match {
+        Some(ResourceVersionMatch::Exact) => State::Exact(version),
+        Some(ResourceVersionMatch::NotOlderThan) => State::NotOlderThan(version),
         // Before there was a match, a limit pinned the version (`LegacyExact`).
-        (Wanted::Version(version), None) if options.limit > 0 => State::Exact(version),
-        (Wanted::Version(version), None) => State::NotOlderThan(version),
-        (Wanted::Item(cluster, version), Some(ResourceVersionMatch::Exact)) => State::ExactItem(cluster, version),
-        (Wanted::Item(cluster, version), None) if options.limit > 0 => State::ExactItem(cluster, version),
-        (Wanted::Item(cluster, version), _) => State::NotOlderThan([(cluster, version)].into_iter().collect()),
+        None if options.limit > 0 => State::Exact(version),
+        None => State::NotOlderThan(version),
     })
 }
 
@@ -145,32 +143,27 @@ async fn snapshots(
         }
         State::Continue(token @ ContinueToken { version: Some(version), .. }) => {
             // The first page may have come from another replica, which was further.
-            let reached = view.reached_by_members(&of_clusters(version, wanted)).await;
+            let reached = view.reached_by_members(&of_clusters(&rest(version, token), wanted)).await;
             reached.map_err(|unreached| match unreached {
                 Unreached::WentBack { .. } => expired(token),
                 unreached => unreached.of_collection(),
             })?;
         }
-        State::ExactItem(cluster, version) => {
-            let alone = [(cluster.clone(), *version)].into_iter().collect();
-            view.reached(&of_clusters(&alone, wanted)).await.map_err(Unreached::of_collection)?;
-        }
     }
-    let log = view.log();
     Ok(match state {
         State::Exact(version) => {
-            (log.snapshot_at(&of_clusters(version, wanted)).map_err(refuse_snapshot)?.into(), version.clone())
-        }
-        State::ExactItem(cluster, version) => {
-            let mut vector = log.resource_version();
-            vector.set(cluster, *version);
-            (log.snapshot_at(&of_clusters(&vector, wanted)).map_err(refuse_snapshot)?.into(), vector)
+            let mut vector = view.log().resource_version();
+            for (cluster, component) in version.iter() {
+                vector.set(cluster, component);
+            }
+            (view.state_at(&of_clusters(&vector, wanted)).await.map_err(refuse_snapshot)?, vector)
         }
         State::Continue(token @ ContinueToken { version: Some(version), .. }) => {
-            let snapshots = log.snapshot_at(&of_clusters(version, wanted)).map_err(|_| expired(token))?;
-            (snapshots.into(), version.clone())
+            let state = view.state_at(&of_clusters(&rest(version, token), wanted)).await;
+            (state.map_err(|_| expired(token))?, version.clone())
         }
         State::NotOlderThan(version) => {
+            let log = view.log();
             let mut vector = log.resource_version();
             for (cluster, component) in version.iter().filter(|(cluster, _)| !wanted.matches(cluster)) {
                 vector.raise(cluster, component);
@@ -178,9 +171,16 @@ async fn snapshots(
             (heads_of(log.head(), wanted), vector)
         }
         State::Any | State::Newest | State::Continue(ContinueToken { version: None, .. }) => {
+            let log = view.log();
             (heads_of(log.head(), wanted), log.resource_version())
         }
     })
+}
+
+/// The components of a token's version in the clusters that are still to be listed: of the others nothing has to be known any more.
+fn rest(version: &CompositeResourceVersion, token: &ContinueToken) -> CompositeResourceVersion {
+    let rest = version.iter().filter(|(cluster, _)| **cluster >= token.position.cluster);
+    rest.map(|(cluster, component)| (cluster.clone(), component)).collect()
 }
 
 /// The heads of the clusters that are wanted.

@@ -49,6 +49,9 @@ impl Observer for Feed {
             return;
         }
         let objects = update.snapshot().len();
+        if !matches!(update, Update::Changes { .. } | Update::Progress { .. }) {
+            view.past.forget();
+        }
         match update {
             // A new cacher for a cluster that is known already, because its configuration changed.
             Update::Synced { snapshot } if self.goes_on => {

@@ -15,6 +15,7 @@ mod feed;
 mod fences;
 mod head;
 mod members;
+mod past;
 mod quorum;
 pub mod standing;
 mod wait;
@@ -47,6 +48,7 @@ use crate::turns::Peer;
 use feed::Feed;
 use head::Head;
 use members::Members;
+use past::PastStates;
 
 /// One resource over all clusters, or one namespace of it.
 pub struct View {
@@ -69,6 +71,7 @@ pub struct View {
     /// This resource's own counters, looked up once: a watch counts each turn.
     pub counters: WatchCounters,
     log: RwLock<Log>,
+    past: PastStates,
     head: Head,
     standing: watch::Sender<u64>,
     members: Mutex<Members>,
@@ -102,6 +105,7 @@ impl View {
             counters: metrics.watch_counters(&labels),
             metrics,
             log: RwLock::new(Log::new(limits.log())),
+            past: PastStates::default(),
             head: Head::default(),
             standing: watch::Sender::new(0),
             members: Mutex::new(Members::default()),
@@ -158,6 +162,7 @@ impl View {
             log.trim(self.started.elapsed());
             log.history_bytes()
         };
+        self.past.trim();
         self.counters.held.set(history_bytes, self.encodings.bytes());
     }
 

@@ -15,6 +15,7 @@ mod large;
 mod lists;
 mod live;
 mod openapi;
+mod pages;
 mod patches;
 mod placement;
 mod quorum;
