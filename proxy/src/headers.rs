@@ -7,7 +7,8 @@
 
 use http::header::{
     ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName,
-    HeaderValue, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    HeaderValue, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, STRICT_TRANSPORT_SECURITY, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE, WWW_AUTHENTICATE,
 };
 
 /// Browsers cannot set `Authorization` on a websocket; Kubernetes takes a bearer token in this subprotocol instead
@@ -87,12 +88,25 @@ pub fn prepare_request(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>
     }
 }
 
-/// Removes from a member's response what must not reach a client: hop-by-hop headers, `Set-Cookie` (a member must not
-/// plant state in a client of the shared endpoint) and `Alt-Svc` (nor send it elsewhere). Everything else, `Warning` and
-/// `Audit-Id` too, passes.
+/// Headers by which an answer says something of the whole origin, which here is all members' and their workloads', not the one's
+/// that answers: it must not plant state in a client (`Set-Cookie`), send it elsewhere (`Alt-Svc`), turn http off on all ports of
+/// localhost (`Strict-Transport-Security`), delete what others stored (`Clear-Site-Data`), take their pages over
+/// (`Service-Worker-Allowed`), or ask for a password, which would be ours (`WWW-Authenticate`).
+const OF_THE_ORIGIN: [HeaderName; 6] = [
+    SET_COOKIE,
+    ALT_SVC,
+    STRICT_TRANSPORT_SECURITY,
+    HeaderName::from_static("clear-site-data"),
+    HeaderName::from_static("service-worker-allowed"),
+    WWW_AUTHENTICATE,
+];
+
+/// Removes from a member's response what must not reach a client: hop-by-hop headers, and those that speak for the shared endpoint
+/// as a whole: `Set-Cookie`, `Alt-Svc`, `Strict-Transport-Security`, `Clear-Site-Data`, `Service-Worker-Allowed`,
+/// `WWW-Authenticate`. Everything else, `Warning` and `Audit-Id` too, passes.
 pub fn prepare_response(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>) {
     remove_named_by_connection(headers);
-    remove_where(headers, |name| is_hop_by_hop(name) || *name == SET_COOKIE || *name == ALT_SVC);
+    remove_where(headers, |name| is_hop_by_hop(name) || OF_THE_ORIGIN.contains(name));
     if let Some(protocol) = upgrade {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static(protocol.as_str()));
@@ -308,13 +322,17 @@ mod tests {
     }
 
     #[test]
-    fn responses_lose_hop_by_hop_headers_and_cookies() {
+    fn responses_lose_hop_by_hop_headers_and_what_speaks_for_the_origin() {
         let mut headers = map(&[
             ("Connection", "close, X-Hop"),
             ("X-Hop", "1"),
             ("Transfer-Encoding", "chunked"),
             ("Set-Cookie", "a=b"),
             ("Alt-Svc", "h3"),
+            ("Strict-Transport-Security", "max-age=31536000; includeSubDomains"),
+            ("Clear-Site-Data", "\"*\""),
+            ("Service-Worker-Allowed", "/"),
+            ("WWW-Authenticate", "Basic realm=\"the cluster\""),
             ("Warning", "299 - \"old\""),
             ("Audit-Id", "u"),
             ("Content-Length", "5"),
