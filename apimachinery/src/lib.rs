@@ -29,7 +29,7 @@ pub use filter::{ClusterSelector, Filter};
 pub use object::{ClusterAnnotation, DecodeError, Object, ObjectDecoder, ObjectKey, Rendering, SelectableField};
 pub use options::{GetOptions, ListOptions, ResourceVersionMatch, WatchOptions};
 pub use query::Query;
-pub use request_info::{RequestInfo, ResourceRequest, Target, Verb};
+pub use request_info::{RequestClass, RequestInfo, ResourceRequest, Target, Verb};
 pub use resource::{GroupVersion, GroupVersionResource};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
 pub use selectable_fields::selectable_fields;

@@ -83,6 +83,28 @@ pub enum Target {
     NonResource,
 }
 
+/// How long the answer to a request may take. It decides on which connections the request travels and whether it has a time limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequestClass {
+    /// The answer comes within the time that kube-apiserver gives a request.
+    #[default]
+    Short,
+    /// A stream of events, which goes on until somebody ends it.
+    Watch,
+    /// Bytes that are no object's: the answer may begin late and go on for hours.
+    LongRunning,
+}
+
+impl RequestClass {
+    /// Whether kube-apiserver exempts the request from its time limit.
+    pub fn is_long_running(self) -> bool {
+        self != Self::Short
+    }
+}
+
+/// Subresources whose bytes are no objects: they come from a node or a workload, and pass untouched.
+const OPAQUE_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+
 /// A request for an object, a collection or a subresource. Texts are decoded and never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceRequest {
@@ -103,6 +125,11 @@ pub struct ResourceRequest {
 }
 
 impl ResourceRequest {
+    /// Whether the bytes of its subresource are no object's (`log`, `exec`, `proxy`, …).
+    pub fn is_opaque(&self) -> bool {
+        self.subresource.as_deref().is_some_and(|subresource| OPAQUE_SUBRESOURCES.contains(&subresource))
+    }
+
     /// The namespace by which the request is authorized: a request on a namespace itself counts as one in it, so that a
     /// Role can allow it.
     pub fn authorization_namespace(&self) -> &str {
@@ -140,6 +167,16 @@ impl RequestInfo {
             }
         };
         Ok(Self { cluster, path: path.to_owned(), verb, target })
+    }
+
+    /// How long the answer may take, as kube-apiserver tells it (`genericfilters.BasicLongRunningRequestCheck`).
+    pub fn class(&self) -> RequestClass {
+        match &self.target {
+            _ if self.verb == Verb::Watch => RequestClass::Watch,
+            Target::Resource(request) if request.is_opaque() => RequestClass::LongRunning,
+            Target::NonResource if self.path.starts_with("/debug/pprof/") => RequestClass::LongRunning,
+            _ => RequestClass::Short,
+        }
     }
 
     /// The resource request, where it is one.

@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Limited};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 use tower::util::BoxCloneSyncService;
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, RequestInfo};
 
 use crate::body::{self, Body, BoxError};
 use crate::credentials::Credentials;
@@ -22,6 +22,7 @@ use crate::reachability::{Observer, Reachability};
 use crate::target::Target;
 use crate::tls::TlsSource;
 use crate::tuning::Tuning;
+use crate::unauthorized::LastQuestion;
 
 /// A transport to one member: requests carry a path and query, the rest is filled in. Errors are [`ForwardError`]s.
 pub type Transport = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
@@ -49,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) member_impersonation: Option<Impersonation>,
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) observer: Arc<Observer>,
+    /// What the member last said of our own credentials.
+    pub(crate) last_question: LastQuestion,
 }
 
 /// The answer of a member's `/readyz`.
@@ -168,7 +171,17 @@ impl ClusterClient {
             endpoints.push(Arc::new(Endpoint::new(target, host, pool, own, lone)));
         }
         let endpoints = Endpoints::new(endpoints, &name, &observer);
-        let inner = Inner { name, endpoints, tuning, extra_headers, member_impersonation, credentials, observer };
+        let last_question = LastQuestion::default();
+        let inner = Inner {
+            name,
+            endpoints,
+            tuning,
+            extra_headers,
+            member_impersonation,
+            credentials,
+            observer,
+            last_question,
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -177,11 +190,16 @@ impl ClusterClient {
         &self.inner.name
     }
 
-    /// A transport with the member's own credentials ([`Identity::Member`]), for discovery and cachers.
+    /// A transport with the member's own credentials ([`Identity::Member`]), for discovery and cachers. How long an answer may
+    /// take is read from the request.
     pub fn transport(&self) -> Transport {
         let client = self.clone();
-        BoxCloneSyncService::new(tower::service_fn(move |request| {
+        BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
             let client = client.clone();
+            let uri = request.uri();
+            if let Ok(info) = RequestInfo::parse(request.method().as_str(), uri.path(), uri.query()) {
+                request.extensions_mut().insert(info.class());
+            }
             async move { client.forward(request, Identity::Member).await.map_err(BoxError::from) }
         }))
     }
@@ -189,7 +207,9 @@ impl ClusterClient {
     /// Sends a request and streams the response back.
     ///
     /// The request's URI counts with its path and query only. See [`crate::headers::prepare_request`] for what is
-    /// removed from its headers; `identity` says in whose name it is sent. Bodies are streamed, never held.
+    /// removed from its headers; `identity` says in whose name it is sent. Bodies are streamed, never held. A
+    /// [`RequestClass`](tributary_apimachinery::RequestClass) among its extensions says how long the answer may take; without
+    /// one it is a short request.
     ///
     /// Upgrades need the `hyper::upgrade::OnUpgrade` that hyper's HTTP/1.1 server puts into a request's extensions; on
     /// a 101 the returned response has to be sent to the client, after which a task in [`Tuning::tunnels`] copies
@@ -300,14 +320,7 @@ impl Inner {
         let own = self.member_impersonation.as_ref().map(Impersonation::headers);
         match identity {
             Identity::Member => append(headers, own.into_iter().flatten()),
-            Identity::AsGiven(given) => {
-                let mut wanted = given.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-")).peekable();
-                if wanted.peek().is_some() {
-                    append(headers, wanted);
-                } else {
-                    append(headers, own.into_iter().flatten());
-                }
-            }
+            Identity::AsGiven(given) => append(headers, given.headers()),
             Identity::Impersonate(_) if own.is_some() => {
                 return Err(ForwardError::ImpersonationConflict { cluster: self.name.clone() });
             }

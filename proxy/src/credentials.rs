@@ -56,6 +56,11 @@ pub(crate) struct Current {
 }
 
 impl Current {
+    /// Whether a member sees the same in both.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.authorization == other.authorization && self.version == other.version
+    }
+
     fn is_fresh(&self) -> bool {
         self.renew_at.is_none_or(|at| Instant::now() < at) && self.is_valid()
     }

@@ -152,6 +152,18 @@ pub enum ForwardError {
         /// For how long.
         age: Duration,
     },
+    /// As many of something are in use as there may be.
+    #[error(
+        "cluster {cluster}: all {limit} {what} are in use; the request was not sent: try again when some have ended"
+    )]
+    Full {
+        /// The cluster.
+        cluster: ClusterName,
+        /// What is in use.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
     /// The TLS handshake failed.
     #[error("cluster {cluster} at {address}: TLS failed for server name {server_name}: {source}; {remedy}")]
     Tls {
@@ -216,6 +228,14 @@ pub enum ForwardError {
         /// The redirect's status.
         status: StatusCode,
     },
+    /// The member answered with a status that is none of an answer.
+    #[error("cluster {cluster} answered {status}, though nothing was asked for that it could announce")]
+    Informational {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The status: 101 above all.
+        status: StatusCode,
+    },
     /// The member switched protocols to something that was not asked for.
     #[error("cluster {cluster} answered the upgrade wrongly: {problem}")]
     BadUpgrade {
@@ -246,6 +266,8 @@ impl ForwardError {
             | Self::Dial { cluster, .. }
             | Self::DialTimeout { cluster, .. }
             | Self::Unreachable { cluster, .. }
+            | Self::Full { cluster, .. }
+            | Self::Informational { cluster, .. }
             | Self::Tls { cluster, .. }
             | Self::Handshake { cluster, .. }
             | Self::Send { cluster, .. }
@@ -256,7 +278,7 @@ impl ForwardError {
         }
     }
 
-    /// The HTTP status of the answer to the client: 400 for its own faults, 503 where trying again may help, 504 for a
+    /// The HTTP status of the answer to the client: 400 for its own faults, 429 where as much is under way as may be, 503 where trying again may help, 504 for a
     /// silent member, 502 for one that answers wrongly, 500 for a configuration that contradicts itself.
     pub fn status_code(&self) -> StatusCode {
         match self {
@@ -266,11 +288,13 @@ impl ForwardError {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Send { sent: Sent::No, .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Full { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::HeadTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Send { sent: Sent::Maybe, .. }
             | Self::Tls { .. }
             | Self::Handshake { .. }
             | Self::Redirect { .. }
+            | Self::Informational { .. }
             | Self::BadUpgrade { .. }
             | Self::Unauthorized { .. } => StatusCode::BAD_GATEWAY,
         }
@@ -280,7 +304,9 @@ impl ForwardError {
     pub fn sent(&self) -> Sent {
         match self {
             Self::Send { sent, .. } => *sent,
-            Self::HeadTimeout { .. } | Self::Redirect { .. } | Self::BadUpgrade { .. } => Sent::Maybe,
+            Self::HeadTimeout { .. } | Self::Redirect { .. } | Self::Informational { .. } | Self::BadUpgrade { .. } => {
+                Sent::Maybe
+            }
             _ => Sent::No,
         }
     }
@@ -292,6 +318,7 @@ impl ForwardError {
             Self::Dial { .. }
                 | Self::DialTimeout { .. }
                 | Self::Unreachable { .. }
+                | Self::Full { .. }
                 | Self::Tls { .. }
                 | Self::Handshake { .. }
                 | Self::Send { sent: Sent::No, .. }

@@ -8,10 +8,9 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Duration;
 
-use tributary_apimachinery::explain;
+use tributary_apimachinery::{RequestClass, explain};
 
 use crate::body::{self, Body, Lease, MemberBody, Share};
-use crate::classify::classify;
 use crate::client::Inner;
 use crate::credentials::Current;
 use crate::endpoint::{Endpoint, Held};
@@ -19,6 +18,7 @@ use crate::error::{ForwardError, Sent};
 use crate::headers::{self, UpgradeProtocol};
 use crate::identity::{ClientAddress, Identity};
 use crate::pool::{Connection, LaneKind};
+use crate::unauthorized::About;
 use crate::upgrade;
 
 /// Further tries after the first. One is for a connection that closed under the request (GOAWAY), the other for
@@ -40,7 +40,7 @@ impl From<ForwardError> for Failed {
 }
 
 /// The head of a request without a body: enough to send it again.
-struct Replay {
+pub(crate) struct Replay {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -49,7 +49,7 @@ struct Replay {
 }
 
 impl Replay {
-    fn of(request: &Request<Body>) -> Option<Self> {
+    pub(crate) fn of(request: &Request<Body>) -> Option<Self> {
         // A request whose body has content is never replayed, so its head need not be copied.
         request.body().is_end_stream().then(|| Self {
             method: request.method().clone(),
@@ -76,7 +76,10 @@ impl Inner {
     ) -> Result<Response<Body>, ForwardError> {
         let result = self.forward_unobserved(request, identity).await;
         match &result {
-            Ok(_) | Err(ForwardError::Redirect { .. } | ForwardError::BadUpgrade { .. }) => self.observer.answered(),
+            Ok(_)
+            | Err(
+                ForwardError::Redirect { .. } | ForwardError::BadUpgrade { .. } | ForwardError::Informational { .. },
+            ) => self.observer.answered(),
             Err(error) => self.observer.failed(error),
         }
         result
@@ -87,19 +90,48 @@ impl Inner {
         mut request: Request<Body>,
         identity: Identity,
     ) -> Result<Response<Body>, ForwardError> {
-        let class = classify(request.uri());
-        let upgrade = self.prepare(&mut request, identity)?;
-        if let Some(protocol) = upgrade {
-            return upgrade::forward(self, request, protocol, class).await;
+        let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
+        if let Some(protocol) = self.prepare(&mut request, identity)? {
+            return upgrade::forward(self, request, protocol).await;
         }
         let client_extensions = std::mem::take(request.extensions_mut());
         drop(client_extensions);
-        let lane = if class.long_running { LaneKind::LongRunning } else { LaneKind::Short };
-        let limit = (!class.long_running).then_some(self.tuning.head_timeout);
+        let lane = if class.is_long_running() { LaneKind::LongRunning } else { LaneKind::Short };
+        let limit = (!class.is_long_running()).then_some(self.tuning.head_timeout);
         let replay = Replay::of(&request);
+        let mut replayed = false;
+        loop {
+            let (response, credentials) = self.exchange(request, replay.as_ref(), lane, limit).await?;
+            if response.status() != StatusCode::UNAUTHORIZED {
+                return self.finish(response);
+            }
+            let about = self.about(&credentials).await;
+            let renewed = match about {
+                About::Others => return self.finish(response),
+                About::Us => self.credentials.renew_after_unauthorized(&credentials).await,
+                About::Before => true,
+            };
+            match replay.as_ref().filter(|replay| replay.idempotent && renewed && !replayed) {
+                Some(replay) => {
+                    replayed = true;
+                    request = replay.request();
+                }
+                None if about == About::Before => return self.finish(response),
+                None => return Err(ForwardError::Unauthorized { cluster: self.name.clone() }),
+            }
+        }
+    }
+
+    /// Sends a prepared request, again where that is safe, and gives the answer with the credentials that it was sent with.
+    pub(crate) async fn exchange(
+        self: &Arc<Self>,
+        mut request: Request<Body>,
+        replay: Option<&Replay>,
+        lane: LaneKind,
+        limit: Option<Duration>,
+    ) -> Result<(Response<Body>, Arc<Current>), ForwardError> {
         let path = request.uri().clone();
         let mut retries = 0;
-        let mut renewed = false;
         let mut failed: Option<Arc<Endpoint>> = None;
         loop {
             let credentials = self.credentials().await?;
@@ -111,19 +143,9 @@ impl Inner {
             let (held, connection) = opened.await?;
             let endpoint = held.endpoint.clone();
             match self.send(held, connection, request, &path, limit).await {
-                Ok(response) if response.status() == StatusCode::UNAUTHORIZED && !class.proxied => {
-                    let again = replay.as_ref().filter(|replay| replay.idempotent && !renewed);
-                    match again {
-                        Some(replay) if self.credentials.renew_after_unauthorized(&credentials).await => {
-                            renewed = true;
-                            request = replay.request();
-                        }
-                        _ => return Err(ForwardError::Unauthorized { cluster: self.name.clone() }),
-                    }
-                }
-                Ok(response) => return self.finish(response),
+                Ok(response) => return Ok((response, credentials)),
                 Err(Failed { error, request: unsent }) => {
-                    let again = unsent.or_else(|| replay_after(&error, replay.as_ref()));
+                    let again = unsent.or_else(|| replay_after(&error, replay));
                     match again {
                         Some(again) if retries < MAX_RETRIES => {
                             tracing::debug!(cluster = %self.name, %error, "sending again");
@@ -262,8 +284,11 @@ impl Inner {
         ForwardError::Path { cluster: self.name.clone(), path: uri.path().to_owned(), problem }
     }
 
-    /// Refuses redirects and cleans a response's head.
+    /// Refuses redirects, and 1xx that promise another answer or another protocol than was asked for; cleans a response's head.
     pub(crate) fn finish(&self, mut response: Response<Body>) -> Result<Response<Body>, ForwardError> {
+        if response.status().is_informational() {
+            return Err(ForwardError::Informational { cluster: self.name.clone(), status: response.status() });
+        }
         if response.status().is_redirection() && response.headers().contains_key(LOCATION) {
             return Err(ForwardError::Redirect { cluster: self.name.clone(), status: response.status() });
         }

@@ -1,6 +1,7 @@
 //! Connections to members that speak HTTP/1.1 only: one request at a time on each, and the idle ones are kept.
 //!
-//! Their number has no limit but the requests in flight: every watch takes one, as it does with kubectl proxy.
+//! Each request in flight takes one, a watch for as long as it lasts; [`crate::Tuning::max_http1_requests`] bounds them in each
+//! lane, so that watches leave room for reads.
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
 use crate::body::Body;
+use crate::places::Place;
 
 /// Idle connections kept. More than this many at once are a burst; keeping all of them would outlive it.
 const MAX_IDLE: usize = 64;
@@ -32,6 +34,8 @@ pub(crate) struct IdleConnections {
 pub(crate) struct Checkout {
     sender: Option<SendRequest<Body>>,
     version: u64,
+    /// Its place among the lane's requests; `None` for a connection that was opened for whoever comes.
+    place: Option<Place>,
     home: Arc<IdleConnections>,
 }
 
@@ -49,7 +53,7 @@ impl IdleConnections {
 
     /// A fresh connection, in use.
     pub(crate) fn checkout(self: &Arc<Self>, sender: SendRequest<Body>, version: u64) -> Checkout {
-        Checkout { sender: Some(sender), version, home: self.clone() }
+        Checkout { sender: Some(sender), version, place: None, home: self.clone() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -70,6 +74,13 @@ impl IdleConnections {
 }
 
 impl Checkout {
+    /// The same in a place of its lane.
+    pub(crate) fn placed(self, place: Place) -> Self {
+        let mut placed = self;
+        placed.place = Some(place);
+        placed
+    }
+
     /// The connection. It is there until the checkout is dropped.
     pub(crate) fn sender(&mut self) -> Option<&mut SendRequest<Body>> {
         self.sender.as_mut()
@@ -81,11 +92,13 @@ impl Drop for Checkout {
         let (Some(mut sender), Ok(runtime)) = (self.sender.take(), tokio::runtime::Handle::try_current()) else {
             return;
         };
-        let (home, version) = (self.home.clone(), self.version);
+        let (home, version, place) = (self.home.clone(), self.version, self.place.take());
         if sender.is_ready() {
             home.put(sender, version);
         } else if !sender.is_closed() {
             runtime.spawn(async move {
+                // As long as its answer is not read to the end the connection is in use.
+                let _place = place;
                 if sender.ready().await.is_ok() {
                     home.put(sender, version);
                 }

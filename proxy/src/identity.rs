@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::headers::is_impersonation;
+
 /// kube-apiserver adds this group to every authenticated user, so it need not be sent, and an impersonator needs no
 /// right to it (apiserver `pkg/endpoints/filters/impersonation`).
 const AUTHENTICATED_GROUP: &str = "system:authenticated";
@@ -17,12 +19,71 @@ pub enum Identity {
     /// The kubeconfig's own user, and whom that user's `as` fields name.
     #[default]
     Member,
-    /// The kubeconfig's own user, with the `Impersonate-*` headers of these passed on for the member to judge
-    /// (personal mode). Other headers in the map are ignored. If there is any, the kubeconfig's own `as` fields are not
-    /// sent, as kubectl's flags replace them too.
-    AsGiven(HeaderMap),
+    /// The kubeconfig's own user, with the identity that the client itself asked for passed on for the member to judge
+    /// (personal mode). The kubeconfig's own `as` fields are not sent then, as kubectl's flags replace them too.
+    AsGiven(GivenIdentity),
     /// Somebody else, whom the caller has authenticated and authorized (shared mode).
     Impersonate(Impersonation),
+}
+
+/// Whom a client asks to be, in headers of its own that every kube-apiserver reads alike: one `Impersonate-User`, at most one
+/// `Impersonate-Uid`, any `Impersonate-Group` and `Impersonate-Extra-*`. As long as there is one, a member acts as somebody else; so it
+/// may take the place of the kubeconfig's `as`.
+#[derive(Clone, Debug)]
+pub struct GivenIdentity(HeaderMap);
+
+/// A client's `Impersonate-*` headers are not such that a member would act as somebody else.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidGivenIdentity {
+    /// No user, several, or an empty one: a kube-apiserver would act as the kubeconfig's user, or choose among them.
+    #[error("to act as somebody else takes exactly one Impersonate-User that is not empty")]
+    User,
+    /// A uid is given more than once.
+    #[error("Impersonate-Uid is given more than once")]
+    Uid,
+    /// A kube-apiserver would not know it, and what stands before one might.
+    #[error("{0} is not known: Impersonate-User, -Group, -Uid and -Extra-KEY are")]
+    Unknown(HeaderName),
+}
+
+impl GivenIdentity {
+    /// Whom the headers of a request ask to be; `None` where none of them begins with `Impersonate-`, underscores for dashes
+    /// included.
+    ///
+    /// # Errors
+    /// [`InvalidGivenIdentity`] where a member could take it for another, or for nothing.
+    pub fn of(headers: &HeaderMap) -> Result<Option<Self>, InvalidGivenIdentity> {
+        // Most requests have none; nothing is copied for them.
+        if !headers.keys().any(is_impersonation) {
+            return Ok(None);
+        }
+        let mut given = HeaderMap::new();
+        for (name, value) in headers.iter().filter(|(name, _)| is_impersonation(name)) {
+            let known = match name.as_str() {
+                "impersonate-user" | "impersonate-group" | "impersonate-uid" => true,
+                other => other.strip_prefix("impersonate-extra-").is_some_and(|key| !key.is_empty()),
+            };
+            if !known {
+                return Err(InvalidGivenIdentity::Unknown(name.clone()));
+            }
+            given.append(name.clone(), value.clone());
+        }
+        let mut users = given.get_all("impersonate-user").iter();
+        // Of a value of spaces another hop may leave nothing.
+        let is_empty = |user: &HeaderValue| user.as_bytes().trim_ascii().is_empty();
+        if users.next().is_none_or(is_empty) || users.next().is_some() {
+            return Err(InvalidGivenIdentity::User);
+        }
+        if given.get_all("impersonate-uid").iter().nth(1).is_some() {
+            return Err(InvalidGivenIdentity::Uid);
+        }
+        Ok(Some(Self(given)))
+    }
+
+    /// The headers.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.0
+    }
 }
 
 /// A user as impersonation headers. Cheap to clone: make it once per authenticated user.
@@ -145,6 +206,52 @@ mod tests {
         assert_eq!(all(headers, "impersonate-group"), ["dev", "ops"]);
         assert_eq!(all(headers, "impersonate-uid"), ["u-1"]);
         assert_eq!(all(headers, "impersonate-extra-scopes.example.com%2fa%25b"), ["x", "y"]);
+    }
+
+    #[test]
+    fn who_a_client_asks_to_be_is_passed_on_only_if_every_server_reads_it_alike() {
+        let unknown = |name: &'static str| Err(InvalidGivenIdentity::Unknown(HeaderName::from_static(name)));
+        let none: &[(&'static str, &str)] = &[];
+        for (given, expected) in [
+            (none, Ok(None)),
+            (&[("accept", "x"), ("impersonation", "y")], Ok(None)),
+            (&[("impersonate-user", "a")], Ok(Some(1))),
+            (
+                &[
+                    ("impersonate-user", "a"),
+                    ("impersonate-group", "b"),
+                    ("impersonate-group", "c"),
+                    ("impersonate-uid", "d"),
+                    ("impersonate-extra-scopes", "e"),
+                    ("accept", "x"),
+                ],
+                Ok(Some(5)),
+            ),
+            // A kube-apiserver ignores these, and would act as the kubeconfig's own user.
+            (&[("impersonate-user", " ")], Err(InvalidGivenIdentity::User)),
+            (&[("impersonate-user", "")], Err(InvalidGivenIdentity::User)),
+            (&[("impersonate-foo", "1")], unknown("impersonate-foo")),
+            (&[("impersonate-user", "a"), ("impersonate-foo", "1")], unknown("impersonate-foo")),
+            (&[("impersonate_user", "a")], unknown("impersonate_user")),
+            (&[("impersonate-user", "a"), ("impersonate_group", "b")], unknown("impersonate_group")),
+            (&[("impersonate-user", "a"), ("impersonate-extra-", "b")], unknown("impersonate-extra-")),
+            (&[("impersonate-", "a")], unknown("impersonate-")),
+            // The first of these counts for a kube-apiserver, the last for others.
+            (&[("impersonate-user", "a"), ("impersonate-user", "b")], Err(InvalidGivenIdentity::User)),
+            (&[("impersonate-user", "a"), ("impersonate-user", "")], Err(InvalidGivenIdentity::User)),
+            (
+                &[("impersonate-user", "a"), ("impersonate-uid", "b"), ("impersonate-uid", "c")],
+                Err(InvalidGivenIdentity::Uid),
+            ),
+            (&[("impersonate-group", "system:masters")], Err(InvalidGivenIdentity::User)),
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in given {
+                headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
+            }
+            let found = GivenIdentity::of(&headers).map(|given| given.map(|given| given.headers().len()));
+            assert_eq!(found, expected, "{given:?}");
+        }
     }
 
     #[test]

@@ -10,13 +10,13 @@
 //! 3. the member's best endpoint is chosen, and the path joined to its base path;
 //! 4. an upgrade (exec, attach, port-forward, `proxy`) gets a connection of its own; everything else a stream of the
 //!    pool: one lane of connections for long-running requests, one for short ones;
-//! 5. redirects, and a 401 to the member's own credentials, become errors; anything else is streamed back.
+//! 5. redirects, 1xx answers that nobody asked for, and a 401 to the member's own credentials become errors; anything else is
+//!    streamed back.
 //!
 //! Invariants: a request body is never sent twice; an identity header of a client never reaches a member; credentials
 //! reach no other address than the member's; nothing here knows a cache or a second cluster.
 
 mod body;
-mod classify;
 mod client;
 mod credentials;
 mod dial;
@@ -28,19 +28,21 @@ mod forward;
 pub mod headers;
 mod http1;
 mod identity;
+mod places;
 mod pool;
 mod reachability;
 mod target;
 mod tls;
 mod tuning;
+mod unauthorized;
 mod upgrade;
 
 pub use body::{Body, BoxError, ResponseBodyError};
-pub use classify::{is_long_running, is_watch};
 pub use client::{ClusterClient, Health, PoolStatistics, Transport};
 pub use dial::{BoxIo, Connector, Io};
 pub use endpoint::EndpointStatus;
 pub use error::{ConnectError, ForwardError, Sent};
-pub use identity::{ClientAddress, Identity, Impersonation, InvalidImpersonation};
+pub use identity::{ClientAddress, GivenIdentity, Identity, Impersonation, InvalidGivenIdentity, InvalidImpersonation};
+pub use places::Places;
 pub use reachability::{Reachability, ReachabilityState};
 pub use tuning::Tuning;

@@ -22,8 +22,9 @@ use crate::body::Body;
 use crate::client::PoolStatistics;
 use crate::credentials::{Credentials, Current};
 use crate::dial::{Dialed, Dialer, Http2Connection};
-use crate::error::{ForwardError, Sent};
+use crate::error::ForwardError;
 use crate::http1::{Checkout, IdleConnections};
+use crate::places::Places;
 use crate::reachability::Observer;
 use crate::tls::Protocols;
 use crate::tuning::Tuning;
@@ -112,11 +113,12 @@ impl Slot {
 type SharedDial = Shared<BoxFuture<'static, Result<(), ForwardError>>>;
 
 /// The connections for one kind of request.
-#[derive(Default)]
 struct Lane {
     slots: ArcSwap<Vec<Arc<Slot>>>,
     /// The dial that is under way: whoever needs a connection waits for the same one.
     dial: Mutex<Option<Dial>>,
+    /// The requests that may be under way at once to an endpoint that speaks HTTP/1.1.
+    http1_places: Places,
 }
 
 /// A dial, and when it began.
@@ -135,6 +137,11 @@ enum Pick {
 }
 
 impl Lane {
+    fn new(tuning: &Tuning) -> Self {
+        let http1_places = Places::new(tuning.max_http1_requests);
+        Self { slots: ArcSwap::default(), dial: Mutex::default(), http1_places }
+    }
+
     fn pick(&self, version: u64) -> Pick {
         let slots = self.slots.load();
         let usable = || slots.iter().filter(|slot| slot.is_usable(version));
@@ -206,9 +213,9 @@ impl Pool {
             dialer,
             credentials,
             observer,
+            short: Lane::new(&tuning),
+            long: Lane::new(&tuning),
             tuning,
-            short: Lane::default(),
-            long: Lane::default(),
             http1: Arc::default(),
             speaks_http1: AtomicBool::new(false),
             next_id: AtomicU64::new(0),
@@ -233,7 +240,7 @@ impl Pool {
     /// Waits for a dial only where no connection has room. Cancelling leaves the dial running for others.
     ///
     /// # Errors
-    /// Of the dial; `Send` where every allowed connection is full.
+    /// Of the dial; `Full` where every allowed connection is.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         kind: LaneKind,
@@ -252,11 +259,12 @@ impl Pool {
                 Pick::Full => {}
             }
             if self.speaks_http1.load(Ordering::Relaxed) {
+                let place = self.lane(kind).http1_places.take().ok_or_else(|| self.http1_is_full())?;
                 if let Some(checkout) = self.http1.take(credentials.version) {
-                    return Ok(Connection::Http1(checkout));
+                    return Ok(Connection::Http1(checkout.placed(place)));
                 }
                 if let Some(checkout) = self.open(kind).await? {
-                    return Ok(Connection::Http1(checkout));
+                    return Ok(Connection::Http1(checkout.placed(place)));
                 }
                 continue;
             }
@@ -310,9 +318,19 @@ impl Pool {
     }
 
     fn full(&self) -> ForwardError {
-        let cause = format!("all {} connections are in use", self.tuning.max_connections);
-        let source = Arc::new(std::io::Error::other(cause.clone()));
-        ForwardError::Send { cluster: self.cluster.clone(), cause: cause.into(), source, sent: Sent::No }
+        ForwardError::Full {
+            cluster: self.cluster.clone(),
+            what: "connections to it",
+            limit: self.tuning.max_connections,
+        }
+    }
+
+    fn http1_is_full(&self) -> ForwardError {
+        ForwardError::Full {
+            cluster: self.cluster.clone(),
+            what: "HTTP/1.1 connections to it",
+            limit: self.tuning.max_http1_requests,
+        }
     }
 
     /// Starts a dial for the lane, or joins the one under way.

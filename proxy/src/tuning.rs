@@ -5,6 +5,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::places::Places;
+
 /// How a [`crate::ClusterClient`] behaves. `Tuning::default()` suits a member anywhere on the internet.
 #[derive(Clone, Debug)]
 pub struct Tuning {
@@ -30,6 +32,10 @@ pub struct Tuning {
     /// The number of connections in each of the two lanes (short and long-running). Default 32: with the usual 100 to
     /// 250 streams a connection that is thousands of watches, and still no load for a kube-apiserver.
     pub max_connections: usize,
+    /// The number of requests in each of the two lanes that may be under way at once to an endpoint that speaks HTTP/1.1 only,
+    /// where each takes a connection of its own. Default 256: a load balancer before a kube-apiserver has some thousand
+    /// connections for everybody, and this process some thousand descriptors.
+    pub max_http1_requests: usize,
     /// The time after which an unused connection is closed. Default 90 s, as in client-go.
     pub idle_timeout: Duration,
     /// The age at which a token file is read again. Default 10 s: a projected token is replaced long before it expires.
@@ -42,6 +48,9 @@ pub struct Tuning {
     /// Where upgraded connections (exec, attach, port-forward) run. Clones share one tracker: `tunnels.len()` counts
     /// them, and after `tunnels.close()` `tunnels.wait()` returns when the last has ended.
     pub tunnels: TaskTracker,
+    /// How many upgraded connections there may be at once, to all members whose clients share this. Default 1,024: each takes
+    /// two descriptors, and people open a few.
+    pub tunnel_places: Places,
     /// Cancelling it ends every tunnel.
     pub tunnels_shutdown: CancellationToken,
 }
@@ -57,11 +66,13 @@ impl Default for Tuning {
             connection_window: 16 << 20,
             max_header_list_size: 1 << 20,
             max_connections: 32,
+            max_http1_requests: 256,
             idle_timeout: Duration::from_secs(90),
             token_file_interval: Duration::from_secs(10),
             exec_timeout: Duration::from_secs(60),
             credential_retry_interval: Duration::from_secs(5),
             tunnels: TaskTracker::new(),
+            tunnel_places: Places::new(1024),
             tunnels_shutdown: CancellationToken::new(),
         }
     }

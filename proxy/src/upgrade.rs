@@ -14,13 +14,13 @@ use hyper_util::rt::TokioIo;
 use tributary_apimachinery::explain;
 
 use crate::body::{self, Body, Lease, MemberBody, Share};
-use crate::classify::RequestClass;
 use crate::client::Inner;
 use crate::dial::Dialed;
 use crate::error::ForwardError;
 use crate::forward::authorize;
 use crate::headers::{self, UpgradeProtocol};
 use crate::pool::LaneKind;
+use crate::unauthorized::About;
 
 /// The buffer of each direction of a tunnel, in bytes: `kubectl cp` is a bulk transfer, and larger ones gain little.
 const TUNNEL_BUFFER: usize = 32 << 10;
@@ -30,7 +30,6 @@ pub(crate) async fn forward(
     inner: &Arc<Inner>,
     mut request: Request<Body>,
     protocol: UpgradeProtocol,
-    class: RequestClass,
 ) -> Result<Response<Body>, ForwardError> {
     let refused =
         |problem: &str| ForwardError::UpgradeRefused { cluster: inner.name.clone(), problem: problem.to_owned() };
@@ -40,6 +39,7 @@ pub(crate) async fn forward(
     let client =
         request.extensions_mut().remove::<OnUpgrade>().ok_or_else(|| refused("the connection cannot switch"))?;
     request.extensions_mut().clear();
+    let place = inner.tuning.tunnel_places.take().ok_or_else(|| inner.tunnels_are_full())?;
     let credentials = inner.credentials().await?;
     authorize(request.headers_mut(), &credentials);
     let opened = inner.endpoints.open(LaneKind::LongRunning, None, |endpoint| {
@@ -67,7 +67,7 @@ pub(crate) async fn forward(
     held.endpoint.answered();
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => {}
-        StatusCode::UNAUTHORIZED if !class.proxied => {
+        StatusCode::UNAUTHORIZED if inner.about(&credentials).await == About::Us => {
             // The next try finds other credentials, if there are any.
             inner.credentials.renew_after_unauthorized(&credentials).await;
             return Err(ForwardError::Unauthorized { cluster: inner.name.clone() });
@@ -92,7 +92,7 @@ pub(crate) async fn forward(
     let cluster = inner.name.clone();
     inner.tuning.tunnels.spawn(async move {
         // In flight for as long as it lasts.
-        let _held = held;
+        let (_held, _place) = (held, place);
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = tunnel(client, member) => {}
@@ -100,6 +100,13 @@ pub(crate) async fn forward(
         tracing::debug!(%cluster, protocol = protocol.as_str(), "tunnel ended");
     });
     Ok(Response::from_parts(head, body::empty()))
+}
+
+impl Inner {
+    fn tunnels_are_full(&self) -> ForwardError {
+        let (cluster, limit) = (self.name.clone(), self.tuning.tunnel_places.all());
+        ForwardError::Full { cluster, what: "upgraded connections (exec, attach, port-forward) to clusters", limit }
+    }
 }
 
 /// Copies both ways until both have ended or either breaks.

@@ -3,13 +3,10 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use tributary_apimachinery::{Query, RequestInfo, Status, Target, Verb, duration};
+use tributary_apimachinery::{Query, RequestInfo, Status, duration};
 
 /// What kube-apiserver gives a request at most (`--request-timeout`); who asks for more gets no more.
 const LONGEST: Duration = Duration::from_secs(60);
-
-/// Subresources whose answers last (`genericfilters.BasicLongRunningRequestCheck`).
-const LASTING: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
 
 /// The answer, if it is there within the limit that the request sets itself. It is borrowed: each place that a future is moved to
 /// takes its size, and a request's is the largest part of what an idle watch occupies.
@@ -34,7 +31,10 @@ pub(crate) async fn within<T>(
 /// 400 for a text that is no duration, as kube-apiserver's `WithRequestDeadline`.
 fn of(info: &RequestInfo, query: Option<&str>) -> Result<Option<Duration>, Status> {
     // Most requests have none; they are not to pay for reading the others' parameters.
-    if info.cluster.is_some() || is_long_running(info) || !query.is_some_and(|query| query.contains("timeout=")) {
+    if info.cluster.is_some()
+        || info.class().is_long_running()
+        || !query.is_some_and(|query| query.contains("timeout="))
+    {
         return Ok(None);
     }
     match Query::parse(query).get("timeout") {
@@ -46,16 +46,6 @@ fn of(info: &RequestInfo, query: Option<&str>) -> Result<Option<Duration>, Statu
             Ok(Some(limit).filter(|limit| !limit.is_zero() && *limit < LONGEST))
         }
     }
-}
-
-fn is_long_running(info: &RequestInfo) -> bool {
-    let lasts = |target: &Target| match target {
-        Target::Resource(request) => {
-            request.subresource.as_deref().is_some_and(|subresource| LASTING.contains(&subresource))
-        }
-        Target::NonResource => false,
-    };
-    info.verb == Verb::Watch || lasts(&info.target)
 }
 
 #[cfg(test)]

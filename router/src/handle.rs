@@ -7,6 +7,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode, header};
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Query, RequestInfo, Status, Verb};
+use tributary_proxy::Identity;
 
 use crate::body::{self, Body};
 use crate::discovery::storage_versions::{self, StorageVersionHashes};
@@ -25,7 +26,7 @@ const UNDISCOVERED_RETRY_AFTER: u32 = 5;
 
 impl Router {
     /// Answers one request. Never fails: an error is a Status. Dropping the future cancels what it started.
-    pub async fn handle(self: &Arc<Self>, request: Request<Body>, user: &User) -> Response<Body> {
+    pub async fn handle(self: &Arc<Self>, mut request: Request<Body>, user: &User) -> Response<Body> {
         let started = Instant::now();
         let path = request.uri().path().to_owned();
         let query = request.uri().query().map(str::to_owned);
@@ -35,6 +36,8 @@ impl Router {
         let (labels, mut response) = match parsed {
             Ok(info) => {
                 tracing::debug!(user = user.name, verb = %info.verb, path, "request");
+                // Whoever sends it on to a member goes by this one reading of it.
+                request.extensions_mut().insert(info.class());
                 let answer = pin!(self.answer(request, &info, query.as_deref(), &preferences));
                 let answer = deadline::within(&info, query.as_deref(), answer).await;
                 let refused = |status: Status| self.refuse(&status, &preferences, &info);
@@ -57,6 +60,7 @@ impl Router {
         query: Option<&str>,
         preferences: &Preferences,
     ) -> Result<Response<Body>, Status> {
+        let identity = write::forward::identity(request.headers())?;
         let planned = match plan(info, &self.fleet.union()) {
             Err(status) if status.code == 404 && info.path.starts_with("/api") => {
                 self.fleet.refresh_unknown().await;
@@ -71,7 +75,8 @@ impl Router {
             routes::admit(info.verb, &served.resource, *plan, request.headers(), preferences)?;
         }
         let namespace = info.resource().and_then(|resource| resource.namespace.as_deref());
-        let planned = self.without_memory(planned, &request, namespace)?;
+        let as_another = matches!(identity, Identity::AsGiven(_));
+        let planned = self.without_memory(planned, &request, as_another, namespace)?;
         match planned {
             Plan::Cluster(cluster) => Box::pin(self.forward_to_cluster(request, info, cluster, query)).await,
             Plan::Discovery(path) => {
@@ -145,12 +150,13 @@ impl Router {
         &self,
         plan: Plan<'a>,
         request: &Request<Body>,
+        as_another: bool,
         namespace: Option<&str>,
     ) -> Result<Plan<'a>, Status> {
         let Plan::Resource(served, plan) = plan else { return Ok(plan) };
         let resource = &served.resource;
         let held = self.is_held(&served, namespace);
-        let plan = match (plan, write::forward::impersonates(request.headers()), held) {
+        let plan = match (plan, as_another, held) {
             (ResourcePlan::Get, true, _) | (ResourcePlan::Get, _, false) => ResourcePlan::Owner(OwnerRequest::Object),
             // Its owner knows best, and one small request is all that it costs.
             (ResourcePlan::Get, ..) if self.asks_members(resource) && is_of_now(request.uri().query()) => {

@@ -36,6 +36,7 @@ pub use policy::{Consistency, ItemResourceVersions, Policies, Policy, ResourcePa
 pub use topology::ClusterSetup;
 pub use turns::Peer;
 pub use view::Partial;
+pub use write::relay::ForwardedWatch;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -65,9 +65,6 @@ pub enum OwnerRequest {
     Opaque,
 }
 
-/// Subresources whose bytes are no objects.
-const OPAQUE_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
-
 /// Decides who answers.
 ///
 /// # Errors
@@ -165,9 +162,9 @@ fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> R
     if !takes(verb, request, served) {
         return Err(Status::method_not_allowed());
     }
-    if let Some(subresource) = request.subresource.as_deref() {
-        let opaque = OPAQUE_SUBRESOURCES.contains(&subresource);
-        return Ok(ResourcePlan::Owner(if opaque { OwnerRequest::Opaque } else { OwnerRequest::Object }));
+    if request.subresource.is_some() {
+        let kind = if request.is_opaque() { OwnerRequest::Opaque } else { OwnerRequest::Object };
+        return Ok(ResourcePlan::Owner(kind));
     }
     let cached = !served.cacheable.is_empty();
     match verb {

@@ -8,21 +8,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::Response;
 use http::header::CONTENT_TYPE;
-use http::{Response, Uri};
 use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::handler::{Body, BoxError};
-
-/// Whether this asks one cluster's own view for a watch. What follows a `proxy` subresource is a workload's business.
-pub(crate) fn is_forwarded_watch(uri: &Uri) -> bool {
-    let Some((_cluster, path)) = uri.path().strip_prefix("/clusters/").and_then(|rest| rest.split_once('/')) else {
-        return false;
-    };
-    tributary_proxy::is_watch(&format!("/{path}"), uri.query())
-}
 
 /// Lets the answer to a watch end between two events once `stop` is cancelled. Only JSON events end with a newline;
 /// answers in another form stay as they are.
@@ -89,23 +81,6 @@ mod tests {
             Some((Ok(Frame::data(Bytes::from_static(text.as_bytes()))), receiver))
         });
         (sender, StreamBody::new(frames).boxed_unsync())
-    }
-
-    #[test]
-    fn forwarded_watches_are_told_from_the_rest() {
-        for (uri, expected) in [
-            ("/clusters/a/api/v1/pods?watch=true", true),
-            ("/clusters/a/api/v1/pods?limit=1&watch=1", true),
-            ("/clusters/a/api/v1/pods?watch=yes", true),
-            ("/clusters/a/api/v1/watch/pods", true),
-            ("/clusters/a/api/v1/namespaces/n/pods/p/log?follow=true", false),
-            ("/clusters/a/api/v1/pods?watch=false", false),
-            ("/clusters/a/api/v1/pods", false),
-            ("/api/v1/pods?watch=true", false),
-            ("/clusters/a/api/v1/namespaces/n/services/s/proxy/x?watch=true", false),
-        ] {
-            assert_eq!(is_forwarded_watch(&uri.parse().unwrap()), expected, "{uri}");
-        }
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_proxy::ClientAddress;
-use tributary_router::Peer;
+use tributary_router::{ForwardedWatch, Peer};
 
 use crate::authentication::{Authentication, Authenticator, anonymous_user};
 use crate::drain;
@@ -105,11 +105,12 @@ impl<H: Handler> Front<H> {
         if head.uri.path() == "/metrics" {
             return self.scrape(&head.method);
         }
-        let ends_with_drain = drain::is_forwarded_watch(&head.uri);
         let handshake = websocket::take(&mut head);
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), user)).catch_unwind();
         match handled.await {
-            Ok(response) if ends_with_drain => drain::end_with(self.stop.clone(), response),
+            Ok(response) if response.extensions().get::<ForwardedWatch>().is_some() => {
+                drain::end_with(self.stop.clone(), response)
+            }
             Ok(response) => match handshake {
                 Some(handshake) => handshake.answer(response),
                 None => response,

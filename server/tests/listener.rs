@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
-use tributary_router::{Body, User, body::full};
+use tributary_router::{Body, ForwardedWatch, User, body::full};
 use tributary_server::authentication::Authenticator;
 use tributary_server::credentials::{BearerToken, Certificates, certificates};
 use tributary_server::data_directory::DataDirectory;
@@ -76,7 +76,8 @@ fn watch(draining: CancellationToken) -> Response<Body> {
 fn forwarded_watch() -> Response<Body> {
     let first = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED\n")))]);
     let body = StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync();
-    Response::builder().header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
+    let builder = Response::builder().header(header::CONTENT_TYPE, "application/json").extension(ForwardedWatch);
+    builder.body(body).unwrap()
 }
 
 /// Switches protocols and sends every byte back.

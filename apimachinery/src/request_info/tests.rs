@@ -378,3 +378,38 @@ mod properties {
         }
     }
 }
+
+#[test]
+fn how_long_answers_may_take() {
+    use RequestClass::{LongRunning, Short, Watch};
+    for (target, expected) in [
+        ("/api/v1/pods", Short),
+        ("/api/v1/pods?watch=true", Watch),
+        ("/api/v1/pods?%77atch=1", Watch),
+        ("/api/v1/pods?watch=false", Short),
+        ("/api/v1/pods?unwatch=1", Short),
+        ("/api/v1/watch/pods", Watch),
+        ("/api/v1/%77atch/pods", Watch),
+        ("/clusters/eu/api/v1/pods?watch", Watch),
+        ("/api/v1/namespaces/watch/pods/exec", Short),
+        ("/api/v1/namespaces/a/pods/p/exec?command=ls", LongRunning),
+        ("/api/v1/namespaces/a/pods/p/%65xec", LongRunning),
+        ("/api/v1/namespaces/a/pods/p/attach", LongRunning),
+        ("/api/v1/namespaces/a/pods/p/portforward", LongRunning),
+        ("/api/v1/namespaces/a/pods/p/log", LongRunning),
+        ("/api/v1/namespaces/a/pods/log", Short),
+        ("/api/v1/namespaces/a/pods/p/status", Short),
+        ("/api/v1/namespaces/exec", Short),
+        ("/api/v1/nodes/n/proxy/logs/kubelet.log", LongRunning),
+        ("/api/v1/nodes/n/%70roxy/pods?watch=1", LongRunning),
+        ("/clusters/eu/api/v1/namespaces/a/services/https:s:443/proxy/api/v1/pods?watch=1", LongRunning),
+        ("/apis/apps/v1/namespaces/a/deployments/d/scale", Short),
+        ("/apis/x.io/v1/namespaces/a/things/t/log", LongRunning),
+        ("/debug/pprof/profile?seconds=30", LongRunning),
+        ("/logs/exec", Short),
+        ("/version", Short),
+    ] {
+        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        assert_eq!(RequestInfo::parse("GET", path, query).unwrap().class(), expected, "{target}");
+    }
+}

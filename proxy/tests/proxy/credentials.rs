@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use base64::Engine as _;
-use http::StatusCode;
+use http::{Request, StatusCode};
 use kube::config::{ExecConfig, ExecInteractiveMode};
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{ClusterClient, ConnectError, ForwardError, Identity, Tuning};
@@ -119,10 +119,80 @@ async fn a_static_token_that_is_rejected_is_an_error_of_ours() {
     let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
     assert!(!client.reachability().borrow().is_reachable());
-    // What a workload behind the member answers is the client's business.
-    let path = "/api/v1/namespaces/a/services/s/proxy/";
-    let response = client.forward(get(path), Identity::Member).await.unwrap();
+    // What is passed on to others is rejected before it gets there.
+    for path in ["/api/v1/namespaces/a/services/s/proxy/", "/api/v1/namespaces/a/pods/p/log"] {
+        let error = client.forward(get(path), Identity::Member).await.unwrap_err();
+        assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
+    }
+}
+
+/// kube-apiserver's own 401 (`filters.Unauthorized`), which every server built on its library gives, too.
+const KUBERNETES_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
+
+#[tokio::test]
+async fn a_401_of_somebody_behind_the_member_is_passed_on_and_says_nothing_of_the_member() {
+    let folder = tempfile::tempdir().unwrap();
+    let exec = plugin(folder.path(), r#"echo "{\"status\":{\"token\":\"t\"}}""#);
+    let member = Member::start(Options::default(), |seen, _| async move {
+        match seen.uri.path() {
+            "/api" => text(StatusCode::FORBIDDEN, String::new()),
+            _ => text(StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()),
+        }
+    })
+    .await;
+    let mut config = member.config();
+    config.auth_info.exec = Some(exec.clone());
+    let client = member::connect(config, Tuning { credential_retry_interval: Duration::ZERO, ..quick() }).await;
+    let post = || Request::post("/apis/metrics.k8s.io/v1beta1/things").body(member::full("{}")).unwrap();
+    for request in [
+        get("/api/v1/namespaces/n/pods/p/log"),
+        get("/api/v1/namespaces/n/pods/p/log?follow=true"),
+        get("/apis/metrics.k8s.io/v1beta1/nodes"),
+        post(),
+        get("/api/v1/namespaces/n/services/s/proxy/"),
+    ] {
+        let path = request.uri().path().to_owned();
+        let response = client.forward(request, Identity::Member).await.unwrap();
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{path}");
+        assert_eq!(member::read(response).await, KUBERNETES_401, "{path}");
+        assert!(client.reachability().borrow().is_reachable(), "{path}");
+    }
+    assert_eq!((runs(&exec), member.connections()), (1, 2), "one connection of each lane");
+    let seen = member.seen();
+    let own = seen.iter().filter(|seen| seen.uri.path() == "/api").count();
+    assert!(own < 5 && seen.len() == own + 5, "{own} questions, and each request once: {}", seen.len());
+}
+
+#[tokio::test]
+async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_is_safe() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, "old").unwrap();
+    let file = path.clone();
+    let member = Member::start(Options::default(), move |seen, _| {
+        let file = file.clone();
+        async move {
+            if seen.all("authorization") == ["Bearer new"] {
+                return text(StatusCode::OK, "welcome".to_owned());
+            }
+            std::fs::write(&file, "new").unwrap();
+            text(StatusCode::UNAUTHORIZED, "who are you".to_owned())
+        }
+    })
+    .await;
+    let mut config = member.config();
+    config.auth_info.token_file = Some(path.to_str().unwrap().to_owned());
+    let tuning = Tuning { token_file_interval: Duration::ZERO, ..quick() };
+    let client = member::connect(config.clone(), tuning.clone()).await;
+    let response = client.forward(get("/api/v1/pods"), Identity::Member).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    // A body is not sent twice: the client is told what the member said.
+    std::fs::write(&path, "old").unwrap();
+    let client = member::connect(config, tuning).await;
+    let post = Request::post("/api/v1/pods").body(member::full("{}")).unwrap();
+    let response = client.forward(post, Identity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    assert!(client.reachability().borrow().is_reachable());
 }
 
 /// A read is sent again with what the plugin gives after a 401, unless it ran a moment ago.

@@ -1,7 +1,7 @@
 //! In whose name a member sees a request, and what of a client's head reaches it.
 
 use http::{HeaderMap, Response, StatusCode};
-use tributary_proxy::{ForwardError, Identity, Impersonation, Tuning};
+use tributary_proxy::{ForwardError, GivenIdentity, Identity, Impersonation, Tuning};
 
 use crate::member::{self, Member, Options, empty, get};
 
@@ -22,11 +22,12 @@ async fn given_impersonation_is_for_the_member_to_judge() {
     given.insert("authorization", "Bearer ignored".parse().unwrap());
     given.insert("x-remote-user", "ignored".parse().unwrap());
 
+    let given = GivenIdentity::of(&given).unwrap().unwrap();
     client.forward(get("/version"), Identity::AsGiven(given)).await.unwrap();
     assert_eq!(member.last().all("impersonate-user"), ["bob"]);
     assert_eq!(names(&member.last().headers), ["impersonate-user"]);
 
-    client.forward(get("/version"), Identity::AsGiven(HeaderMap::new())).await.unwrap();
+    client.forward(get("/version"), Identity::Member).await.unwrap();
     assert_eq!(member.last().all("impersonate-user"), ["configured"]);
 
     let user = Impersonation::new("alice", [], None, []).unwrap();

@@ -19,7 +19,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::broadcast;
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, RequestInfo};
 use tributary_proxy::{Body, ClusterClient, Tuning};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
@@ -328,8 +328,14 @@ pub(crate) fn empty() -> Body {
     full(Bytes::new())
 }
 
+/// A read, classified as the router does it.
 pub(crate) fn get(path: &str) -> Request<Body> {
-    Request::get(path).body(empty()).unwrap()
+    let mut request = Request::get(path).body(empty()).unwrap();
+    let info = RequestInfo::parse("GET", request.uri().path(), request.uri().query());
+    if let Ok(info) = info {
+        request.extensions_mut().insert(info.class());
+    }
+    request
 }
 
 pub(crate) async fn read(response: Response<Body>) -> String {

@@ -71,9 +71,32 @@ async fn connections_are_limited() {
         watches.push(client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap());
     }
     let error = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap_err();
-    assert_eq!((error.status_code(), error.sent()), (StatusCode::SERVICE_UNAVAILABLE, Sent::No), "{error}");
+    assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
+    assert!(error.to_string().contains("all 2 connections"), "{error}");
     watches.pop();
     client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
+}
+
+#[tokio::test]
+async fn connections_to_a_member_of_http1_are_limited_and_watches_leave_room_for_reads() {
+    let member = watchable(Options { alpn: vec!["http/1.1"], ..Options::default() }).await;
+    let client = member::connect(member.config(), Tuning { max_http1_requests: 2, ..Tuning::default() }).await;
+    let mut watches = Vec::new();
+    for _ in 0..2 {
+        watches.push(client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap());
+    }
+    let error = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap_err();
+    assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
+    assert!(error.to_string().contains("all 2 HTTP/1.1 connections"), "{error}");
+    assert!(member.connections() <= 3, "nothing is dialed for what is refused: {}", member.connections());
+    let response = client.forward(get("/api/v1/pods"), Identity::Member).await.unwrap();
+    assert_eq!(member::read(response).await, "short");
+    // The place is free once the connection of the watch that was dropped has ended.
+    watches.pop();
+    while let Err(error) = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await {
+        assert_eq!(error.status_code(), StatusCode::TOO_MANY_REQUESTS, "{error}");
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ async fn read_body(tcp: &mut TcpStream, head: &str) {
 async fn cve_2018_1002105_after_a_refused_upgrade_no_byte_reaches_the_member() {
     for (answer, expected) in [
         ("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno", "HTTP/1.1 403"),
-        ("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 502"),
+        ("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 401"),
         ("HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n", "HTTP/1.1 502"),
         ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "HTTP/1.1 502"),
     ] {

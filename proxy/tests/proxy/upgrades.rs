@@ -10,7 +10,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tributary_proxy::{Body, BoxError, ClusterClient, Identity, Tuning};
+use tributary_proxy::{Body, BoxError, ClusterClient, Identity, Places, Sent, Tuning};
 
 use crate::member::{self, Authority, Member, Options, Port, SOON, eventually, get, text};
 
@@ -25,10 +25,14 @@ pub(crate) struct RawMember {
 }
 
 impl RawMember {
+    /// A member that would rather speak HTTP/2: an upgrade must not be offered that.
     pub(crate) async fn start(answer: &'static str) -> Self {
+        Self::start_with(Options::default(), answer).await
+    }
+
+    async fn start_with(options: Options, answer: &'static str) -> Self {
         let authority = Authority::new();
-        // A member that would rather speak HTTP/2: an upgrade must not be offered that.
-        let acceptor = tokio_rustls::TlsAcceptor::from(member::server_config(&authority, &Options::default()));
+        let acceptor = tokio_rustls::TlsAcceptor::from(member::server_config(&authority, &options));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
         config.root_cert = Some(vec![authority.der.to_vec()]);
@@ -38,7 +42,9 @@ impl RawMember {
         tokio::spawn(async move {
             while let Ok((tcp, _)) = listener.accept().await {
                 let mut tls = acceptor.accept(tcp).await.unwrap();
-                assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+                if tls.get_ref().1.alpn_protocol() != Some(&b"http/1.1"[..]) {
+                    continue;
+                }
                 let (heads, after) = (all_heads.clone(), all_after.clone());
                 tokio::spawn(async move {
                     let head = read_head(&mut tls).await;
@@ -198,4 +204,50 @@ async fn an_upgrade_header_alone_is_an_ordinary_request() {
     request.headers_mut().insert("upgrade", "h2c".parse().unwrap());
     assert_eq!(client.forward(request, Identity::Member).await.unwrap().status(), StatusCode::OK);
     assert!(!member.last().headers.contains_key("upgrade"));
+}
+
+#[tokio::test]
+async fn a_kubelets_401_to_an_upgrade_is_the_clients_and_a_kube_apiservers_is_ours() {
+    for (own, expected) in [(StatusCode::OK, "HTTP/1.1 401"), (StatusCode::UNAUTHORIZED, "HTTP/1.1 502")] {
+        let member = Member::start(Options::default(), move |seen, _| async move {
+            let code = if seen.uri.path() == "/api" { own } else { StatusCode::UNAUTHORIZED };
+            text(code, "who are you".to_owned())
+        })
+        .await;
+        let client = member.client().await;
+        let (_tcp, head) = ask(front(client.clone()).await, WEBSOCKET).await;
+        assert!(head.starts_with(expected), "{head}");
+        assert_eq!(client.reachability().borrow().is_reachable(), own == StatusCode::OK);
+    }
+}
+
+#[tokio::test]
+async fn a_switch_of_protocols_that_nobody_asked_for_does_not_reach_the_client() {
+    let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
+    let member = RawMember::start_with(options, answer).await;
+    let client = member::connect(member.config.clone(), Tuning::default()).await;
+    let error = client.forward(get("/api/v1/pods"), Identity::Member).await.unwrap_err();
+    assert_eq!((error.status_code(), error.sent()), (StatusCode::BAD_GATEWAY, Sent::Maybe), "{error}");
+    assert!(error.to_string().contains("101"), "{error}");
+}
+
+#[tokio::test]
+async fn tunnels_are_limited() {
+    let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let member = RawMember::start(answer).await;
+    let tuning = Tuning { tunnel_places: Places::new(2), ..Tuning::default() };
+    let address = front(member::connect(member.config.clone(), tuning.clone()).await).await;
+    let (mut kept, head) = ask(address, WEBSOCKET).await;
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    let (other, _) = ask(address, WEBSOCKET).await;
+    let (_tcp, head) = ask(address, WEBSOCKET).await;
+    assert!(head.starts_with("HTTP/1.1 429"), "{head}");
+    assert_eq!(member.heads.lock().unwrap().len(), 2, "nothing is dialed for it");
+    drop(other);
+    eventually("a place is free", || tuning.tunnel_places.taken() == 1).await;
+    let (_tcp, head) = ask(address, WEBSOCKET).await;
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    kept.write_all(b"x").await.unwrap();
+    assert_eq!(kept.read_u8().await.unwrap(), b'X');
 }

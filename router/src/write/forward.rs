@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use tributary_apimachinery::{Reason, Status};
 use tributary_proxy::headers::is_impersonation;
-use tributary_proxy::{ForwardError, Identity, ReachabilityState};
+use tributary_proxy::{ForwardError, GivenIdentity, Identity, ReachabilityState};
 
 use crate::body::Body;
 use crate::topology::Cluster;
@@ -27,7 +27,7 @@ pub async fn forward(
         None => path.to_owned(),
     };
     *request.uri_mut() = Uri::try_from(target).map_err(|_| Status::bad_request("the path cannot be forwarded"))?;
-    let identity = identity(request.headers());
+    let identity = identity(request.headers())?;
     let answer = client.forward(request, identity).await;
     answer.map_err(|error| if is_gone(cluster) { without_retry(status(&error)) } else { status(&error) })
 }
@@ -54,20 +54,19 @@ pub fn without_retry(mut status: Status) -> Status {
 }
 
 /// In whose name a member sees a request of personal mode: the kubeconfig's user, or whom that user asks to be.
-pub fn identity(headers: &HeaderMap) -> Identity {
-    let given = impersonation(headers);
-    if given.is_empty() { Identity::Member } else { Identity::AsGiven(given) }
+///
+/// # Errors
+/// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's.
+pub fn identity(headers: &HeaderMap) -> Result<Identity, Status> {
+    let given = GivenIdentity::of(headers).map_err(|error| Status::bad_request(error.to_string()))?;
+    Ok(given.map_or(Identity::Member, Identity::AsGiven))
 }
 
-/// The headers that say whom the client asks to be.
+/// The headers that say whom the client asks to be, for a question in the client's name. Whether they can be passed on is decided
+/// where that is forwarded.
 pub fn impersonation(headers: &HeaderMap) -> HeaderMap {
     let own = headers.iter().filter(|(name, _)| is_impersonation(name));
     own.map(|(name, value)| (name.clone(), value.clone())).collect()
-}
-
-/// Whether the client asks to be somebody else.
-pub fn impersonates(headers: &HeaderMap) -> bool {
-    headers.keys().any(is_impersonation)
 }
 
 /// The Status of a request that got no answer from its cluster.

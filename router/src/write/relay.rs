@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response, header};
 use tributary_apimachinery::rewrite::{self, Format, Shape};
-use tributary_apimachinery::{ClusterName, Query, RequestInfo, Status, Verb};
+use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Status, Verb};
 
 use super::answer::{content_type, note};
 use super::forward::forward;
@@ -13,6 +13,10 @@ use crate::Router;
 use crate::body::{self, Body};
 use crate::openapi;
 use crate::topology::Cluster;
+
+/// An extension of an answer: the stream of a member's watch, passed as it comes. Nothing in it knows when this server drains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForwardedWatch;
 
 impl Router {
     /// A request below `/clusters/<name>`: forwarded untouched, answered untouched.
@@ -33,7 +37,10 @@ impl Router {
             return openapi_document(&cluster, request, &info.path, query, &hash).await;
         }
         let (request, dry_run) = if info.verb == Verb::Delete { held_delete(request).await? } else { (request, false) };
-        let answer = forward(&cluster, request, &info.path, query).await?;
+        let mut answer = forward(&cluster, request, &info.path, query).await?;
+        if info.class() == RequestClass::Watch && answer.status().is_success() {
+            answer.extensions_mut().insert(ForwardedWatch);
+        }
         match resource {
             Some(resource) if answer.status().is_success() && !dry_run && is_small_object(&answer) => {
                 // Reads of the merged view are to see this write: its version is noted on the way through.
