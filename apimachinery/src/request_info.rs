@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::query::{Query, escapes_are_valid};
 use crate::selector::FieldSelector;
-use crate::{ClusterName, GroupVersionResource, Status};
+use crate::{ClusterName, GroupVersionResource, ObjectKey, Status};
 
 /// What the client wants done, in the words of RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,6 +128,11 @@ impl ResourceRequest {
     /// Whether the bytes of its subresource are no object's (`log`, `exec`, `proxy`, …).
     pub fn is_opaque(&self) -> bool {
         self.subresource.as_deref().is_some_and(|subresource| OPAQUE_SUBRESOURCES.contains(&subresource))
+    }
+
+    /// The key of the object in the path; the name in it is empty for a collection.
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::new(self.namespace.as_deref().unwrap_or_default(), self.name.as_deref().unwrap_or_default())
     }
 
     /// The namespace by which the request is authorized: a request on a namespace itself counts as one in it, so that a

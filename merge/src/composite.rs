@@ -47,6 +47,9 @@ pub enum Foreign {
     /// A number: one member's own version, or the integer form of one object.
     #[error("a plain number does not say which cluster it belongs to")]
     Number,
+    /// A version of more clusters that are not known than are looked for.
+    #[error("the resourceVersion names more than {0} clusters that are not configured here")]
+    Clusters(usize),
     /// The integer form of one object, of a cluster that is not known.
     #[error("index {0} of the resourceVersion belongs to no cluster here")]
     Index(ClusterIndex),

@@ -31,6 +31,15 @@ const ENCODINGS_BYTES: usize = 8 << 20;
 /// an idle watch does in a day.
 const UNUSED_AFTER: Duration = Duration::from_secs(30 * 60);
 
+/// How many clusters that are not configured a client's version may name: clusters that left since, or were made up. Each is looked
+/// for in several places. A fleet that loses more at once has its clients list anew.
+pub const UNKNOWN_CLUSTERS: usize = 1024;
+
+/// How many objects that were written through this process, and are not seen yet, are told apart per cluster and resource; beyond it
+/// each read waits for all that was written there. They are seen within milliseconds, so there are this many only if the member's watch
+/// lags. 1,024 are 100 KB.
+pub const FENCE_OBJECTS: usize = 1024;
+
 /// How many past states of a resource are remembered for the next pages of lists. 16: as many as there are turns to write them. One
 /// keeps the objects alive that changed since.
 pub const PAST_STATES: usize = 16;
@@ -55,7 +64,7 @@ impl Limits {
     }
 
     /// Every bound under its name in the metrics, those that cannot be set included; times in seconds.
-    pub fn named(&self) -> [(&'static str, u64); 9] {
+    pub fn named(&self) -> [(&'static str, u64); 10] {
         [
             ("history_bytes", self.history_bytes as u64),
             ("history_age_seconds", self.history_age.as_secs()),
@@ -63,6 +72,7 @@ impl Limits {
             ("long_answers", self.long_answers as u64),
             ("long_answers_waiting", WAITING_MAX as u64),
             ("openapi_bytes", crate::openapi::CACHE_BYTES_MAX as u64),
+            ("fence_objects", FENCE_OBJECTS as u64),
             ("past_states", PAST_STATES as u64),
             ("request_body_bytes", WHOLE_BODY_BYTES_MAX as u64),
             ("unused_after_seconds", self.unused_after.as_secs()),

@@ -7,7 +7,12 @@ use crate::ResourceVersion;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
     /// The object is at this version; a deletion may be under way.
-    At(ResourceVersion),
+    At {
+        /// The version.
+        version: ResourceVersion,
+        /// The object's name, if the answer says it.
+        name: Option<String>,
+    },
     /// The object of this uid is gone: a deletion was answered by a Status.
     Gone {
         /// The uid.
@@ -19,21 +24,21 @@ impl Written {
     /// Reads an answer in JSON or protobuf. `None` for what tells nothing: another media type, a Status without a uid, an
     /// object without a version.
     pub fn read(content_type: &str, body: &[u8]) -> Option<Self> {
-        let (kind, version, uid) = match Format::from_content_type(content_type)? {
+        let (kind, version, name, uid) = match Format::from_content_type(content_type)? {
             Format::Json => {
                 let facts = json_body::read(Shape::Object, body).ok()?;
-                (facts.kind, facts.resource_version, json_body::last_string(body, 0, &["details", "uid"]))
+                (facts.kind, facts.resource_version, facts.name, json_body::last_string(body, 0, &["details", "uid"]))
             }
             Format::Protobuf => {
                 let facts = protobuf::read(Shape::Object, body).ok()?;
-                (facts.kind, facts.resource_version, protobuf::status_uid(body).ok()?)
+                (facts.kind, facts.resource_version, facts.name, protobuf::status_uid(body).ok()?)
             }
             _ => return None,
         };
         if kind.as_deref() == Some("Status") {
             return uid.map(|uid| Self::Gone { uid });
         }
-        ResourceVersion::parse(&version?).ok().map(Self::At)
+        ResourceVersion::parse(&version?).ok().map(|version| Self::At { version, name })
     }
 }
 
@@ -46,7 +51,7 @@ mod tests {
         let read = |body: &str| Written::read("application/json", body.as_bytes());
         assert_eq!(
             read(r#"{"kind":"Pod","metadata":{"name":"p","resourceVersion":"7"}}"#),
-            Some(Written::At(ResourceVersion(7)))
+            Some(Written::At { version: ResourceVersion(7), name: Some("p".into()) })
         );
         assert_eq!(
             read(r#"{"kind":"Status","metadata":{},"details":{"name":"p","uid":"u"}}"#),
@@ -66,7 +71,7 @@ mod tests {
         };
         let read = |body: &[u8]| Written::read("application/vnd.kubernetes.protobuf", body);
         let pod = answer("Pod", &field(1, &[field(1, b"p"), field(6, b"7")].concat()));
-        assert_eq!(read(&pod), Some(Written::At(ResourceVersion(7))));
+        assert_eq!(read(&pod), Some(Written::At { version: ResourceVersion(7), name: Some("p".into()) }));
         let status = answer("Status", &[field(1, b""), field(2, b"Success"), field(5, &field(6, b"u"))].concat());
         assert_eq!(read(&status), Some(Written::Gone { uid: "u".into() }));
         assert_eq!(read(&answer("Status", &field(2, b"Success"))), None);

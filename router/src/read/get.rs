@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use tributary_apimachinery::{ClusterName, ClusterSelector, GetOptions, Object, ObjectKey, Status};
+use tributary_apimachinery::{ClusterName, GetOptions, Object, ObjectKey, Status};
 
 use super::version::{Wanted, refuse_get};
 use super::{Asked, warn};
@@ -26,9 +26,10 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
     let versions = router.versions(&served.resource);
     let wanted = versions.wanted(&served.resource, text, refuse_get)?;
     let (view, mut standings) = router.view(served, asked.request.namespace.as_deref()).await;
+    let key = asked.request.key();
     match wanted {
         Wanted::Newest => {
-            if view.own_writes_seen(&ClusterSelector::default()).await? {
+            if view.own_writes_of_seen(&key).await? {
                 standings = view.standings();
             }
         }
@@ -39,7 +40,7 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
         }
         Wanted::Version(version) => view.reached(&version).await.map_err(Unreached::of_object)?,
     }
-    let (cluster, object) = the_only(router, &view, &standings, asked)?;
+    let (cluster, object) = the_only(router, &view, &standings, &key, asked)?;
     let include = asked.finish(form, Answer::Object, served)?;
     let mark = view.mark(&cluster);
     let mut version = String::new();
@@ -63,11 +64,10 @@ pub fn the_only(
     router: &Router,
     view: &View,
     standings: &[(ClusterName, Standing)],
+    key: &ObjectKey,
     asked: Asked<'_>,
 ) -> Result<(ClusterName, Arc<Object>), Status> {
-    let request = asked.request;
-    let name = request.name.as_deref().unwrap_or_default();
-    let key = ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), name);
+    let name = asked.request.name.as_deref().unwrap_or_default();
     let mut found = view.log().find(key.as_str());
     match found.len() {
         1 => Ok(found.remove(0)),

@@ -88,7 +88,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
 fn state(versions: &Versions, resource: &GroupVersionResource, options: &ListOptions) -> Result<State, Status> {
     if let Some(token) = &options.continue_token {
         let epochs = versions.epochs();
-        let decoded = ContinueToken::decode(token, epochs);
+        let decoded = versions.continued(token);
         if let Err(error @ ContinueError::Invalid(_)) = decoded {
             return Err(Status::invalid_continue_token(error));
         }

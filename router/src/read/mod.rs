@@ -113,13 +113,20 @@ pub async fn newest(
     wanted: &ClusterSelector,
     standings: &mut Vec<(ClusterName, Standing)>,
 ) -> Result<(), Status> {
-    if view.own_writes_seen(wanted).await? {
+    let resource = &view.kind.resource;
+    let partial = router.policy(resource).partial;
+    let own = view.own_writes_seen(wanted, partial).await?;
+    if own.waited {
         // Who was fresh may have become stale while it was waited for, and is not waited for then.
         *standings = view.standings_of(wanted);
     }
-    let resource = &view.kind.resource;
+    for (cluster, since) in own.late {
+        if let Some((_, standing)) = standings.iter_mut().find(|(name, _)| *name == cluster) {
+            *standing = Standing::unseen_writes(since);
+        }
+    }
     if router.asks_members(resource) {
-        view.as_of_now(standings, router.policy(resource).partial).await?;
+        view.as_of_now(standings, partial).await?;
     }
     Ok(())
 }

@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ResourceVersion, Status};
-use tributary_merge::{CompositeResourceVersion, DecodeError, Epochs, Foreign, IntegerResourceVersion};
+use tributary_merge::{
+    CompositeResourceVersion, ContinueError, ContinueToken, DecodeError, Epochs, Foreign, IntegerResourceVersion,
+};
 
+use crate::limits::UNKNOWN_CLUSTERS;
 use crate::policy::ItemResourceVersions;
 use crate::topology::Cluster;
 
@@ -73,7 +76,30 @@ impl Versions {
             let owner = owner.ok_or(Foreign::Index(index))?;
             return Ok(Given::Item(owner.name().clone(), version));
         }
-        CompositeResourceVersion::decode(text, &self.epochs).map(Given::Vector)
+        let vector = CompositeResourceVersion::decode(text, &self.epochs)?;
+        self.bounded(&vector)?;
+        Ok(Given::Vector(vector))
+    }
+
+    /// Reads a continue token.
+    ///
+    /// # Errors
+    /// [`ContinueError`]; a vector that names too many clusters is foreign.
+    pub fn continued(&self, token: &str) -> Result<ContinueToken, ContinueError> {
+        let token = ContinueToken::decode(token, &self.epochs)?;
+        match token.version.as_ref().map_or(Ok(()), |vector| self.bounded(vector)) {
+            Ok(()) => Ok(token),
+            Err(source) => Err(ContinueError::Foreign { position: token.position, source }),
+        }
+    }
+
+    /// Checks that a vector does not name more clusters that are not configured than are looked for. Cost: a look for each of its names.
+    fn bounded(&self, vector: &CompositeResourceVersion) -> Result<(), Foreign> {
+        let unknown = vector.iter().filter(|(cluster, _)| !self.clusters.contains_key(*cluster));
+        if vector.len() > UNKNOWN_CLUSTERS && unknown.count() > UNKNOWN_CLUSTERS {
+            return Err(Foreign::Clusters(UNKNOWN_CLUSTERS));
+        }
+        Ok(())
     }
 
     /// The refusal of a vector over a list of clusters that is not known here, as long as a cluster has not told who it is: it

@@ -22,7 +22,7 @@ mod wait;
 mod warnings;
 
 pub use encodings::{Encodings, Key as EncodingKey};
-pub use fences::{Deletion, Fence, Fences};
+pub use fences::{Deletion, Fences};
 pub use head::Waiting;
 pub use standing::{Partial, Standing};
 pub use wait::{KNOWN_WITHIN, Unreached};

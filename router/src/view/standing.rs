@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Status};
 use tributary_cacher::{Reason, State};
 
@@ -56,6 +57,11 @@ impl Standing {
     pub fn of_undiscovered(cluster: &Cluster, resource: &GroupVersionResource) -> Self {
         let silent = || cluster.discovery().map(|_| Otherwise::Stale.reason(resource));
         Self::Unknown { age: cluster.age(), reason: cluster.problem().or_else(silent), forbidden: false }
+    }
+
+    /// A cluster whose changes arrive, but not what was written through this process since then.
+    pub fn unseen_writes(since: Instant) -> Self {
+        Self::Stale { age: since.elapsed(), reason: "its watch lags behind what was written here".to_owned() }
     }
 
     /// Whether its objects are held.

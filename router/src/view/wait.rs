@@ -6,12 +6,13 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use tributary_apimachinery::{ClusterName, ClusterSelector, ResourceVersion, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, ObjectKey, ResourceVersion, Status};
 use tributary_cacher::{Cacher, NotReached};
 use tributary_merge::CompositeResourceVersion;
 
+use super::View;
+use super::fences::{Deletion, Fence, Late, Waited};
 use super::standing::{self, Partial, Standing};
-use super::{Deletion, Fence, View};
 
 /// How long lists and watches wait for clusters that are not known yet (DESIGN.md §3.2).
 pub const KNOWN_WITHIN: Duration = Duration::from_secs(30);
@@ -69,6 +70,15 @@ impl Unreached {
     }
 }
 
+/// What a read of a collection found of what was written through this process.
+#[derive(Debug, Default)]
+pub struct OwnWrites {
+    /// Whether there was something to wait for: how clusters stand may have changed meanwhile.
+    pub waited: bool,
+    /// The clusters of which it is not seen, and since when.
+    pub late: Vec<(ClusterName, Instant)>,
+}
+
 impl View {
     /// Waits until the clusters that are wanted are known: all of them where a partial answer is denied; where it is allowed, until the first
     /// attempt at each has succeeded or failed. Gives how each stands.
@@ -101,23 +111,57 @@ impl View {
         }
     }
 
-    /// Waits until what was written through this process to clusters that are wanted is seen, and says whether there was
-    /// something to wait for: how clusters stand may have changed meanwhile.
+    /// Waits until what was written through this process to clusters that are wanted is seen. Where a partial answer is allowed, a
+    /// cluster for which a list has waited in vain is not waited for again until it has come that far.
     ///
     /// # Errors
     /// 504 after 3 s. A cluster that is unknown or stale is not waited for: its warning says what is missing.
-    pub async fn own_writes_seen(&self, wanted: &ClusterSelector) -> Result<bool, Status> {
+    pub async fn own_writes_seen(&self, wanted: &ClusterSelector, partial: Partial) -> Result<OwnWrites, Status> {
         let mut pending = self.fences.pending();
-        pending.retain(|(cluster, _)| wanted.matches(cluster));
+        pending.retain(|waited| wanted.matches(&waited.cluster));
         if pending.is_empty() {
-            return Ok(false);
+            return Ok(OwnWrites::default());
         }
-        let waits = pending.iter().map(|(cluster, fence)| self.fence_reached(cluster, fence));
-        join_all(waits).await.into_iter().collect::<Result<(), _>>()?;
-        Ok(true)
+        let waits = pending.iter().map(|waited| self.writes_seen(waited, partial));
+        let late = join_all(waits).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(OwnWrites { waited: true, late: late.into_iter().flatten().collect() })
     }
 
-    async fn fence_reached(&self, cluster: &ClusterName, fence: &Fence) -> Result<(), Status> {
+    /// As [`own_writes_seen`](Self::own_writes_seen), of one cluster. Gives the cluster, and since when, where its writes are not seen
+    /// and that is allowed.
+    async fn writes_seen(&self, waited: &Waited, partial: Partial) -> Result<Option<(ClusterName, Instant)>, Status> {
+        let Waited { cluster, fence, late } = waited;
+        let may_be_late = late.as_ref().filter(|_| partial == Partial::Allow);
+        if let Some(Late { fence, since }) = may_be_late
+            && self.fence_reached(cluster, fence, Duration::ZERO).await.is_err()
+        {
+            return Ok(Some((cluster.clone(), *since)));
+        }
+        let since = Instant::now();
+        match self.fence_reached(cluster, fence, VERSION_WITHIN).await {
+            Ok(()) => Ok(None),
+            Err(status) => {
+                self.fences.late(cluster, Late { fence: fence.clone(), since });
+                // It lags all the time: once is enough to be told so by an error.
+                if may_be_late.is_some() { Ok(Some((cluster.clone(), since))) } else { Err(status) }
+            }
+        }
+    }
+
+    /// Waits until what was written through this process to one object is seen, in whichever clusters it was, and says whether there
+    /// was something to wait for: how clusters stand may have changed meanwhile. What was written to other objects is not waited for,
+    /// unless that is too much to be told apart.
+    ///
+    /// # Errors
+    /// As [`own_writes_seen`](Self::own_writes_seen), wherever a partial answer is denied or allowed.
+    pub async fn own_writes_of_seen(&self, key: &ObjectKey) -> Result<bool, Status> {
+        let pending = self.fences.pending_of(key.as_str());
+        let waits = pending.iter().map(|(cluster, fence)| self.fence_reached(cluster, fence, VERSION_WITHIN));
+        join_all(waits).await.into_iter().collect::<Result<(), _>>()?;
+        Ok(!pending.is_empty())
+    }
+
+    async fn fence_reached(&self, cluster: &ClusterName, fence: &Fence, within: Duration) -> Result<(), Status> {
         let Some(cacher) = self.cacher(cluster) else {
             self.fences.forget(cluster);
             return Ok(());
@@ -125,8 +169,8 @@ impl View {
         if !matches!(Standing::of(&cacher.state()), Standing::Fresh) {
             return Ok(());
         }
-        let deadline = Instant::now() + VERSION_WITHIN;
-        let current = match cacher.wait_for(fence.version, VERSION_WITHIN).await {
+        let deadline = Instant::now() + within;
+        let current = match cacher.wait_for(fence.version, within).await {
             // Beyond what the member itself has of this collection: it was a version of something else.
             Ok(_) | Err(NotReached::Beyond { .. }) => None,
             Err(NotReached::TooNew { current, .. }) => Some(current.unwrap_or_default()),

@@ -166,12 +166,16 @@ pub fn note(router: &Router, cluster: &Arc<Cluster>, request: &ResourceRequest, 
     let Some(written) = Written::read(content_type(headers), text) else { return };
     let namespaced =
         request.namespace.as_deref().map(|namespace| router.views().get(&request.resource, Some(namespace)));
+    let key = |name: &str| ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), name).as_str().to_owned();
     for view in [router.views().get(&request.resource, None), namespaced.flatten()].into_iter().flatten() {
         match (&written, &request.name) {
-            (Written::At(version), _) => view.fences.wrote(cluster.name(), *version),
+            // A new object has the name that the answer says.
+            (Written::At { version, name }, asked) => {
+                let key = asked.as_deref().or(name.as_deref()).map(key);
+                view.fences.wrote(cluster.name(), key.as_deref(), *version);
+            }
             (Written::Gone { uid }, Some(name)) if request.subresource.is_none() => {
-                let key = ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), name);
-                let deletion = Deletion { key: key.as_str().to_owned(), uid: uid.clone(), before: None };
+                let deletion = Deletion { key: key(name), uid: uid.clone(), before: None };
                 view.fences.deleted(cluster.name(), [deletion]);
             }
             (Written::Gone { .. }, _) => {}

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use http::{HeaderMap, Request, StatusCode, header};
-use tributary_apimachinery::{
-    ClusterName, ClusterSelector, DecodeError, Object, ObjectDecoder, ObjectKey, ResourceRequest, Status,
-};
+use tributary_apimachinery::{ClusterName, DecodeError, Object, ObjectDecoder, ResourceRequest, Status};
 
 use super::forward::{forward, impersonation};
 use crate::Router;
@@ -78,7 +76,7 @@ impl Located {
 /// Finds the clusters that have the object: in memory, or by asking each where it is not held.
 ///
 /// # Errors
-/// 504 where this process's own writes are not seen within 3 s.
+/// 504 where this process's own writes of the object are not seen within 3 s.
 pub async fn locate(
     router: &Router,
     request: &ResourceRequest,
@@ -155,9 +153,8 @@ pub async fn locate_elsewhere(
 
 async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedResource) -> Result<Located, Status> {
     let (view, standings) = router.view(served, request.namespace.as_deref()).await;
-    view.own_writes_seen(&ClusterSelector::default()).await?;
-    let key =
-        ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), request.name.as_deref().unwrap_or_default());
+    let key = request.key();
+    view.own_writes_of_seen(&key).await?;
     let found = view.log().find(key.as_str());
     let found =
         found.into_iter().filter_map(|(name, object)| Some((router.fleet().cluster(&name)?, Some(object)))).collect();

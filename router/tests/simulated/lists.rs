@@ -265,3 +265,34 @@ async fn a_restart_of_ours_changes_no_version() {
     assert_eq!(brief(&events.soon().await), "ADDED b/y");
     events.nothing().await;
 }
+
+#[tokio::test]
+async fn a_version_of_thousands_of_clusters_that_nobody_knows_is_refused() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put_and_see("a", "x", "").await;
+    fixture.put_and_see("a", "y", "").await;
+    let made_up = |names: usize| {
+        let components: serde_json::Map<_, _> = (0..names).map(|n| (format!("c{n:04}"), json!("1"))).collect();
+        composite(&json!(components))
+    };
+    let bound = "more than 1024 clusters that are not configured here";
+    let many = made_up(3000);
+    for query in ["", "&resourceVersionMatch=NotOlderThan", "&resourceVersionMatch=Exact", "&limit=5"] {
+        let message = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={many}{query}")).await.refused(410);
+        assert!(message.contains(bound), "{query}: {message}");
+    }
+    let message = fixture.get(&format!("{CONFIG_MAPS}/x?resourceVersion={many}")).await.refused(400);
+    assert!(message.contains(bound), "{message}");
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={many}")).await;
+    let error = events.soon().await;
+    assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    assert!(error["object"]["message"].as_str().unwrap().contains(bound), "{error}");
+    assert_eq!(events.next().await, None);
+    let first = fixture.get(&format!("{CONFIG_MAPS}?limit=1")).await.ok();
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let (place, _) = token.rsplit_once('.').unwrap();
+    fixture.get(&format!("{CONFIG_MAPS}?continue={place}.{many}")).await.refused(410);
+    // As many as may have left are looked for.
+    let message = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={}", made_up(1024))).await.refused(410);
+    assert!(message.contains("names cluster c0000, which does not serve"), "{message}");
+}

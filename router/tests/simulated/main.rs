@@ -11,6 +11,7 @@ mod freshness;
 mod harness;
 mod informer;
 mod integers;
+mod lagging;
 mod large;
 mod lists;
 mod live;

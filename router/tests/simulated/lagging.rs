@@ -1,0 +1,73 @@
+//! A member whose watches lag behind what is written to it: who reads what was written there waits, and nobody else.
+
+use serde_json::json;
+use tributary_router::Policies;
+
+use crate::harness::{CONFIG_MAPS, Fixture, allow, config, config_map_in, items, until};
+
+const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
+
+/// The path of the ConfigMaps that tests made.
+fn made() -> String {
+    format!("{CONFIG_MAPS}?{FILTER}")
+}
+
+/// Members `a` and `b` with an object each; then the watches of `a` get ten bytes a second, and an object is written to it.
+async fn lagging(policies: Policies) -> Fixture {
+    let fixture = Fixture::with(["a", "b"].map(config), policies).await;
+    fixture.put_and_see("a", "x", "1").await;
+    fixture.put_and_see("b", "y", "1").await;
+    fixture.member("a").control().slow(Some(10));
+    fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "written", "1")).await.ok();
+    fixture
+}
+
+#[tokio::test]
+async fn a_member_whose_watch_lags_slows_no_request_about_others() {
+    let fixture = lagging(Policies::default()).await;
+    let y = format!("{CONFIG_MAPS}/y");
+    assert_eq!(fixture.get(&y).await.ok()["data"]["v"], "1");
+    assert_eq!(fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok()["data"]["v"], "1", "nor of another object there");
+    fixture.patch(&y, "merge-patch+json", &json!({"data": {"v": "2"}})).await.ok();
+    assert_eq!(fixture.get(&y).await.ok()["data"]["v"], "2", "its own writes are seen");
+    let of_b = format!("{}&labelSelector=tributary.dev/cluster=b", made());
+    assert_eq!(items(&fixture.get(&of_b).await.ok()), ["b/y"]);
+    fixture.write("DELETE", &y, &json!({})).await.ok();
+    fixture.get(&y).await.refused(404);
+    // What was written there is not seen yet: nobody is told that it is not there.
+    let written = fixture.get(&format!("{CONFIG_MAPS}/written")).await;
+    assert!(written.refused(504).contains("Too large resource version"), "{written:?}");
+    fixture.get(&made()).await.refused(504);
+    fixture.member("a").control().slow(None);
+    until(|| async { fixture.get(&made()).await.code == 200 }).await;
+    assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/written", "a/x"]);
+}
+
+#[tokio::test]
+async fn where_a_partial_answer_is_allowed_one_list_is_told_that_a_watch_lags_and_others_are_warned() {
+    let fixture = lagging(allow()).await;
+    fixture.get(&made()).await.refused(504);
+    for query in ["", "&limit=1"] {
+        let list = fixture.get(&format!("{}{query}", made())).await;
+        assert_eq!(items(&list.ok())[0], "a/x");
+        let warnings = list.warnings();
+        assert!(
+            warnings.len() == 1 && warnings[0].contains("cluster a: configmaps may be stale, last updated"),
+            "{warnings:?}"
+        );
+        assert!(warnings[0].contains("its watch lags behind what was written here"), "{warnings:?}");
+    }
+    let of_b = fixture.get(&format!("{}&labelSelector=tributary.dev/cluster=b", made())).await;
+    assert!(of_b.warnings().is_empty(), "{of_b:?}");
+    // More writes there do not begin it anew, and a get of what was written is refused all the same.
+    fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "more", "1")).await.ok();
+    assert_eq!(fixture.get(&made()).await.warnings().len(), 1);
+    fixture.get(&format!("{CONFIG_MAPS}/more")).await.refused(504);
+    fixture.member("a").control().slow(None);
+    until(|| async {
+        let list = fixture.get(&made()).await;
+        list.code == 200 && list.warnings().is_empty()
+    })
+    .await;
+    assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/more", "a/written", "a/x", "b/y"]);
+}
