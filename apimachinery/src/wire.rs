@@ -25,14 +25,37 @@ pub struct Field<'a> {
     pub contents: Option<&'a [u8]>,
 }
 
-/// Splits a message into its fields.
+/// The fields of a message, one by one: a field of two bytes would take fifty in a vector.
 ///
-/// # Errors
-/// [`Malformed`] where a field ends after the message, or is of a wire type that protobuf 3 does not have.
-pub fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Malformed> {
-    let mut found = Vec::new();
-    let mut rest = message;
-    while !rest.is_empty() {
+/// An item is [`Malformed`] where a field ends after the message, or is of a wire type that protobuf 3 does not have; it is the last.
+pub fn fields(message: &[u8]) -> Fields<'_> {
+    Fields { rest: message }
+}
+
+/// Iterator of [`fields`].
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<Field<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let field = self.field();
+        if field.is_err() {
+            self.rest = &[];
+        }
+        Some(field)
+    }
+}
+
+impl<'a> Fields<'a> {
+    fn field(&mut self) -> Result<Field<'a>, Malformed> {
+        let rest = self.rest;
         let (key, after_tag) = varint(rest)?;
         let tag = &rest[..rest.len() - after_tag.len()];
         let (contents, after) = match key & 7 {
@@ -50,10 +73,9 @@ pub fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Malformed> {
         if key >> 3 == 0 {
             return Err(Malformed);
         }
-        found.push(Field { number: key >> 3, tag, whole: &rest[..rest.len() - after.len()], contents });
-        rest = after;
+        self.rest = after;
+        Ok(Field { number: key >> 3, tag, whole: &rest[..rest.len() - after.len()], contents })
     }
-    Ok(found)
 }
 
 /// Reads a number of variable length; gives what comes after it, too.
@@ -101,7 +123,7 @@ mod tests {
         put_field(&mut message, 1, b"name");
         message.extend_from_slice(&[2 << 3, 0x96, 0x01]);
         put_field(&mut message, 300, &[7; 200]);
-        let found = fields(&message).unwrap();
+        let found: Vec<_> = fields(&message).collect::<Result<_, _>>().unwrap();
         let shown: Vec<_> = found.iter().map(|field| (field.number, field.contents.map(<[u8]>::len))).collect();
         assert_eq!(shown, [(1, Some(4)), (2, None), (300, Some(200))]);
         assert_eq!(found.iter().map(|field| field.whole).collect::<Vec<_>>().concat(), message);
@@ -110,7 +132,7 @@ mod tests {
     #[test]
     fn what_is_cut_off_or_unknown_is_malformed() {
         for bytes in [&[0x0a, 5, 1][..], &[0x80], &[0x00, 0], &[0x0b], &[0xff; 11], &[0x09, 1], &[0x0d, 1]] {
-            assert_eq!(fields(bytes), Err(Malformed), "{bytes:?}");
+            assert_eq!(fields(bytes).collect::<Result<Vec<_>, _>>(), Err(Malformed), "{bytes:?}");
         }
     }
 }

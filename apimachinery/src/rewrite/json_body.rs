@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::{Facts, Reference, Shape, Translate, translate};
+use super::{Facts, LISTED_MAX, Reference, Shape, Translate, translate};
 use crate::object::CLUSTER_ANNOTATION;
 use crate::{Status, json};
 
@@ -141,9 +141,9 @@ pub(super) fn read(shape: Shape, text: &[u8]) -> Result<Facts, Status> {
         facts.precondition_uid = string(&at(&["preconditions", "uid"]));
         facts.precondition_resource_version = string(&at(&["preconditions", "resourceVersion"]));
         for array in values_at(text, 0, &at(&["dryRun"])) {
-            facts.dry_run.extend(
-                elements(text, array.start).iter().filter_map(|element| string_at(text, element).map(Cow::into_owned)),
-            );
+            let values = elements(text, array.start);
+            let values = values.iter().filter_map(|element| string_at(text, element).map(Cow::into_owned));
+            facts.dry_run.extend(values.take(LISTED_MAX + 1));
         }
     }
     Ok(facts)
@@ -162,7 +162,8 @@ pub(super) fn read_value(shape: Shape, text: &[u8], start: usize, prefix: &[Stri
     };
     let value_at = |path: &[&str]| below(prefix, path).and_then(|rest| values_at(text, start, rest).pop());
     if let Some(array) = value_at(&["metadata", "ownerReferences"]) {
-        facts.owners = elements(text, array.start).iter().map(|owner| reference(text, owner.start)).collect();
+        let owners = elements(text, array.start);
+        facts.owners = owners.iter().take(LISTED_MAX + 1).map(|owner| reference(text, owner.start)).collect();
     }
     facts.involved = shape.reference().and_then(|name| value_at(&[name])).map(|place| reference(text, place.start));
     facts

@@ -50,6 +50,22 @@ pub struct Facts {
     pub dry_run: Vec<String>,
 }
 
+/// The most owners that an object may name, and the most values of `dryRun`. Objects have a handful; a body of two bytes for each would
+/// take a hundred times its size once it is read.
+const LISTED_MAX: usize = 1_000;
+
+impl Facts {
+    /// Refuses a body that lists more than is kept of it: who reads one keeps one item more than it may have.
+    fn within_bounds(self) -> Result<Self, Status> {
+        for (field, count) in [("metadata.ownerReferences", self.owners.len()), ("dryRun", self.dry_run.len())] {
+            if count > LISTED_MAX {
+                return Err(Status::bad_request(format!("{field} has more than {LISTED_MAX} items")));
+            }
+        }
+        Ok(self)
+    }
+}
+
 /// A reference to another object. What is not given is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reference {
@@ -89,17 +105,18 @@ pub struct Rewritten {
 /// Reads what the body says. An empty body says nothing.
 ///
 /// # Errors
-/// 400 for a body that is not of its format.
+/// 400 for a body that is not of its format, or lists more than 1,000 owners.
 pub fn read(format: Format, shape: Shape, body: &[u8]) -> Result<Facts, Status> {
     if body.is_empty() {
         return Ok(Facts::default());
     }
-    match format {
-        Format::Json | Format::MergePatch | Format::StrategicMergePatch => json_body::read(shape, body),
-        Format::Yaml | Format::ApplyYaml => json_body::read(shape, &yaml::to_json(body)?),
-        Format::JsonPatch => json_patch::read(shape, body),
-        Format::Protobuf => protobuf::read(shape, body),
-    }
+    let facts = match format {
+        Format::Json | Format::MergePatch | Format::StrategicMergePatch => json_body::read(shape, body)?,
+        Format::Yaml | Format::ApplyYaml => json_body::read(shape, &yaml::to_json(body)?)?,
+        Format::JsonPatch => json_patch::read(shape, body)?,
+        Format::Protobuf => protobuf::read(shape, body)?,
+    };
+    facts.within_bounds()
 }
 
 /// Replaces every version by what `version` makes of it and takes the cluster annotation out (with the annotations map,

@@ -3,7 +3,7 @@
 //! Field numbers are those of `generated.proto` in apimachinery and api 0.36. A field that occurs twice is treated twice:
 //! embedded messages merge and of a string the last one holds. Unknown fields stay byte for byte.
 
-use super::{Facts, Reference, Shape, Translate, VersionOf, translate};
+use super::{Facts, LISTED_MAX, Reference, Shape, Translate, VersionOf, translate};
 use crate::Status;
 use crate::object::CLUSTER_ANNOTATION;
 use crate::wire::{self, Field, put_varint};
@@ -67,18 +67,27 @@ fn malformed() -> Status {
 }
 
 /// Splits a message into its fields.
-fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Status> {
-    wire::fields(message).map_err(|_| malformed())
+fn fields(message: &[u8]) -> impl Iterator<Item = Result<Field<'_>, Status>> {
+    wire::fields(message).map(|field| field.map_err(|_| malformed()))
 }
 
 /// All contents of the length-delimited fields of this number.
-fn all(message: &[u8], number: u64) -> Result<Vec<&[u8]>, Status> {
-    Ok(fields(message)?.into_iter().filter(|field| field.number == number).filter_map(|field| field.contents).collect())
+fn all(message: &[u8], number: u64) -> impl Iterator<Item = Result<&[u8], Status>> {
+    fields(message).filter_map(move |field| match field {
+        Ok(field) if field.number == number => field.contents.map(Ok),
+        Ok(_) => None,
+        Err(status) => Some(Err(status)),
+    })
+}
+
+/// The last of them.
+fn last(message: &[u8], number: u64) -> Result<Option<&[u8]>, Status> {
+    all(message, number).try_fold(None, |_, contents| contents.map(Some))
 }
 
 /// The last string of this number; `None` if it is empty.
 fn last_string(message: &[u8], number: u64) -> Result<Option<String>, Status> {
-    let Some(bytes) = all(message, number)?.pop().filter(|bytes| !bytes.is_empty()) else {
+    let Some(bytes) = last(message, number)?.filter(|bytes| !bytes.is_empty()) else {
         return Ok(None);
     };
     text(bytes).map(|text| Some(text.to_owned()))
@@ -102,30 +111,34 @@ fn unknown(body: &[u8]) -> Result<&[u8], Status> {
 pub(super) fn read(shape: Shape, body: &[u8]) -> Result<Facts, Status> {
     let unknown = unknown(body)?;
     let mut facts = Facts::default();
-    for type_meta in all(unknown, number::TYPE_META)? {
+    for type_meta in all(unknown, number::TYPE_META) {
+        let type_meta = type_meta?;
         facts.api_version = last_string(type_meta, number::API_VERSION)?.or(facts.api_version);
         facts.kind = last_string(type_meta, number::KIND)?.or(facts.kind);
     }
     // A bytes field does not merge: the last one is the object.
-    let Some(object) = all(unknown, number::RAW)?.pop() else {
+    let Some(object) = last(unknown, number::RAW)? else {
         return Ok(facts);
     };
     match shape {
         Shape::DeleteOptions => read_delete_options(object, &mut facts)?,
         Shape::Eviction => {
-            for options in all(object, number::DELETE_OPTIONS)? {
+            for options in all(object, number::DELETE_OPTIONS) {
+                let options = options?;
                 read_delete_options(options, &mut facts)?;
             }
         }
         Shape::CoreEvent | Shape::Event => {
-            for reference in all(object, reference_number(shape))? {
+            for reference in all(object, reference_number(shape)) {
+                let reference = reference?;
                 merge_reference(reference, facts.involved.get_or_insert_default())?;
             }
         }
         Shape::Object => {}
     }
     if shape != Shape::DeleteOptions {
-        for metadata in all(object, number::METADATA)? {
+        for metadata in all(object, number::METADATA) {
+            let metadata = metadata?;
             read_metadata(metadata, &mut facts)?;
         }
     }
@@ -134,9 +147,10 @@ pub(super) fn read(shape: Shape, body: &[u8]) -> Result<Facts, Status> {
 
 /// `details.uid` of an answer that is a Status.
 pub(super) fn status_uid(body: &[u8]) -> Result<Option<String>, Status> {
-    let Some(status) = all(unknown(body)?, number::RAW)?.pop() else { return Ok(None) };
+    let Some(status) = last(unknown(body)?, number::RAW)? else { return Ok(None) };
     let mut uid = None;
-    for details in all(status, number::STATUS_DETAILS)? {
+    for details in all(status, number::STATUS_DETAILS) {
+        let details = details?;
         uid = last_string(details, number::DETAILS_UID)?.or(uid);
     }
     Ok(uid)
@@ -147,13 +161,15 @@ fn reference_number(shape: Shape) -> u64 {
 }
 
 fn read_delete_options(options: &[u8], facts: &mut Facts) -> Result<(), Status> {
-    for preconditions in all(options, number::PRECONDITIONS)? {
+    for preconditions in all(options, number::PRECONDITIONS) {
+        let preconditions = preconditions?;
         facts.precondition_uid =
             last_string(preconditions, number::PRECONDITION_UID)?.or(facts.precondition_uid.take());
         facts.precondition_resource_version = last_string(preconditions, number::PRECONDITION_RESOURCE_VERSION)?
             .or(facts.precondition_resource_version.take());
     }
-    for dry_run in all(options, number::DRY_RUN)? {
+    for dry_run in all(options, number::DRY_RUN).take(LISTED_MAX + 1) {
+        let dry_run = dry_run?;
         facts.dry_run.push(text(dry_run)?.to_owned());
     }
     Ok(())
@@ -164,12 +180,14 @@ fn read_metadata(metadata: &[u8], facts: &mut Facts) -> Result<(), Status> {
     facts.generate_name = last_string(metadata, number::GENERATE_NAME)?.or(facts.generate_name.take());
     facts.namespace = last_string(metadata, number::NAMESPACE)?.or(facts.namespace.take());
     facts.resource_version = last_string(metadata, number::RESOURCE_VERSION)?.or(facts.resource_version.take());
-    for entry in all(metadata, number::ANNOTATIONS)? {
+    for entry in all(metadata, number::ANNOTATIONS) {
+        let entry = entry?;
         if is_cluster_annotation(entry)? {
             facts.cluster = last_string(entry, number::MAP_VALUE)?;
         }
     }
-    for owner in all(metadata, number::OWNER_REFERENCES)? {
+    for owner in all(metadata, number::OWNER_REFERENCES).take(LISTED_MAX + 1) {
+        let owner = owner?;
         let mut reference = Reference::default();
         merge_reference(owner, &mut reference)?;
         facts.owners.push(reference);
@@ -208,7 +226,8 @@ enum Edit {
 fn edit(message: &[u8], mut decide: impl FnMut(u64, &[u8]) -> Result<Edit, Status>) -> Result<Option<Vec<u8>>, Status> {
     let mut out = Vec::with_capacity(message.len());
     let mut changed = false;
-    for field in fields(message)? {
+    for field in fields(message) {
+        let field = field?;
         let decision = match field.contents {
             Some(contents) => decide(field.number, contents)?,
             None => Edit::Keep,

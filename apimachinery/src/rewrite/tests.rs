@@ -673,3 +673,32 @@ mod properties {
         }
     }
 }
+
+/// A body that says the same thing a million times is read in memory that does not grow with it.
+#[test]
+fn a_body_that_lists_more_owners_than_any_object_has_is_refused() {
+    let owners = |count: usize| vec!["{}"; count].join(",");
+    let json = |count| format!(r#"{{"metadata":{{"name":"x","ownerReferences":[{}]}}}}"#, owners(count));
+    let protobuf = |count: usize| {
+        let mut metadata = Vec::new();
+        (0..count).for_each(|_| crate::wire::put_field(&mut metadata, 13, b""));
+        let mut object = Vec::new();
+        crate::wire::put_field(&mut object, 1, &metadata);
+        let mut unknown = b"k8s\0".to_vec();
+        crate::wire::put_field(&mut unknown, 2, &object);
+        unknown
+    };
+    let refused = |format, body: &[u8]| read(format, Shape::Object, body).unwrap_err();
+    for (format, body) in [(Format::Json, json(2_000_000).into_bytes()), (Format::Protobuf, protobuf(4_000_000))] {
+        let status = refused(format, &body);
+        let expected = "metadata.ownerReferences has more than 1000 items";
+        assert_eq!((status.code, &*status.message), (400, expected), "{format:?}");
+    }
+    for (format, body) in [(Format::Json, json(1_000).into_bytes()), (Format::Protobuf, protobuf(1_000))] {
+        assert_eq!(read(format, Shape::Object, &body).unwrap().owners.len(), 1_000, "{format:?}");
+    }
+    let dry_runs = format!(r#"{{"dryRun":[{}]}}"#, vec![r#""""#; 2_000].join(","));
+    assert!(
+        read(Format::Json, Shape::DeleteOptions, dry_runs.as_bytes()).unwrap_err().message.starts_with("dryRun has")
+    );
+}

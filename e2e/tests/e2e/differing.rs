@@ -197,7 +197,7 @@ async fn openapi_of_one_is_relayed(context: TestContext) -> anyhow::Result<()> {
 
 /// The names in one of gnostic's maps: a message within a message.
 fn names(document: &[u8], path: &[u64]) -> anyhow::Result<BTreeSet<String>> {
-    let fields = wire::fields(document).context("not protobuf")?;
+    let fields = wire::fields(document).collect::<Result<Vec<_>, _>>().context("not protobuf")?;
     let [number, rest @ ..] = path else {
         let name = fields.iter().find(|field| field.number == 1).and_then(|field| field.contents);
         return Ok(name.map(|name| String::from_utf8_lossy(name).into_owned()).into_iter().collect());

@@ -178,7 +178,10 @@ fn rules(schema: Schema) -> &'static [(u64, Rule)] {
 }
 
 fn join_messages(messages: &[&[u8]], rules: &[(u64, Rule)]) -> Result<Vec<u8>, Malformed> {
-    let messages: Vec<_> = messages.iter().map(|message| wire::fields(message)).collect::<Result<_, _>>()?;
+    let messages: Vec<_> = messages
+        .iter()
+        .map(|message| wire::fields(message).collect::<Result<Vec<_>, _>>())
+        .collect::<Result<_, _>>()?;
     let mut numbers: Vec<u64> = messages.iter().flatten().map(|field| field.number).collect();
     numbers.sort_unstable();
     numbers.dedup();
@@ -211,8 +214,11 @@ fn join_messages(messages: &[&[u8]], rules: &[(u64, Rule)]) -> Result<Vec<u8>, M
 }
 
 fn name(entry: &[u8]) -> Result<&[u8], Malformed> {
-    let fields = wire::fields(entry)?;
-    Ok(fields.iter().rev().find(|field| field.number == NAME).and_then(|field| field.contents).unwrap_or_default())
+    let mut found = None;
+    for field in wire::fields(entry) {
+        found = Some(field?).filter(|field| field.number == NAME).or(found);
+    }
+    Ok(found.and_then(|field| field.contents).unwrap_or_default())
 }
 
 #[cfg(test)]

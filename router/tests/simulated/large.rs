@@ -52,7 +52,7 @@ async fn a_large_list_of_metadata_is_whole_in_protobuf() {
         (200, &b"application/vnd.kubernetes.protobuf"[..])
     );
     let contents = |message: &[u8], number: u64| -> Vec<Vec<u8>> {
-        let found = fields(message).unwrap().into_iter().filter(|field| field.number == number);
+        let found = fields(message).map(Result::unwrap).filter(|field| field.number == number);
         found.filter_map(|field| field.contents.map(<[u8]>::to_vec)).collect()
     };
     let message = contents(answer.body.strip_prefix(b"k8s\0").unwrap(), 2).remove(0);
