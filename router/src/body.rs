@@ -11,6 +11,8 @@ use http_body_util::{BodyExt, Empty, Full};
 use tower::ServiceExt;
 use tributary_proxy::Transport;
 
+use crate::fair_share::Portion;
+
 /// Any error that a body may end with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -55,7 +57,23 @@ pub async fn whole(body: Body) -> Result<Bytes, BoxError> {
 ///
 /// # Errors
 /// The body's own, or [`TooLarge`].
-pub async fn whole_up_to(mut body: Body, bytes_max: usize) -> Result<Bytes, BoxError> {
+pub async fn whole_up_to(body: Body, bytes_max: usize) -> Result<Bytes, BoxError> {
+    gathered(body, bytes_max, |_| Ok(())).await
+}
+
+/// As [`whole_up_to`], with the bytes counted in a portion of what may be held, as they come.
+///
+/// # Errors
+/// The body's own, [`TooLarge`], or [`Exceeded`](crate::fair_share::Exceeded).
+pub async fn whole_within(body: Body, bytes_max: usize, held: &mut Portion) -> Result<Bytes, BoxError> {
+    gathered(body, bytes_max, |bytes| Ok(held.grow(bytes)?)).await
+}
+
+async fn gathered(
+    mut body: Body,
+    bytes_max: usize,
+    mut hold: impl FnMut(usize) -> Result<(), BoxError>,
+) -> Result<Bytes, BoxError> {
     let mut whole = BytesMut::new();
     let mut only = Bytes::new();
     while let Some(frame) = body.frame().await {
@@ -63,6 +81,7 @@ pub async fn whole_up_to(mut body: Body, bytes_max: usize) -> Result<Bytes, BoxE
         if whole.len() + only.len() + data.len() > bytes_max {
             return Err(Box::new(TooLarge(bytes_max)));
         }
+        hold(data.len())?;
         if whole.is_empty() && only.is_empty() {
             // Most bodies are one frame: it is passed on as it is.
             only = data;

@@ -1,49 +1,67 @@
-//! How long a request may take, where it says so itself: the parameter `timeout`, which kubectl's `--request-timeout` sets.
+//! How long a request may take until its answer begins, its body's arrival included: as long as the server lets it
+//! (`--request-timeout`), or as it says itself, if that is less: the parameter `timeout`, which kubectl's `--request-timeout` sets.
+//! What lasts has no limit: watches, and bytes that pass to and from a pod, service or node.
 
+use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
 use tributary_apimachinery::{Query, RequestInfo, Status, duration};
 
-/// What kube-apiserver gives a request at most (`--request-timeout`); who asks for more gets no more.
-const LONGEST: Duration = Duration::from_secs(60);
+/// A limit, and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limit {
+    time: Duration,
+    /// Whether the request sets it itself.
+    own: bool,
+}
 
-/// The answer, if it is there within the limit that the request sets itself. It is borrowed: each place that a future is moved to
-/// takes its size, and a request's is the largest part of what an idle watch occupies.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = if self.own { "the request's parameter timeout" } else { "the server's --request-timeout" };
+        write!(f, "{whose}: {:?}", self.time)
+    }
+}
+
+/// The answer, if it is there within the request's limit; `longest` is the server's. It is borrowed: each place that a future is moved
+/// to takes its size, and a request's is the largest part of what an idle watch occupies.
 ///
 /// # Errors
 /// 400 for a limit that is no duration, 504 once it has passed.
 pub(crate) async fn within<T>(
     info: &RequestInfo,
     query: Option<&str>,
+    longest: Duration,
     answer: Pin<&mut impl Future<Output = Result<T, Status>>>,
 ) -> Result<T, Status> {
-    match of(info, query)? {
-        None => answer.await,
-        Some(limit) => tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(Status::request_timed_out())),
+    let Some(limit) = of(info, query, longest)? else { return answer.await };
+    match tokio::time::timeout(limit.time, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Status::request_timed_out(limit)),
     }
 }
 
-/// The limit that a request sets itself; `None` where it sets none, or none that is shorter than the one it has anyway. What
-/// lasts has no limit, and a cluster's own view is that cluster's to limit.
+/// The limit of a request; `None` for what lasts. In a cluster's own view that cluster judges the parameter.
 ///
 /// # Errors
 /// 400 for a text that is no duration, as kube-apiserver's `WithRequestDeadline`.
-fn of(info: &RequestInfo, query: Option<&str>) -> Result<Option<Duration>, Status> {
-    // Most requests have none; they are not to pay for reading the others' parameters.
-    if info.cluster.is_some()
-        || info.class().is_long_running()
-        || !query.is_some_and(|query| query.contains("timeout="))
-    {
+fn of(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Result<Option<Limit>, Status> {
+    if info.class().is_long_running() {
         return Ok(None);
     }
+    let servers = Some(Limit { time: longest, own: false });
+    // Most requests have none; they are not to pay for reading the others' parameters.
+    if info.cluster.is_some() || !query.is_some_and(|query| query.contains("timeout=")) {
+        return Ok(servers);
+    }
     match Query::parse(query).get("timeout") {
-        None | Some("") => Ok(None),
+        None | Some("") => Ok(servers),
         Some(text) => {
-            let limit = duration::parse(text).map_err(|error| {
+            let time = duration::parse(text).map_err(|error| {
                 Status::bad_request(format!("invalid timeout specified in the request URL - {error}"))
             })?;
-            Ok(Some(limit).filter(|limit| !limit.is_zero() && *limit < LONGEST))
+            // Who asks for more gets no more.
+            Ok(Some(Limit { time, own: true }).filter(|own| !own.time.is_zero() && own.time < longest).or(servers))
         }
     }
 }
@@ -52,22 +70,24 @@ fn of(info: &RequestInfo, query: Option<&str>) -> Result<Option<Duration>, Statu
 mod tests {
     use super::*;
 
+    const LONGEST: Duration = Duration::from_secs(60);
+
     fn asked(path: &str, query: &str) -> Result<Option<u64>, String> {
         let info = RequestInfo::parse("GET", path, Some(query)).unwrap();
-        let limit = of(&info, Some(query)).map_err(|status| status.message)?;
-        Ok(limit.map(|limit| limit.as_secs()))
+        let limit = of(&info, Some(query), LONGEST).map_err(|status| status.message)?;
+        Ok(limit.map(|limit| limit.time.as_secs()))
     }
 
     #[test]
     fn a_limit_shorter_than_the_servers_counts() {
         for (path, query, limit) in [
-            ("/api/v1/pods", "limit=500", None),
-            ("/api/v1/pods", "timeout=", None),
+            ("/api/v1/pods", "limit=500", Some(60)),
+            ("/api/v1/pods", "timeout=", Some(60)),
             ("/api/v1/pods", "limit=500&timeout=32s", Some(32)),
             ("/api/v1/pods", "timeout=1s&timeout=2s", Some(1)),
-            ("/api/v1/pods", "timeout=0s", None),
-            ("/api/v1/pods", "timeout=-1s", None),
-            ("/version", "timeout=3m", None),
+            ("/api/v1/pods", "timeout=0s", Some(60)),
+            ("/api/v1/pods", "timeout=-1s", Some(60)),
+            ("/version", "timeout=3m", Some(60)),
             ("/version", "timeout=59s", Some(59)),
             ("/api/v1/pods", "watch=1&timeoutSeconds=5", None),
         ] {
@@ -79,12 +99,9 @@ mod tests {
     fn what_is_no_duration_is_refused_but_where_there_is_no_limit() {
         let refusal = r#"invalid timeout specified in the request URL - time: missing unit in duration "5""#;
         assert_eq!(asked("/api/v1/pods", "timeout=5"), Err(refusal.to_owned()));
-        for (path, query) in [
-            ("/api/v1/pods", "watch=1&timeout=5"),
-            ("/api/v1/namespaces/a/pods/b/log", "timeout=5"),
-            ("/clusters/eu/api/v1/pods", "timeout=5"),
-        ] {
+        for (path, query) in [("/api/v1/pods", "watch=1&timeout=5"), ("/api/v1/namespaces/a/pods/b/log", "timeout=5")] {
             assert_eq!(asked(path, query), Ok(None), "{path}?{query}");
         }
+        assert_eq!(asked("/clusters/eu/api/v1/pods", "timeout=5"), Ok(Some(60)), "that cluster judges it");
     }
 }

@@ -12,9 +12,10 @@ use tributary_proxy::Identity;
 use crate::body::{self, Body};
 use crate::discovery::storage_versions::{self, StorageVersionHashes};
 use crate::discovery::{DiscoveryPath, documents};
+use crate::fair_share::{Exceeded, Holder, Portion};
 use crate::metrics::RequestLabels;
 use crate::negotiate::Preferences;
-use crate::plan::{OwnerRequest, Plan, ResourcePlan, plan};
+use crate::plan::{OwnerRequest, Plan, ResourcePlan, is_health_check, plan};
 use crate::read::Asked;
 use crate::topology::Cluster;
 use crate::view::standing;
@@ -38,8 +39,14 @@ impl Router {
                 tracing::debug!(user = user.name, verb = %info.verb, path, "request");
                 // Whoever sends it on to a member goes by this one reading of it.
                 request.extensions_mut().insert(info.class());
-                let answer = pin!(self.answer(request, &info, query.as_deref(), &preferences));
-                let answer = deadline::within(&info, query.as_deref(), answer).await;
+                let place = self.admitted(&info, request.extensions().get().copied());
+                let answer = match &place {
+                    Ok(_) => {
+                        let answer = pin!(self.answer(request, &info, query.as_deref(), &preferences));
+                        deadline::within(&info, query.as_deref(), self.request_timeout(), answer).await
+                    }
+                    Err(exceeded) => Err((*exceeded).into()),
+                };
                 let refused = |status: Status| self.refuse(&status, &preferences, &info);
                 (RequestLabels::of(&info, &self.fleet.union()), answer.unwrap_or_else(refused))
             }
@@ -50,6 +57,14 @@ impl Router {
         }
         self.metrics.observe(RequestLabels { code: response.status().as_u16(), ..labels }, started.elapsed());
         response
+    }
+
+    /// A place among the requests in flight, where the request takes one: what lasts does not, and health checks always pass.
+    fn admitted(&self, info: &RequestInfo, holder: Holder) -> Result<Option<Portion>, Exceeded> {
+        if info.class().is_long_running() || is_health_check(info) {
+            return Ok(None);
+        }
+        self.requests().take(holder, 1).map(Some)
     }
 
     /// What asks a member is boxed: only what is answered from memory shall decide how much each request's future takes.

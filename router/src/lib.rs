@@ -12,6 +12,7 @@
 pub mod body;
 mod deadline;
 pub mod discovery;
+pub mod fair_share;
 mod handle;
 pub mod health;
 pub mod limits;
@@ -23,6 +24,7 @@ pub mod policy;
 pub mod read;
 pub mod response;
 mod routes;
+mod shared_questions;
 pub mod topology;
 pub mod turns;
 pub mod view;
@@ -49,12 +51,15 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, Status};
 use tributary_merge::Epochs;
 
 use discovery::ServedResource;
+use fair_share::FairShare;
 use openapi::OpenApi;
 use read::version::Versions;
+use shared_questions::SharedQuestions;
 use topology::{EndpointMetrics, Fleet};
 use turns::Lanes;
 use view::{KNOWN_WITHIN, Standing, View};
 use views::Views;
+use write::locate::{Located, Question};
 
 /// Who sends a request, as authentication found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,9 +95,13 @@ pub struct Router {
     epochs: ArcSwap<Epochs>,
     metrics: Arc<Metrics>,
     lanes: Arc<Lanes>,
+    requests: Arc<FairShare>,
+    held_bytes: Arc<FairShare>,
+    request_timeout: Duration,
     draining: CancellationToken,
     alone: bool,
     openapi: OpenApi,
+    locations: Arc<SharedQuestions<Question, Located>>,
 }
 
 impl Router {
@@ -109,9 +118,21 @@ impl Router {
             policies,
             epochs: ArcSwap::from_pointee(config.epochs),
             lanes: Lanes::new(config.limits.long_answers, &metrics.lanes),
+            requests: FairShare::new(
+                "requests in flight (--max-requests-inflight)",
+                config.limits.requests_in_flight,
+                metrics.share(limits::REQUESTS),
+            ),
+            held_bytes: FairShare::new(
+                "bytes of bodies (--max-held-bytes)",
+                config.limits.held_bytes,
+                metrics.share(limits::BYTES),
+            ),
+            request_timeout: config.limits.request_timeout,
             metrics,
             draining: CancellationToken::new(),
             alone: config.alone,
+            locations: Arc::default(),
             openapi: OpenApi::new(Arc::clone(&fleet)),
             fleet,
         });
@@ -265,6 +286,26 @@ impl Router {
     /// Who may write long answers.
     pub(crate) fn lanes(&self) -> &Arc<Lanes> {
         &self.lanes
+    }
+
+    /// The questions where objects are.
+    pub(crate) fn locations(&self) -> &Arc<SharedQuestions<Question, Located>> {
+        &self.locations
+    }
+
+    /// The requests that are in flight.
+    pub(crate) fn requests(&self) -> &Arc<FairShare> {
+        &self.requests
+    }
+
+    /// What is held of bodies.
+    pub(crate) fn held_bytes(&self) -> &Arc<FairShare> {
+        &self.held_bytes
+    }
+
+    /// How long a request may take that does not last.
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.request_timeout
     }
 
     /// Ends when watches are to end.

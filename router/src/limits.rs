@@ -22,7 +22,32 @@ pub struct Limits {
     pub long_answers: usize,
     /// How long a resource is held that nobody reads or watches.
     pub unused_after: Duration,
+    /// How many requests are in flight at once until the heads of their answers are made; what lasts (watches, exec, logs) and
+    /// health checks do not count.
+    pub requests_in_flight: usize,
+    /// What may be held of bodies, in bytes: of requests, and of members' answers that are rewritten.
+    pub held_bytes: usize,
+    /// How long a request may take that does not last.
+    pub request_timeout: Duration,
 }
+
+/// 4,000: twice the streams of a connection, so that a client alone is refused none of them. Each costs some 10 KiB until it is
+/// answered. kube-apiserver's 400 and 200 (`--max-requests-inflight`, `--max-mutating-requests-inflight`) protect its etcd; here
+/// there is none, and a member that is frozen keeps the requests for it for a minute, which must not refuse those for others.
+const REQUESTS_IN_FLIGHT: usize = 4_000;
+
+/// 128 MiB: a client alone may have 8 bodies of 8 MiB under way, or thousands of the usual size.
+const HELD_BYTES: usize = 128 << 20;
+
+/// 60 s: kube-apiserver's own (`--request-timeout`).
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The largest question about the caller's own rights, in bytes; it goes to every member. One has some 300 bytes. 64 KiB leave room for a
+/// SelfSubjectAccessReview with selectors.
+pub const REVIEW_BYTES_MAX: usize = 64 << 10;
+
+/// The largest options of the deletion of a collection, in bytes; they go to every member. They have some 200 bytes.
+pub const DELETE_OPTIONS_BYTES_MAX: usize = 256 << 10;
 
 /// 8 MiB: a second of 1,000 events of 8 KB; a watcher that is further behind encodes for itself.
 const ENCODINGS_BYTES: usize = 8 << 20;
@@ -44,6 +69,12 @@ pub const FENCE_OBJECTS: usize = 1024;
 /// keeps the objects alive that changed since.
 pub const PAST_STATES: usize = 16;
 
+/// The name of the bound of requests in flight in the metrics.
+pub(crate) const REQUESTS: &str = "requests_in_flight";
+
+/// The name of the bound of held bytes in the metrics.
+pub(crate) const BYTES: &str = "held_bytes";
+
 impl Default for Limits {
     fn default() -> Self {
         let history = LogConfig::default();
@@ -53,6 +84,9 @@ impl Default for Limits {
             encodings_bytes: ENCODINGS_BYTES,
             long_answers: AT_ONCE,
             unused_after: UNUSED_AFTER,
+            requests_in_flight: REQUESTS_IN_FLIGHT,
+            held_bytes: HELD_BYTES,
+            request_timeout: REQUEST_TIMEOUT,
         }
     }
 }
@@ -64,8 +98,8 @@ impl Limits {
     }
 
     /// Every bound under its name in the metrics, those that cannot be set included; times in seconds.
-    pub fn named(&self) -> [(&'static str, u64); 10] {
-        [
+    pub fn named(&self) -> Vec<(&'static str, u64)> {
+        vec![
             ("history_bytes", self.history_bytes as u64),
             ("history_age_seconds", self.history_age.as_secs()),
             ("encodings_bytes", self.encodings_bytes as u64),
@@ -75,6 +109,11 @@ impl Limits {
             ("fence_objects", FENCE_OBJECTS as u64),
             ("past_states", PAST_STATES as u64),
             ("request_body_bytes", WHOLE_BODY_BYTES_MAX as u64),
+            ("review_bytes", REVIEW_BYTES_MAX as u64),
+            ("delete_options_bytes", DELETE_OPTIONS_BYTES_MAX as u64),
+            (REQUESTS, self.requests_in_flight as u64),
+            (BYTES, self.held_bytes as u64),
+            ("request_timeout_seconds", self.request_timeout.as_secs()),
             ("unused_after_seconds", self.unused_after.as_secs()),
         ]
     }

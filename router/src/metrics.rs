@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use tributary_apimachinery::{GroupVersionResource, RequestInfo, Verb};
 
 use crate::discovery::Union;
+use crate::fair_share::ShareMetrics;
 use crate::limits::Limits;
 use crate::turns::{LaneMetrics, TurnMetrics};
 
@@ -129,6 +130,8 @@ pub struct Metrics {
     history_bytes: Family<ResourceLabels, Gauge>,
     encodings_bytes: Family<ResourceLabels, Gauge>,
     limits: Family<LimitLabels, Gauge>,
+    limits_used: Family<LimitLabels, Gauge>,
+    limits_refused: Family<LimitLabels, Counter>,
     /// Long answers and their turns.
     pub lanes: LaneMetrics,
     /// Objects held for one resource of one cluster.
@@ -156,6 +159,8 @@ impl Default for Metrics {
             history_bytes: Family::default(),
             encodings_bytes: Family::default(),
             limits: Family::default(),
+            limits_used: Family::default(),
+            limits_refused: Family::default(),
             lanes: lanes(&mut registry),
             cached_objects: Family::default(),
             cacher_synced: Family::default(),
@@ -185,6 +190,12 @@ impl Default for Metrics {
             metrics.encodings_bytes.clone(),
         );
         registry.register("tributary_limit", "What may be held at most", metrics.limits.clone());
+        registry.register("tributary_limit_used", "What is held of a limit now", metrics.limits_used.clone());
+        registry.register(
+            "tributary_limit_refused",
+            "Requests refused with 429 because of a limit",
+            metrics.limits_refused.clone(),
+        );
         registry.register(
             "tributary_cached_objects",
             "Objects held per cluster and resource",
@@ -283,6 +294,15 @@ impl Metrics {
         for (name, limit) in limits.named() {
             let labels = LimitLabels { limit: name.to_owned() };
             self.limits.get_or_create(&labels).set(i64::try_from(limit).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// What is counted of the bound of this name.
+    pub(crate) fn share(&self, limit: &str) -> ShareMetrics {
+        let labels = LimitLabels { limit: limit.to_owned() };
+        ShareMetrics {
+            used: self.limits_used.get_or_create_owned(&labels),
+            refused: self.limits_refused.get_or_create_owned(&labels),
         }
     }
 

@@ -100,6 +100,12 @@ fn non_resource<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, St
     }
 }
 
+/// Whether a request asks for this process's own health, which is told however busy it is.
+pub fn is_health_check(info: &RequestInfo) -> bool {
+    let names_check = || matches!(first_segment(&info.path), "healthz" | "livez" | "readyz");
+    info.cluster.is_none() && matches!(info.target, Target::NonResource) && names_check()
+}
+
 fn first_segment(path: &str) -> &str {
     path.trim_start_matches('/').split('/').next().unwrap_or_default()
 }

@@ -40,8 +40,9 @@ pub const AT_ONCE: usize = 16;
 /// How many may wait. Each costs some 10 KiB (its request, its stream, its place in line), so this many are 100 MiB.
 pub const WAITING_MAX: usize = 10_000;
 
-/// How long one waits before it is told to come again: kube-apiserver's own limit of a request (`--request-timeout`).
-pub const WAITS_MAX: Duration = Duration::from_secs(60);
+/// How long one waits before it is told to come again. 50 s: less than a request may take by default, whose end is a 504 that says
+/// nothing of coming again.
+pub const WAITS_MAX: Duration = Duration::from_secs(50);
 
 /// After how long without use a turn is another's who waits: its reader does not keep up. A frame of 64 KiB in this time is
 /// 256 KB/s, less than any client reads that is not stuck.

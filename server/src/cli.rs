@@ -174,7 +174,7 @@ pub struct LimitArguments {
     /// Client connections; more wait until one closes
     #[arg(long, value_name = "N", default_value_t = Self::default().max_connections, value_parser = parse_count)]
     pub max_connections: usize,
-    /// Lists and initial events longer than 64 KiB that are written at once; more wait, connections in turn, at most 60 s
+    /// Lists and initial events longer than 64 KiB that are written at once; more wait, connections in turn, at most 50 s
     #[arg(long, value_name = "N", default_value_t = Self::default().max_long_answers, value_parser = parse_count)]
     pub max_long_answers: usize,
     /// Bytes of changes that are remembered of each resource in each cluster; who was away for longer lists again
@@ -189,6 +189,16 @@ pub struct LimitArguments {
     /// Seconds after which a resource is no longer held that nobody reads or watches
     #[arg(long, value_name = "SECONDS", default_value_t = Self::default().unused_seconds)]
     pub unused_seconds: u64,
+    /// Requests in flight, without watches, exec, logs and other lasting ones; a connection may hold as many as it leaves to
+    /// others, so one alone half of them. The next is answered 429
+    #[arg(long, value_name = "N", default_value_t = Self::default().max_requests_inflight, value_parser = parse_count)]
+    pub max_requests_inflight: usize,
+    /// Bytes of bodies that are held to be rewritten; shared among connections as requests are
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_count)]
+    pub max_held_bytes: usize,
+    /// Seconds that a request may take until its answer begins, unless it is a lasting one; 504 after that
+    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().request_timeout, value_parser = parse_seconds)]
+    pub request_timeout: u64,
 }
 
 impl Default for LimitArguments {
@@ -201,6 +211,9 @@ impl Default for LimitArguments {
             history_seconds: limits.history_age.as_secs(),
             encodings_bytes: limits.encodings_bytes,
             unused_seconds: limits.unused_after.as_secs(),
+            max_requests_inflight: limits.requests_in_flight,
+            max_held_bytes: limits.held_bytes,
+            request_timeout: limits.request_timeout.as_secs(),
         }
     }
 }
@@ -214,6 +227,9 @@ impl LimitArguments {
             encodings_bytes: self.encodings_bytes,
             long_answers: self.max_long_answers,
             unused_after: Duration::from_secs(self.unused_seconds),
+            requests_in_flight: self.max_requests_inflight,
+            held_bytes: self.max_held_bytes,
+            request_timeout: Duration::from_secs(self.request_timeout),
         }
     }
 }
@@ -221,6 +237,13 @@ impl LimitArguments {
 fn parse_count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count) if count > 0 => Ok(count),
+        _ => Err("must be a whole number above 0".to_owned()),
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0 => Ok(seconds),
         _ => Err("must be a whole number above 0".to_owned()),
     }
 }

@@ -240,9 +240,10 @@ impl Status {
         Self::new(504, Reason::Timeout, format!("Timeout: {message}")).with_retry_after(retry_after)
     }
 
-    /// 504: a request that took longer than the server lets it (60 s).
-    pub fn request_timed_out() -> Self {
-        Self::timeout("request did not complete within the allotted timeout", 0)
+    /// 504: a request that took longer than it may. `limit` says how long that is, and whose limit it is. Never with the advice to come
+    /// again: what was asked may have been carried out.
+    pub fn request_timed_out(limit: impl std::fmt::Display) -> Self {
+        Self::timeout(&format!("request did not complete within the allotted timeout ({limit})"), 0)
     }
 
     /// 504: a list or get of a version newer than any that is known here after waiting.

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use http::{Request, StatusCode};
 use parking_lot::Mutex;
 use rand::Rng;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -73,10 +73,22 @@ pub struct Cluster {
     went_back: Mutex<Option<Instant>>,
     refresh: Notify,
     attempts: watch::Sender<Attempts>,
+    /// Who may ask where an object is.
+    questions: Semaphore,
     cancelled: CancellationToken,
 }
 
+/// How many questions where an object is go to a member at once. 32: a short line at the member, and at 30 ms each a thousand a
+/// second.
+const QUESTIONS_AT_ONCE: usize = 32;
+
 impl Cluster {
+    /// The right to ask it where an object is, one of few at once. Cancel: dropping the future gives up the place in line.
+    pub(crate) async fn question(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.questions.acquire().await.ok()
+    }
+
     /// A cluster about which nothing is known yet, but what it served when it was configured otherwise.
     pub(crate) fn new(setup: ClusterSetup, before: Option<&Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
@@ -91,6 +103,7 @@ impl Cluster {
             went_back: Mutex::default(),
             refresh: Notify::new(),
             attempts: watch::Sender::default(),
+            questions: Semaphore::new(QUESTIONS_AT_ONCE),
             cancelled: CancellationToken::new(),
             setup,
         })

@@ -2,10 +2,12 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, header, request};
-use tributary_apimachinery::rewrite::{self, Facts, Format, Shape, Translate};
-use tributary_apimachinery::{ResourceRequest, Status, Verb};
+use tributary_apimachinery::rewrite::{self, Facts, Format, Rewritten, Shape, Translate};
+use tributary_apimachinery::{Status, Verb};
 
-use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
+use super::Call;
+use crate::body::{self, Body, BoxError};
+use crate::fair_share::{Exceeded, Portion};
 
 /// A request with its body read.
 pub struct Held {
@@ -17,36 +19,35 @@ pub struct Held {
     pub facts: Facts,
     format: Format,
     shape: Shape,
+    /// What it occupies of the bytes that may be held, as long as it is.
+    _portion: Portion,
 }
 
 impl Held {
-    /// Reads the body of a request.
+    /// Reads the body of a request, of at most so many bytes.
     ///
     /// # Errors
-    /// 415 for a media type that is not understood, 413 for a body above 8 MiB, 400 for one that is not of its type.
-    pub async fn read(request: Request<Body>, verb: Verb, resource: &ResourceRequest) -> Result<Self, Status> {
+    /// 415 for a media type that is not understood, 413 for a body that is larger, 400 for one that is not of its type, 429 where so
+    /// many bytes are held for others already.
+    pub async fn read(call: Call<'_>, verb: Verb, request: Request<Body>, bytes_max: usize) -> Result<Self, Status> {
         let (head, incoming) = request.into_parts();
-        let shape = Shape::of(verb, resource);
+        let shape = Shape::of(verb, call.resource);
+        let mut portion = call.router.held_bytes().take(head.extensions.get().copied(), 0)?;
         if matches!(head.method, Method::GET | Method::HEAD) {
-            return Ok(Self { head, body: Bytes::new(), facts: Facts::default(), format: Format::Json, shape });
+            let (body, facts, format) = (Bytes::new(), Facts::default(), Format::Json);
+            return Ok(Self { head, body, facts, format, shape, _portion: portion });
         }
         let content_type =
             head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let format = Format::from_content_type(content_type);
-        let body = body::whole(incoming).await.map_err(|error| {
-            if error.is::<body::TooLarge>() {
-                Status::request_entity_too_large(WHOLE_BODY_BYTES_MAX)
-            } else {
-                Status::bad_request(format!("the request's body cannot be read: {error}"))
-            }
-        })?;
+        let body = body::whole_within(incoming, bytes_max, &mut portion).await.map_err(unreadable)?;
         let format = match format {
             Some(format) => format,
             None if body.is_empty() => Format::Json,
             None => return Err(Status::unsupported_media_type(&Format::MEDIA_TYPES)),
         };
         let facts = rewrite::read(format, shape, &body)?;
-        Ok(Self { head, body, facts, format, shape })
+        Ok(Self { head, body, facts, format, shape, _portion: portion })
     }
 
     /// Whether it is a server-side apply, which makes the object if there is none.
@@ -71,6 +72,24 @@ impl Held {
         version: Translate<'_>,
     ) -> Result<Request<Body>, Status> {
         let rewritten = rewrite::rewrite(self.format, self.shape, &self.body, has_annotations, version)?;
+        Ok(self.with_body(rewritten, accept))
+    }
+
+    /// The body as every member is sent it; `None` where it names a version, which each member has its own of.
+    ///
+    /// # Errors
+    /// 400 for a body that is not of its form.
+    pub fn for_all(&self) -> Result<Option<Rewritten>, Status> {
+        let mut names_version = false;
+        let rewritten = rewrite::rewrite(self.format, self.shape, &self.body, true, &mut |_, text| {
+            names_version = true;
+            Ok(text.to_owned())
+        })?;
+        Ok((!names_version).then_some(rewritten))
+    }
+
+    /// The request for a member with this body, which is not copied.
+    pub fn with_body(&self, rewritten: Rewritten, accept: &'static str) -> Request<Body> {
         let mut request =
             Request::new(if rewritten.body.is_empty() { body::empty() } else { body::full(rewritten.body) });
         *request.method_mut() = self.head.method.clone();
@@ -84,6 +103,15 @@ impl Held {
         if let Some(content_type) = rewritten.content_type {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
-        Ok(request)
+        request
+    }
+}
+
+/// Why a request's body was not read. Nothing has been sent anywhere yet.
+fn unreadable(error: BoxError) -> Status {
+    match (error.downcast_ref::<body::TooLarge>(), error.downcast_ref::<Exceeded>()) {
+        (Some(body::TooLarge(limit)), _) => Status::request_entity_too_large(*limit),
+        (_, Some(exceeded)) => (*exceeded).into(),
+        _ => Status::bad_request(format!("the request's body cannot be read: {error}")),
     }
 }

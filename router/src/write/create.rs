@@ -13,7 +13,7 @@ use super::body::Held;
 use super::locate::{Found, locate};
 use super::owner::{Target, send};
 use crate::Router;
-use crate::body::Body;
+use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::discovery::ServedResource;
 use crate::policy::ItemResourceVersions;
 use crate::topology::Cluster;
@@ -25,7 +25,7 @@ use crate::topology::Cluster;
 pub async fn create(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
     let Call { router, info, resource, served, .. } = call;
     let (form, include) = call.form()?;
-    let held = Held::read(request, info.verb, resource).await?;
+    let held = Held::read(call, info.verb, request, WHOLE_BODY_BYTES_MAX).await?;
     if held.facts.resource_version.as_deref().is_some_and(|version| version != "0") {
         // kube-apiserver's own answer (`ErrResourceVersionSetOnCreate` in apiserver's `storage/errors.go`).
         let message = "resourceVersion should not be set on objects to be created";

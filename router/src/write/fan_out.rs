@@ -5,14 +5,14 @@ use std::sync::Arc;
 use futures::future::join_all;
 use http::{Request, Response, StatusCode};
 use serde::Deserialize;
-use tributary_apimachinery::{
-    ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Status, Verb, rewrite,
-};
+use tributary_apimachinery::rewrite::{self, Rewritten};
+use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Status, Verb};
 
 use super::Call;
 use super::body::Held;
 use super::forward::forward;
 use crate::body::{self, Body};
+use crate::limits::DELETE_OPTIONS_BYTES_MAX;
 use crate::read::version::Given;
 use crate::read::warn_left_out;
 use crate::response;
@@ -26,7 +26,8 @@ use crate::view::Deletion;
 pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
     let Call { router, resource, served, query, .. } = call;
     let (_, wanted) = ClusterSelector::split(&ListOptions::parse(query)?.label_selector)?;
-    let held = Held::read(request, Verb::DeleteCollection, resource).await?;
+    let held = Held::read(call, Verb::DeleteCollection, request, DELETE_OPTIONS_BYTES_MAX).await?;
+    let shared = held.for_all()?;
     // What a list of the collection does not show is not deleted with it.
     let policy = router.policy(&resource.resource);
     let selects = |name: &ClusterName| policy.selects(name) && wanted.matches(name);
@@ -38,7 +39,7 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
     if !undiscovered.is_empty() {
         return Err(Status::clusters_unknown(&resource.resource, &undiscovered, 1));
     }
-    let answers = join_all(clusters.iter().map(|cluster| delete_in(call, cluster, &held))).await;
+    let answers = join_all(clusters.iter().map(|cluster| delete_in(call, cluster, &held, shared.as_ref()))).await;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for (cluster, answer) in clusters.iter().zip(answers) {
         match answer {
@@ -63,7 +64,13 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
     }
 }
 
-async fn delete_in(call: Call<'_>, cluster: &Arc<Cluster>, held: &Held) -> Result<(), Status> {
+/// Deletes in one cluster. `shared` is the body as every member is sent it, where that is one.
+async fn delete_in(
+    call: Call<'_>,
+    cluster: &Arc<Cluster>,
+    held: &Held,
+    shared: Option<&Rewritten>,
+) -> Result<(), Status> {
     let Call { router, info, query, resource, .. } = call;
     let versions = router.versions(&resource.resource);
     let mut version = |_, text: &str| {
@@ -83,7 +90,10 @@ async fn delete_in(call: Call<'_>, cluster: &Arc<Cluster>, held: &Held) -> Resul
             }
         }
     };
-    let request = held.for_member(true, "application/json", &mut version)?;
+    let request = match shared {
+        Some(shared) => held.with_body(shared.clone(), "application/json"),
+        None => held.for_member(true, "application/json", &mut version)?,
+    };
     let query =
         query.map(|query| rewrite::rewrite_query(&rewrite::without_clusters(query)?, &mut version)).transpose()?;
     let answer = forward(cluster, request, &info.path, query.as_deref()).await?;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
-use http::{HeaderMap, Request, StatusCode, header};
+use futures::{StreamExt, stream};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
 use tributary_apimachinery::{ClusterName, DecodeError, Object, ObjectDecoder, ResourceRequest, Status};
 
 use super::forward::{forward, impersonation};
@@ -18,7 +18,7 @@ use crate::view::KNOWN_WITHIN;
 pub type Found = (Arc<Cluster>, Option<Arc<Object>>);
 
 /// Where an object of this name is.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Located {
     /// The clusters that have one, with the object as last seen.
     pub found: Vec<Found>,
@@ -60,6 +60,11 @@ impl Located {
                 Err(Status::ambiguous(&request.resource, name, &clusters, path))
             }
         }
+    }
+
+    /// Whether nothing was found of which more could be said.
+    fn is_nowhere(&self) -> bool {
+        self.found.is_empty()
     }
 
     /// Why there is no owner: 503 while a cluster is unknown, 403 where one forbids to ask, or 404.
@@ -162,8 +167,19 @@ async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedRe
     Ok(Located { found, unknown, refusal: None })
 }
 
-/// Asks each of the chosen clusters for the object, in the client's name. One that does not answer in time is among the unknown
-/// ones.
+/// What is asked of members, in whose name: requests that ask the same share the question.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Question {
+    path: Arc<str>,
+    /// Whom the client asks to be, if it does.
+    impersonation: Box<[(HeaderName, HeaderValue)]>,
+    clusters: Box<[ClusterName]>,
+    /// How long each may take.
+    within: Duration,
+}
+
+/// Asks each of the chosen clusters for the object, in the client's name, from now on: no answer is taken that was asked for before.
+/// One that does not answer in time is among the unknown ones.
 async fn live(
     router: &Router,
     request: &ResourceRequest,
@@ -178,17 +194,38 @@ async fn live(
         &percent_encoding::utf8_percent_encode(request.name.as_deref().unwrap_or_default(), PATH_SEGMENT).to_string(),
     );
     let clusters = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).filter(chosen);
-    let asked = clusters.map(|cluster| {
-        let (path, mut question) = (path.clone(), Request::new(body::empty()));
-        question.headers_mut().insert(header::ACCEPT, http::HeaderValue::from_static("application/json"));
-        question.headers_mut().extend(impersonation(headers));
+    let clusters: Vec<_> = clusters.collect();
+    let impersonation = impersonation(headers);
+    let question = Question {
+        path: path.into(),
+        impersonation: impersonation.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        clusters: clusters.iter().map(|cluster| cluster.name().clone()).collect(),
+        within,
+    };
+    let put = || ask(clusters, Arc::clone(&question.path), impersonation, within);
+    router.locations().ask(question.clone(), put, Located::is_nowhere).await
+}
+
+/// Asks these clusters, some at once.
+async fn ask(clusters: Vec<Arc<Cluster>>, path: Arc<str>, impersonation: HeaderMap, within: Duration) -> Located {
+    let asked = clusters.into_iter().map(|cluster| {
+        let (path, impersonation) = (Arc::clone(&path), impersonation.clone());
         async move {
-            let asked = async { told(forward(&cluster, question, &path, None).await).await };
-            (tokio::time::timeout(within, asked).await.unwrap_or(Told::Nothing), cluster)
+            let told = match tokio::time::timeout(within, cluster.question()).await {
+                Ok(_turn) => Box::pin(ask_one(&cluster, &path, impersonation, within)).await,
+                // It has not been asked, so that nothing is known of it, not even that it does not answer.
+                Err(_) => Told::Refusal(Status::too_many_requests(
+                    format!("cluster {} is asked for too many other objects", cluster.name()),
+                    1,
+                )),
+            };
+            (told, cluster)
         }
     });
+    let mut answers: Vec<_> = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).collect().await;
+    answers.sort_by(|(_, first), (_, second)| first.name().cmp(second.name()));
     let mut located = Located::default();
-    for (answer, cluster) in join_all(asked).await {
+    for (answer, cluster) in answers {
         match answer {
             Told::Object(object) => located.found.push((cluster, object)),
             Told::None => {}
@@ -198,6 +235,17 @@ async fn live(
     }
     located
 }
+
+async fn ask_one(cluster: &Arc<Cluster>, path: &str, impersonation: HeaderMap, within: Duration) -> Told {
+    let mut question = Request::new(body::empty());
+    question.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    question.headers_mut().extend(impersonation);
+    let asked = async { told(forward(cluster, question, path, None).await).await };
+    tokio::time::timeout(within, asked).await.unwrap_or(Told::Nothing)
+}
+
+/// How many members are asked at once for one object. 64: a fleet of 1,000 is asked in 16 rounds, half a second at 30 ms each.
+const ASKED_AT_ONCE: usize = 64;
 
 /// How long members may take to say whether they have an object of which memory knows nothing, in seconds.
 const ASKED_WITHIN: Duration = Duration::from_secs(3);

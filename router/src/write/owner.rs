@@ -15,7 +15,7 @@ use super::forward::forward;
 use super::integers;
 use super::locate::{Located, locate, locate_elsewhere, locate_now};
 use crate::Router;
-use crate::body::Body;
+use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::negotiate::Answer;
 use crate::plan::OwnerRequest;
 use crate::read::version::Given;
@@ -51,7 +51,7 @@ pub async fn to_owner(call: Call<'_>, request: Request<Body>, kind: OwnerRequest
     } else {
         Some(call.finish(form)?)
     };
-    let held = Held::read(request, info.verb, resource).await?;
+    let held = Held::read(call, info.verb, request, WHOLE_BODY_BYTES_MAX).await?;
     let located = if held.is_apply() {
         // What an apply does not find it makes; that everybody is asked for each new object would be dear.
         locate(router, resource, served, &held.head.headers).await?

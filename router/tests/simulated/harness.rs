@@ -13,7 +13,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{ClusterClient, Tuning};
-use tributary_router::{Body, ClusterSetup, Partial, Policies, Policy, Router, RouterConfig, User, body};
+use tributary_router::{Body, ClusterSetup, Limits, Partial, Policies, Policy, Router, RouterConfig, User, body};
 use tributary_simulator::{Config, Member, Simulator};
 
 /// How long a test waits for what has to come.
@@ -119,11 +119,17 @@ impl Fixture {
 
     /// Members of these configurations behind a router under these policies.
     pub(crate) async fn with<const N: usize>(configs: [Config; N], policies: Policies) -> Self {
+        Self::within(Limits::default(), configs, policies).await
+    }
+
+    /// As [`with`](Self::with), with these bounds.
+    pub(crate) async fn within<const N: usize>(limits: Limits, configs: [Config; N], policies: Policies) -> Self {
         let mut members = Vec::new();
         for config in configs {
             members.push(Simulator::start(config).await.unwrap());
         }
-        let fixture = Self { members, router: router(policies) };
+        let router = Router::new(RouterConfig { policies, limits, alone: true, ..RouterConfig::default() });
+        let fixture = Self { members, router };
         let all: Vec<_> = fixture.members.iter().map(|member| member.name().to_owned()).collect();
         fixture.set_clusters(&all).await;
         fixture.router.asked_once(SOON).await;

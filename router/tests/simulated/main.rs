@@ -9,6 +9,7 @@ mod endpoints;
 mod faults;
 mod freshness;
 mod harness;
+mod held;
 mod informer;
 mod integers;
 mod lagging;

@@ -14,6 +14,7 @@ use super::Call;
 use super::body::Held;
 use super::forward::forward;
 use crate::body::{self, Body};
+use crate::limits::REVIEW_BYTES_MAX;
 use crate::response;
 use crate::topology::Cluster;
 
@@ -31,16 +32,17 @@ type Said = (ClusterName, Result<Value, Status>);
 pub async fn self_review(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
     let Call { router, info, resource, query, served, .. } = call;
     let form = call.review_form()?;
-    let held = Held::read(request, Verb::Create, resource).await?;
+    let held = Held::read(call, Verb::Create, request, REVIEW_BYTES_MAX).await?;
+    let body = held.for_all()?.ok_or_else(|| Status::bad_request("a question about rights has no resourceVersion"))?;
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
     let asked = clusters.iter().map(|cluster| async {
-        let request = held.for_member(true, "application/json", &mut |_, text| Ok(text.to_owned()))?;
+        let request = held.with_body(body.clone(), "application/json");
         let said = tokio::time::timeout(ANSWER_WITHIN, ask(cluster, request, &info.path, query)).await;
         let said =
             said.unwrap_or_else(|_| Err(Status::cluster_unavailable(cluster.name(), "it did not answer in time")));
-        Ok((cluster.name().clone(), said))
+        (cluster.name().clone(), said)
     });
-    let mut said: Vec<Said> = join_all(asked).await.into_iter().collect::<Result<_, Status>>()?;
+    let mut said: Vec<Said> = join_all(asked).await;
     said.extend(router.fleet().undiscovered().iter().map(|cluster| {
         let cause = cluster.problem().unwrap_or_else(|| "it has not told yet what it serves".to_owned());
         (cluster.name().clone(), Err(Status::service_unavailable(cause)))

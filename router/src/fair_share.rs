@@ -1,0 +1,197 @@
+//! What is bounded for all clients together and shared among them: requests in flight, bytes that are held for them.
+//!
+//! A client may hold as much as it leaves to others. So one alone gets half, two get a third each, and however many there are,
+//! a new one always finds something (Choudhury and Hahne's dynamic thresholds, with a factor of one). Nothing has to be
+//! configured per client, and what nobody uses is anybody's.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use tributary_apimachinery::Status;
+
+use crate::turns::Peer;
+
+/// Whose portion something is: the connection's. Requests without one share a portion.
+pub type Holder = Option<Peer>;
+
+/// When a client that was refused is to come again, in seconds. As kube-apiserver's max-in-flight filter says it.
+const RETRY_AFTER: u32 = 1;
+
+/// What is counted of a bound.
+#[derive(Clone, Debug, Default)]
+pub struct ShareMetrics {
+    /// What is held now.
+    pub used: Gauge,
+    /// Requests that were refused.
+    pub refused: Counter,
+}
+
+/// A bounded amount. One per process and bound.
+#[derive(Debug)]
+pub struct FairShare {
+    /// What it is of, as a client is told: `requests in flight (--max-requests-inflight)`.
+    what: &'static str,
+    max: usize,
+    metrics: ShareMetrics,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: usize,
+    by_holder: HashMap<Holder, usize>,
+}
+
+/// What one request holds. Given back when dropped.
+pub struct Portion {
+    share: Arc<FairShare>,
+    holder: Holder,
+    amount: usize,
+}
+
+/// There is not so much left for this client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "too many {what}: of {max} others hold {others} and this connection {own}, which may hold no more than it leaves"
+)]
+pub struct Exceeded {
+    what: &'static str,
+    max: usize,
+    own: usize,
+    others: usize,
+}
+
+impl From<Exceeded> for Status {
+    fn from(exceeded: Exceeded) -> Self {
+        Self::too_many_requests(exceeded.to_string(), RETRY_AFTER)
+    }
+}
+
+impl FairShare {
+    /// A bound of `max`, at least 2: a client alone has half.
+    pub fn new(what: &'static str, max: usize, metrics: ShareMetrics) -> Arc<Self> {
+        Arc::new(Self { what, max: max.max(2), metrics, state: Mutex::default() })
+    }
+
+    /// Takes a portion of this amount; it may be nothing, to grow later.
+    ///
+    /// # Errors
+    /// [`Exceeded`].
+    pub fn take(self: &Arc<Self>, holder: Holder, amount: usize) -> Result<Portion, Exceeded> {
+        let mut portion = Portion { share: Arc::clone(self), holder, amount: 0 };
+        portion.grow(amount)?;
+        Ok(portion)
+    }
+}
+
+impl Portion {
+    /// Takes so much more. After an error it is as before.
+    ///
+    /// # Errors
+    /// [`Exceeded`].
+    pub fn grow(&mut self, by: usize) -> Result<(), Exceeded> {
+        if by == 0 {
+            return Ok(());
+        }
+        let share = Arc::clone(&self.share);
+        let mut state = share.state.lock();
+        let own = state.by_holder.get(&self.holder).copied().unwrap_or(0);
+        let left = share.max.saturating_sub(state.held).saturating_sub(by);
+        if own.saturating_add(by) > left {
+            let others = state.held - own;
+            drop(state);
+            share.metrics.refused.inc();
+            return Err(Exceeded { what: share.what, max: share.max, own, others });
+        }
+        self.add(&mut state, by);
+        Ok(())
+    }
+
+    /// Takes so much more, whatever is left: for what has been done already and cannot be refused any more.
+    pub fn grow_anyway(&mut self, by: usize) {
+        let share = Arc::clone(&self.share);
+        self.add(&mut share.state.lock(), by);
+    }
+
+    fn add(&mut self, state: &mut State, by: usize) {
+        *state.by_holder.entry(self.holder).or_default() += by;
+        state.held += by;
+        self.amount += by;
+        self.share.metrics.used.set(i64::try_from(state.held).unwrap_or(i64::MAX));
+    }
+}
+
+impl Drop for Portion {
+    fn drop(&mut self) {
+        if self.amount == 0 {
+            return;
+        }
+        let mut state = self.share.state.lock();
+        state.held -= self.amount;
+        self.share.metrics.used.set(i64::try_from(state.held).unwrap_or(i64::MAX));
+        if let Some(own) = state.by_holder.get_mut(&self.holder) {
+            *own -= self.amount;
+            if *own == 0 {
+                state.by_holder.remove(&self.holder);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Portion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Portion").field("of", &self.share.what).field("amount", &self.amount).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(port: u16) -> Holder {
+        Some(Peer(([127, 0, 0, 1], port).into()))
+    }
+
+    fn share(max: usize) -> Arc<FairShare> {
+        FairShare::new("requests in flight", max, ShareMetrics::default())
+    }
+
+    /// How much a client gets that takes one after the other until it is refused.
+    fn greedy(share: &Arc<FairShare>, holder: Holder) -> Vec<Portion> {
+        std::iter::from_fn(|| share.take(holder, 1).ok()).collect()
+    }
+
+    #[test]
+    fn however_greedy_the_others_are_a_new_client_finds_something() {
+        let share = share(1200);
+        let first = greedy(&share, peer(1));
+        assert_eq!(first.len(), 600, "one alone has half");
+        let second = greedy(&share, peer(2));
+        assert_eq!(second.len(), 300, "it may hold as much as it leaves");
+        assert!(share.take(peer(1), 1).is_err(), "the first has more than is left");
+        let others: Vec<_> = (3..8).map(|port| greedy(&share, peer(port))).collect();
+        assert!(others.iter().all(|portions| !portions.is_empty()));
+        drop((first, second, others));
+        assert_eq!((share.state.lock().held, share.state.lock().by_holder.len()), (0, 0));
+        assert_eq!(share.metrics.used.get(), 0);
+    }
+
+    #[test]
+    fn a_refusal_names_the_bound_and_says_when_to_come_again() {
+        let share = share(10);
+        let mut held = share.take(peer(1), 5).unwrap();
+        assert!(held.grow(1).is_err());
+        let status = Status::from(share.take(peer(1), 1).unwrap_err());
+        assert_eq!((status.code, status.retry_after_seconds()), (429, Some(1)));
+        assert!(status.message.starts_with("too many requests in flight: of 10 others hold 0 and this connection 5"));
+        assert_eq!(share.metrics.refused.get(), 2);
+        held.grow_anyway(100);
+        assert!(share.take(peer(2), 1).is_err(), "what was taken anyway counts");
+        drop(held);
+        assert!(share.take(peer(2), 5).is_ok());
+    }
+}

@@ -1,0 +1,174 @@
+//! What clients may hold: requests in flight and the bytes of their bodies; and what one request may cost the members.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::{join, join_all};
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use serde_json::json;
+use tributary_router::{Body, Limits, Peer, Policies, ResourcePattern, User};
+use tributary_simulator::RequestKind;
+
+use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in};
+
+/// A connection's name.
+fn peer(port: u16) -> Peer {
+    Peer(([127, 0, 0, 1], port).into())
+}
+
+/// A body that begins with so many bytes and never ends.
+fn endless(bytes: usize) -> Body {
+    let begin = futures::stream::iter([Ok(Frame::data(Bytes::from(vec![b' '; bytes])))]);
+    StreamBody::new(futures::StreamExt::chain(begin, futures::stream::pending())).boxed_unsync()
+}
+
+/// Sends a request by a connection.
+async fn call(fixture: &Fixture, from: Peer, method: &str, path: &str, body: Body) -> Answer {
+    let mut request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+    request.extensions_mut().unwrap().insert(from);
+    let user = User { name: "tester".to_owned() };
+    let response: Response<Body> = fixture.router.handle(request.body(body).unwrap(), &user).await;
+    let (head, body) = response.into_parts();
+    Answer { code: head.status.as_u16(), headers: head.headers, body: body.collect().await.unwrap().to_bytes() }
+}
+
+async fn get(fixture: &Fixture, from: Peer, path: &str) -> Answer {
+    call(fixture, from, "GET", path, tributary_router::body::empty()).await
+}
+
+/// Checks that a request was refused for now, in words that name the bound.
+#[track_caller]
+fn refused_for_now(answer: &Answer, bound: &str) {
+    let message = answer.refused(429);
+    assert!(message.contains(bound), "{message}");
+    assert_eq!(answer.headers["retry-after"], "1", "{message}");
+}
+
+#[tokio::test]
+async fn a_body_that_never_ends_is_answered_504_which_names_the_limit() {
+    let limits = Limits { request_timeout: Duration::from_millis(200), ..Limits::default() };
+    let fixture = Fixture::within(limits, [config("a")], allow()).await;
+    for path in [CONFIG_MAPS, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/clusters/a/api/v1/namespaces"]
+    {
+        let answer = call(&fixture, peer(1), "POST", path, endless(10)).await;
+        let message = answer.refused(504);
+        assert!(message.contains("--request-timeout: 200ms"), "{path}: {message}");
+        assert!(!answer.headers.contains_key("retry-after"), "{path}: it may have been carried out");
+    }
+    let asked = get(&fixture, peer(1), &format!("{CONFIG_MAPS}?timeout=1ns")).await;
+    assert!(asked.refused(504).contains("parameter timeout"));
+}
+
+#[tokio::test]
+async fn bodies_of_one_client_leave_room_for_those_of_others() {
+    let limits = Limits { held_bytes: 1 << 20, ..Limits::default() };
+    let fixture = Fixture::within(limits, [config("a")], allow()).await;
+    let floods = (0..20).map(|_| call(&fixture, peer(1), "POST", CONFIG_MAPS, endless(100 << 10)));
+    let mut floods: futures::stream::FuturesUnordered<_> = floods.map(Box::pin).collect();
+    // Half of a megabyte is five bodies; the other fifteen are refused at once.
+    for _ in 0..15 {
+        let answer = futures::StreamExt::next(&mut floods).await.unwrap();
+        refused_for_now(&answer, "bytes of bodies (--max-held-bytes)");
+    }
+    let exposition = fixture.router.metrics().expose();
+    assert!(exposition.contains(r#"tributary_limit_used{limit="held_bytes"} 512000"#), "{exposition}");
+    assert!(exposition.contains(r#"tributary_limit_refused_total{limit="held_bytes"} 15"#), "{exposition}");
+    let body = tributary_router::body::full(config_map_in("a", "x", &"y".repeat(200 << 10)).to_string());
+    let made = call(&fixture, peer(2), "POST", CONFIG_MAPS, body).await.ok();
+    assert_eq!(cluster(&made), "a");
+    drop(floods);
+    let exposition = fixture.router.metrics().expose();
+    assert!(exposition.contains(r#"tributary_limit_used{limit="held_bytes"} 0"#), "who goes away holds nothing");
+}
+
+#[tokio::test]
+async fn requests_in_flight_of_one_client_leave_room_for_those_of_others() {
+    let limits = Limits { requests_in_flight: 8, ..Limits::default() };
+    let fixture = Fixture::within(limits, [config("a"), config("b")], allow()).await;
+    get(&fixture, peer(1), CONFIG_MAPS).await.ok();
+    fixture.member("a").control().half_open(true);
+    let frozen = (0..6).map(|_| get(&fixture, peer(1), "/clusters/a/api/v1/namespaces/default/configmaps"));
+    let mut frozen: futures::stream::FuturesUnordered<_> = frozen.map(Box::pin).collect();
+    for _ in 0..2 {
+        let answer = futures::StreamExt::next(&mut frozen).await.unwrap();
+        refused_for_now(&answer, "requests in flight (--max-requests-inflight)");
+    }
+    // Who asks for this process's health is always answered, and what lasts does not count.
+    let asked = async {
+        assert_eq!(get(&fixture, peer(1), "/livez").await.code, 200);
+        assert_eq!(get(&fixture, peer(1), "/readyz").await.code, 200);
+        let watch = format!("{CONFIG_MAPS}?watch=1&resourceVersion=0&timeoutSeconds=1");
+        assert_eq!(get(&fixture, peer(1), &watch).await.code, 200);
+        refused_for_now(&get(&fixture, peer(1), CONFIG_MAPS).await, "others hold 0 and this connection 4");
+        get(&fixture, peer(2), &format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
+    };
+    let flooding = async { futures::StreamExt::next(&mut frozen).await };
+    tokio::select! {
+        () = asked => {}
+        answer = flooding => panic!("a frozen member answered: {answer:?}"),
+    }
+    drop(frozen);
+    get(&fixture, peer(1), &format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
+}
+
+#[tokio::test]
+async fn what_goes_to_every_member_is_small() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let padding = |bytes: usize| "x".repeat(bytes);
+    let review = |bytes| {
+        json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {"labels": {"x": padding(bytes)}},
+        "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}})
+    };
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    fixture.write("POST", path, &review(60 << 10)).await.ok();
+    let message = fixture.write("POST", path, &review(64 << 10)).await.refused(413);
+    assert!(message.contains("65536"), "{message}");
+    let options = |bytes| json!({"kind": "DeleteOptions", "apiVersion": "v1", "orphaned": padding(bytes)});
+    let message = fixture.write("DELETE", CONFIG_MAPS, &options(256 << 10)).await.refused(413);
+    assert!(message.contains("262144"), "{message}");
+    fixture.write("DELETE", CONFIG_MAPS, &options(1 << 10)).await.ok();
+}
+
+#[tokio::test]
+async fn a_name_that_is_nowhere_costs_the_members_a_few_questions_a_second() {
+    let fixture = Fixture::start(["a", "b", "c"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    let begun = tokio::time::Instant::now();
+    let client = fixture.client();
+    let path = format!("{CONFIG_MAPS}/nothing");
+    let clients = (0..20).map(|_| async {
+        for _ in 0..3 {
+            client.send("DELETE", &path, &[], "").await.refused(404);
+        }
+    });
+    join_all(clients).await;
+    let asked = fixture.member("a").control().requests_of(RequestKind::Get, "configmaps");
+    let allowed = 2 + begun.elapsed().as_millis() / 250;
+    assert!(u128::from(asked) <= allowed, "60 deletions asked {asked} times, {allowed} are allowed");
+}
+
+#[tokio::test]
+async fn a_name_that_was_nowhere_is_found_as_soon_as_it_is_made_past_this_process() {
+    for policies in [allow(), Policies { registered: Some(vec![ResourcePattern::parse("pods")]), ..allow() }] {
+        let fixture = Fixture::with([config("a"), config("b")], policies).await;
+        for round in 0..5 {
+            let path = format!("{CONFIG_MAPS}/x{round}");
+            fixture.client().send("DELETE", &path, &[], "").await.refused(404);
+            // Another replica makes it; who is told so and deletes it here is not told that it is not there.
+            fixture.put("b", &format!("x{round}"), "1");
+            fixture.client().send("DELETE", &path, &[], "").await.ok();
+        }
+        // Neither is who asks while the question is under way.
+        for round in 0..20 {
+            let path = format!("{CONFIG_MAPS}/y{round}");
+            let made = async {
+                tokio::task::yield_now().await;
+                fixture.put("a", &format!("y{round}"), "1");
+                fixture.client().send("DELETE", &path, &[], "").await.ok()
+            };
+            join(fixture.get(&path), made).await;
+        }
+    }
+}
