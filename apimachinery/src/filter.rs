@@ -1,7 +1,6 @@
 //! Which objects of a collection a request wants: its namespace, name, labels, fields and clusters, compiled so that
 //! asking one object costs a walk over a few slices and no allocation.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::object::CLUSTER_ANNOTATION;
@@ -109,7 +108,10 @@ impl CompiledFieldSelector {
                 Place::Name => object.name() == &*requirement.value,
                 Place::Namespace => object.namespace() == &*requirement.value,
                 Place::Field { index, default, .. } => {
-                    object.field(*index).map_or(Cow::Borrowed(&**default), json::unescaped) == *requirement.value
+                    object.field(*index).map_or(**default == *requirement.value, |text| {
+                        // An escape of one byte has six at most: what is far longer is not resolved in vain.
+                        text.len() <= 6 * requirement.value.len() && json::unescaped(text) == *requirement.value
+                    })
                 }
             };
             equal == requirement.equals
@@ -118,6 +120,9 @@ impl CompiledFieldSelector {
 }
 
 impl Filter {
+    /// What it costs to find the next object and to look at its name, in bytes of text that could be copied meanwhile: some 100 ns.
+    pub const LOOK_COST: usize = 64;
+
     /// Compiles what a request asks for.
     ///
     /// `fields` is the list of the decoder that made the objects of `resource`; `namespaced` tells whether that is.
@@ -198,6 +203,17 @@ impl Filter {
             && self.name.as_deref().is_none_or(|name| name == object.name())
             && self.fields.matches(object)
             && self.labels.matches(object)
+    }
+
+    /// What it costs to ask of an object whether it is wanted, in bytes of text that could be copied meanwhile. Long walks are cut into
+    /// pieces by it: a long selector makes a look dear, and so do very many labels.
+    pub fn cost(&self, object: &Object) -> usize {
+        /// Of a requirement: a search among some labels, and one among its values.
+        const REQUIREMENT: usize = 32;
+        let labels = self.labels.requirements().len();
+        let requirements = labels + self.fields.requirements.len() + self.clusters.requirements.len();
+        let text = if labels > 0 { object.labels_text().len() } else { 0 };
+        Self::LOOK_COST + requirements * REQUIREMENT + text
     }
 
     /// Where the wanted objects can lie: what a snapshot has to be walked over.

@@ -233,6 +233,11 @@ impl Object {
         self.labels().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
+    /// The text of the labels, as the member wrote it; empty if it wrote none.
+    pub fn labels_text(&self) -> &[u8] {
+        &self.json[self.labels.range()]
+    }
+
     /// The labels in the order of the text. Label keys and values have no characters that JSON escapes.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         json::members(&self.json[..self.labels.range().end], self.labels.range().start).filter_map(|member| {

@@ -24,6 +24,8 @@ pub(crate) struct Figure {
 const MB: f64 = 1e6;
 /// What Tributary may occupy beside the objects, in bytes.
 const MEMORY_BASE: f64 = 30.0 * MB;
+/// What another client's get may take while one client sends its worst requests, p99, in milliseconds.
+const GET_MEANWHILE_MS: f64 = 50.0;
 /// "As fast as": two measurements of the same thing on a shared machine differ by as much.
 const AS_FAST_AS: f64 = 1.15;
 
@@ -77,6 +79,9 @@ pub(crate) fn judge(results: &Results) -> Vec<Figure> {
         let ratio = storm.peak_bytes as f64 / storm.idle_bytes as f64;
         judge(&format!("{}: peak memory against idle", storm.name), Some(ratio), 1.3, "×");
         judge(&format!("{}: not answered", storm.name), Some(storm.refused as f64), 0.0, "");
+    }
+    for worst in &results.worst {
+        judge(&format!("{}: another's get, p99", worst.name), Some(worst.get_during.p99), GET_MEANWHILE_MS, "ms");
     }
     judge("idle watcher", results.idle.as_ref().map(|idle| idle.bytes_each / 1e3), 20.0, "KB");
     let lists = results.resumed.as_ref().map(|resumed| resumed.member_lists as f64);

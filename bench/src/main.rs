@@ -28,6 +28,7 @@ mod report;
 mod statistics;
 mod usage;
 mod watches;
+mod worst;
 
 /// The allocator of the server, so that the client costs as little.
 #[global_allocator]
@@ -226,6 +227,10 @@ async fn measure_limits(
     for storm in limits::STORMS.into_iter().filter(|storm| wanted(storm.name)) {
         eprintln!("measuring {} …", storm.name);
         results.storms.push(storm.run(&stage.tributary).await?);
+    }
+    for request in worst::requests().into_iter().filter(|request| wanted(request.name)) {
+        eprintln!("measuring {} …", request.name);
+        results.worst.push(request.run(&stage.tributary).await?);
     }
     if !wanted("idle-watchers") || stage.started.is_none() {
         return Ok(());

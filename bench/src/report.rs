@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::figures::Figure;
-use crate::{limits, reads, watches};
+use crate::{limits, reads, watches, worst};
 
 /// One read on both sides.
 #[derive(Clone, Debug, Serialize)]
@@ -61,6 +61,8 @@ pub(crate) struct Results {
     pub(crate) watches: Vec<Watch>,
     /// Storms.
     pub(crate) storms: Vec<limits::Weathered>,
+    /// One client's worst requests.
+    pub(crate) worst: Vec<worst::Endured>,
     /// Watchers that wait.
     pub(crate) idle: Option<limits::Idle>,
     /// Their return after a restart.
@@ -198,6 +200,26 @@ impl Results {
                 pair(storm.get_during),
                 pair(storm.list_alone),
                 pair(storm.list_during),
+            )?;
+        }
+        if !self.worst.is_empty() {
+            writeln!(
+                out,
+                "\n| one client's worst requests | answered / refused | another's get alone → during, p50 / p99 ms | memory before / peak MB |"
+            )?;
+            writeln!(out, "|---|---|---|---|")?;
+        }
+        for worst in &self.worst {
+            writeln!(
+                out,
+                "| {} | {} / {} | {} → {} | {:.0} / {:.0} |",
+                worst.name,
+                worst.answered,
+                worst.refused,
+                pair(worst.get_alone),
+                pair(worst.get_during),
+                worst.idle_bytes as f64 / 1e6,
+                worst.peak_bytes as f64 / 1e6,
             )?;
         }
         if let Some(idle) = &self.idle {

@@ -19,6 +19,12 @@ pub trait ObjectFilter {
         true
     }
 
+    /// What it costs to ask of an object, in bytes of text that could be copied meanwhile. Walks are cut into pieces by it.
+    fn cost(&self, object: &Object) -> usize {
+        let _ = object;
+        Filter::LOOK_COST
+    }
+
     /// Outside of which nothing matches. Saves walks, decides nothing.
     fn scope(&self) -> Scope<'_> {
         Scope::default()
@@ -40,6 +46,10 @@ impl ObjectFilter for Filter {
         self.clusters.matches(cluster)
     }
 
+    fn cost(&self, object: &Object) -> usize {
+        Filter::cost(self, object)
+    }
+
     fn scope(&self) -> Scope<'_> {
         Filter::scope(self)
     }
@@ -56,6 +66,10 @@ impl<F: ObjectFilter + ?Sized> ObjectFilter for Arc<F> {
 
     fn wants_cluster(&self, cluster: &ClusterName) -> bool {
         (**self).wants_cluster(cluster)
+    }
+
+    fn cost(&self, object: &Object) -> usize {
+        (**self).cost(object)
     }
 
     fn scope(&self) -> Scope<'_> {

@@ -25,6 +25,6 @@ pub use epochs::Epochs;
 pub use filter::ObjectFilter;
 pub use integer::{ClusterIndex, IntegerError, IntegerResourceVersion};
 pub use item::{ItemEncoder, item};
-pub use list::{ListCursor, ListPage};
+pub use list::{ListCursor, ListPage, OpeningList};
 pub use log::{Heads, Log, LogConfig, LogVersion, Past, SnapshotError, TooOld};
 pub use watch::{EventVersion, ObjectEvent, Progress, SharedKey, WatchEvent, Watcher};

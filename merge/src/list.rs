@@ -2,7 +2,11 @@
 //!
 //! Clusters come by name, objects of each by key. The cursor owns its snapshots and a position, never a vector of
 //! objects: each chunk seeks its start anew, so a slow reader of a million objects costs two words.
+//!
+//! A page says in its head where the next one starts, so its end is looked for before anything is written. With a selector that
+//! matches little this is a walk over everything, so it is made in steps ([`OpeningList`]): who walks lets others work in between.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use tributary_apimachinery::{ClusterName, Object, Scope, Snapshot};
@@ -25,39 +29,186 @@ pub struct ListPage {
 pub struct ListCursor<F> {
     snapshots: Heads,
     filter: F,
-    /// The snapshot in which the next chunk starts.
-    at: usize,
-    /// The last key done there.
-    after: Option<Box<str>>,
+    place: Place,
     /// How many objects the page still has.
     left: usize,
     continue_at: Option<Position>,
     remaining: Option<u64>,
 }
 
-impl<F: ObjectFilter> ListCursor<F> {
-    /// Opens a list over snapshots in the order of their clusters' names.
-    ///
-    /// A cluster that left since the token was made is skipped; the list goes on in the next one.
-    ///
-    /// Cost: without a limit none. With one, a walk to the page's end and, with selectors, on to the next object that
-    /// matches, so that a page with a continue token is always followed by one that is not empty.
-    pub fn new(snapshots: Heads, filter: F, page: ListPage) -> Self {
-        let start = page.start.as_ref();
-        let at = start.map_or(0, |start| snapshots.partition_point(|(cluster, _)| *cluster < start.cluster));
-        let after = start
-            .filter(|start| snapshots.get(at).is_some_and(|(cluster, _)| *cluster == start.cluster))
-            .map(|start| start.after.clone());
-        let mut cursor = Self { snapshots, filter, at, after, left: usize::MAX, continue_at: None, remaining: None };
-        if page.limit > 0 {
-            cursor.left = page.limit;
-            cursor.continue_at = cursor.page_end(page.limit);
-            if cursor.continue_at.is_some() && cursor.filter.is_whole_namespace() {
-                let total = page.remaining.unwrap_or_else(|| cursor.count());
-                cursor.remaining = Some(total.saturating_sub(page.limit as u64).max(1));
+/// A place in a list.
+#[derive(Clone, Default)]
+struct Place {
+    /// The snapshot that it lies in.
+    at: usize,
+    /// The last key done there.
+    after: Option<Box<str>>,
+}
+
+impl Place {
+    fn of(start: &Position, snapshots: &Heads) -> Self {
+        let at = snapshots.partition_point(|(cluster, _)| *cluster < start.cluster);
+        let is_there = snapshots.get(at).is_some_and(|(cluster, _)| *cluster == start.cluster);
+        Self { at, after: is_there.then(|| start.after.clone()) }
+    }
+
+    /// Visits the objects from here on, and stops behind the one at which `visit` breaks off, if it does.
+    fn walk<'a>(
+        &mut self,
+        snapshots: &'a Heads,
+        scope: &Scope<'_>,
+        mut visit: impl FnMut(&'a ClusterName, &'a Arc<Object>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        while self.at < snapshots.len() {
+            self.walk_cluster(snapshots, scope, &mut visit)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// As [`walk`](Self::walk), to the end of this place's cluster and on to the beginning of the next.
+    fn walk_cluster<'a>(
+        &mut self,
+        snapshots: &'a Heads,
+        scope: &Scope<'_>,
+        mut visit: impl FnMut(&'a ClusterName, &'a Arc<Object>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        if let Some((cluster, snapshot)) = snapshots.get(self.at) {
+            for object in snapshot.range(scope, self.after.as_deref()) {
+                if visit(cluster, object).is_break() {
+                    self.after = Some(object.key().as_str().into());
+                    return ControlFlow::Break(());
+                }
             }
         }
-        cursor
+        *self = Self { at: self.at + 1, after: None };
+        ControlFlow::Continue(())
+    }
+}
+
+/// A list before its first chunk, while it is looked for where its page ends and what comes after it.
+pub struct OpeningList<F> {
+    cursor: ListCursor<F>,
+    limit: usize,
+    /// How many objects follow the page's start, if its token said so.
+    total: Option<u64>,
+    place: Place,
+    sought: Sought,
+}
+
+/// What is looked for.
+enum Sought {
+    /// The page's last object, behind so many others.
+    Last { left: usize },
+    /// An object behind the last.
+    Next { last: Position },
+    /// How many objects there are from the page's start on.
+    Total { counted: u64 },
+}
+
+impl<F: ObjectFilter> OpeningList<F> {
+    /// Begins to open a list over snapshots in the order of their clusters' names.
+    ///
+    /// A cluster that left since the token was made is skipped; the list goes on in the next one.
+    pub fn new(snapshots: Heads, filter: F, page: ListPage) -> Self {
+        let place = page.start.as_ref().map(|start| Place::of(start, &snapshots)).unwrap_or_default();
+        let left = if page.limit > 0 { page.limit } else { usize::MAX };
+        let cursor = ListCursor { snapshots, filter, place: place.clone(), left, continue_at: None, remaining: None };
+        let sought = Sought::Last { left: page.limit.saturating_sub(1) };
+        Self { cursor, limit: page.limit, total: page.remaining, place, sought }
+    }
+
+    /// Goes on looking. Gives the list once all is known; without a limit at once. A page with a continue token is always
+    /// followed by one that is not empty.
+    ///
+    /// Cost: that of asking the filter, up to about `bytes_max` ([`ObjectFilter::cost`]) and one object more.
+    pub fn step(mut self, bytes_max: usize) -> ControlFlow<ListCursor<F>, Self> {
+        if self.limit == 0 {
+            return ControlFlow::Break(self.cursor);
+        }
+        let mut left = bytes_max;
+        if !matches!(self.sought, Sought::Total { .. }) {
+            match self.seek_end(&mut left) {
+                // The page is the last.
+                ControlFlow::Continue(()) => return ControlFlow::Break(self.cursor),
+                ControlFlow::Break(()) if self.cursor.continue_at.is_none() => return ControlFlow::Continue(self),
+                ControlFlow::Break(()) => {}
+            }
+            if !self.cursor.filter.is_whole_namespace() {
+                return ControlFlow::Break(self.cursor);
+            }
+            (self.place, self.sought) = (self.cursor.place.clone(), Sought::Total { counted: 0 });
+        }
+        match self.total.or_else(|| self.count(&mut left)) {
+            None => ControlFlow::Continue(self),
+            Some(total) => {
+                self.cursor.remaining = Some(total.saturating_sub(self.limit as u64).max(1));
+                ControlFlow::Break(self.cursor)
+            }
+        }
+    }
+
+    /// Looks for the page's last object and for one behind it. Breaks when both are found, or nothing of `left` is.
+    fn seek_end(&mut self, left: &mut usize) -> ControlFlow<()> {
+        let Self { cursor: ListCursor { snapshots, filter, continue_at, .. }, place, sought, .. } = self;
+        place.walk(snapshots, &filter.scope(), |cluster, object| {
+            *left = left.saturating_sub(filter.cost(object));
+            if filter.matches(cluster, object) {
+                match sought {
+                    Sought::Last { left: 0 } => {
+                        let last = Position { cluster: cluster.clone(), after: object.key().as_str().into() };
+                        *sought = Sought::Next { last };
+                    }
+                    Sought::Last { left } => *left -= 1,
+                    Sought::Next { last } => {
+                        *continue_at = Some(last.clone());
+                        return ControlFlow::Break(());
+                    }
+                    Sought::Total { .. } => {}
+                }
+            }
+            if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    }
+
+    /// How many objects of the namespace come from the page's start on; `None` if nothing of `left` is before that is known.
+    fn count(&mut self, left: &mut usize) -> Option<u64> {
+        let Self { cursor: ListCursor { snapshots, filter, .. }, place, sought: Sought::Total { counted }, .. } = self
+        else {
+            return None;
+        };
+        let scope = filter.scope();
+        while let Some((_, snapshot)) = snapshots.get(place.at) {
+            if scope.namespace.is_none() && place.after.is_none() {
+                *counted += snapshot.len() as u64;
+                place.at += 1;
+                continue;
+            }
+            let walked = place.walk_cluster(snapshots, &scope, |_, object| {
+                *counted += 1;
+                *left = left.saturating_sub(filter.cost(object));
+                if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            if walked.is_break() {
+                return None;
+            }
+        }
+        Some(*counted)
+    }
+}
+
+impl<F: ObjectFilter> ListCursor<F> {
+    /// Opens a list at once.
+    ///
+    /// Cost: without a limit none. With one, a walk to the page's end and, with selectors, on to the next object that
+    /// matches; [`OpeningList`] makes it in steps.
+    pub fn new(snapshots: Heads, filter: F, page: ListPage) -> Self {
+        let mut opening = OpeningList::new(snapshots, filter, page);
+        loop {
+            match opening.step(usize::MAX) {
+                ControlFlow::Break(cursor) => return cursor,
+                ControlFlow::Continue(more) => opening = more,
+            }
+        }
     }
 
     /// Where the next page starts; `None` if this one is the last.
@@ -92,57 +243,26 @@ impl<F: ObjectFilter> ListCursor<F> {
 
     /// Visits the next objects until they have more than `bytes_max` bytes together, and says whether any may be left.
     ///
-    /// Objects that do not match count too, a little, so that a chunk of a sparse list is short as well.
+    /// What asking the filter costs counts too, so that a chunk of a sparse list is short as well.
     pub fn next_chunk(&mut self, bytes_max: usize, mut visit: impl FnMut(&ClusterName, &Arc<Object>)) -> bool {
-        /// What looking at an object costs, in bytes written.
-        const LOOK: usize = 64;
-        let snapshots = self.snapshots.clone();
+        let Self { snapshots, filter, place, left, .. } = self;
         let mut bytes = 0;
-        while let Some((cluster, snapshot)) = snapshots.get(self.at) {
-            for object in snapshot.range(&self.filter.scope(), self.after.as_deref()) {
-                if self.left == 0 {
-                    return false;
-                }
-                let matches = self.filter.matches(cluster, object);
-                if matches {
-                    visit(cluster, object);
-                    self.left -= 1;
-                }
-                bytes += if matches { object.json().len() } else { LOOK };
-                if bytes >= bytes_max {
-                    self.after = Some(object.key().as_str().into());
-                    return self.left > 0;
-                }
+        let walked = place.walk(snapshots, &filter.scope(), |cluster, object| {
+            bytes += filter.cost(object);
+            if filter.matches(cluster, object) {
+                visit(cluster, object);
+                *left -= 1;
+                bytes += object.json().len();
             }
-            self.at += 1;
-            self.after = None;
-        }
-        false
-    }
-
-    /// The position after the page's last object, if another object follows.
-    fn page_end(&self, limit: usize) -> Option<Position> {
-        let mut matching = self.rest().filter(|(cluster, object)| self.filter.matches(cluster, object));
-        let (cluster, last) = matching.nth(limit - 1)?;
-        matching.next()?;
-        Some(Position { cluster: cluster.clone(), after: last.key().as_str().into() })
-    }
-
-    /// How many objects of the namespace come from here on.
-    fn count(&self) -> u64 {
-        let counts = self.snapshots.iter().enumerate().skip(self.at).map(|(at, (_, snapshot))| {
-            let after = self.after.as_deref().filter(|_| at == self.at);
-            match (self.filter.scope(), after) {
-                (Scope { namespace: None, .. }, None) => snapshot.len(),
-                (scope, after) => snapshot.range(&scope, after).count(),
-            }
+            if bytes >= bytes_max || *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        counts.sum::<usize>() as u64
+        walked.is_break() && *left > 0
     }
 
     fn rest(&self) -> impl Iterator<Item = (&ClusterName, &Arc<Object>)> {
-        self.snapshots.iter().enumerate().skip(self.at).flat_map(move |(at, (cluster, snapshot))| {
-            let after = self.after.as_deref().filter(|_| at == self.at);
+        let Place { at: first, after } = &self.place;
+        self.snapshots.iter().enumerate().skip(*first).flat_map(move |(at, (cluster, snapshot))| {
+            let after = after.as_deref().filter(|_| at == *first);
             snapshot.range(&self.filter.scope(), after).map(move |object| (cluster, object))
         })
     }

@@ -18,7 +18,7 @@ mod pending;
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion};
+use tributary_apimachinery::{Change, ChangeType, ClusterName, Filter, Object, ResourceVersion};
 
 use crate::log::{Boundary, BoundaryKind, Entry, Log, LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
@@ -116,6 +116,11 @@ impl<F: ObjectFilter> Watcher<F> {
         &self.filter
     }
 
+    /// Whether it begins with objects as they are: with all, or with those of clusters that the version lacks.
+    pub fn tells_state(&self) -> bool {
+        !matches!(self.phase, Phase::Live)
+    }
+
     /// The other cluster's object that is told behind a DELETED of this key, if an entry has one.
     fn told_with(&self, log: &Log, seq: u64, entry: &Entry, key: &str) -> Option<(ClusterName, Arc<Object>)> {
         let own = entry.changes().iter().enumerate().filter(|(_, change)| change.object.key().as_str() == key);
@@ -191,7 +196,7 @@ impl<F: ObjectFilter> Watcher<F> {
             if turn.is_over() {
                 return Progress::More;
             }
-            turn.look();
+            turn.asked(Filter::LOOK_COST);
             if !self.pending.skips(&entry.cluster, seq) {
                 self.pending.meet(entry);
                 if let Some(progress) = self.next_parts(log, seq, entry, turn) {
@@ -214,7 +219,8 @@ impl<F: ObjectFilter> Watcher<F> {
             if turn.is_over() {
                 return Some(Progress::More);
             }
-            turn.look();
+            // Of the state before and the one after.
+            turn.asked(2 * self.filter.cost(&change.object));
             if let Some((change_type, object)) = classify(&self.filter, &entry.cluster, change)
                 && entry.tells(self.part, change_type)
             {

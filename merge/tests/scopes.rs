@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use tributary_apimachinery::{
     Scope, Snapshot, selectable_fields,
 };
 use tributary_merge::{
-    CompositeResourceVersion, Heads, ListCursor, ListPage, Log, LogConfig, ObjectFilter, Progress, WatchEvent, Watcher,
+    CompositeResourceVersion, Heads, ListCursor, ListPage, Log, LogConfig, ObjectFilter, OpeningList, Progress,
+    WatchEvent, Watcher,
 };
 
 const CLUSTERS: [&str; 3] = ["c1", "c2", "c3"];
@@ -71,12 +73,26 @@ fn told(cluster: &ClusterName, object: &Object) -> Told {
     (cluster.to_string(), object.key().to_string(), object.resource_version().0)
 }
 
+/// A list that is opened in steps of one object.
+fn opened(heads: &Heads, filter: Box<dyn ObjectFilter>, page: ListPage) -> ListCursor<Boxed> {
+    let mut opening = OpeningList::new(heads.clone(), Boxed(filter), page);
+    loop {
+        match opening.step(1) {
+            ControlFlow::Break(cursor) => return cursor,
+            ControlFlow::Continue(more) => opening = more,
+        }
+    }
+}
+
 /// All pages of a list, each read in chunks of a few bytes.
 fn pages(heads: &Heads, filter: &impl Fn() -> Box<dyn ObjectFilter>, limit: usize) -> Vec<Vec<Told>> {
     let (mut pages, mut start) = (Vec::new(), None);
     loop {
         let page = ListPage { start: start.take(), limit, remaining: None };
-        let mut cursor = ListCursor::new(heads.clone(), Boxed(filter()), page);
+        let mut cursor = ListCursor::new(heads.clone(), Boxed(filter()), page.clone());
+        let stepped = opened(heads, filter(), page);
+        assert_eq!(stepped.continue_position(), cursor.continue_position());
+        assert_eq!(stepped.remaining_item_count(), cursor.remaining_item_count());
         let mut objects = Vec::new();
         while cursor.next_chunk(200, |cluster, object| objects.push(told(cluster, object))) {}
         pages.push(objects);

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use smallvec::SmallVec;
+
 use super::label_syntax::{key_errors, value_errors};
 use crate::Object;
 use crate::status::FieldError;
@@ -114,7 +116,7 @@ impl LabelRequirement {
 
     /// Whether a label of this value (`None`: no such label) meets the requirement. Allocates nothing.
     pub fn matches(&self, value: Option<&str>) -> bool {
-        let has = |value: &str| self.values.iter().any(|wanted| wanted == value);
+        let has = |value: &str| self.values.binary_search_by(|wanted| wanted.as_str().cmp(value)).is_ok();
         match self.operator {
             LabelOperator::Equals | LabelOperator::DoubleEquals | LabelOperator::In => value.is_some_and(has),
             LabelOperator::NotEquals | LabelOperator::NotIn => !value.is_some_and(has),
@@ -157,10 +159,23 @@ impl LabelSelector {
         &self.requirements
     }
 
-    /// Whether the object's labels meet all requirements. Allocates nothing; one walk over the labels' text for each
-    /// requirement.
+    /// Whether the object's labels meet all requirements.
+    ///
+    /// Cost: one walk over the labels' text for each of one or two requirements. For more of them it is walked once, and each costs a
+    /// search; allocates where there are more than 16 labels.
     pub fn matches(&self, object: &Object) -> bool {
-        self.matches_labels(|key| object.label(key))
+        /// Up to so many requirements a walk for each is cheaper than to put the labels in order.
+        const FEW: usize = 2;
+        if self.requirements.len() <= FEW {
+            return self.matches_labels(|key| object.label(key));
+        }
+        let mut labels: SmallVec<[(&str, &str); 16]> = object.labels().collect();
+        // Stable: of a key that is there twice the first counts, as in a walk.
+        labels.sort_by_key(|(key, _)| *key);
+        self.matches_labels(|key| {
+            let at = labels.partition_point(|(own, _)| *own < key);
+            labels.get(at).filter(|(own, _)| *own == key).map(|(_, value)| *value)
+        })
     }
 
     /// Whether the labels that `get` gives meet all requirements.

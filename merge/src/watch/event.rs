@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion};
+use tributary_apimachinery::{Change, ChangeType, ClusterName, Filter, Object, ResourceVersion};
 
 use crate::log::{LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
 
-/// How many objects a call looks at for each event that it may give out, so that a filter that matches little does
-/// not hold the log for long.
-const LOOKS_PER_EVENT: usize = 16;
+/// What a call may spend on asking the filter for each event that it may give out, in bytes ([`ObjectFilter::cost`]), so that a
+/// filter that matches little, or is long, does not hold the log for long: 16 objects for a simple one.
+const ASKING_PER_EVENT: usize = 16 * Filter::LOOK_COST;
 
 /// One event of a watch.
 #[derive(Clone, Debug)]
@@ -79,21 +79,23 @@ pub enum Progress {
 pub(crate) struct Turn<'a> {
     events: &'a mut Vec<WatchEvent>,
     events_left: usize,
-    looks_left: usize,
+    /// What may still be spent on asking the filter, in bytes.
+    asking_left: usize,
 }
 
 impl<'a> Turn<'a> {
     pub(crate) fn new(events_max: usize, events: &'a mut Vec<WatchEvent>) -> Self {
         let events_left = events_max.max(1);
-        Self { events, events_left, looks_left: events_left.saturating_mul(LOOKS_PER_EVENT) }
+        Self { events, events_left, asking_left: events_left.saturating_mul(ASKING_PER_EVENT) }
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.events_left == 0 || self.looks_left == 0
+        self.events_left == 0 || self.asking_left == 0
     }
 
-    pub(crate) fn look(&mut self) {
-        self.looks_left = self.looks_left.saturating_sub(1);
+    /// Notes that a filter was asked of something, at this cost.
+    pub(crate) fn asked(&mut self, cost: usize) {
+        self.asking_left = self.asking_left.saturating_sub(cost);
     }
 
     pub(crate) fn push(&mut self, event: WatchEvent) {

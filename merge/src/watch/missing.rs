@@ -1,8 +1,10 @@
 //! The clusters that a resumed client has never seen: their objects come first.
 
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, Object, Snapshot};
+use tributary_apimachinery::{ClusterName, Object, ResourceVersion, Snapshot};
 
 use super::event::{EventVersion, Turn};
 use super::initial::added;
@@ -24,8 +26,69 @@ pub(crate) struct MissingClusters {
 struct Current {
     cluster: ClusterName,
     snapshot: Snapshot,
-    /// Its matching objects in descending native version.
-    objects: Vec<Arc<Object>>,
+    /// The last key that was looked at; `None` before the first.
+    after: Option<Box<str>>,
+    /// Whether all objects have been looked at.
+    gathered: bool,
+    /// Its matching objects, the lowest native version first. A heap, because it is built and taken apart step by step, where
+    /// a sort of them all would be one long one.
+    objects: BinaryHeap<ByVersion>,
+}
+
+/// An object, greater than those of higher versions.
+struct ByVersion(Arc<Object>);
+
+impl ByVersion {
+    /// Of one version the first by key comes first.
+    fn rank(&self) -> (Reverse<ResourceVersion>, Reverse<&str>) {
+        (Reverse(self.0.resource_version()), Reverse(self.0.key().as_str()))
+    }
+}
+
+impl Ord for ByVersion {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+impl PartialOrd for ByVersion {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for ByVersion {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for ByVersion {}
+
+impl Current {
+    fn new(cluster: ClusterName, snapshot: Snapshot) -> Self {
+        Self { cluster, snapshot, after: None, gathered: false, objects: BinaryHeap::new() }
+    }
+
+    /// Looks for matching objects until the turn is over; whether all have been looked at.
+    fn gather(&mut self, filter: &impl ObjectFilter, turn: &mut Turn<'_>) -> bool {
+        let Self { cluster, snapshot, after, gathered, objects } = self;
+        if *gathered {
+            return true;
+        }
+        for object in snapshot.range(&filter.scope(), after.as_deref()) {
+            turn.asked(filter.cost(object));
+            if filter.matches(cluster, object) {
+                objects.push(ByVersion(object.clone()));
+            }
+            if turn.is_over() {
+                *after = Some(object.key().as_str().into());
+                return false;
+            }
+        }
+        *gathered = true;
+        true
+    }
 }
 
 impl MissingClusters {
@@ -50,7 +113,10 @@ impl MissingClusters {
     pub(crate) fn next(&mut self, filter: &impl ObjectFilter, turn: &mut Turn<'_>) -> bool {
         loop {
             while let Some(current) = &mut self.current {
-                let Some(object) = current.objects.pop() else {
+                if !current.gather(filter, turn) {
+                    return false;
+                }
+                let Some(ByVersion(object)) = current.objects.pop() else {
                     self.vector.set(&current.cluster, current.snapshot.resource_version());
                     self.current = None;
                     continue;
@@ -65,14 +131,11 @@ impl MissingClusters {
                 }
             }
             let Some((cluster, snapshot)) = self.clusters.pop() else { return true };
-            if !filter.wants_cluster(&cluster) {
+            if filter.wants_cluster(&cluster) {
+                self.current = Some(Current::new(cluster, snapshot));
+            } else {
                 self.vector.set(&cluster, snapshot.resource_version());
-                continue;
             }
-            let matching = snapshot.range(&filter.scope(), None).filter(|object| filter.matches(&cluster, object));
-            let mut objects: Vec<_> = matching.cloned().collect();
-            objects.sort_by_key(|object| std::cmp::Reverse(object.resource_version()));
-            self.current = Some(Current { cluster, snapshot, objects });
         }
     }
 }

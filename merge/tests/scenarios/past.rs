@@ -1,5 +1,9 @@
 //! What is kept of the past, and lists of it.
 
+use std::ops::ControlFlow;
+
+use tributary_merge::OpeningList;
+
 use super::*;
 
 #[test]
@@ -128,4 +132,56 @@ fn a_page_goes_on_where_its_cluster_was() {
         while cursor.next_chunk(1 << 20, |_, _| count += 1) {}
         assert_eq!(count, expected, "{cluster} after {after}");
     }
+}
+
+/// Whoever opens a page or follows a watch shares a thread with others.
+#[test]
+fn no_step_asks_of_many_objects() {
+    let names: Vec<_> = (0..1000).map(|number| format!("x{number:04} {}", 2000 - number)).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let log = log(&[("a", 10, &["y 9"]), ("b", 3000, &names)]);
+    let asked = std::cell::Cell::new(0);
+    let last_alone = |_: &ClusterName, object: &Object| {
+        asked.set(asked.get() + 1);
+        object.name() == "x0999"
+    };
+    // The page of one object is the last there is, so the search goes to the end.
+    let page = ListPage { limit: 1, ..ListPage::default() };
+    let mut opening = OpeningList::new(log.head().clone(), last_alone, page);
+    let mut steps = 0;
+    let mut cursor = loop {
+        asked.set(0);
+        match opening.step(100 * Filter::LOOK_COST) {
+            ControlFlow::Break(cursor) => break cursor,
+            ControlFlow::Continue(more) => opening = more,
+        }
+        assert!(asked.get() <= 100, "{} in a step", asked.get());
+        steps += 1;
+    };
+    assert_eq!((steps, cursor.continue_position()), (10, None));
+    let mut listed = Vec::new();
+    while cursor.next_chunk(100 * Filter::LOOK_COST, |_, object| listed.push(object.name().to_owned())) {}
+    assert_eq!(listed, ["x0999"]);
+
+    // A client that lacks a cluster is told its objects by version: which is the first is known once all were looked at.
+    let mut watcher = Watcher::resume(&log, &vector("a:10"), |_: &ClusterName, _: &Object| {
+        asked.set(asked.get() + 1);
+        true
+    })
+    .unwrap();
+    assert!(watcher.tells_state());
+    let mut told = Vec::new();
+    loop {
+        asked.set(0);
+        let progress = watcher.next(&log, 4, &mut told);
+        assert!(asked.get() <= 4 * 16, "{} in a turn", asked.get());
+        if progress == Progress::CaughtUp {
+            break;
+        }
+    }
+    let versions = told.iter().filter_map(|event| match event {
+        WatchEvent::Object(event) => Some(event.object.resource_version().0),
+        WatchEvent::InitialEventsEnd(_) => None,
+    });
+    assert!(versions.eq(1001..=2000), "all of them, by version");
 }

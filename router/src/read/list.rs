@@ -1,13 +1,15 @@
 //! A collection from memory.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use http::Response;
 use tributary_apimachinery::{
-    ClusterName, ClusterSelector, GroupVersionResource, ListOptions, ResourceVersionMatch, Status,
+    ClusterName, ClusterSelector, Filter, GroupVersionResource, ListOptions, ResourceVersionMatch, Status,
 };
 use tributary_merge::{
-    CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, Position, SnapshotError,
+    CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, OpeningList, Position,
+    SnapshotError,
 };
 
 use super::version::{Versions, Wanted, of_clusters, refuse_list};
@@ -16,8 +18,9 @@ use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
 use crate::negotiate::Answer;
-use crate::response::ObjectWriter;
 use crate::response::list::{ListAnswer, ListMetadata};
+use crate::response::{FRAME_BYTES, ObjectWriter};
+use crate::turns::{Lanes, Length, Peer, Share};
 use crate::view::{Standing, Unreached, View};
 
 /// Which state a list shows.
@@ -58,7 +61,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
         }
         _ => ListPage { start: None, limit, remaining: None },
     };
-    let cursor = ListCursor::new(snapshots, filter, page);
+    let (cursor, share) = open(OpeningList::new(snapshots, filter, page), router.lanes(), asked.peer).await?;
     let epochs = router.epochs();
     let remaining = cursor.remaining_item_count();
     let next = cursor.continue_position().map(|position: &Position| {
@@ -75,6 +78,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
         cursor,
         writer: ObjectWriter::new(&view.kind, form, include),
         metadata,
+        share,
         lanes: router.lanes(),
         peer: asked.peer,
     };
@@ -82,6 +86,32 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     warn(&mut response, &view, &standings);
     warn_left_out(&mut response, &served.resource, &left_out);
     Ok(response)
+}
+
+/// Looks for where the page ends. What is found by looking at a few objects is found at once; a longer search is work of a turn, as
+/// writing is, with a pause after each piece. The turn goes on to whoever writes the page.
+///
+/// # Errors
+/// 429 where there is no turn for it in time.
+async fn open(
+    opening: OpeningList<Filter>,
+    lanes: &Arc<Lanes>,
+    peer: Option<Peer>,
+) -> Result<(ListCursor<Filter>, Option<Share>), Status> {
+    let mut opening = match opening.step(FRAME_BYTES) {
+        ControlFlow::Break(cursor) => return Ok((cursor, None)),
+        ControlFlow::Continue(opening) => opening,
+    };
+    let mut share = lanes.take(Length::Medium, peer).await?;
+    loop {
+        share.wrote(FRAME_BYTES);
+        tokio::task::yield_now().await;
+        share.go_on().await?;
+        opening = match opening.step(FRAME_BYTES) {
+            ControlFlow::Break(cursor) => return Ok((cursor, Some(share))),
+            ControlFlow::Continue(opening) => opening,
+        };
+    }
 }
 
 /// Reads from the options which state is asked for.

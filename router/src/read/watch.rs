@@ -67,7 +67,7 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
             return Ok(response::with_content_type(StatusCode::OK, content_type, body::full(error(&status, form))));
         }
     };
-    let initial = match initial_length(&view, watcher.filter()).filter(|_| options.sends_initial_events()) {
+    let initial = match initial_length(&view, &watcher) {
         Some(length) => Some(router.lanes().take(length, asked.peer).await?),
         None => None,
     };
@@ -100,9 +100,13 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     Ok(response)
 }
 
-/// How long the initial events are together; `None` where one turn of a watcher has room for them. What they are filtered by but their
-/// scope is not looked at: most watches that select otherwise are of many objects, too.
-fn initial_length(view: &View, filter: &Filter) -> Option<Length> {
+/// How long what is told of the present state is; `None` where one turn of a watcher has room for it, or nothing is. What is filtered
+/// by but the scope is not looked at: most watches that select otherwise are of many objects, too.
+fn initial_length(view: &View, watcher: &Watcher<Filter>) -> Option<Length> {
+    if !watcher.tells_state() {
+        return None;
+    }
+    let filter = watcher.filter();
     let heads = Arc::clone(view.log().head());
     let (mut objects, mut bytes) = (0, 0);
     for object in heads.iter().flat_map(|(_, snapshot)| snapshot.range(&filter.scope(), None)) {
@@ -260,7 +264,7 @@ struct WatchStream {
     deadline: Instant,
     timer: Pin<Box<Sleep>>,
     draining: CancellationToken,
-    /// While many initial events are being written.
+    /// While much of the present state is being told: the initial events, or clusters that a version lacks.
     initial: Option<Share>,
     /// Whether there was nothing new at the last turn, so that the next one waits for the head to move.
     caught_up: bool,
@@ -362,7 +366,8 @@ impl WatchStream {
                 continue;
             }
             match self.turn() {
-                Progress::More => {}
+                // Others get their turn between two of ours, all the more where nothing is found.
+                Progress::More => tokio::task::yield_now().await,
                 Progress::CaughtUp => {
                     self.caught_up = true;
                     self.initial = None;

@@ -18,7 +18,7 @@ use crate::body::{self, Body, BoxError};
 use crate::negotiate::{Encoding, Form, Shape};
 use crate::policy::ItemResourceVersions;
 use crate::topology::ClusterMark;
-use crate::turns::{Lanes, Length, MEDIUM_BYTES, Peer, Share};
+use crate::turns::{Lanes, Length, MEDIUM_BYTES, NoTurn, Peer, Share};
 use crate::view::View;
 
 /// The list's own metadata.
@@ -77,6 +77,8 @@ pub struct ListAnswer<'a> {
     pub writer: ObjectWriter,
     /// The list's own metadata.
     pub metadata: ListMetadata,
+    /// The turn that was taken already, to look for where the page ends.
+    pub share: Option<Share>,
     /// Whoever writes more than a frame takes a turn.
     pub lanes: &'a Arc<Lanes>,
     /// The connection that it goes to.
@@ -89,7 +91,7 @@ impl ListAnswer<'_> {
     /// # Errors
     /// 429 where there is no turn for it in time.
     pub async fn respond(self) -> Result<Response<Body>, Status> {
-        let Self { view, cursor, writer, metadata, lanes, peer } = self;
+        let Self { view, cursor, writer, metadata, share, lanes, peer } = self;
         let Form { encoding, gzip, .. } = writer.form();
         let content_type = encoding.content_type();
         let start = cursor.clone();
@@ -100,25 +102,33 @@ impl ListAnswer<'_> {
         }
         drop(first);
         list.restart(start);
-        let length = if list.cursor.exceeds(MEDIUM_BYTES) == Some(true) { Length::Long } else { Length::Medium };
-        let share = lanes.take(length, peer).await?;
+        let share = match share {
+            Some(share) => share,
+            None => {
+                let is_long = list.cursor.exceeds(MEDIUM_BYTES) == Some(true);
+                lanes.take(if is_long { Length::Long } else { Length::Medium }, peer).await?
+            }
+        };
         if encoding == Encoding::Protobuf {
             list.measure().await;
         }
+        let gzip = gzip.then(Gzip::default);
+        let is_compressed = gzip.is_some();
+        let mut long = LongAnswer { frames: VecDeque::new(), list, gzip, ended: false, share };
         // What fits below the threshold of compression is answered whole, with its length.
         let mut frames = VecDeque::new();
         let mut bytes = 0;
         while bytes <= THRESHOLD_BYTES {
-            let Some(frame) = list.next_frame() else {
+            let Some(frame) = long.text().await? else {
                 let whole: Bytes = frames.into_iter().flatten().collect();
                 return Ok(super::with_content_type(StatusCode::OK, content_type, body::full(whole)));
             };
             bytes += frame.len();
-            frames.push_back(Bytes::from(frame));
+            frames.push_back(frame);
         }
-        let long = LongAnswer { frames, list, gzip: gzip.then(Gzip::default), ended: false, share };
+        long.frames = frames;
         let mut response = super::with_content_type(StatusCode::OK, content_type, long.into_body());
-        if gzip {
+        if is_compressed {
             super::mark_compressed(response.headers_mut());
         }
         Ok(response)
@@ -140,39 +150,57 @@ impl LongAnswer {
     fn into_body(self) -> Body {
         let stream = stream::unfold(Some(self), |answer| async move {
             let mut answer = answer?;
-            if let Err(none) = answer.share.go_on().await {
-                return Some((Err(BoxError::from(none)), None));
+            match answer.next().await {
+                Ok(frame) => Some((Ok(Frame::data(frame?)), Some(answer))),
+                Err(none) => Some((Err(BoxError::from(none)), None)),
             }
-            let frame = answer.next()?;
-            // A list of many megabytes is work without a pause: others get their turn between frames.
-            tokio::task::yield_now().await;
-            Some((Ok(Frame::data(frame)), Some(answer)))
         });
         StreamBody::new(stream).boxed_unsync()
     }
 
-    fn next(&mut self) -> Option<Bytes> {
-        let Self { frames, list, gzip, ended, share } = self;
-        // What an answer costs is its text, compressed or not.
-        let mut plain = || {
-            let frame = frames.pop_front().or_else(|| list.next_frame().map(Bytes::from))?;
-            share.wrote(frame.len());
-            Some(frame)
-        };
-        let Some(gzip) = gzip else { return plain() };
-        if *ended {
-            return None;
+    /// The next frame as it is sent; `None` after the last.
+    async fn next(&mut self) -> Result<Option<Bytes>, NoTurn> {
+        if self.ended {
+            return Ok(None);
         }
+        let mut text = self.text().await?;
+        let Self { gzip: Some(gzip), frames, list, ended, share } = self else { return Ok(text) };
+        // No pause from here on: a compressor is not kept while others work.
         let mut packed = gzip.frame();
-        while !packed.is_full() {
-            let Some(frame) = plain() else {
+        loop {
+            let Some(frame) = text else {
                 *ended = true;
-                return Some(packed.finish().into());
+                return Ok(Some(packed.finish().into()));
             };
             packed.push(&frame);
+            // Where much was looked at for little text, what there is goes out.
+            if packed.is_full() || frame.len() < FRAME_BYTES / 4 {
+                return Ok(Some(packed.end().into()));
+            }
+            text = next_text(frames, list, share);
         }
-        Some(packed.end().into())
     }
+
+    /// The next piece of the text, which is not empty; `None` after the last. A list of many megabytes is work without a pause, and so
+    /// is looking for the few objects of many that are selected: others get their turn after each piece.
+    async fn text(&mut self) -> Result<Option<Bytes>, NoTurn> {
+        loop {
+            self.share.go_on().await?;
+            let text = next_text(&mut self.frames, &mut self.list, &mut self.share);
+            tokio::task::yield_now().await;
+            match text {
+                Some(text) if text.is_empty() => {}
+                text => return Ok(text),
+            }
+        }
+    }
+}
+
+/// A frame's worth of work; empty where nothing was found by it. What an answer costs is its text, compressed or not.
+fn next_text(frames: &mut VecDeque<Bytes>, list: &mut ListWriter, share: &mut Share) -> Option<Bytes> {
+    let text = frames.pop_front().or_else(|| list.next_frame().map(Bytes::from))?;
+    share.wrote(if text.is_empty() { FRAME_BYTES } else { text.len() });
+    Some(text)
 }
 
 impl ListWriter {
@@ -199,15 +227,7 @@ impl ListWriter {
         let frame = match self.writer.form() {
             Form { encoding: Encoding::Json, .. } => self.json_frame(),
             Form { encoding: Encoding::Protobuf, .. } => self.protobuf_frame(),
-            // Rare, and its columns come before its rows: it is made whole.
-            Form { shape: Shape::Table(_), .. } => {
-                let mut text = Vec::new();
-                while !self.done {
-                    text.extend(self.json_frame());
-                }
-                super::yaml::of_json(&text).map_or(text, String::into_bytes)
-            }
-            Form { .. } => self.yaml_frame(),
+            Form { encoding: Encoding::Yaml, .. } => self.yaml_frame(),
         };
         let Some(indent) = &mut self.indent else { return Some(frame) };
         // Indented text is half as long again.
@@ -237,10 +257,9 @@ impl ListWriter {
 
     /// Items one by one: a value of a whole list would be ten times its text.
     fn yaml_frame(&mut self) -> Vec<u8> {
-        let (kind, api_version) = list_kind(&self.view.kind.kind, &self.view.kind.resource, self.writer.form());
         let mut out = Vec::with_capacity(FRAME_BYTES + FRAME_BYTES / 4);
         if !std::mem::replace(&mut self.begun, true) {
-            out.extend_from_slice(format!("apiVersion: {api_version}\nitems:").as_bytes());
+            out.extend_from_slice(self.around_yaml_items().0.as_bytes());
         }
         let Self { view, cursor, writer, mark, version, item, any, metadata, .. } = self;
         let more = next_items(cursor, view, metadata.items, mark, version, |object, version, mark| {
@@ -254,18 +273,22 @@ impl ListWriter {
         });
         if !more {
             self.done = true;
-            if !self.any {
-                out.extend_from_slice(b" []");
-            }
-            out.extend_from_slice(format!("\nkind: {kind}\nmetadata:").as_bytes());
-            let metadata = super::yaml::of_json(format!("{{{}}}", self.metadata.json()).as_bytes()).unwrap_or_default();
-            for line in metadata.lines() {
-                out.extend_from_slice(b"\n  ");
-                out.extend_from_slice(line.as_bytes());
-            }
-            out.push(b'\n');
+            out.extend_from_slice(if self.any { b"\n" } else { b" []\n" });
+            out.extend_from_slice(self.around_yaml_items().1.as_bytes());
         }
         out
+    }
+
+    /// What stands before the items in YAML, and what behind them. Keys are in order there: a list's kind and metadata come behind
+    /// its `items`, and a Table's `rows` are the last.
+    fn around_yaml_items(&self) -> (String, String) {
+        let mut empty = Vec::new();
+        self.head(&mut empty);
+        empty.extend_from_slice(b"]}");
+        let text = super::yaml::of_json(&empty).unwrap_or_default();
+        let items = if matches!(self.writer.form().shape, Shape::Table(_)) { "rows" } else { "items" };
+        let (before, behind) = text.split_once(&format!("\n{items}: []\n")).unwrap_or_default();
+        (format!("{before}\n{items}:"), behind.to_owned())
     }
 
     /// The first frame tells the length of the whole. Until that is measured, it is empty.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::sync::Arc;
 
+use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tributary_apimachinery::wire::fields;
 use tributary_simulator::Config;
@@ -59,6 +60,40 @@ async fn a_large_list_of_metadata_is_whole_in_protobuf() {
     let names: Vec<_> = contents(&message, 2).iter().map(|item| contents(&contents(item, 1)[0], 1).remove(0)).collect();
     let expected: Vec<_> = list["items"].as_array().unwrap().iter().map(|pod| name(pod).into_bytes()).collect();
     assert!(expected.len() == 120 && names == expected, "{names:?}");
+}
+
+/// Whole, the list would be a tree of ten times its text and a second text: more than a process has, of 100,000 objects.
+#[tokio::test]
+async fn a_large_table_in_yaml_is_written_row_by_row() {
+    let fixture = fixture().await;
+    for include in ["Metadata", "Object", "None"] {
+        let path = format!("/api/v1/pods?includeObject={include}");
+        let table = |form| format!("application/{form};as=Table;g=meta.k8s.io;v=v1");
+        let expected = fixture.client().send("GET", &path, &[("accept", &table("json"))], "").await.ok();
+        let mut answer = fixture.client().call("GET", &path, &[("accept", &table("yaml"))], "").await;
+        assert_eq!(
+            (answer.status().as_u16(), &answer.headers()["content-type"].as_bytes()[..]),
+            (200, &b"application/yaml"[..])
+        );
+        let (mut text, mut longest) = (Vec::new(), 0);
+        while let Some(frame) = answer.body_mut().frame().await {
+            let frame = frame.unwrap().into_data().unwrap();
+            longest = longest.max(frame.len());
+            text.extend_from_slice(&frame);
+        }
+        assert!(longest <= 256 << 10, "{include}: a frame of {longest} of {} bytes", text.len());
+        let written: Value = serde_saphyr::from_slice(&text).unwrap();
+        assert_eq!(written["rows"].as_array().unwrap().len(), 120);
+        assert_eq!(written, expected, "{include}");
+    }
+    let accept = "application/yaml;as=Table;g=meta.k8s.io;v=v1";
+    let path = "/api/v1/pods?fieldSelector=metadata.name=nothing";
+    let empty = fixture.client().send("GET", path, &[("accept", accept)], "").await;
+    let text = String::from_utf8_lossy(&empty.body);
+    assert!(
+        text.starts_with("apiVersion: meta.k8s.io/v1\ncolumnDefinitions:\n") && text.ends_with("\nrows: []\n"),
+        "{text}"
+    );
 }
 
 #[tokio::test]

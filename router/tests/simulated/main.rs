@@ -28,4 +28,5 @@ mod selection;
 mod storm;
 mod topology;
 mod watches;
+mod worst;
 mod writes;

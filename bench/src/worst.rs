@@ -1,0 +1,141 @@
+//! One client's worst requests, each sent over and over on one connection, and what another client's gets take meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use http::Method;
+use http_body_util::BodyExt;
+use serde::Serialize;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::client::Connection;
+use crate::load;
+use crate::reads::Side;
+use crate::statistics::Percentiles;
+
+const JSON: &str = "application/json";
+const YAML_TABLE: &str = "application/yaml;as=Table;v=v1;g=meta.k8s.io";
+/// How many of the same request one client has under way.
+const AT_ONCE: usize = 10;
+/// How long each is sent, and how long the other client is measured before.
+const TIME: Duration = Duration::from_secs(5);
+/// The pause between two gets of the other client, and between two looks at the memory.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A request that one client may send.
+#[derive(Clone, Debug)]
+pub(crate) struct Worst {
+    /// The key of the figures.
+    pub(crate) name: &'static str,
+    method: Method,
+    path: String,
+    accept: &'static str,
+    body: Bytes,
+}
+
+/// The requests: one line for each.
+pub(crate) fn requests() -> Vec<Worst> {
+    let get = |name, accept, path: &str| Worst {
+        name,
+        method: Method::GET,
+        path: path.to_owned(),
+        accept,
+        body: Bytes::new(),
+    };
+    vec![
+        get("worst-yaml-table", YAML_TABLE, "/api/v1/pods?includeObject=Object"),
+        get("worst-sparse-page", JSON, "/api/v1/pods?limit=1&labelSelector=slice%3Dnone"),
+        get("worst-sparse-list", JSON, "/api/v1/pods?labelSelector=slice%3Dnone"),
+        get("worst-sparse-watch", JSON, "/api/v1/pods?watch=1&timeoutSeconds=1&labelSelector=slice%3Dnone"),
+    ]
+}
+
+/// What became of the others meanwhile.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Endured {
+    /// The request.
+    pub(crate) name: String,
+    /// How many were answered with success.
+    pub(crate) answered: usize,
+    /// How many were refused or broke off.
+    pub(crate) refused: usize,
+    /// Another client's get, before.
+    pub(crate) get_alone: Percentiles,
+    /// The same meanwhile.
+    pub(crate) get_during: Percentiles,
+    /// Memory before, in bytes.
+    pub(crate) idle_bytes: u64,
+    /// The most memory meanwhile, in bytes.
+    pub(crate) peak_bytes: u64,
+}
+
+impl Worst {
+    /// Sends it for [`TIME`].
+    ///
+    /// # Errors
+    /// When a connection cannot be opened, or the other client is refused.
+    pub(crate) async fn run(&self, side: &Side) -> anyhow::Result<Endured> {
+        let other = side.target.connect().await?;
+        let (get_alone, idle_bytes) = gets(side, &other).await?;
+        let (over, answered, refused) =
+            (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let connection = side.target.connect().await?;
+        let mut senders = JoinSet::new();
+        for _ in 0..AT_ONCE {
+            let (worst, connection) = (self.clone(), connection.clone());
+            let (over, answered, refused) = (Arc::clone(&over), Arc::clone(&answered), Arc::clone(&refused));
+            senders.spawn(async move {
+                while !over.load(Ordering::SeqCst) {
+                    let counted = if worst.once(&connection).await { &answered } else { &refused };
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        let during = gets(side, &other).await;
+        over.store(true, Ordering::SeqCst);
+        senders.shutdown().await;
+        let (get_during, peak_bytes) = during?;
+        Ok(Endured {
+            name: self.name.to_owned(),
+            answered: answered.load(Ordering::SeqCst),
+            refused: refused.load(Ordering::SeqCst),
+            get_alone,
+            get_during,
+            idle_bytes,
+            peak_bytes,
+        })
+    }
+
+    /// Sends it once and reads the answer to its end; whether that was a success.
+    async fn once(&self, connection: &Connection) -> bool {
+        let content_type = if self.body.is_empty() { "" } else { JSON };
+        let sent = connection.send(self.method.clone(), &self.path, self.accept, content_type, self.body.clone());
+        let Ok(mut response) = sent.await else { return false };
+        let status = response.status();
+        while let Some(frame) = response.body_mut().frame().await {
+            if frame.is_err() {
+                return false;
+            }
+        }
+        status.is_success()
+    }
+}
+
+/// What gets of the other client take for [`TIME`], and the most memory that the server has meanwhile.
+async fn gets(side: &Side, other: &Connection) -> anyhow::Result<(Percentiles, u64)> {
+    let get = format!("/api/v1/namespaces/{}/pods/{}", load::namespace(0), load::pod_name(7));
+    let (mut times, mut peak) = (Vec::new(), 0);
+    let start = Instant::now();
+    while start.elapsed() < TIME {
+        let asked = Instant::now();
+        other.discard(&get, JSON).await.context("another client's get")?;
+        times.push(asked.elapsed());
+        peak = peak.max(side.processes.resident().unwrap_or_default());
+        sleep(PAUSE).await;
+    }
+    Ok((Percentiles::of(&times), peak))
+}

@@ -1,0 +1,117 @@
+//! One client's worst requests: while it sends them as fast as it can, others are answered.
+//!
+//! A request that is written down here is one line of [`requests`]. It is sent over and over by [`AT_ONCE`] senders, on a runtime
+//! of two workers, while somebody else asks for `/livez`. The bound is of the wall clock, the only one of its kind in these tests: it
+//! is far above what an answer takes, and a machine that is busy otherwise is given several attempts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use http_body_util::BodyExt as _;
+use tributary_simulator::Config;
+
+use crate::harness::{Client, Fixture, allow, config};
+
+/// How long `/livez` may take meanwhile.
+const LIVEZ_WITHIN: Duration = Duration::from_secs(1);
+
+/// How many of the same request are under way together.
+const AT_ONCE: usize = 8;
+
+/// How many times `/livez` is asked for during each.
+const PROBES: usize = 15;
+
+/// The pause between two of them: together they see some 300 ms.
+const PROBE_PAUSE: Duration = Duration::from_millis(20);
+
+/// How often a request is tried before it is said to stall others: what else the machine does passes.
+const ATTEMPTS: usize = 3;
+
+/// Pods of each of two members. Each is of the usual size; in a build without optimisation they are as much work as some thousands.
+const PODS: usize = 250;
+
+const YAML_TABLE: &str = "application/yaml;as=Table;g=meta.k8s.io;v=v1";
+
+/// A request that one client may send.
+pub(crate) struct Worst {
+    /// What is bad about it.
+    name: &'static str,
+    method: &'static str,
+    path: String,
+    headers: Vec<(&'static str, &'static str)>,
+    body: String,
+}
+
+impl Worst {
+    /// A GET.
+    pub(crate) fn get(name: &'static str, path: impl Into<String>) -> Self {
+        Self { name, method: "GET", path: path.into(), headers: Vec::new(), body: String::new() }
+    }
+
+    /// The same with a header.
+    pub(crate) fn with(mut self, name: &'static str, value: &'static str) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+}
+
+/// The requests, each of which is tried against two members with [`PODS`] pods each.
+fn requests() -> Vec<Worst> {
+    vec![Worst::get("a whole list as Table in YAML", "/api/v1/pods?includeObject=Object").with("accept", YAML_TABLE)]
+}
+
+/// How long `/livez` took at most while the request was sent over and over.
+async fn slowest_livez(client: &Client, worst: &Arc<Worst>) -> Duration {
+    let over = Arc::new(AtomicBool::new(false));
+    let mut senders = tokio::task::JoinSet::new();
+    for _ in 0..AT_ONCE {
+        let (client, worst, over) = (client.clone(), Arc::clone(worst), Arc::clone(&over));
+        senders.spawn(async move {
+            while !over.load(Ordering::SeqCst) {
+                let mut answer = client.call(worst.method, &worst.path, &worst.headers, &worst.body).await;
+                // Frame by frame, so that no memory of the sender's is part of it; what is refused is none of our business here.
+                while let Some(Ok(_)) = answer.body_mut().frame().await {}
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    let mut slowest = Duration::ZERO;
+    for _ in 0..PROBES {
+        tokio::time::sleep(PROBE_PAUSE).await;
+        let client = client.clone();
+        let asked = Instant::now();
+        // As a task of its own: the test's own future is on no worker.
+        let livez = tokio::spawn(async move { client.send("GET", "/livez", &[], "").await.code });
+        assert_eq!(livez.await.unwrap(), 200);
+        slowest = slowest.max(asked.elapsed());
+    }
+    over.store(true, Ordering::SeqCst);
+    // Dropped where they are: a stream would go on for ever.
+    senders.shutdown().await;
+    slowest
+}
+
+/// Sends the request over and over, and checks that others are answered meanwhile.
+pub(crate) async fn others_are_answered(fixture: &Fixture, worst: Worst) {
+    let worst = Arc::new(worst);
+    let mut tried = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let slowest = slowest_livez(&fixture.client(), &worst).await;
+        if slowest <= LIVEZ_WITHIN {
+            return;
+        }
+        tried.push(slowest);
+    }
+    panic!("{}: /livez took {tried:?} meanwhile", worst.name);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_are_answered_while_one_client_sends_its_worst_requests() {
+    let pods = |name| Config { pods: PODS, namespaces: 3, ..config(name) };
+    let fixture = Fixture::with(["a", "b"].map(pods), allow()).await;
+    fixture.get("/api/v1/pods?limit=1").await.ok();
+    for worst in requests() {
+        others_are_answered(&fixture, worst).await;
+    }
+}
