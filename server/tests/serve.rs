@@ -6,18 +6,19 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::StreamExt;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::{BodyExt, Empty};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
-use tributary_proxy::{ClusterClient, Identity, Tuning};
+use tokio::task::JoinHandle;
+use tributary_proxy::{Body, ClusterClient, Identity, Tuning};
 use tributary_simulator::{Config, Member, Simulator, kubeconfig};
 
-/// Longer than any step takes on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn member(name: &str) -> Member {
     Simulator::start(Config { name: name.to_owned(), pods: 10, ..Config::default() }).await.unwrap()
@@ -26,6 +27,9 @@ async fn member(name: &str) -> Member {
 struct Program {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
+    /// What it has said on standard error so far.
+    log: Arc<Mutex<String>>,
+    logging: JoinHandle<()>,
 }
 
 impl Program {
@@ -41,7 +45,15 @@ impl Program {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
+        let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+        let log = Arc::new(Mutex::new(String::new()));
+        let written = Arc::clone(&log);
+        let logging = tokio::spawn(async move {
+            while let Some(line) = errors.next_line().await.unwrap() {
+                *written.lock().unwrap() += &(line + "\n");
+            }
+        });
+        Self { child, lines, log, logging }
     }
 
     /// The first line, which must be the `ready:` line.
@@ -52,10 +64,21 @@ impl Program {
         }
     }
 
+    /// All that it said on standard error, once it has ended.
     async fn errors(&mut self) -> String {
-        let mut text = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut text).await.unwrap();
-        text
+        tokio::time::timeout(PATIENCE, &mut self.logging).await.unwrap().unwrap();
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Waits until it has logged something so many times.
+    async fn logged(&self, part: &str, times: usize) {
+        let wait = async {
+            while self.log.lock().unwrap().matches(part).count() < times {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(PATIENCE, wait).await;
+        assert!(in_time.is_ok(), "{part:?} was not logged: {}", self.log.lock().unwrap());
     }
 
     fn signal(&self, name: &str) {
@@ -125,7 +148,7 @@ async fn it_serves_reloads_and_drains() {
     wait_for_contexts(&written, &["all", "one", "two"]).await;
     std::fs::write(&source, "{ broken").unwrap();
     program.signal("HUP");
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    program.logged("the new configuration is refused", 1).await;
     assert_eq!(get(&written, "all", "/readyz").await.unwrap(), "ok", "the old configuration stays");
     assert_eq!(contexts(&written), ["all", "one", "two"]);
     std::fs::write(&source, kubeconfig([&two])).unwrap();
@@ -140,6 +163,15 @@ async fn it_serves_reloads_and_drains() {
     }
 }
 
+/// A socket that holds a port without listening, so that nobody else is given it; a listener that allows the address to be used
+/// again, as ours and tokio's do, can be bound beside it.
+fn reserve() -> tokio::net::TcpSocket {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    socket
+}
+
 #[tokio::test]
 async fn a_written_kubeconfig_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
@@ -148,14 +180,14 @@ async fn a_written_kubeconfig_survives_a_restart() {
     let written = directory.path().join("all.kubeconfig");
     std::fs::write(&source, kubeconfig([&one])).unwrap();
     let (source, path) = (source.to_str().unwrap(), written.to_str().unwrap());
-    let mut address = "127.0.0.1:0".to_owned();
+    let reserved = reserve();
+    let address = reserved.local_addr().unwrap().to_string();
     for _ in 0..2 {
         let mut program = Program::start(
             &["serve", "--kubeconfig", source, "--listen", &address, "--write-kubeconfig", path],
             directory.path(),
         );
-        let ready = program.ready().await;
-        address = ready.split_whitespace().nth(1).unwrap().trim_start_matches("https://").to_owned();
+        assert!(program.ready().await.contains(&address));
         let first = std::fs::read(&written).unwrap();
         assert_eq!(get(&written, "all", "/livez").await.unwrap(), "ok");
         program.signal("INT");
@@ -195,7 +227,7 @@ async fn configuration_files_are_served_and_followed() {
     wait_for_contexts(&written, &["all", "one", "two"]).await;
     std::fs::write(config.join("bad.yaml"), "kind: Nonsense\n").unwrap();
     std::fs::remove_file(config.join("one.yaml")).unwrap();
-    tokio::time::sleep(Duration::from_millis(800)).await;
+    program.logged("the new configuration is refused", 1).await;
     assert_eq!(contexts(&written), ["all", "one", "two"], "a broken whole changes nothing");
     std::fs::remove_file(config.join("bad.yaml")).unwrap();
     wait_for_contexts(&written, &["all", "two"]).await;
@@ -203,16 +235,19 @@ async fn configuration_files_are_served_and_followed() {
     assert_eq!(program.end().await.code(), Some(0));
 }
 
-/// Begins a request whose body never ends: it holds a drain.
-async fn hold_the_drain(kubeconfig: &Path, cluster: &str) {
-    let begun = futures::stream::iter([Ok(hyper::body::Frame::data(bytes::Bytes::from_static(b"{")))]);
-    let body = StreamBody::new(begun.chain(futures::stream::pending())).boxed_unsync();
-    let request = http::Request::post(format!("/clusters/{cluster}/api/v1/namespaces"));
-    let request = request.header("content-type", "application/json").body(body).unwrap();
+/// Follows the log of a pod: that holds a drain for as long as the answer is kept.
+async fn hold_the_drain(kubeconfig: &Path, cluster: &str) -> http::Response<Body> {
+    let pods = format!("/clusters/{cluster}/api/v1/pods?fieldSelector=status.phase%3DRunning&limit=1");
+    let pods: serde_json::Value = serde_json::from_str(&get(kubeconfig, "all", &pods).await.unwrap()).unwrap();
+    let pod = &pods["items"][0]["metadata"];
+    let (namespace, name) = (pod["namespace"].as_str().unwrap(), pod["name"].as_str().unwrap());
+    let path = format!("/clusters/{cluster}/api/v1/namespaces/{namespace}/pods/{name}/log?follow=true");
+    let request = http::Request::get(path).body(Empty::new().map_err(|never| match never {}).boxed_unsync()).unwrap();
     let config = config(kubeconfig, "all").await;
     let client = ClusterClient::connect("own".parse().unwrap(), config, Tuning::default()).await.unwrap();
-    tokio::spawn(async move { client.forward(request, Identity::Member).await.map(drop) });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let answer = client.forward(request, Identity::Member).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    answer
 }
 
 #[tokio::test]
@@ -226,13 +261,13 @@ async fn a_second_signal_ends_at_once() {
     let arguments = ["serve", "--kubeconfig", source, "--listen", "127.0.0.1:0", "--write-kubeconfig", path];
     let mut program = Program::start(&arguments, directory.path());
     program.ready().await;
-    hold_the_drain(&written, "one").await;
+    let _held = hold_the_drain(&written, "one").await;
     program.signal("TERM");
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    program.logged("a second signal ends at once", 1).await;
     assert!(program.child.try_wait().unwrap().is_none(), "the drain waits");
     program.signal("TERM");
-    let status = tokio::time::timeout(Duration::from_secs(2), program.child.wait()).await.unwrap().unwrap();
-    assert_eq!(status.code(), Some(1));
+    // Where the drain is waited for the code is 0.
+    assert_eq!(program.end().await.code(), Some(1));
 }
 
 /// Sends what connects to a port on to an address.
@@ -251,7 +286,8 @@ async fn forward(from: u16, to: std::net::SocketAddr) {
 async fn a_twin_that_was_out_of_reach_is_refused_when_it_comes() {
     let directory = tempfile::tempdir().unwrap();
     let one = member("one").await;
-    let later = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let reserved = reserve();
+    let later = reserved.local_addr().unwrap().port();
     let source = directory.path().join("members.kubeconfig");
     let written = directory.path().join("all.kubeconfig");
     let text = kubeconfig([&one]);
@@ -339,9 +375,9 @@ async fn a_broken_context_that_nobody_named_does_not_keep_the_others_away() {
     let ready = get(&written, "all", "/readyz?verbose").await.unwrap();
     assert!(ready.contains("broken") && ready.contains("gone.pem"), "{ready}");
     assert!(get(&written, "one", "/api/v1/namespaces?limit=1").await.is_ok());
-    for _ in 0..2 {
+    for round in 1..=2 {
         program.signal("HUP");
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        program.logged("configuration reloaded", round).await;
     }
     program.signal("TERM");
     assert_eq!(program.end().await.code(), Some(0));
@@ -359,13 +395,12 @@ async fn the_demo_cleans_up_after_a_second_signal_too() {
     let mut program = Program::start(&["demo", "--clusters", "1", "--pods", "5", "--churn", "0"], directory.path());
     let ready = program.ready().await;
     let kubeconfig = ready.split_whitespace().find_map(|word| word.strip_prefix("kubeconfig=")).unwrap().to_owned();
-    hold_the_drain(Path::new(&kubeconfig), "member1").await;
+    let _held = hold_the_drain(Path::new(&kubeconfig), "member1").await;
     program.signal("INT");
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    program.logged("a second signal ends at once", 1).await;
     assert!(program.child.try_wait().unwrap().is_none(), "the drain waits");
     program.signal("INT");
-    let status = tokio::time::timeout(Duration::from_secs(2), program.child.wait()).await.unwrap().unwrap();
-    assert_eq!(status.code(), Some(1));
+    assert_eq!(program.end().await.code(), Some(1));
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -417,4 +452,58 @@ async fn numbers_outlive_clusters_and_restarts() {
     assert_eq!(program.end().await.code(), Some(2));
     let errors = program.errors().await;
     assert!(errors.contains("UpstreamCluster new: spec.index: 1 was given to cluster two before"), "{errors}");
+}
+
+/// What no log may hold: credentials, queries (exec's hold commands), bodies. Not even at the level that says most.
+#[tokio::test]
+async fn vulndb_4074_no_secret_is_logged_at_any_level() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = member("one").await;
+    let source = directory.path().join("members.kubeconfig");
+    let written = directory.path().join("all.kubeconfig");
+    std::fs::write(&source, kubeconfig([&one])).unwrap();
+    let (source, path) = (source.to_str().unwrap(), written.to_str().unwrap());
+    let arguments = ["serve", "--kubeconfig", source, "--listen", "127.0.0.1:0", "--write-kubeconfig", path];
+    let mut program = Program::start(&[&arguments[..], &["--log-level", "trace"]].concat(), directory.path());
+    program.ready().await;
+    let objects = "/api/v1/namespaces/default/configmaps";
+    let object = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"s","annotations":{"kubectl.kubernetes.io/last-applied-configuration":"applied-hunter2"}},"data":{"password":"body-hunter2"},"binaryData":{"p":"Ym9keS1odW50ZXIy"}}"#;
+    let (json, yaml, patch) = ("application/json", "application/yaml", "application/merge-patch+json");
+    for (method, path, content_type, body) in [
+        ("POST", objects.to_owned(), json, object),
+        ("GET", format!("{objects}?labelSelector=query-hunter2"), json, ""),
+        ("GET", format!("{objects}?labelSelector=query-hunter2,,=="), json, ""),
+        ("GET", format!("{objects}/s"), json, ""),
+        ("PATCH", format!("{objects}/s"), patch, r#"{"data":{"p":"body-hunter2"}}"#),
+        ("POST", objects.to_owned(), json, r#"{"kind":"ConfigMap" body-hunter2"#),
+        ("POST", objects.to_owned(), yaml, "kind: [body-hunter2"),
+        ("PUT", format!("/clusters/one{objects}/s"), json, r#"{"kind":"ConfigMap" body-hunter2"#),
+        ("POST", "/clusters/one/api/v1/namespaces/default/pods/p/exec?command=argv-hunter2".to_owned(), json, ""),
+        ("POST", "/api/v1/namespaces/default/pods/p/exec?command=argv-hunter2".to_owned(), json, ""),
+        ("GET", "/api/v1/namespaces/default/pods/p/proxy/?token=query-hunter2".to_owned(), json, ""),
+        ("DELETE", format!("{objects}/s?token=query-hunter2"), json, ""),
+    ] {
+        for token in [None, Some("wrong-hunter2")] {
+            let mut config = config(&written, "all").await;
+            if let Some(token) = token {
+                config.auth_info.token = Some(token.to_owned().into());
+            }
+            let client = kube::Client::try_from(config).unwrap();
+            let request = http::Request::builder().method(method).uri(&path).header("content-type", content_type);
+            let request =
+                request.header("impersonate-extra-token", "extra-hunter2").header("cookie", "session=hunter2");
+            // Most are refused, and the refusals are what may be logged.
+            let _ = client.request_text(request.body(body.as_bytes().to_vec()).unwrap()).await;
+        }
+    }
+    one.control().disconnect();
+    get(&written, "all", objects).await.unwrap();
+    program.signal("TERM");
+    assert!(program.end().await.success());
+    let log = program.errors().await;
+    assert!(log.contains(objects) && log.contains("status=401"), "requests are logged at this level: {log}");
+    let own = std::fs::read_to_string(directory.path().join(".local/share/tributary/token")).unwrap();
+    for secret in ["hunter2", "Ym9keS1odW50ZXIy", own.trim(), one.token()] {
+        assert!(!log.contains(secret), "{secret} is in the log: {log}");
+    }
 }

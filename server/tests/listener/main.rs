@@ -2,33 +2,27 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+mod fixture;
+mod frames;
+mod precedents;
+
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
 use http::{Request, Response, StatusCode, Version, header};
 use http_body_util::{BodyExt, Empty, StreamBody};
-use hyper::body::{Frame, Incoming};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::body::Frame;
+use hyper_util::rt::TokioIo;
 use prometheus_client::registry::Registry;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tributary_router::{Body, ForwardedWatch, User, body::full};
-use tributary_server::authentication::Authenticator;
-use tributary_server::credentials::{BearerToken, Certificates, certificates};
-use tributary_server::data_directory::DataDirectory;
-use tributary_server::front::Front;
 use tributary_server::handler::Handler;
-use tributary_server::listener::tls::{ServingCertificate, server_config};
-use tributary_server::listener::{self, BindError, Drained, ListenAddress};
+use tributary_server::listener::{self, BindError, Drained};
+
+use crate::fixture::{SOON, start, text};
 
 /// Answers a few paths as the router would, and a watch that ends with a bookmark when drained.
 #[derive(Default)]
@@ -122,80 +116,9 @@ fn switched() -> Response<Body> {
         .unwrap()
 }
 
-struct Server {
-    address: SocketAddr,
-    token: String,
-    authority: String,
-    stop: CancellationToken,
-    serving: JoinHandle<Drained>,
-    _directory: tempfile::TempDir,
-}
-
-async fn start() -> Server {
-    let parent = tempfile::tempdir().unwrap();
-    let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
-    let listen: ListenAddress = "127.0.0.1:0".parse().unwrap();
-    let token = BearerToken::open(&directory).unwrap();
-    let made = Certificates::open(&directory, &listen.certificate_names(), certificates::now()).unwrap();
-    let socket = listener::bind(listen.socket_address()).unwrap();
-    let address = socket.local_addr().unwrap();
-    let tls = server_config(ServingCertificate::new(made.certified_key().unwrap())).unwrap();
-    let stop = CancellationToken::new();
-    let authenticator = Authenticator::new(token.digest());
-    let front = Arc::new(Front::new(Arc::new(StandIn::default()), authenticator, stop.clone()));
-    let serving = tokio::spawn(listener::serve(socket, tls, front, listener::CONNECTIONS_MAX));
-    let (token, authority) = (token.expose().to_owned(), made.authority_pem().to_owned());
-    Server { address, token, authority, stop, serving, _directory: parent }
-}
-
-impl Server {
-    async fn connect(&self, version: &'static rustls::SupportedProtocolVersion, alpn: &str) -> TlsStream<TcpStream> {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.authority.as_bytes()).unwrap()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[version])
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
-        let stream = TcpStream::connect(self.address).await.unwrap();
-        let name = ServerName::try_from("127.0.0.1").unwrap();
-        TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
-    }
-
-    async fn http1(&self) -> hyper::client::conn::http1::SendRequest<Empty<Bytes>> {
-        let stream = self.connect(&rustls::version::TLS12, "http/1.1").await;
-        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection.with_upgrades());
-        sender
-    }
-
-    async fn http2(&self) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
-        let stream = self.connect(&rustls::version::TLS13, "h2").await;
-        let executor = TokioExecutor::new();
-        let (sender, connection) = hyper::client::conn::http2::handshake(executor, TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
-        sender
-    }
-
-    fn request(&self, path: &str) -> http::request::Builder {
-        Request::get(format!("https://{}{path}", self.address))
-            .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
-    }
-}
-
-fn bare(server: &Server, path: &str) -> Request<Empty<Bytes>> {
-    Request::get(format!("https://{}{path}", server.address)).body(Empty::new()).unwrap()
-}
-
-async fn text(response: Response<Incoming>) -> String {
-    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
-}
-
 #[tokio::test]
 async fn plain_http_is_told_so() {
-    let server = start().await;
+    let server = start(StandIn::default()).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let mut answer = String::new();
@@ -205,10 +128,10 @@ async fn plain_http_is_told_so() {
 
 #[tokio::test]
 async fn requests_need_the_token() {
-    let server = start().await;
+    let server = start(StandIn::default()).await;
     for path in ["/api/v1/pods", "/metrics", "/readyz?verbose", "/"] {
         let mut client = server.http2().await;
-        let response = client.send_request(bare(&server, path)).await.unwrap();
+        let response = client.send_request(server.bare(path).body(Empty::new()).unwrap()).await.unwrap();
         assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{path}");
         assert!(response.headers().contains_key(header::WWW_AUTHENTICATE));
         assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
@@ -222,7 +145,7 @@ async fn requests_need_the_token() {
     let response = server.http2().await.send_request(wrong).await.unwrap();
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
     let mut client = server.http2().await;
-    let healthy = client.send_request(bare(&server, "/readyz")).await.unwrap();
+    let healthy = client.send_request(server.bare("/readyz").body(Empty::new()).unwrap()).await.unwrap();
     assert_eq!(healthy.status(), StatusCode::OK);
     assert!(text(healthy).await.starts_with("system:anonymous "));
     let known = client.send_request(server.request("/api").body(Empty::new()).unwrap()).await.unwrap();
@@ -233,33 +156,8 @@ async fn requests_need_the_token() {
 }
 
 #[tokio::test]
-async fn a_connection_without_the_token_is_closed_and_one_that_had_it_is_not() {
-    let server = start().await;
-    let mut stranger = server.http2().await;
-    let response = stranger.send_request(bare(&server, "/api")).await.unwrap();
-    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
-    assert!(text(response).await.contains("Unauthorized"), "the answer is whole");
-    let closed = async {
-        while stranger.ready().await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(5), closed).await.unwrap();
-    let mut known = server.http2().await;
-    let watch = known.send_request(server.request("/watch").body(Empty::new()).unwrap()).await.unwrap();
-    for _ in 0..3 {
-        let response = known.send_request(bare(&server, "/api")).await.unwrap();
-        assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
-    }
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    known.ready().await.unwrap();
-    server.stop.cancel();
-    assert_eq!(text(watch).await, "ADDED\nBOOKMARK\n");
-}
-
-#[tokio::test]
 async fn both_protocols_take_large_heads() {
-    let server = start().await;
+    let server = start(StandIn::default()).await;
     let mut large = server.request("/api");
     for group in 0..900 {
         large = large.header("impersonate-group", format!("{group:0>100}"));
@@ -273,7 +171,7 @@ async fn both_protocols_take_large_heads() {
 
 #[tokio::test]
 async fn a_panic_is_a_500_and_the_connection_lives_on() {
-    let server = start().await;
+    let server = start(StandIn::default()).await;
     let mut client = server.http1().await;
     let response = client.send_request(server.request("/panic").body(Empty::new()).unwrap()).await.unwrap();
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
@@ -286,7 +184,7 @@ async fn a_panic_is_a_500_and_the_connection_lives_on() {
 
 #[tokio::test]
 async fn a_drain_ends_watches_with_their_bookmark() {
-    let server = start().await;
+    let server = start(StandIn::default()).await;
     let (mut http1, mut http2) = (server.http1().await, server.http2().await);
     let watch = || server.request("/watch").body(Empty::new()).unwrap();
     let first = http1.send_request(watch()).await.unwrap();
@@ -297,14 +195,14 @@ async fn a_drain_ends_watches_with_their_bookmark() {
     assert_eq!(text(first).await, "ADDED\nBOOKMARK\n");
     assert_eq!(text(third).await, "ADDED\n", "a forwarded watch ends, too");
     assert_eq!(text(second).await, "ADDED\nBOOKMARK\n");
-    let drained = tokio::time::timeout(Duration::from_secs(5), server.serving).await.unwrap().unwrap();
+    let drained = tokio::time::timeout(SOON, server.serving).await.unwrap().unwrap();
     assert_eq!(drained, Drained { cut: 0 });
     assert!(TcpStream::connect(server.address).await.is_err(), "the port is closed");
 }
 
 #[tokio::test]
 async fn a_drain_waits_for_tunnels() {
-    let server = start().await;
+    let server = start(StandIn::default()).await;
     let mut client = server.http1().await;
     let request = server.request("/tunnel").header(header::CONNECTION, "upgrade").header(header::UPGRADE, "SPDY/3.1");
     let response = client.send_request(request.body(Empty::new()).unwrap()).await.unwrap();
@@ -319,13 +217,13 @@ async fn a_drain_waits_for_tunnels() {
     tunnel.read_exact(&mut echo).await.unwrap();
     assert_eq!(&echo, b"still open");
     drop(tunnel);
-    let drained = tokio::time::timeout(Duration::from_secs(5), server.serving).await.unwrap().unwrap();
+    let drained = tokio::time::timeout(SOON, server.serving).await.unwrap().unwrap();
     assert_eq!(drained, Drained { cut: 0 });
 }
 
 #[tokio::test]
 async fn a_tunnel_brings_what_comes_after_the_client_has_finished() {
-    let server = start().await;
+    let server = start(StandIn::default()).await;
     let mut client = server.http1().await;
     let request = server.request("/late").header(header::CONNECTION, "upgrade").header(header::UPGRADE, "SPDY/3.1");
     let response = client.send_request(request.body(Empty::new()).unwrap()).await.unwrap();
@@ -333,13 +231,13 @@ async fn a_tunnel_brings_what_comes_after_the_client_has_finished() {
     tunnel.write_all(b"late").await.unwrap();
     tunnel.shutdown().await.unwrap();
     let mut got = [0; 4];
-    tokio::time::timeout(Duration::from_secs(5), tunnel.read_exact(&mut got)).await.unwrap().unwrap();
+    tokio::time::timeout(SOON, tunnel.read_exact(&mut got)).await.unwrap().unwrap();
     assert_eq!(&got, b"late");
 }
 
 #[tokio::test]
 async fn a_port_in_use_is_named() {
-    let server = start().await;
+    let server = start(StandIn::default()).await;
     let error = listener::bind(server.address).unwrap_err();
     assert!(matches!(error, BindError::InUse(address) if address == server.address));
     assert!(error.to_string().contains("--listen"), "{error}");
@@ -347,11 +245,11 @@ async fn a_port_in_use_is_named() {
 
 #[tokio::test]
 async fn a_client_that_speaks_no_tls_disturbs_nobody() {
-    let server = start().await;
+    let server = start(StandIn::default()).await;
     let mut plain = TcpStream::connect(server.address).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer).await;
-    let response = server.http2().await.send_request(bare(&server, "/livez")).await.unwrap();
+    let response = server.http2().await.send_request(server.bare("/livez").body(Empty::new()).unwrap()).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
 }

@@ -1,0 +1,112 @@
+//! A listener over a handler, and clients of it: well-behaved ones, and bytes as they are.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prometheus_client::metrics::gauge::Gauge;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+use tributary_server::authentication::Authenticator;
+use tributary_server::credentials::{BearerToken, Certificates, certificates};
+use tributary_server::data_directory::DataDirectory;
+use tributary_server::front::Front;
+use tributary_server::handler::Handler;
+use tributary_server::listener::tls::{ServingCertificate, server_config};
+use tributary_server::listener::{self, Drained, ListenAddress};
+
+/// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// A listener, as `tributary serve` has one.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) token: String,
+    authority: String,
+    pub(crate) stop: CancellationToken,
+    pub(crate) serving: JoinHandle<Drained>,
+    /// How many connections are open.
+    pub(crate) connections: Gauge,
+    _directory: tempfile::TempDir,
+}
+
+/// Listens on a free port and has `handler` answer.
+pub(crate) async fn start(handler: impl Handler) -> Server {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+    let listen: ListenAddress = "127.0.0.1:0".parse().unwrap();
+    let token = BearerToken::open(&directory).unwrap();
+    let made = Certificates::open(&directory, &listen.certificate_names(), certificates::now()).unwrap();
+    let socket = listener::bind(listen.socket_address()).unwrap();
+    let address = socket.local_addr().unwrap();
+    let tls = server_config(ServingCertificate::new(made.certified_key().unwrap())).unwrap();
+    let stop = CancellationToken::new();
+    let authenticator = Authenticator::new(token.digest());
+    let front = Arc::new(Front::new(Arc::new(handler), authenticator, stop.clone()));
+    let connections = front.own_metrics().connections.clone();
+    let serving = tokio::spawn(listener::serve(socket, tls, front, listener::CONNECTIONS_MAX));
+    let (token, authority) = (token.expose().to_owned(), made.authority_pem().to_owned());
+    Server { address, token, authority, stop, serving, connections, _directory: parent }
+}
+
+impl Server {
+    /// A TLS connection on which nothing has been said.
+    pub(crate) async fn connect(
+        &self,
+        version: &'static rustls::SupportedProtocolVersion,
+        alpn: &str,
+    ) -> TlsStream<TcpStream> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.authority.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+    }
+
+    pub(crate) async fn http1(&self) -> hyper::client::conn::http1::SendRequest<Empty<Bytes>> {
+        let stream = self.connect(&rustls::version::TLS12, "http/1.1").await;
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        sender
+    }
+
+    pub(crate) async fn http2(&self) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
+        let stream = self.connect(&rustls::version::TLS13, "h2").await;
+        let executor = TokioExecutor::new();
+        let (sender, connection) = hyper::client::conn::http2::handshake(executor, TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    }
+
+    /// A request with the token.
+    pub(crate) fn request(&self, path: &str) -> http::request::Builder {
+        self.bare(path).header(header::AUTHORIZATION, format!("Bearer {}", self.token))
+    }
+
+    /// A request without the token.
+    pub(crate) fn bare(&self, path: &str) -> http::request::Builder {
+        Request::get(format!("https://{}{path}", self.address))
+    }
+}
+
+/// The body of an answer.
+pub(crate) async fn text(response: Response<Incoming>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}

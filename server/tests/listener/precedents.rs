@@ -1,0 +1,548 @@
+//! What went wrong in other gateways before a Kubernetes API, each with a test of its name: here what the listener must hold, with
+//! raw bytes over TLS and a member behind it that tells what it saw. `docs/precedents.md` lists all of them.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use prometheus_client::registry::Registry;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::client::TlsStream;
+use tributary_apimachinery::ClusterName;
+use tributary_proxy::{ClusterClient, Tuning};
+use tributary_router::{Body, ClusterSetup, Router, RouterConfig, User, body::full};
+use tributary_server::handler::Handler;
+
+use crate::fixture::{SOON, Server, start, text};
+use crate::frames::{self, Frame};
+
+/// A request as a member saw it.
+#[derive(Clone, Debug)]
+struct Seen {
+    line: String,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// A member that speaks HTTP/1.1 and nothing else, so that bytes which two servers could read differently are passed on in the form
+/// in which it would matter. It answers everything with an empty object, but requests to switch protocols: with 101.
+struct Member {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Member {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
+        let all = Arc::clone(&seen);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let all = Arc::clone(&all);
+                let service = service_fn(move |request| answer(request, Arc::clone(&all)));
+                let connection = hyper::server::conn::http1::Builder::new();
+                tokio::spawn(connection.serve_connection(TokioIo::new(stream), service).with_upgrades());
+            }
+        });
+        Self { address, seen }
+    }
+
+    /// What it saw of what a client asks of it, in order: nothing that Tributary asks for itself has this in its path.
+    fn asked(&self, part: &str) -> Vec<Seen> {
+        let seen = self.seen.lock().unwrap();
+        seen.iter().filter(|seen| seen.line.contains(part)).cloned().collect()
+    }
+}
+
+async fn answer(mut request: Request<Incoming>, all: Arc<Mutex<Vec<Seen>>>) -> Result<Response<Body>, Infallible> {
+    let (line, headers) = (format!("{} {}", request.method(), request.uri()), request.headers().clone());
+    if headers.contains_key(header::UPGRADE) {
+        let upgrade = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move { upgrade.await.map(drop) });
+        all.lock().unwrap().push(Seen { line, headers, body: Bytes::new() });
+        let switch = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+        let switch = switch.header(header::CONNECTION, "upgrade").header(header::UPGRADE, "websocket");
+        return Ok(switch.body(full("")).unwrap());
+    }
+    let place = {
+        let mut all = all.lock().unwrap();
+        all.push(Seen { line, headers, body: Bytes::new() });
+        all.len() - 1
+    };
+    // One whose body breaks off was seen all the same.
+    if let Ok(body) = request.into_body().collect().await {
+        all.lock().unwrap()[place].body = body.to_bytes();
+    }
+    let answer = Response::builder().header(header::CONTENT_TYPE, "application/json");
+    Ok(answer.body(full("{}")).unwrap())
+}
+
+/// The endpoint over one member, `one`.
+async fn over(member: &Member) -> Server {
+    let config = kube::Config::new(format!("http://{}", member.address).parse().unwrap());
+    let name = ClusterName::new("one").unwrap();
+    let client =
+        ClusterClient::connect(name.clone(), config, Tuning::default()).await.map_err(|error| error.to_string());
+    let router = Router::new(RouterConfig::default());
+    router.set_clusters(vec![ClusterSetup { name, client, fingerprint: String::new(), index: None }]);
+    start(router).await
+}
+
+const ASKED: &str = "/api/v1/namespaces/default/configmaps";
+const BODY: &str = r#"{"kind":"ConfigMap"}"#;
+
+/// The head of a request with the token, before what is special about it.
+fn head(server: &Server, method: &str) -> String {
+    format!(
+        "{method} /clusters/one{ASKED} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer {}\r\n",
+        server.token
+    )
+}
+
+/// A request that must not be one: whoever takes these bytes for a request sends it on, as it has the token.
+fn smuggled(server: &Server) -> String {
+    format!("GET /clusters/one/smuggled HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n", server.token)
+}
+
+/// Sends bytes over TLS and gives all that comes back until the server closes the connection, which it must.
+async fn exchange(server: &Server, bytes: &[u8]) -> String {
+    let mut stream = server.connect(&rustls::version::TLS13, "http/1.1").await;
+    stream.write_all(bytes).await.unwrap();
+    stream.flush().await.unwrap();
+    let mut answer = Vec::new();
+    // An end without a TLS close_notify is an end as well.
+    let _ = tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
+    String::from_utf8(answer).unwrap()
+}
+
+/// The codes of all answers in these bytes.
+fn codes(answers: &str) -> Vec<&str> {
+    answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect()
+}
+
+/// Content-Length beside Transfer-Encoding: RFC 9112 §6.3 lets a server refuse it, or go by the Transfer-Encoding and close the
+/// connection. hyper does the latter, as Go's net/http in kube-apiserver goes by the Transfer-Encoding, and no wrapper could refuse:
+/// hyper has taken the Content-Length out before a service sees the head, and a second parser before it would be the very thing that
+/// smuggling needs. It is harmless because what follows on the connection is never read as a request, whoever stands before us and
+/// however that one counts; and because the member's request is framed anew, by the body that was read.
+#[tokio::test]
+async fn request_smuggling_by_two_framings_is_one_request_and_the_end_of_the_connection() {
+    let member = Member::start().await;
+    let server = over(&member).await;
+    let chunk = format!("{:x}\r\n{BODY}\r\n", BODY.len());
+    let smuggled = smuggled(&server);
+    let behind = format!("{chunk}0\r\n\r\n{smuggled}");
+    let within = format!("{:x}\r\n{smuggled}\r\n0\r\n\r\n", smuggled.len());
+    for (framing, sent, body) in [
+        // Who goes by the length takes all of it for one body; we do not, and so would answer what is smuggled behind the last chunk.
+        (format!("Content-Length: {}\r\nTransfer-Encoding: chunked\r\n", behind.len()), &behind, BODY),
+        (format!("Transfer-Encoding: chunked\r\nContent-Length: {}\r\n", behind.len()), &behind, BODY),
+        // Who goes by the length ends the body in the midst of the chunks; we do not.
+        ("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n".to_owned(), &within, &*smuggled),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n".to_owned(), &within, &*smuggled),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 0\r\nContent-Length: 9\r\n".to_owned(), &behind, BODY),
+    ] {
+        let before = member.asked(ASKED).len();
+        let answers = exchange(&server, format!("{}{framing}\r\n{sent}", head(&server, "POST")).as_bytes()).await;
+        assert_eq!(codes(&answers), ["200"], "{framing}: {answers}");
+        let asked = member.asked(ASKED);
+        assert_eq!(asked.len() - before, 1, "{framing}");
+        assert_eq!(asked[before].body, body, "{framing}");
+        let framed: Vec<_> = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING]
+            .iter()
+            .filter(|name| asked[before].headers.contains_key(*name))
+            .cloned()
+            .collect();
+        assert_eq!(framed.len(), 1, "{framing}: {framed:?}");
+    }
+    assert!(member.asked("smuggled").is_empty());
+}
+
+/// What cannot be read in one way alone is 400, and no member sees any of it.
+#[tokio::test]
+async fn request_smuggling_by_what_can_be_read_in_two_ways_is_400() {
+    let member = Member::start().await;
+    let server = over(&member).await;
+    let rest = format!("{BODY}{}", smuggled(&server));
+    for lines in [
+        "Content-Length: 20\r\nContent-Length: 21\r\n",
+        "Content-Length: 20, 20\r\n",
+        "Content-Length: +20\r\n",
+        "Content-Length: 0x14\r\n",
+        "Content-Length: \r\n",
+        "Content-Length: 20\r\n 0\r\n",
+        "X-Folded: a\r\n b\r\nContent-Length: 20\r\n",
+        "X-Folded: a\r\n\tTransfer-Encoding: chunked\r\nContent-Length: 20\r\n",
+        "Transfer-Encoding:\r\n chunked\r\n",
+        "Transfer-Encoding : chunked\r\n",
+        " Transfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: xchunked\r\n",
+        "Transfer-Encoding: chunked, identity\r\n",
+        "Transfer-Encoding: identity\r\nContent-Length: 20\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+        "Content-Length: 20\r\nX-Return: a\rTransfer-Encoding: chunked\r\n",
+        "Content-Length: 20\r\nX-Zero: a\0b\r\n",
+        "Content-Length: 20\r\n\rX: y\r\n",
+        ": no name\r\nContent-Length: 20\r\n",
+        "no colon\r\nContent-Length: 20\r\n",
+    ] {
+        let answers = exchange(&server, format!("{}{lines}\r\n{rest}", head(&server, "POST")).as_bytes()).await;
+        assert_eq!(codes(&answers), ["400"], "{lines:?}: {answers}");
+    }
+    let old = head(&server, "POST").replace("HTTP/1.1", "HTTP/1.0");
+    let answers = exchange(&server, format!("{old}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n").as_bytes()).await;
+    assert!(answers.contains(" 400 "), "{answers}");
+    assert!(member.asked(ASKED).is_empty() && member.asked("smuggled").is_empty());
+}
+
+/// Chunks that two servers could count differently break the request off. The member may have seen its head, never the end of its body,
+/// and nothing behind it.
+#[tokio::test]
+async fn request_smuggling_by_chunks_breaks_the_request_off() {
+    let member = Member::start().await;
+    let server = over(&member).await;
+    let smuggled = smuggled(&server);
+    for chunks in [
+        format!("14\n{BODY}\r\n0\r\n\r\n{smuggled}"),
+        format!("14;a\nb\r\n{BODY}\r\n0\r\n\r\n{smuggled}"),
+        format!("14\r\n{BODY}xx0\r\n\r\n{smuggled}"),
+        format!("14\r\n{BODY}\n0\r\n\r\n{smuggled}"),
+        format!("-14\r\n{BODY}\r\n0\r\n\r\n{smuggled}"),
+        format!("0x14\r\n{BODY}\r\n0\r\n\r\n{smuggled}"),
+        format!("10000000000000014\r\n{BODY}\r\n0\r\n\r\n{smuggled}"),
+    ] {
+        let bytes = format!("{}Transfer-Encoding: chunked\r\n\r\n{chunks}", head(&server, "POST"));
+        let answers = exchange(&server, bytes.as_bytes()).await;
+        assert!(codes(&answers).iter().all(|code| *code != "200"), "{chunks:?}: {answers}");
+    }
+    assert!(member.asked(ASKED).iter().all(|seen| seen.body.is_empty()));
+    assert!(member.asked("smuggled").is_empty());
+}
+
+/// A bare line feed ends a line: RFC 9112 §2.2 allows it, and Go's net/textproto in kube-apiserver does the same. It is harmless because
+/// the head is made anew for the member, from the headers that were read; here each of them arrives as one, and nothing else does.
+#[tokio::test]
+async fn request_smuggling_by_bare_line_feeds_is_one_request() {
+    let member = Member::start().await;
+    let server = over(&member).await;
+    let bare =
+        format!("{}X-One: a\nContent-Length: {}\nConnection: close\n\n{BODY}", head(&server, "POST"), BODY.len());
+    for bytes in [bare.clone(), bare.replace("\r\n", "\n")] {
+        let before = member.asked(ASKED).len();
+        let answers = exchange(&server, bytes.as_bytes()).await;
+        assert_eq!(codes(&answers), ["200"], "{answers}");
+        let asked = member.asked(ASKED);
+        assert_eq!(
+            (asked.len() - before, &asked[before].headers["x-one"], &asked[before].body[..]),
+            (1, &"a".parse().unwrap(), BODY.as_bytes())
+        );
+        assert!(!asked[before].headers.contains_key(header::AUTHORIZATION));
+    }
+}
+
+/// The authority of a target in absolute form chooses no member, and no path.
+#[tokio::test]
+async fn request_smuggling_by_absolute_targets_leads_nowhere_else() {
+    let member = Member::start().await;
+    let server = over(&member).await;
+    let target = format!("http://evil.example:1/clusters/one{ASKED}");
+    let bytes =
+        head(&server, "GET").replacen(&format!("/clusters/one{ASKED}"), &target, 1) + "Connection: close\r\n\r\n";
+    assert_eq!(codes(&exchange(&server, bytes.as_bytes()).await), ["200"]);
+    let asked = member.asked("");
+    let seen = asked.iter().find(|seen| seen.line.contains(ASKED)).unwrap();
+    assert_eq!(
+        (&*seen.line, &seen.headers["host"]),
+        (&*format!("GET {ASKED}"), &member.address.to_string().parse().unwrap())
+    );
+    assert!(asked.iter().all(|seen| !format!("{seen:?}").contains("evil")), "{asked:?}");
+    // A target that leaves its cluster is none.
+    for target in
+        ["//evil.example/api", "/clusters/one/../two/api", "/clusters/one/%2e%2e/two", "/clusters/one//api", "*"]
+    {
+        let bytes = format!(
+            "GET {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\r\n",
+            server.token
+        );
+        let answers = exchange(&server, bytes.as_bytes()).await;
+        assert!(matches!(codes(&answers)[..], ["400" | "404" | "405"]), "{target}: {answers}");
+    }
+    assert!(member.asked("evil").is_empty() && member.asked("two").is_empty());
+}
+
+/// An HTTP/2 connection of raw frames.
+struct Raw {
+    read: ReadHalf<TlsStream<TcpStream>>,
+    write: WriteHalf<TlsStream<TcpStream>>,
+}
+
+impl Raw {
+    async fn open(server: &Server) -> Self {
+        let (read, mut write) = tokio::io::split(server.connect(&rustls::version::TLS13, "h2").await);
+        write.write_all(frames::PREFACE).await.unwrap();
+        Self { read, write }
+    }
+
+    /// The headers of a request, with the token.
+    fn headers(server: &Server, method: &str, path: &str, more: &[(&str, &[u8])]) -> Vec<u8> {
+        let token = format!("Bearer {}", server.token);
+        let own: [(&str, &[u8]); 5] = [
+            (":method", method.as_bytes()),
+            (":scheme", b"https"),
+            (":authority", b"x"),
+            (":path", path.as_bytes()),
+            ("authorization", token.as_bytes()),
+        ];
+        own.iter().chain(more).flat_map(|(name, value)| frames::literal(name, value)).collect()
+    }
+
+    /// Reads frames until one is of interest; `None` where the connection ends before.
+    async fn until(&mut self, mut wanted: impl FnMut(&Frame) -> bool) -> Option<Frame> {
+        let next = async {
+            loop {
+                match Frame::read(&mut self.read).await {
+                    Ok(frame) if wanted(&frame) => return Some(frame),
+                    Ok(_) => {}
+                    Err(_) => return None,
+                }
+            }
+        };
+        tokio::time::timeout(SOON, next).await.expect("a frame, or the end of the connection")
+    }
+}
+
+/// A value that would end its line in HTTP/1.1 is malformed in HTTP/2 already (RFC 9113 §8.2.1): the stream is reset before anybody is asked.
+#[tokio::test]
+async fn request_smuggling_from_http2_to_http1_is_refused_before_the_member() {
+    let member = Member::start().await;
+    let server = over(&member).await;
+    let path = format!("/clusters/one{ASKED}");
+    let split = format!("{path} HTTP/1.1\r\nImpersonate-User: root\r\nX: y");
+    let smuggled = smuggled(&server);
+    let injected = format!("a\r\n\r\n{smuggled}");
+    let cases: [(&str, Vec<(&str, &[u8])>); 11] = [
+        (&path, vec![("x-one", b"a\r\nImpersonate-User: root")]),
+        (&path, vec![("x-one", injected.as_bytes())]),
+        (&path, vec![("x-one", b"a\nb")]),
+        (&path, vec![("x-one", b"a\rb")]),
+        (&path, vec![("x-one", b"a\0b")]),
+        (&path, vec![("x-one\r\nimpersonate-user", b"root")]),
+        (&path, vec![("x-one: a\r\nx", b"b")]),
+        (&path, vec![("X-Upper", b"a")]),
+        (&path, vec![("transfer-encoding", b"chunked")]),
+        (&path, vec![("connection", b"upgrade"), ("upgrade", b"websocket")]),
+        (&split, vec![]),
+    ];
+    for (path, more) in cases {
+        let mut client = Raw::open(&server).await;
+        let block = Raw::headers(&server, "GET", path, &more);
+        client.write.write_all(&frames::headers(1, &block, true)).await.unwrap();
+        client.write.flush().await.unwrap();
+        let refused = client
+            .until(|frame| matches!(frame.kind, frames::RST_STREAM | frames::GOAWAY) || frame.kind == frames::HEADERS)
+            .await;
+        // Where the whole target cannot be read, the answer may be a 400.
+        let is_refused =
+            refused.as_ref().is_none_or(|frame| frame.kind != frames::HEADERS || frames::status(frame) == Some(400));
+        assert!(is_refused, "{path:?} {more:?}: {refused:?}");
+    }
+    // A body that is longer than it says: nothing of it is a request.
+    let mut client = Raw::open(&server).await;
+    let length = BODY.len().to_string();
+    let more: [(&str, &[u8]); 2] = [("content-type", b"application/json"), ("content-length", length.as_bytes())];
+    let block = Raw::headers(&server, "POST", &path, &more);
+    let data = frames::data(1, format!("{BODY}{smuggled}").as_bytes(), true);
+    client.write.write_all(&[frames::headers(1, &block, false), data].concat()).await.unwrap();
+    client.write.flush().await.unwrap();
+    let answer =
+        client.until(|frame| matches!(frame.kind, frames::RST_STREAM | frames::GOAWAY | frames::HEADERS)).await;
+    assert!(answer.is_none_or(|frame| frames::status(&frame) != Some(200)));
+    assert!(member.asked(ASKED).iter().all(|seen| seen.body.is_empty()));
+    assert!(member.asked("smuggled").is_empty());
+}
+
+/// Answers at once, and counts what it was asked beside health checks.
+#[derive(Clone, Default)]
+struct Counting(Arc<AtomicUsize>);
+
+impl Handler for Counting {
+    async fn handle(&self, request: Request<Body>, _: User) -> Response<Body> {
+        if request.uri().path() != "/livez" {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+        Response::new(full("ok"))
+    }
+
+    async fn drain(&self) {}
+
+    fn register_metrics(&self, _: &mut dyn FnMut(&mut Registry)) {}
+
+    fn expose_metrics(&self) -> String {
+        String::new()
+    }
+}
+
+/// How long somebody else may wait for `/livez` while one client floods: what is promised of every such request.
+const LIVEZ_WITHIN: Duration = Duration::from_secs(1);
+
+/// Asks for `/livez` over a connection of its own until the floods are over, and gives the longest time that an answer took.
+async fn livez_meanwhile(server: &Server, floods: impl Future<Output = ()>) -> Duration {
+    let mut floods = std::pin::pin!(floods);
+    let mut client = server.http2().await;
+    let mut longest = Duration::ZERO;
+    loop {
+        let begun = Instant::now();
+        let request = server.bare("/livez").body(Empty::new()).unwrap();
+        let answered = async { text(client.send_request(request).await.unwrap()).await };
+        tokio::select! {
+            told = answered => assert_eq!(told, "ok"),
+            () = floods.as_mut() => return longest,
+        }
+        longest = longest.max(begun.elapsed());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Writes what `next` gives until the server has closed the connection. Gives the code of its GOAWAY, and how many pieces were written.
+async fn flood(server: &Server, most: usize, mut next: impl FnMut(u32) -> Vec<u8> + Send) -> (Option<u32>, usize) {
+    let Raw { mut read, mut write } = Raw::open(server).await;
+    let reading = async {
+        let mut code = None;
+        while let Ok(frame) = Frame::read(&mut read).await {
+            if frame.kind == frames::GOAWAY {
+                code = Some(frames::goaway_code(&frame));
+            }
+        }
+        code
+    };
+    let writing = async {
+        for piece in 0..most {
+            let bytes = next(u32::try_from(piece).unwrap());
+            if write.write_all(&bytes).await.is_err() || write.flush().await.is_err() {
+                return piece;
+            }
+        }
+        most
+    };
+    tokio::time::timeout(SOON, async { tokio::join!(reading, writing) })
+        .await
+        .expect("the server closes the connection")
+}
+
+/// Floods from ten connections at once, and checks that each of them is closed early and that nobody else waits.
+async fn floods_are_ended<P: FnMut(u32) -> Vec<u8> + Send>(server: &Server, most: usize, piece: impl Fn() -> P) {
+    let floods = async {
+        let all = (0..10).map(|_| flood(server, most, piece()));
+        for (code, written) in futures::future::join_all(all).await {
+            assert!(written < most, "all of it was taken");
+            // The reset of the socket may overtake the frame that says why.
+            assert!(matches!(code, None | Some(frames::ENHANCE_YOUR_CALM)), "{code:?}");
+        }
+    };
+    let longest = livez_meanwhile(server, floods).await;
+    assert!(longest < LIVEZ_WITHIN, "/livez took {longest:?}");
+    let closed = async {
+        while server.connections.get() > 1 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, closed).await.expect("their connections are closed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cve_2023_44487_rapid_resets_end_their_connection() {
+    let handler = Counting::default();
+    let server = start(handler.clone()).await;
+    let block = Raw::headers(&server, "GET", "/api/v1/pods", &[]);
+    const PIECES: usize = 1_000;
+    const STREAMS: u32 = 100;
+    floods_are_ended(&server, PIECES, || {
+        let block = block.clone();
+        move |piece| {
+            let streams = (piece * STREAMS..(piece + 1) * STREAMS).map(|number| 2 * number + 1);
+            streams.flat_map(|stream| [frames::headers(stream, &block, true), frames::reset(stream)].concat()).collect()
+        }
+    })
+    .await;
+    let asked = handler.0.load(Ordering::SeqCst);
+    assert!(asked < PIECES * STREAMS as usize, "{asked} requests were begun for one that was to be answered");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cve_2023_44487_floods_of_continuations_end_their_connection() {
+    let handler = Counting::default();
+    let server = start(handler.clone()).await;
+    let begun = Raw::headers(&server, "GET", "/api/v1/pods", &[]);
+    let large = frames::literal("x-large", &[b'a'; 16_000]);
+    for more in [Vec::new(), frames::literal("x", b"y"), large] {
+        floods_are_ended(&server, 100_000, || {
+            let (begun, more) = (begun.clone(), more.clone());
+            move |piece| if piece == 0 { frames::headers_begun(1, &begun) } else { frames::continuation(1, &more) }
+        })
+        .await;
+    }
+    assert_eq!(handler.0.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn cve_2023_44487_a_connection_without_the_token_is_closed_and_one_that_had_it_is_not() {
+    let handler = Counting::default();
+    let server = start(handler.clone()).await;
+    let mut stranger = server.http2().await;
+    let response = stranger.send_request(server.bare("/api").body(Empty::new()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    assert!(text(response).await.contains("Unauthorized"), "the answer is whole");
+    let closed = async {
+        while stranger.ready().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, closed).await.unwrap();
+    let mut known = server.http2().await;
+    let ask = |builder: http::request::Builder| builder.body(Empty::new()).unwrap();
+    assert_eq!(known.send_request(ask(server.request("/api"))).await.unwrap().status(), StatusCode::OK);
+    for _ in 0..3 {
+        assert_eq!(known.send_request(ask(server.bare("/api"))).await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(known.send_request(ask(server.request("/api"))).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(handler.0.load(Ordering::SeqCst), 2);
+}
+
+/// A GET that opens a WebSocket for exec is an exec: it goes to the member each time, as an upgrade, whatever was answered before.
+#[tokio::test]
+async fn kubernikus_996_exec_by_get_is_never_answered_from_memory() {
+    let member = Member::start().await;
+    let server = over(&member).await;
+    let exec = "/api/v1/namespaces/default/pods/p/exec?command=sh&stdin=true";
+    for round in 1..=3 {
+        let mut stream = server.connect(&rustls::version::TLS13, "http/1.1").await;
+        let request = format!(
+            "GET /clusters/one{exec} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Origin: https://x\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            server.token
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut begin = [0; 12];
+        tokio::time::timeout(SOON, stream.read_exact(&mut begin)).await.expect("an answer").unwrap();
+        assert_eq!(&begin, b"HTTP/1.1 101");
+        let asked = member.asked("/exec");
+        assert_eq!(asked.len(), round);
+        assert_eq!(asked[round - 1].line, format!("GET {exec}"));
+        assert_eq!(
+            (&asked[round - 1].headers["upgrade"], &asked[round - 1].headers["connection"]),
+            (&"websocket".parse().unwrap(), &"Upgrade".parse().unwrap())
+        );
+        assert!(!asked[round - 1].headers.contains_key(header::AUTHORIZATION), "the token is ours");
+    }
+}
