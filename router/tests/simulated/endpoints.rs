@@ -93,7 +93,8 @@ async fn an_endpoint_that_is_lost_under_load_is_not_noticed_but_by_writes_in_fli
 async fn a_frozen_member_is_refused_at_once_as_soon_as_it_is_known() {
     let tuning = Tuning {
         keep_alive_interval: Duration::from_millis(300),
-        keep_alive_timeout: Duration::from_millis(300),
+        // Longer than a busy machine lets the other side of a living connection wait.
+        keep_alive_timeout: Duration::from_secs(2),
         ..Tuning::default()
     };
     let (fixture, relays) = behind::<1>(tuning).await;
@@ -113,7 +114,7 @@ async fn a_frozen_member_is_refused_at_once_as_soon_as_it_is_known() {
         let written = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "y", "")).await;
         assert!(written.refused(503).contains("cluster a"));
     }
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(20), "not a second for each: {:?}", started.elapsed());
     relays[0].set(Weather::Clear);
     until(|| async { fixture.get(&forwarded).await.code == 200 }).await;
 }

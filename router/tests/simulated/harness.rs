@@ -16,8 +16,8 @@ use tributary_proxy::{ClusterClient, Tuning};
 use tributary_router::{Body, ClusterSetup, Limits, Partial, Policies, Policy, Router, RouterConfig, User, body};
 use tributary_simulator::{Config, Member, Simulator};
 
-/// How long a test waits for what has to come.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+/// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// How long a test waits before it believes that nothing comes.
 pub(crate) const QUIET: Duration = Duration::from_millis(150);
@@ -379,6 +379,24 @@ pub(crate) async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::sleep(time).await;
     tokio::time::resume();
+}
+
+/// Does something while no time passes, so that nothing of it can be due to a timer: the clock is paused, and kept from leaping by
+/// work that the runtime waits for. Where something waits for time all the same, it leaps after a minute.
+pub(crate) async fn at_once<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::pause();
+    let (done, waiting) = std::sync::mpsc::channel::<()>();
+    let held = tokio::task::spawn_blocking(move || waiting.recv_timeout(SOON).is_ok());
+    let value = work.await;
+    drop(done);
+    held.await.unwrap();
+    tokio::time::resume();
+    value
+}
+
+/// Lets everything happen that needs no time, for as long as a test waits before it believes that nothing comes.
+pub(crate) async fn quiet_without_time() {
+    tokio::task::spawn_blocking(|| std::thread::sleep(QUIET)).await.unwrap();
 }
 
 /// Waits until something holds, in vain at most as long as things take to come.

@@ -1,7 +1,9 @@
 //! An informer: lists, watches from the list, goes on after an end, and lists again only when it is told to. It may be led to
 //! another replica with each request.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -25,8 +27,8 @@ pub(crate) struct Informer {
     pub(crate) from: Option<String>,
     /// How often it listed.
     pub(crate) lists: usize,
-    /// How often it opened a watch.
-    pub(crate) watches: usize,
+    /// How often it, and who counts with it, opened a watch.
+    pub(crate) watches: Rc<Cell<usize>>,
     /// How many pages beyond the first of a list came.
     pub(crate) pages: usize,
     /// Whether no object may go back: data are numbers that only grow.
@@ -45,7 +47,7 @@ impl Informer {
             names: BTreeMap::new(),
             from: None,
             lists: 0,
-            watches: 0,
+            watches: Rc::default(),
             pages: 0,
             forward: false,
         }
@@ -116,7 +118,7 @@ impl Informer {
         }
         let path = format!("{}?watch=1&allowWatchBookmarks=true&resourceVersion={}", self.path, self.from.as_ref()?);
         let response = self.client().call("GET", &path, &[], "").await;
-        self.watches += 1;
+        self.watches.update(|watches| watches + 1);
         (response.status() == 200).then(|| Events::of(response))
     }
 

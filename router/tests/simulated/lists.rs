@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    CONFIG_MAPS, Fixture, brief, cluster, composite, config_map_in, items, name, until, vector, version,
+    CONFIG_MAPS, Fixture, SOON, brief, cluster, composite, config_map_in, items, name, until, vector, version,
 };
 
 /// What a client knows that lists once and then follows: objects by cluster and name.
@@ -77,7 +77,7 @@ async fn a_list_and_the_watch_from_it_make_the_members_state() {
     };
     let ((mut known, mut events), ()) = tokio::join!(follow, churn(&fixture, 400));
     let expected = fixture.config_maps_of_members();
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+    let deadline = tokio::time::Instant::now() + SOON;
     while known.objects != expected {
         let event = tokio::time::timeout_at(deadline, events.next()).await;
         known.event(&event.expect("the watch gets there").expect("it does not end"));
@@ -176,10 +176,9 @@ async fn versions_of_a_list_mean_what_kubernetes_says() {
         fixture.get(&format!("{CONFIG_MAPS}?{query}")).await.refused(code);
     }
     let future = composite(&json!({"a": (revision + 1000).to_string()}));
-    let started = tokio::time::Instant::now();
+    // The member is asked; where it is waited for in vain it is 504.
     let message = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={future}")).await.refused(410);
     assert!(message.contains("too large resource version"), "{message}");
-    assert!(started.elapsed() < Duration::from_secs(2), "the member is asked; three seconds are not waited out");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use tributary_simulator::RequestKind;
 
-use crate::harness::{Fixture, until};
+use crate::harness::{Fixture, at_once, until};
 
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
@@ -119,13 +119,14 @@ async fn a_member_that_is_gone_holds_nothing_up() {
     fixture.get("/openapi/v3").await.ok();
     fixture.member("a").control().half_open(true);
     let begun = tokio::time::Instant::now();
-    assert_eq!(fixture.get("/version").await.ok()["gitVersion"], "v1.36.3");
-    assert!(begun.elapsed().as_millis() < 500, "the version is known: {:?}", begun.elapsed());
+    assert_eq!(at_once(fixture.get("/version")).await.ok()["gitVersion"], "v1.36.3");
+    assert!(begun.elapsed().as_secs() < 3, "the version is known, and nobody waits: {:?}", begun.elapsed());
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     let begun = tokio::time::Instant::now();
     let index = fixture.get("/openapi/v3").await.ok();
     assert!(index["paths"]["api/v1"].is_object());
-    assert!(begun.elapsed().as_secs() < 6, "{:?}", begun.elapsed());
+    // Not as long as a member may take for the head of an answer, more than a minute.
+    assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
     fixture.member("a").control().half_open(false);
     fixture.member("a").control().stop_listening().await;
     fixture.member("b").control().stop_listening().await;

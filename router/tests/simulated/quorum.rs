@@ -114,7 +114,8 @@ async fn a_member_that_does_not_answer_is_named() {
         fixture.member("b").control().reject(Some(Rejection::all(500)));
         let begun = Instant::now();
         let answer = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await;
-        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+        // It is not waited for as a cluster of which nothing is known, half a minute.
+        assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
         if partial == Partial::Deny {
             let message = answer.refused(504);
             assert!(message.contains("b: the member refused the list"), "{message}");
