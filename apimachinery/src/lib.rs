@@ -26,7 +26,9 @@ pub use change::{Change, ChangeType};
 pub use cluster_name::{ClusterName, InvalidClusterName};
 pub use explain::explain;
 pub use filter::{ClusterSelector, Filter};
-pub use object::{ClusterAnnotation, DecodeError, Object, ObjectDecoder, ObjectKey, Rendering, SelectableField};
+pub use object::{
+    ClusterAnnotation, DecodeError, Object, ObjectDecoder, ObjectKey, Rendering, SelectableField, mark_object,
+};
 pub use options::{GetOptions, ListOptions, ResourceVersionMatch, WatchOptions};
 pub use query::Query;
 pub use request_info::{RequestClass, RequestInfo, ResourceRequest, Target, Verb};

@@ -43,7 +43,7 @@ pub use wait::{NotReached, StillThere};
 /// What members send, taken apart as it arrives. Public for those who test it with bytes of their own.
 pub mod wire {
     pub use crate::frames::{FrameSplitter, FrameTooLarge};
-    pub use crate::list_stream::{ListError, ListMeta, ListParser};
+    pub use crate::list_stream::{ListError, ListMeta, ListParser, Part};
     pub use crate::watch_event::{FrameError, WatchEvent};
 }
 

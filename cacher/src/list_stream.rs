@@ -77,8 +77,21 @@ enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Name {
     Items,
+    Rows,
+    Columns,
     Metadata,
     Other,
+}
+
+/// A complete part of a list, or of a Table, as its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// One of a list's items.
+    Item(&'a [u8]),
+    /// One of a Table's rows.
+    Row(&'a [u8]),
+    /// A Table's columns. A kube-apiserver gives them before the rows.
+    Columns(&'a [u8]),
 }
 
 /// Reads one list, or one page of it, from chunks.
@@ -113,6 +126,18 @@ impl ListParser {
     /// # Errors
     /// [`ListError`], after which nothing more can be read.
     pub fn push(&mut self, chunk: &[u8], mut item: impl FnMut(&[u8])) -> Result<(), ListError> {
+        self.push_parts(chunk, |part| {
+            if let Part::Item(text) = part {
+                item(text);
+            }
+        })
+    }
+
+    /// As [`push`](Self::push), for what may be a Table: calls `part` with each part that the chunk completes.
+    ///
+    /// # Errors
+    /// [`ListError`], after which nothing more can be read.
+    pub fn push_parts(&mut self, chunk: &[u8], mut part: impl FnMut(Part<'_>)) -> Result<(), ListError> {
         let mut at = 0;
         while let Some(&byte) = chunk.get(at) {
             let within = matches!(self.place, Place::Name | Place::Member | Place::Item);
@@ -126,12 +151,14 @@ impl ListParser {
                 (Place::Key, b'"') => self.begin(Place::Name, at),
                 (Place::Key, b'}') => self.goto(Place::End, at + 1),
                 (Place::Colon, b':') => self.goto(Place::Value, at + 1),
-                (Place::Value, b'[') if self.name == Name::Items => self.goto(Place::Items, at + 1),
+                (Place::Value, b'[') if matches!(self.name, Name::Items | Name::Rows) => {
+                    self.goto(Place::Items, at + 1)
+                }
                 (Place::Value, _) => self.begin(Place::Member, at),
                 (Place::Items, b',') => at + 1,
                 (Place::Items, b']') => self.goto(Place::Key, at + 1),
                 (Place::Items, _) => self.begin(Place::Item, at),
-                (Place::Name | Place::Member | Place::Item, _) => self.within(chunk, at, &mut item)?,
+                (Place::Name | Place::Member | Place::Item, _) => self.within(chunk, at, &mut part)?,
                 (Place::Start | Place::Key | Place::Colon | Place::End, _) => {
                     return Err(ListError::Syntax(self.read + at as u64));
                 }
@@ -156,6 +183,23 @@ impl ListParser {
         })
     }
 
+    /// The version and the token of the next page, once the body has ended, of a list that need have neither: metrics are computed
+    /// for each question.
+    ///
+    /// # Errors
+    /// [`ListError`] where the list is not complete, or its metadata cannot be used.
+    pub fn finish_any(self) -> Result<(Option<ResourceVersion>, Option<String>), ListError> {
+        if self.place != Place::End {
+            return Err(ListError::Incomplete(self.read));
+        }
+        if self.metadata.is_empty() {
+            return Ok((None, None));
+        }
+        let raw: RawListMeta = serde_json::from_slice(&self.metadata).map_err(ListError::Metadata)?;
+        let token = raw.continue_token.filter(|token| !token.is_empty());
+        Ok((ResourceVersion::parse(&raw.resource_version).ok(), token))
+    }
+
     fn goto(&mut self, place: Place, at: usize) -> usize {
         self.place = place;
         at
@@ -169,7 +213,7 @@ impl ListParser {
     }
 
     /// Takes the part of the current key or value that lies in the chunk from `at`, and gives the place after it.
-    fn within(&mut self, chunk: &[u8], at: usize, item: &mut impl FnMut(&[u8])) -> Result<usize, ListError> {
+    fn within(&mut self, chunk: &[u8], at: usize, give: &mut impl FnMut(Part<'_>)) -> Result<usize, ListError> {
         let rest = &chunk[at..];
         let end = self.value.find(rest);
         let part = &rest[..end.unwrap_or(rest.len())];
@@ -177,7 +221,7 @@ impl ListParser {
             // A delimiter where a value should be.
             return Err(ListError::Syntax(self.read + at as u64));
         }
-        let kept = self.place != Place::Member || self.name == Name::Metadata;
+        let kept = self.place != Place::Member || matches!(self.name, Name::Metadata | Name::Columns);
         if kept && self.partial.len() + part.len() > self.limit {
             return Err(ListError::TooLarge(self.limit));
         }
@@ -192,11 +236,11 @@ impl ListParser {
             return Ok(chunk.len());
         }
         if self.partial.is_empty() || !kept {
-            self.complete(part, item);
+            self.complete(part, give);
         } else {
             let mut whole = std::mem::take(&mut self.partial);
             whole.extend_from_slice(part);
-            self.complete(&whole, item);
+            self.complete(&whole, give);
             // Its capacity serves the next item that straddles chunks.
             self.partial = whole;
         }
@@ -204,23 +248,27 @@ impl ListParser {
     }
 
     /// A key or value is complete.
-    fn complete(&mut self, text: &[u8], item: &mut impl FnMut(&[u8])) {
+    fn complete(&mut self, text: &[u8], give: &mut impl FnMut(Part<'_>)) {
         self.place = match self.place {
             Place::Name => {
                 self.name = match text {
                     b"\"items\"" => Name::Items,
+                    b"\"rows\"" => Name::Rows,
+                    b"\"columnDefinitions\"" => Name::Columns,
                     b"\"metadata\"" => Name::Metadata,
                     _ => Name::Other,
                 };
                 Place::Colon
             }
             Place::Item => {
-                item(text);
+                give(if self.name == Name::Rows { Part::Row(text) } else { Part::Item(text) });
                 Place::Items
             }
             _ => {
-                if self.name == Name::Metadata {
-                    self.metadata = text.to_vec();
+                match self.name {
+                    Name::Metadata => self.metadata = text.to_vec(),
+                    Name::Columns => give(Part::Columns(text)),
+                    Name::Items | Name::Rows | Name::Other => {}
                 }
                 Place::Key
             }
@@ -315,6 +363,24 @@ mod tests {
         }
         let bytes: Vec<&[u8]> = text.chunks(1).collect();
         assert_eq!(parse(&bytes, 100).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_table_comes_apart_wherever_it_is_cut() {
+        let text = br#"{"kind":"Table","metadata":{"continue":"t"},"columnDefinitions":[{"name":"Name"}],"rows":[{"cells":["a"]},{"cells":["b"]}]}"#;
+        for cut in 0..text.len() {
+            let (mut parser, mut parts) = (ListParser::new(100), Vec::new());
+            for chunk in [&text[..cut], &text[cut..]] {
+                parser.push_parts(chunk, |part| parts.push(format!("{part:?}"))).unwrap();
+            }
+            let expected: [Part<'_>; 3] = [
+                Part::Columns(br#"[{"name":"Name"}]"#),
+                Part::Row(br#"{"cells":["a"]}"#),
+                Part::Row(br#"{"cells":["b"]}"#),
+            ];
+            assert_eq!(parts, expected.map(|part| format!("{part:?}")), "cut at {cut}");
+            assert_eq!(parser.finish_any().unwrap(), (None, Some("t".to_owned())));
+        }
     }
 
     #[test]

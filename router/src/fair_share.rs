@@ -111,6 +111,15 @@ impl Portion {
         Ok(())
     }
 
+    /// Gives back what is above this amount.
+    pub fn shrink_to(&mut self, amount: usize) {
+        let less = self.amount.saturating_sub(amount);
+        if less > 0 {
+            drop(Self { share: Arc::clone(&self.share), holder: self.holder, amount: less });
+            self.amount = amount;
+        }
+    }
+
     /// Takes so much more, whatever is left: for what has been done already and cannot be refused any more.
     pub fn grow_anyway(&mut self, by: usize) {
         let share = Arc::clone(&self.share);

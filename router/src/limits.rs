@@ -111,6 +111,7 @@ impl Limits {
             ("request_body_bytes", WHOLE_BODY_BYTES_MAX as u64),
             ("review_bytes", REVIEW_BYTES_MAX as u64),
             ("delete_options_bytes", DELETE_OPTIONS_BYTES_MAX as u64),
+            ("live_list_bytes", crate::read::live::GATHERED_BYTES_MAX as u64),
             (REQUESTS, self.requests_in_flight as u64),
             (BYTES, self.held_bytes as u64),
             ("request_timeout_seconds", self.request_timeout.as_secs()),

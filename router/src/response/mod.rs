@@ -76,7 +76,7 @@ pub fn whole(status: StatusCode, form: Form, text: Vec<u8>) -> Response<Body> {
 }
 
 /// Says that a body is compressed because the client takes it so.
-fn mark_compressed(headers: &mut HeaderMap) {
+pub(crate) fn mark_compressed(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
 }

@@ -1,10 +1,38 @@
 //! Resources that are not held in memory: every member is asked at the time of the request.
 
 use serde_json::json;
-use tributary_router::{Partial, Policies, ResourcePattern};
+use tributary_router::{Limits, Partial, Policies, ResourcePattern};
 use tributary_simulator::RequestKind;
 
+use http_body_util::BodyExt;
+
 use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, items, name, vector, version};
+
+/// The ConfigMaps of `default` without the one that each namespace has.
+const OWN: &str = "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name!=kube-root-ca.crt";
+
+/// Members with twelve ConfigMaps of 250 KB each: 3 MB, of which a third is read ahead.
+async fn large<const N: usize>(limits: Limits, names: [&str; N]) -> Fixture {
+    let fixture = Fixture::within(limits, names.map(config), only_pods(Partial::Allow)).await;
+    for member in names {
+        for number in 0..12 {
+            fixture.put(member, &format!("x{number:02}"), &"v".repeat(250_000));
+        }
+    }
+    fixture
+}
+
+/// What a bound has of bodies now.
+fn held_bytes(fixture: &Fixture) -> u64 {
+    let exposition = fixture.router.metrics().expose();
+    let line = exposition.lines().find_map(|line| line.strip_prefix(r#"tributary_limit_used{limit="held_bytes"} "#));
+    line.map_or(0, |value| value.parse().unwrap())
+}
+
+/// How often the members were asked for ConfigMaps.
+fn lists(fixture: &Fixture) -> u64 {
+    fixture.members.iter().map(|member| member.control().requests_of(RequestKind::List, "configmaps")).sum()
+}
 
 /// Policies under which only pods are held.
 fn only_pods(partial: Partial) -> Policies {
@@ -140,4 +168,115 @@ async fn logs_pass_untouched() {
         let frame = tokio::time::timeout(crate::harness::SOON, http_body_util::BodyExt::frame(&mut body)).await;
         assert!(frame.unwrap().unwrap().unwrap().data_ref().unwrap().ends_with(b"\n"));
     }
+}
+
+#[tokio::test]
+async fn a_list_that_does_not_fit_is_written_as_it_comes() {
+    let fixture = large(Limits::default(), ["a", "b", "c", "d"]).await;
+    let expected: Vec<_> = ["a", "b", "c", "d"]
+        .iter()
+        .flat_map(|member| (0..12).map(move |number| format!("{member}/x{number:02}")))
+        .collect();
+    let response = fixture.client().call("GET", OWN, &[], "").await;
+    assert_eq!(response.status(), 200);
+    let held = held_bytes(&fixture);
+    assert!((1 << 20..2 << 20).contains(&held), "{held} bytes of 12 MB are held when the answer begins");
+    let whole = response.into_body().collect().await.unwrap().to_bytes();
+    let list: serde_json::Value = serde_json::from_slice(&whole).unwrap();
+    assert_eq!((items(&list), list["kind"].as_str()), (expected.clone(), Some("ConfigMapList")));
+    assert_eq!(vector(&version(&list)).as_object().unwrap().len(), 4);
+    assert_eq!(vector(&version(&list["items"][40])).as_object().unwrap().keys().collect::<Vec<_>>(), ["d"]);
+    assert_eq!(held_bytes(&fixture), 0);
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let table = fixture.client().send("GET", OWN, &[("accept", table)], "").await.ok();
+    let cells = |row: &serde_json::Value| {
+        format!("{}/{}", row["cells"][1].as_str().unwrap(), row["cells"][0].as_str().unwrap())
+    };
+    assert_eq!(table["rows"].as_array().unwrap().iter().map(cells).collect::<Vec<_>>(), expected);
+    assert_eq!(table["columnDefinitions"][1]["name"], "Cluster");
+    let partial = [("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")];
+    let partial = fixture.client().send("GET", OWN, &partial, "").await.ok();
+    assert_eq!((items(&partial), partial["items"][0]["data"].is_null()), (expected, true));
+    let protobuf = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let refused = fixture.client().send("GET", OWN, &[("accept", protobuf)], "").await;
+    assert_eq!(refused.code, 406, "its length comes first");
+}
+
+#[tokio::test]
+async fn who_is_missing_is_said_before_a_list_that_does_not_fit_begins() {
+    let fixture = large(Limits::default(), ["a", "b", "c"]).await;
+    fixture.member("b").control().stop_listening().await;
+    let partial = fixture.get(OWN).await;
+    assert!(partial.warnings()[0].contains("cluster b: configmaps are missing"), "{:?}", partial.warnings());
+    assert_eq!(items(&partial.ok()).len(), 24);
+    fixture.router.set_policies(only_pods(Partial::Deny));
+    assert!(fixture.get(OWN).await.refused(429).contains('b'));
+}
+
+#[tokio::test]
+async fn a_member_that_fails_within_a_list_breaks_it_off() {
+    let fixture = large(Limits::default(), ["a", "b", "c"]).await;
+    let response = fixture.client().call("GET", OWN, &[], "").await;
+    fixture.member("c").control().stop_listening().await;
+    let error = response.into_body().collect().await.expect_err("no shorter list");
+    assert!(error.to_string().contains("cluster c"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_ends_the_members_requests() {
+    let fixture = large(Limits::default(), ["a", "b", "c", "d"]).await;
+    let mut body = fixture.client().call("GET", OWN, &[], "").await.into_body();
+    body.frame().await.unwrap().unwrap();
+    let asked = lists(&fixture);
+    drop(body);
+    tokio::time::sleep(crate::harness::QUIET).await;
+    assert_eq!((lists(&fixture), held_bytes(&fixture)), (asked, 0));
+}
+
+#[tokio::test]
+async fn lists_that_would_take_too_many_bytes_are_refused_for_now() {
+    let fixture = large(Limits { held_bytes: 1 << 20, ..Limits::default() }, ["a"]).await;
+    let answer = fixture.get(OWN).await;
+    let message = answer.refused(429);
+    assert!(message.contains("bytes of bodies (--max-held-bytes)"), "{message}");
+    assert_eq!(answer.headers["retry-after"], "1");
+    assert_eq!(held_bytes(&fixture), 0);
+}
+
+#[tokio::test]
+async fn pages_of_large_objects_end_before_they_do_not_fit() {
+    let fixture = large(Limits::default(), ["a", "b", "c"]).await;
+    let (mut pages, mut next) = (Vec::new(), String::new());
+    loop {
+        let page = fixture.get(&format!("{OWN}&limit=500{next}")).await.ok();
+        pages.push(items(&page));
+        match page["metadata"]["continue"].as_str() {
+            Some(token) => next = format!("&continue={token}"),
+            None => break,
+        }
+    }
+    assert_eq!(pages.iter().map(Vec::len).collect::<Vec<_>>(), [12, 12, 12], "{pages:?}");
+    assert_eq!(pages.concat().last().unwrap(), "c/x11");
+}
+
+#[tokio::test]
+async fn a_page_asks_as_many_members_as_it_needs() {
+    let names: [String; 12] = std::array::from_fn(|number| format!("m{number:02}"));
+    let fixture = Fixture::with(names.each_ref().map(|name| config(name)), only_pods(Partial::Allow)).await;
+    for name in &names {
+        for object in ["x", "y", "z"] {
+            fixture.put(name, object, "1");
+        }
+    }
+    let (mut asked, mut next) = (Vec::new(), String::new());
+    for _ in 0..4 {
+        let before = lists(&fixture);
+        let page = fixture.get(&format!("{OWN}&limit=2{next}")).await.ok();
+        assert!(items(&page).len() <= 2);
+        asked.push(lists(&fixture) - before);
+        next = format!("&continue={}", page["metadata"]["continue"].as_str().unwrap());
+    }
+    assert!(asked.iter().all(|asked| *asked <= 3), "pages that one member fills asked {asked:?} members");
+    let page = fixture.get(&format!("{OWN}&limit=500")).await.ok();
+    assert_eq!(items(&page).len(), 36);
 }

@@ -1,222 +1,275 @@
-//! The joined list, as objects or as a Table.
+//! The answer to a live list: from what was gathered, and then member by member as it comes.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use serde_json::{Map, Value, json};
-use tributary_apimachinery::ResourceVersion;
-use tributary_apimachinery::object::CLUSTER_ANNOTATION;
-use tributary_printers::{Column, Printer, Row, column};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{self, FuturesOrdered};
+use futures::{FutureExt, StreamExt};
+use http::{Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use tributary_apimachinery::Status;
+use tributary_merge::{CompositeResourceVersion, Epochs};
 
-use super::ask::Answered;
+use super::GATHERED_BYTES_MAX;
+use super::ask::{MemberList, Question, Unanswered};
+use super::gather::{Page, within};
+use super::token::Token;
+use super::write::{Columns, Metadata, Wish, Writer, printer};
+use crate::body::{self, Body, BoxError};
 use crate::discovery::ServedResource;
-use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
-use crate::policy::ItemResourceVersions;
-use crate::response::{IncludeObject, protobuf};
+use crate::negotiate::{Encoding, Form};
+use crate::response::compression::{Gzip, THRESHOLD_BYTES};
+use crate::response::indent::Indent;
+use crate::response::{self, FRAME_BYTES};
 use crate::topology::Cluster;
+use crate::turns::{Lanes, Length, MEDIUM_BYTES, Peer, Share};
+use crate::view::Partial;
 
-/// How the list is written.
-#[derive(Clone, Copy)]
-pub(super) struct Wish {
-    pub(super) form: Form,
-    /// What the rows of a Table carry.
-    pub(super) include: IncludeObject,
-    /// The form of the objects' versions.
-    pub(super) items: ItemResourceVersions,
+/// How many members are asked at once for what is written as it comes: one is written, the next has begun to answer.
+const AHEAD: usize = 2;
+
+/// A list that is being written.
+pub(super) struct LiveAnswer {
+    question: Question,
+    partial: Partial,
+    /// What was gathered.
+    lists: VecDeque<MemberList>,
+    /// The members that are asked once it is their turn, and those that are being asked.
+    later: VecDeque<Arc<Cluster>>,
+    asked: FuturesOrdered<BoxFuture<'static, Result<MemberList, Unanswered>>>,
+    /// The one that is being written, and where the cells of its rows stand.
+    current: Option<(MemberList, Vec<Option<usize>>)>,
+    writer: Writer,
+    form: Form,
+    indent: Option<Indent>,
+    version: CompositeResourceVersion,
+    epochs: Arc<Epochs>,
+    next: Option<Token>,
+    members: usize,
+    bytes: usize,
+    begun: bool,
+    ended: bool,
 }
 
-/// The list's own metadata.
-pub(super) struct Metadata {
-    /// The vector, encoded; empty where no member has a version.
-    pub(super) version: String,
-    pub(super) continue_token: Option<String>,
-}
-
-impl Metadata {
-    fn json(&self) -> Value {
-        let mut metadata = json!({ "resourceVersion": self.version });
-        if let Some(token) = &self.continue_token {
-            metadata["continue"] = json!(token);
+impl LiveAnswer {
+    /// The answer that is made of a page.
+    pub(super) fn new(
+        page: Page,
+        question: Question,
+        partial: Partial,
+        wish: Wish,
+        served: &ServedResource,
+        epochs: Arc<Epochs>,
+    ) -> Self {
+        let (mut columns, printer) = (Columns::default(), printer(served));
+        for list in &page.lists {
+            columns.add(list.columns.as_deref(), &printer);
         }
-        metadata
-    }
-}
-
-/// The text of the joined list.
-pub(super) fn write(
-    served: &ServedResource,
-    wish: Wish,
-    answered: Vec<(Arc<Cluster>, Answered)>,
-    metadata: &Metadata,
-) -> Vec<u8> {
-    let list = match wish.form.shape {
-        Shape::PartialMetadata(_) if wish.form.encoding == Encoding::Protobuf => {
-            return in_protobuf(wish, answered, metadata);
-        }
-        Shape::Table(version) => table(served, wish, version, answered, metadata),
-        Shape::Object | Shape::PartialMetadata(_) => objects(served, wish, answered, metadata),
-    };
-    let mut text = serde_json::to_vec(&list).unwrap_or_default();
-    text.push(b'\n');
-    text
-}
-
-fn objects(served: &ServedResource, wish: Wish, answered: Vec<(Arc<Cluster>, Answered)>, metadata: &Metadata) -> Value {
-    let mut items = Vec::new();
-    for (cluster, answered) in answered {
-        for mut item in answered.items {
-            mark(&cluster, wish.items, &mut item);
-            items.push(match wish.form.shape {
-                Shape::PartialMetadata(version) => partial(&mut item, version),
-                _ => item,
-            });
-        }
-    }
-    let (kind, api_version) = match wish.form.shape {
-        Shape::PartialMetadata(version) => ("PartialObjectMetadataList".to_owned(), version.api_version().to_owned()),
-        _ => (format!("{}List", served.description.kind()), served.resource.group_version().to_string()),
-    };
-    json!({"kind": kind, "apiVersion": api_version, "metadata": metadata.json(), "items": items})
-}
-
-fn partial(item: &mut Value, version: MetaVersion) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": version.api_version(), "metadata": item["metadata"].take()})
-}
-
-/// Metadata in protobuf.
-fn in_protobuf(wish: Wish, answered: Vec<(Arc<Cluster>, Answered)>, metadata: &Metadata) -> Vec<u8> {
-    let token = metadata.continue_token.as_deref().unwrap_or_default();
-    let mut list = protobuf::list_metadata(&metadata.version, token, None);
-    for (cluster, answered) in answered {
-        for mut item in answered.items {
-            mark(&cluster, wish.items, &mut item);
-            protobuf::item(&serde_json::to_vec(&item["metadata"]).unwrap_or_default(), &mut list);
+        let form = wish.form;
+        Self {
+            question,
+            partial,
+            bytes: page.bytes(),
+            members: page.lists.len(),
+            lists: page.lists.into(),
+            later: page.later.into(),
+            asked: FuturesOrdered::new(),
+            current: None,
+            writer: Writer::new(wish, served, columns),
+            form,
+            indent: (form.pretty && form.encoding == Encoding::Json).then(Indent::default),
+            version: page.version,
+            epochs,
+            next: page.next,
+            begun: false,
+            ended: false,
         }
     }
-    let mut out = Vec::with_capacity(list.len() + 64);
-    protobuf::list_begin(list.len(), &mut out);
-    out.extend(list);
-    protobuf::list_end(&mut out);
-    out
-}
 
-/// Marks an object as one cluster's: its annotation, and its version in the item form.
-fn mark(cluster: &Cluster, form: ItemResourceVersions, object: &mut Value) {
-    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-    let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
-    if !annotations.is_object() {
-        *annotations = json!({});
-    }
-    annotations[CLUSTER_ANNOTATION] = json!(cluster.name().as_str());
-    let own = metadata.get("resourceVersion").and_then(Value::as_str);
-    if let Some(own) = own.and_then(|own| ResourceVersion::parse(own).ok()) {
-        let mut text = String::new();
-        cluster.mark.item_version(form, own, &mut text);
-        metadata.insert("resourceVersion".into(), json!(text));
-    }
-}
-
-/// The members' own rows, which they print best. Their columns are united by name, should they differ.
-fn table(
-    served: &ServedResource,
-    wish: Wish,
-    version: MetaVersion,
-    answered: Vec<(Arc<Cluster>, Answered)>,
-    metadata: &Metadata,
-) -> Value {
-    let mut columns: Vec<Value> = Vec::new();
-    let mut rows = Vec::new();
-    for (cluster, answered) in answered {
-        let (own_columns, own_rows) = match answered.columns {
-            Some(columns) => (columns, answered.items),
-            None => printed(served, wish.include, version, answered.items),
-        };
-        let places: Vec<usize> = own_columns.iter().map(|column| place(&mut columns, column)).collect();
-        for mut row in own_rows {
-            let cells = row.get_mut("cells").map(Value::take);
-            let mut placed = vec![Value::Null; columns.len()];
-            for (place, cell) in places.iter().zip(cells.as_ref().and_then(Value::as_array).into_iter().flatten()) {
-                placed[*place] = cell.clone();
-            }
-            if let Some(object) = row.get_mut("object") {
-                mark(&cluster, wish.items, object);
-            }
-            rows.push((cluster.name().to_string(), placed, row));
-        }
-    }
-    if columns.is_empty() {
-        columns = definitions(&printer(served));
-    }
-    let width = columns.len();
-    columns.insert(1.min(width), definition(&Column::CLUSTER));
-    let rows: Vec<Value> = rows
-        .into_iter()
-        .map(|(cluster, mut cells, mut row)| {
-            cells.resize(width, Value::Null);
-            cells.insert(1.min(width), json!(cluster));
-            row["cells"] = Value::Array(cells);
-            row
-        })
-        .collect();
-    json!({
-        "kind": "Table", "apiVersion": version.api_version(), "metadata": metadata.json(), "columnDefinitions": columns, "rows": rows,
-    })
-}
-
-/// The place of a column of this name; a new one comes last.
-fn place(columns: &mut Vec<Value>, column: &Value) -> usize {
-    let known = columns.iter().position(|known| known["name"] == column["name"]);
-    known.unwrap_or_else(|| {
-        columns.push(column.clone());
-        columns.len() - 1
-    })
-}
-
-fn printer(served: &ServedResource) -> Printer {
-    Printer::for_resource(&served.resource).unwrap_or_else(Printer::default_columns)
-}
-
-fn definition(column: &Column) -> Value {
-    let mut text = Vec::new();
-    column.write(&mut text);
-    serde_json::from_slice(&text).unwrap_or_default()
-}
-
-fn definitions(printer: &Printer) -> Vec<Value> {
-    let mut text = Vec::new();
-    column::write_columns(printer.columns(), false, &mut text);
-    serde_json::from_slice(&text).unwrap_or_default()
-}
-
-/// The rows of objects whose member makes no Tables.
-fn printed(
-    served: &ServedResource,
-    include: IncludeObject,
-    version: MetaVersion,
-    items: Vec<Value>,
-) -> (Vec<Value>, Vec<Value>) {
-    let (printer, mut row, now) = (printer(served), Row::new(), Timestamp::now());
-    let rows = items
-        .into_iter()
-        .map(|mut item| {
-            let text = serde_json::to_vec(&item).unwrap_or_default();
-            let mut cells = Vec::new();
-            if printer.print(&text, now, &mut row).is_ok() {
-                row.write_cells(None, &mut cells);
-            }
-            let mut row = Map::new();
-            row.insert(
-                "cells".into(),
-                serde_json::from_slice(&cells).unwrap_or_else(|_| json!([item["metadata"]["name"]])),
+    /// The answer. What does not fit a frame waits for its turn.
+    ///
+    /// # Errors
+    /// 429 where there is no turn for it in time; 406 for protobuf, whose length comes first, of more than is gathered.
+    pub(super) async fn respond(mut self, lanes: &Arc<Lanes>, peer: Option<Peer>) -> Result<Response<Body>, Status> {
+        let is_open = !self.later.is_empty() || self.lists.iter().any(|list| !list.is_complete());
+        let Form { encoding, gzip, .. } = self.form;
+        if is_open && encoding == Encoding::Protobuf {
+            let message = format!(
+                "the list is longer than {GATHERED_BYTES_MAX} bytes, the most that is held of one that is asked of the clusters now; \
+                 ask for pages (limit), or for JSON"
             );
-            let object = match include {
-                IncludeObject::None => Value::Null,
-                IncludeObject::Metadata => partial(&mut item, version),
-                IncludeObject::Object => item,
+            return Err(Status::new(406, tributary_apimachinery::Reason::NotAcceptable, message));
+        }
+        let share = match self.bytes {
+            _ if is_open => Some(lanes.take(Length::Long, peer).await?),
+            0..FRAME_BYTES => None,
+            FRAME_BYTES..MEDIUM_BYTES => Some(lanes.take(Length::Medium, peer).await?),
+            _ => Some(lanes.take(Length::Long, peer).await?),
+        };
+        // What fits below the threshold of compression is answered whole, with its length.
+        let (mut frames, mut bytes) = (VecDeque::new(), 0);
+        while bytes <= THRESHOLD_BYTES {
+            let Some(frame) = self.next_frame().await? else {
+                let whole: Bytes = frames.into_iter().flatten().collect();
+                return Ok(response::with_content_type(StatusCode::OK, encoding.content_type(), body::full(whole)));
             };
-            row.insert("object".into(), object);
-            Value::Object(row)
-        })
-        .collect();
-    (definitions(&printer), rows)
+            bytes += frame.len();
+            frames.push_back(Bytes::from(frame));
+        }
+        let written = Written { frames, list: self, gzip: gzip.then(Gzip::default), ended: false, share };
+        let mut response = response::with_content_type(StatusCode::OK, encoding.content_type(), written.into_body());
+        if gzip {
+            response::mark_compressed(response.headers_mut());
+        }
+        Ok(response)
+    }
+
+    /// The next frame of text; `None` after the last.
+    ///
+    /// # Errors
+    /// Why a member's list broke off.
+    async fn next_frame(&mut self) -> Result<Option<Vec<u8>>, Status> {
+        if self.ended {
+            return Ok(None);
+        }
+        let mut out = Vec::with_capacity(FRAME_BYTES + FRAME_BYTES / 4);
+        if !std::mem::replace(&mut self.begun, true) {
+            self.writer.begin(&mut out);
+        }
+        let whole = self.form.encoding == Encoding::Protobuf;
+        while whole || out.len() < FRAME_BYTES {
+            let Some((list, places)) = &mut self.current else {
+                if self.next_member().await? {
+                    continue;
+                }
+                self.ended = true;
+                self.writer.end(&self.metadata(), &mut out);
+                break;
+            };
+            let mark = Arc::clone(&list.cluster.mark);
+            if let Some(item) = list.next_item() {
+                self.writer.item(&mark, item, places, &mut out);
+            } else if !list.more().await? {
+                self.end_member();
+            }
+        }
+        let Some(indent) = &mut self.indent else { return Ok(Some(out)) };
+        // Indented text is half as long again.
+        let mut laid_out = Vec::with_capacity(out.len() * 2);
+        indent.push(&out, &mut laid_out);
+        Ok(Some(laid_out))
+    }
+
+    /// Goes on to the next member; false after the last.
+    async fn next_member(&mut self) -> Result<bool, Status> {
+        let list = match self.lists.pop_front() {
+            Some(list) => list,
+            None => {
+                while self.asked.len() < AHEAD
+                    && let Some(cluster) = self.later.pop_front()
+                {
+                    let (question, within) = (self.question.clone(), within(self.partial));
+                    let ask = async move { MemberList::ask(&cluster, &question, None, within, None).await };
+                    self.asked.push_back(ask.boxed());
+                }
+                match self.asked.next().await {
+                    Some(list) => list?,
+                    None => return Ok(false),
+                }
+            }
+        };
+        let places = self.writer.columns().places(list.columns.as_deref(), self.writer.printer());
+        self.current = Some((list, places));
+        Ok(true)
+    }
+
+    /// Takes over what a member says at the end of its list.
+    fn end_member(&mut self) {
+        let Some((list, _)) = self.current.take() else { return };
+        let end = list.end.unwrap_or_default();
+        if let Some(version) = end.version {
+            self.version.set(list.cluster.name(), version);
+        }
+        if end.continue_token.is_some() {
+            let (cluster, members) = (list.cluster.name().to_string(), self.members);
+            self.next = Some(Token { cluster, token: end.continue_token, version: None, members });
+        }
+    }
+
+    fn metadata(&self) -> Metadata {
+        let version = if self.version.is_empty() { String::new() } else { self.version.encode(&self.epochs) };
+        Metadata { continue_token: self.next.as_ref().map(|next| next.encode(&version)), version }
+    }
 }
+
+/// A list on its way to the client, frame by frame as that takes it.
+struct Written {
+    /// Frames that were made before it was known how long it would be.
+    frames: VecDeque<Bytes>,
+    list: LiveAnswer,
+    gzip: Option<Gzip>,
+    /// Whether the last compressed frame has been made.
+    ended: bool,
+    share: Option<Share>,
+}
+
+impl Written {
+    fn into_body(self) -> Body {
+        let stream = stream::unfold(Some(self), |written| async move {
+            let mut written = written?;
+            match written.next().await {
+                Ok(frame) => {
+                    let frame = frame?;
+                    // A list of many megabytes is work without a pause: others get their turn between frames.
+                    tokio::task::yield_now().await;
+                    Some((Ok(Frame::data(frame)), Some(written)))
+                }
+                Err(error) => Some((Err(error), None)),
+            }
+        });
+        StreamBody::new(stream).boxed_unsync()
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
+        if self.ended {
+            return Ok(None);
+        }
+        if self.gzip.is_none() {
+            return self.plain().await;
+        }
+        let mut texts = Vec::new();
+        let mut bytes = 0;
+        while bytes < COMPRESSED_AT_ONCE {
+            let Some(text) = self.plain().await? else {
+                self.ended = true;
+                break;
+            };
+            bytes += text.len();
+            texts.push(text);
+        }
+        let Some(gzip) = &mut self.gzip else { return Ok(None) };
+        let mut packed = gzip.frame();
+        texts.iter().for_each(|text| packed.push(text));
+        Ok(Some(if self.ended { packed.finish() } else { packed.end() }.into()))
+    }
+
+    async fn plain(&mut self) -> Result<Option<Bytes>, BoxError> {
+        if let Some(share) = &mut self.share {
+            share.go_on().await?;
+        }
+        let frame = match self.frames.pop_front() {
+            Some(frame) => Some(frame),
+            None => self.list.next_frame().await.map_err(|status| status.message)?.map(Bytes::from),
+        };
+        if let (Some(frame), Some(share)) = (&frame, &mut self.share) {
+            share.wrote(frame.len());
+        }
+        Ok(frame)
+    }
+}
+
+/// How much text is compressed into one frame, in bytes: about a millisecond of work.
+const COMPRESSED_AT_ONCE: usize = 128 << 10;

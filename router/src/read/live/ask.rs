@@ -1,36 +1,34 @@
-//! Asking one member for its list.
+//! Asking one member for its list, and reading it as it comes.
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Request, header};
+use http::{HeaderValue, Request, Response, header};
+use http_body_util::BodyExt;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
-use tokio::time::Duration;
+use tokio::time::{Duration, timeout};
 use tributary_apimachinery::{Query, ResourceVersion, Status};
+use tributary_cacher::wire::{ListParser, Part};
 
-use crate::body;
+use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
+use crate::fair_share::{Exceeded, Portion};
 use crate::read::Asked;
 use crate::topology::Cluster;
 use crate::write::forward::forward;
 
+/// What is read of one member's list before it is its turn to be written, in bytes. What is beyond waits at the member.
+const READ_AHEAD_BYTES: usize = 1 << 20;
+
+/// The largest refusal that is read, in bytes. A Status is a few hundred.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
 /// What every member is asked.
+#[derive(Clone)]
 pub(super) struct Question {
     path: String,
-    /// The query, without the member's own token.
+    /// The query, without the member's own token and without a limit.
     query: String,
+    limit: u64,
     accept: HeaderValue,
-}
-
-/// A member's list.
-pub(super) struct Answered {
-    /// The items, or the rows of its Table.
-    pub(super) items: Vec<Value>,
-    /// The columns of its Table; `None` if it is a list of objects.
-    pub(super) columns: Option<Vec<Value>>,
-    pub(super) version: Option<ResourceVersion>,
-    /// The member's own token, where it has more.
-    pub(super) continue_token: Option<String>,
-    pub(super) warnings: Vec<HeaderValue>,
 }
 
 impl Question {
@@ -44,10 +42,32 @@ impl Question {
         if !labels.is_empty() {
             query.push(format!("labelSelector={}", utf8_percent_encode(labels, NON_ALPHANUMERIC)));
         }
+        let (path, accept) = (asked.info.path.clone(), HeaderValue::from_static(accept));
+        Self { path, query: query.join("&"), limit, accept }
+    }
+
+    /// Asks a member. The answer is a success.
+    ///
+    /// # Errors
+    /// The member's own Status, or why there is no answer.
+    async fn put(&self, cluster: &Arc<Cluster>, limit: u64, token: Option<&str>) -> Result<Response<Body>, Status> {
+        let mut request = Request::new(body::empty());
+        request.headers_mut().insert(header::ACCEPT, self.accept.clone());
+        let mut query = self.query.clone();
         if limit > 0 {
-            query.push(format!("limit={limit}"));
+            query.push_str(&format!("&limit={limit}"));
         }
-        Self { path: asked.info.path.clone(), query: query.join("&"), accept: HeaderValue::from_static(accept) }
+        if let Some(token) = token {
+            query.push_str(&format!("&continue={}", utf8_percent_encode(token, NON_ALPHANUMERIC)));
+        }
+        let query = query.trim_start_matches('&');
+        let answer = forward(cluster, request, &self.path, Some(query).filter(|query| !query.is_empty())).await?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let (head, incoming) = answer.into_parts();
+        let text = body::whole_up_to(incoming, REFUSAL_BYTES_MAX).await.unwrap_or_default();
+        Err(Status::from_response(head.status.as_u16(), &text))
     }
 }
 
@@ -60,57 +80,223 @@ fn kept(query: Option<&str>) -> Vec<String> {
     pairs.map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect()
 }
 
-/// Asks one member, which may take so long.
-///
-/// # Errors
-/// The member's own Status, or why there is no answer.
-pub(super) async fn within(
-    limit: Duration,
-    cluster: &Arc<Cluster>,
-    question: &Question,
-    token: Option<&str>,
-) -> Result<Answered, Status> {
-    let answered = tokio::time::timeout(limit, ask(cluster, question, token)).await;
-    answered.unwrap_or_else(|_| Err(Status::cluster_unavailable(cluster.name(), "it did not give its list in time")))
+/// Why there is no list of a member.
+#[derive(Debug)]
+pub(super) enum Unanswered {
+    /// What the member says, or that it says nothing.
+    Member(Status),
+    /// Too much is held here already.
+    Crowded(Exceeded),
 }
 
-async fn ask(cluster: &Arc<Cluster>, question: &Question, token: Option<&str>) -> Result<Answered, Status> {
-    let mut request = Request::new(body::empty());
-    request.headers_mut().insert(header::ACCEPT, question.accept.clone());
-    let mut query = question.query.clone();
-    if let Some(token) = token {
-        query.push_str(&format!("&continue={}", utf8_percent_encode(token, NON_ALPHANUMERIC)));
+impl From<Status> for Unanswered {
+    fn from(status: Status) -> Self {
+        Self::Member(status)
     }
-    let query = query.trim_start_matches('&');
-    let answer = forward(cluster, request, &question.path, Some(query).filter(|query| !query.is_empty())).await?;
-    let (head, incoming) = answer.into_parts();
-    let text = body::whole_up_to(incoming, LIST_BYTES_MAX);
-    let text = text.await.map_err(|error| Status::cluster_unavailable(cluster.name(), error))?;
-    if !head.status.is_success() {
-        return Err(Status::from_response(head.status.as_u16(), &text));
-    }
-    let list: Value = serde_json::from_slice(&text)
-        .map_err(|error| Status::cluster_unavailable(cluster.name(), format!("its list is not JSON: {error}")))?;
-    Ok(Answered::new(list, head.headers.get_all(header::WARNING).iter().cloned().collect()))
 }
 
-/// The largest list that is taken from a member, in bytes: some 10,000 pods. Resources that have more belong into memory.
-const LIST_BYTES_MAX: usize = 64 << 20;
+impl From<Exceeded> for Unanswered {
+    fn from(exceeded: Exceeded) -> Self {
+        Self::Crowded(exceeded)
+    }
+}
 
-impl Answered {
-    fn new(mut list: Value, warnings: Vec<HeaderValue>) -> Self {
-        let metadata = &list["metadata"];
-        let version = metadata["resourceVersion"].as_str().and_then(|own| ResourceVersion::parse(own).ok());
-        let continue_token = metadata["continue"].as_str().filter(|token| !token.is_empty()).map(str::to_owned);
-        let is_table = list["kind"] == "Table";
-        let mut take = |member: &str| match list.get_mut(member).map(Value::take) {
-            Some(Value::Array(values)) => values,
-            _ => Vec::new(),
+impl From<Unanswered> for Status {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Member(status) => status,
+            Unanswered::Crowded(exceeded) => exceeded.into(),
+        }
+    }
+}
+
+/// A member's list, as far as it has come.
+pub(super) struct MemberList {
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) warnings: Vec<HeaderValue>,
+    /// The columns of its Table, as JSON; `None` as long as it has given none.
+    pub(super) columns: Option<Vec<u8>>,
+    /// What comes at its end, once that has been read.
+    pub(super) end: Option<End>,
+    /// What has come and is not written yet.
+    texts: Texts,
+    /// How many items or rows have come.
+    count: u64,
+    rest: Option<(ListParser, Body)>,
+    within: Duration,
+    /// What it occupies of the bytes that may be held. `None` for one that is written as it comes, a frame at a time.
+    portion: Option<Portion>,
+}
+
+/// The end of a member's list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) version: Option<ResourceVersion>,
+    /// The member's own token, where it has more.
+    pub(super) continue_token: Option<String>,
+}
+
+/// The texts of items or rows, one after the other.
+#[derive(Default)]
+struct Texts {
+    text: Vec<u8>,
+    /// Where each ends, and whether it is a row.
+    ends: Vec<(usize, bool)>,
+    next: usize,
+}
+
+/// An object, or the row of a Table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Item<'a> {
+    Object(&'a [u8]),
+    Row(&'a [u8]),
+}
+
+impl MemberList {
+    /// Asks a member and reads what it says, as far as is read ahead. Cancel: dropping the future, or the list, ends the request.
+    ///
+    /// # Errors
+    /// The member's own Status, or why there is no answer in time; 429 where too much is held.
+    pub(super) async fn ask(
+        cluster: &Arc<Cluster>,
+        question: &Question,
+        token: Option<&str>,
+        within: Duration,
+        portion: Option<Portion>,
+    ) -> Result<Self, Unanswered> {
+        let ask = async {
+            let (head, incoming) = question.put(cluster, question.limit, token).await?.into_parts();
+            let mut list = Self {
+                cluster: Arc::clone(cluster),
+                warnings: head.headers.get_all(header::WARNING).iter().cloned().collect(),
+                columns: None,
+                end: None,
+                texts: Texts::default(),
+                count: 0,
+                rest: Some((ListParser::new(WHOLE_BODY_BYTES_MAX), incoming)),
+                within,
+                portion,
+            };
+            let ahead = if list.portion.is_some() { READ_AHEAD_BYTES } else { 1 };
+            while list.rest.is_some() && list.texts.text.len() < ahead {
+                list.read().await?;
+            }
+            Ok::<_, Unanswered>(list)
         };
-        let (items, columns) =
-            if is_table { (take("rows"), Some(take("columnDefinitions"))) } else { (take("items"), None) };
-        Self { items, columns, version, continue_token, warnings }
+        timeout(within, ask).await.unwrap_or_else(|_| Err(late(cluster).into()))
     }
+
+    /// Asks whether a member will answer, without its list; gives what it warns of.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(super) async fn sound_out(
+        cluster: &Arc<Cluster>,
+        question: &Question,
+        within: Duration,
+    ) -> Result<Vec<HeaderValue>, Unanswered> {
+        let answer = timeout(within, question.put(cluster, 1, None)).await;
+        let answer = answer.unwrap_or_else(|_| Err(late(cluster)))?;
+        Ok(answer.headers().get_all(header::WARNING).iter().cloned().collect())
+    }
+
+    /// Whether all of it has come.
+    pub(super) fn is_complete(&self) -> bool {
+        self.rest.is_none()
+    }
+
+    /// Whether the member has more than this page, as far as that is known.
+    pub(super) fn has_more(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.continue_token.is_some())
+    }
+
+    /// How many items have come.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// How many bytes of it are held.
+    pub(super) fn bytes(&self) -> usize {
+        self.texts.text.len()
+    }
+
+    /// The next item that has come.
+    pub(super) fn next_item(&mut self) -> Option<Item<'_>> {
+        let Texts { text, ends, next } = &mut self.texts;
+        let (end, is_row) = *ends.get(*next)?;
+        let start = next.checked_sub(1).map_or(0, |before| ends[before].0);
+        *next += 1;
+        let text = &text[start..end];
+        Some(if is_row { Item::Row(text) } else { Item::Object(text) })
+    }
+
+    /// Reads what comes next, in place of what has been written; false once all has been read. Waits for the member, never for the
+    /// client.
+    ///
+    /// # Errors
+    /// Why it broke off.
+    pub(super) async fn more(&mut self) -> Result<bool, Unanswered> {
+        self.texts.clear();
+        if let Some(portion) = &mut self.portion {
+            portion.shrink_to(0);
+        }
+        while self.rest.is_some() && self.texts.ends.is_empty() {
+            let within = self.within;
+            timeout(within, self.read()).await.unwrap_or_else(|_| Err(late(&self.cluster).into()))?;
+        }
+        Ok(!self.texts.ends.is_empty())
+    }
+
+    /// Reads the next chunk.
+    async fn read(&mut self) -> Result<(), Unanswered> {
+        let Some((parser, body)) = &mut self.rest else { return Ok(()) };
+        let broken = |cluster: &Cluster, error: &dyn std::fmt::Display| {
+            Status::cluster_unavailable(cluster.name(), format!("its list cannot be read: {error}"))
+        };
+        let Some(frame) = body.frame().await else {
+            let Some((parser, _)) = self.rest.take() else { return Ok(()) };
+            let (version, continue_token) = parser.finish_any().map_err(|error| broken(&self.cluster, &error))?;
+            self.end = Some(End { version, continue_token });
+            return Ok(());
+        };
+        let frame = frame.map_err(|error| broken(&self.cluster, &error))?;
+        let Ok(chunk) = frame.into_data() else { return Ok(()) };
+        let (texts, columns, count) = (&mut self.texts, &mut self.columns, &mut self.count);
+        let before = texts.text.len();
+        let parsed = parser.push_parts(&chunk, |part| match part {
+            Part::Item(text) | Part::Row(text) => {
+                *count += 1;
+                texts.push(text, matches!(part, Part::Row(_)));
+            }
+            Part::Columns(text) => *columns = Some(text.to_vec()),
+        });
+        parsed.map_err(|error| broken(&self.cluster, &error))?;
+        if let Some(portion) = &mut self.portion {
+            portion.grow(self.texts.text.len() - before)?;
+        }
+        Ok(())
+    }
+}
+
+impl Texts {
+    fn push(&mut self, text: &[u8], is_row: bool) {
+        self.text.extend_from_slice(text);
+        self.ends.push((self.text.len(), is_row));
+    }
+
+    fn clear(&mut self) {
+        // What was read ahead is given back at once; a frame's worth is used again.
+        if self.text.capacity() > 2 * crate::response::FRAME_BYTES {
+            *self = Self::default();
+        }
+        self.text.clear();
+        self.ends.clear();
+        self.next = 0;
+    }
+}
+
+fn late(cluster: &Cluster) -> Status {
+    Status::cluster_unavailable(cluster.name(), "it did not give its list in time")
 }
 
 #[cfg(test)]
@@ -125,17 +311,12 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_tables_are_told_apart() {
-        let list = serde_json::json!({"kind": "PodMetricsList", "metadata": {"resourceVersion": "7", "continue": ""}, "items": [1]});
-        let list = Answered::new(list, Vec::new());
-        assert_eq!((list.items.len(), list.columns.is_none(), list.continue_token), (1, true, None));
-        assert!(list.version.is_some());
-        let table =
-            serde_json::json!({"kind": "Table", "metadata": {"continue": "t"}, "columnDefinitions": [1], "rows": null});
-        let table = Answered::new(table, Vec::new());
-        assert_eq!(
-            (table.items.len(), table.columns.map(|c| c.len()), &*table.continue_token.unwrap()),
-            (0, Some(1), "t")
-        );
+    fn texts_come_back_one_by_one() {
+        let mut texts = Texts::default();
+        texts.push(b"{1}", false);
+        texts.push(b"{22}", true);
+        assert_eq!((texts.text.len(), &texts.ends[..]), (7, &[(3, false), (7, true)][..]));
+        texts.clear();
+        assert!(texts.text.is_empty() && texts.ends.is_empty());
     }
 }

@@ -16,6 +16,13 @@ pub(super) struct Token {
     /// The versions of the clusters that were shown before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
+    /// How many clusters the page before had: so many are asked at once for the next.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) members: usize,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 impl Token {
@@ -41,7 +48,7 @@ mod tests {
 
     #[test]
     fn tokens_come_back_as_they_went() {
-        let token = Token { cluster: "b".into(), token: Some("x".into()), version: None };
+        let token = Token { cluster: "b".into(), token: Some("x".into()), version: None, members: 3 };
         let back = Token::decode(&token.encode("v")).unwrap();
         assert_eq!(back, Token { version: Some("v".into()), ..token });
         for garbage in ["", "?", "e30", "bm90aGluZw"] {

@@ -1,0 +1,316 @@
+//! Gathering members' answers in order until all is known, the page is full, or too much is held.
+
+use std::sync::Arc;
+
+use futures::stream::{self, FuturesOrdered};
+use futures::{StreamExt, future::BoxFuture};
+use http::HeaderValue;
+use tokio::time::{Duration, Instant};
+use tributary_apimachinery::{ClusterName, Status};
+use tributary_merge::{CompositeResourceVersion, Epochs};
+
+use super::GATHERED_BYTES_MAX;
+use super::ask::{MemberList, Question, Unanswered};
+use super::token::Token;
+use crate::fair_share::{FairShare, Holder};
+use crate::topology::Cluster;
+use crate::view::{KNOWN_WITHIN, Partial, Standing};
+
+/// How long a cluster may take to give its list where the rest is answered without it.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// How many members are asked at once as long as it is not known how much each says.
+const WINDOW_MIN: usize = 4;
+
+/// How many members are asked at once at most.
+const WINDOW_MAX: usize = 32;
+
+/// How a list is asked for.
+pub(super) struct Gathering<'a> {
+    pub(super) question: Question,
+    /// How many objects a page may have; 0 for all.
+    pub(super) limit: u64,
+    pub(super) partial: Partial,
+    /// What may be held, and for whom.
+    pub(super) held: &'a Arc<FairShare>,
+    pub(super) holder: Holder,
+}
+
+/// How long a member may take.
+pub(super) fn within(partial: Partial) -> Duration {
+    if partial == Partial::Deny { KNOWN_WITHIN } else { ANSWER_WITHIN }
+}
+
+/// What a page is made of.
+pub(super) struct Page {
+    /// What members said, or have begun to say, in their order.
+    pub(super) lists: Vec<MemberList>,
+    /// The members that are to be asked again once it is their turn, because what they say did not fit.
+    pub(super) later: Vec<Arc<Cluster>>,
+    pub(super) standings: Vec<(ClusterName, Standing)>,
+    /// What members warn of, each text once.
+    pub(super) warnings: Vec<HeaderValue>,
+    /// The versions of the clusters that were shown on pages before.
+    pub(super) version: CompositeResourceVersion,
+    /// Where the next page goes on where this one is full; `None` if it ends with what its last member has not given.
+    pub(super) next: Option<Token>,
+    refusals: Vec<Status>,
+    seen: Seen,
+}
+
+/// What the answers so far tell of those to come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// How many members have answered, or will not.
+    members: usize,
+    items: u64,
+    bytes: usize,
+    /// The longest answer.
+    longest: usize,
+    /// How many members the page before had; 0 where it is not known.
+    before: usize,
+}
+
+impl Seen {
+    /// How many members are asked at once. Without a limit all are needed, and what counts is what they say at once; with one it is
+    /// what the page still needs, and one more.
+    fn window(&self, limit: u64) -> usize {
+        let by_bytes = match self.members {
+            0 => WINDOW_MIN,
+            _ => (GATHERED_BYTES_MAX / self.longest.max(1)).clamp(WINDOW_MIN, WINDOW_MAX),
+        };
+        if limit == 0 {
+            return by_bytes;
+        }
+        let left = limit.saturating_sub(self.items);
+        let needed = match self.items {
+            // Nobody had any so far: twice as many as were asked in vain.
+            0 => self.before.max(self.members),
+            items => usize::try_from(left.saturating_mul(self.members as u64) / items).unwrap_or(WINDOW_MAX),
+        };
+        (1 + needed).min(by_bytes.max(1 + self.before.min(WINDOW_MAX)))
+    }
+}
+
+/// A cluster, and what it said.
+type Said = (Arc<Cluster>, Result<MemberList, Unanswered>);
+
+/// A cluster, and what it warns of when it is asked whether it will answer.
+type Sounded = (Arc<Cluster>, Result<Vec<HeaderValue>, Unanswered>);
+
+impl Page {
+    /// A page after that which gave this token.
+    ///
+    /// # Errors
+    /// 410 for versions that mean nothing any more.
+    pub(super) fn new(token: Option<&Token>, epochs: &Epochs) -> Result<Self, Status> {
+        let version = match token.and_then(|token| token.version.as_deref()) {
+            Some(version) => {
+                CompositeResourceVersion::decode(version, epochs).map_err(|_| Status::continue_expired(None))?
+            }
+            None => CompositeResourceVersion::new(),
+        };
+        Ok(Self {
+            lists: Vec::new(),
+            later: Vec::new(),
+            standings: Vec::new(),
+            warnings: Vec::new(),
+            version,
+            next: None,
+            refusals: Vec::new(),
+            seen: Seen { before: token.map_or(0, |token| token.members), ..Seen::default() },
+        })
+    }
+
+    /// How many bytes were gathered.
+    pub(super) fn bytes(&self) -> usize {
+        self.seen.bytes
+    }
+
+    /// Asks the clusters from the token's on until the page is full, all have answered, or too much is held. Cancel: dropping the
+    /// future ends the requests.
+    ///
+    /// # Errors
+    /// As the list's.
+    pub(super) async fn gather(
+        &mut self,
+        gathering: &Gathering<'_>,
+        clusters: &[Arc<Cluster>],
+        token: Option<Token>,
+    ) -> Result<(), Status> {
+        let begun = Instant::now();
+        let limit = gathering.limit;
+        // Clusters come by name.
+        let first = token.as_ref().map_or("", |token| &token.cluster);
+        let mut waiting = clusters[clusters.partition_point(|cluster| cluster.name().as_str() < first)..].iter();
+        let mut asked: FuturesOrdered<BoxFuture<'_, Said>> = FuturesOrdered::new();
+        loop {
+            while asked.len() < self.seen.window(limit)
+                && let Some(cluster) = waiting.next()
+            {
+                // A token of a cluster that is gone is nobody's: the next one by name begins at its beginning.
+                let own = token.as_ref().filter(|token| token.cluster == cluster.name().as_str());
+                let own = own.and_then(|token| token.token.clone());
+                asked.push_back(Box::pin(async move { (Arc::clone(cluster), gathering.ask(cluster, own).await) }));
+            }
+            let Some((cluster, said)) = asked.next().await else { break };
+            self.seen.members += 1;
+            let Some(list) = self.sort_out(&cluster, said, begun)? else { continue };
+            let after = self.seen.bytes + list.bytes();
+            let overflows = after > GATHERED_BYTES_MAX || !list.is_complete();
+            if limit > 0 {
+                let too_many = self.seen.items + list.count() > limit || overflows;
+                if too_many && self.seen.items > 0 {
+                    self.end_before(&cluster);
+                    break;
+                }
+            }
+            let (ends, has_more) = (overflows && limit > 0, list.has_more());
+            self.add(list);
+            if has_more || ends {
+                // Where the last member's own token is not known yet, the next page begins after it unless it says more.
+                let next = clusters.iter().find(|other| other.name() > cluster.name());
+                self.next = next.filter(|_| !has_more).map(|next| self.token_at(next));
+                break;
+            }
+            if overflows {
+                self.later = clusters.iter().filter(|other| other.name() > cluster.name()).cloned().collect();
+                break;
+            }
+        }
+        drop(asked);
+        self.sound_out(gathering, begun).await?;
+        match self.refusals.pop() {
+            // All say the same: it is the answer.
+            Some(refusal) if self.lists.is_empty() && matches!(refusal.code, 401 | 403 | 405) => Err(refusal),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks those whose answers do not fit whether they will answer: what is missing is to be said before the answer begins.
+    async fn sound_out(&mut self, gathering: &Gathering<'_>, begun: Instant) -> Result<(), Status> {
+        let later = std::mem::take(&mut self.later);
+        let asked = later.into_iter().map(|cluster| async move {
+            let said = gathering.sound_out(&cluster).await;
+            (cluster, said)
+        });
+        let asked: Vec<BoxFuture<'_, Sounded>> = asked.map(|asked| Box::pin(asked) as BoxFuture<'_, _>).collect();
+        let mut answers = stream::iter(asked).buffered(WINDOW_MAX);
+        while let Some((cluster, said)) = answers.next().await {
+            if let Some(warnings) = self.sort_out(&cluster, said, begun)? {
+                self.heard(&cluster, &warnings);
+                self.later.push(cluster);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a member said, if it serves the resource and answers.
+    ///
+    /// # Errors
+    /// What it says of the request itself: the others would say the same, or never hear of its token.
+    fn sort_out<T>(
+        &mut self,
+        cluster: &Arc<Cluster>,
+        said: Result<T, Unanswered>,
+        begun: Instant,
+    ) -> Result<Option<T>, Status> {
+        let said = match said {
+            Ok(said) => Ok(said),
+            Err(Unanswered::Crowded(exceeded)) => return Err(exceeded.into()),
+            Err(Unanswered::Member(status)) => Err(status),
+        };
+        match said {
+            Ok(said) => Ok(Some(said)),
+            // It does not serve it after all.
+            Err(status) if status.code == 404 => Ok(None),
+            Err(status) if matches!(status.code, 400 | 410 | 422) => Err(expired(status, cluster)),
+            Err(status) => {
+                let reason = Some(status.message.clone());
+                let standing = Standing::Unknown { age: begun.elapsed(), reason, forbidden: status.code == 403 };
+                self.standings.push((cluster.name().clone(), standing));
+                self.refusals.push(status);
+                Ok(None)
+            }
+        }
+    }
+
+    fn heard(&mut self, cluster: &Cluster, warnings: &[HeaderValue]) {
+        for warning in warnings {
+            if !self.warnings.contains(warning) {
+                self.warnings.push(warning.clone());
+            }
+        }
+        self.standings.push((cluster.name().clone(), Standing::Fresh));
+    }
+
+    fn add(&mut self, list: MemberList) {
+        self.seen.items += list.count();
+        self.seen.bytes += list.bytes();
+        self.seen.longest = self.seen.longest.max(list.bytes());
+        let cluster = Arc::clone(&list.cluster);
+        self.heard(&cluster, &list.warnings);
+        self.lists.push(list);
+    }
+
+    fn end_before(&mut self, cluster: &Cluster) {
+        self.next = Some(self.token_at(cluster));
+    }
+
+    fn token_at(&self, cluster: &Cluster) -> Token {
+        Token { cluster: cluster.name().to_string(), token: None, version: None, members: self.lists.len() }
+    }
+}
+
+impl Gathering<'_> {
+    async fn ask(&self, cluster: &Arc<Cluster>, token: Option<String>) -> Result<MemberList, Unanswered> {
+        let portion = self.held.take(self.holder, 0)?;
+        let within = within(self.partial);
+        MemberList::ask(cluster, &self.question, token.as_deref(), within, Some(portion)).await
+    }
+
+    async fn sound_out(&self, cluster: &Arc<Cluster>) -> Result<Vec<HeaderValue>, Unanswered> {
+        MemberList::sound_out(cluster, &self.question, within(self.partial)).await
+    }
+}
+
+/// A member's refusal of its own token: where it gives a fresh one, so is ours.
+fn expired(mut status: Status, cluster: &Cluster) -> Status {
+    if let Some(metadata) = status.metadata.as_mut().filter(|metadata| !metadata.continue_token.is_empty()) {
+        let fresh = std::mem::take(&mut metadata.continue_token);
+        let token = Token { cluster: cluster.name().to_string(), token: Some(fresh), version: None, members: 0 };
+        metadata.continue_token = token.encode("");
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_members_are_asked_as_the_page_needs() {
+        let seen = |members, items, longest, before| Seen { members, items, longest, before, bytes: 0 };
+        for (seen, limit, expected) in [
+            // Without a limit all are needed: the less they say, the more at once.
+            (seen(0, 0, 0, 0), 0, 4),
+            (seen(1, 10, 10 << 10, 0), 0, 32),
+            (seen(3, 10, 1 << 20, 0), 0, 8),
+            (seen(3, 10, 64 << 20, 0), 0, 4),
+            (seen(4, 0, 0, 0), 0, 32),
+            // With one, the first page begins with one member and looks for more in ever wider rounds.
+            (seen(0, 0, 0, 0), 500, 1),
+            (seen(1, 0, 0, 0), 500, 2),
+            (seen(8, 0, 0, 0), 500, 9),
+            // What members have tells how many more it takes.
+            (seen(1, 500, 1 << 20, 0), 500, 1),
+            (seen(2, 20, 1 << 10, 0), 500, 32),
+            (seen(10, 450, 1 << 10, 0), 500, 2),
+            // The next page begins with what the last one needed, and one more.
+            (seen(0, 0, 0, 1), 500, 2),
+            (seen(0, 0, 0, 20), 500, 21),
+        ] {
+            assert_eq!(seen.window(limit), expected, "{seen:?}, limit {limit}");
+        }
+    }
+}

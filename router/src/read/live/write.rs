@@ -1,0 +1,351 @@
+//! Writes members' items in the form that the client asked for, by splicing their texts.
+
+use jiff::Timestamp;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tributary_apimachinery::{json, mark_object};
+use tributary_printers::{Column, Printer, Row, column};
+
+use super::ask::Item;
+use crate::discovery::ServedResource;
+use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
+use crate::policy::ItemResourceVersions;
+use crate::response::{IncludeObject, protobuf, yaml};
+use crate::topology::ClusterMark;
+
+/// How the list is written.
+#[derive(Clone, Copy)]
+pub(super) struct Wish {
+    pub(super) form: Form,
+    /// What the rows of a Table carry.
+    pub(super) include: IncludeObject,
+    /// The form of the objects' versions.
+    pub(super) items: ItemResourceVersions,
+}
+
+/// The list's own metadata.
+#[derive(Default)]
+pub(super) struct Metadata {
+    /// The vector, encoded; empty where no member has a version.
+    pub(super) version: String,
+    pub(super) continue_token: Option<String>,
+}
+
+impl Metadata {
+    fn json(&self) -> String {
+        let mut text = format!("{{\"resourceVersion\":\"{}\"", self.version);
+        if let Some(token) = &self.continue_token {
+            text.push_str(&format!(",\"continue\":\"{token}\""));
+        }
+        text.push('}');
+        text
+    }
+}
+
+/// The columns of a Table, united over members by name; new ones come last.
+#[derive(Clone, Default)]
+pub(super) struct Columns(Vec<Value>);
+
+impl Columns {
+    /// Adds those of a member, or those that are printed here where it makes no Tables.
+    pub(super) fn add(&mut self, own: Option<&[u8]>, printer: &Printer) {
+        for column in of_member(own, printer) {
+            if !self.0.iter().any(|known| known["name"] == column["name"]) {
+                self.0.push(column);
+            }
+        }
+    }
+
+    /// Where each of a member's columns stands; `None` for one that is not shown.
+    pub(super) fn places(&self, own: Option<&[u8]>, printer: &Printer) -> Vec<Option<usize>> {
+        let own = of_member(own, printer);
+        own.iter().map(|column| self.0.iter().position(|known| known["name"] == column["name"])).collect()
+    }
+}
+
+fn of_member(own: Option<&[u8]>, printer: &Printer) -> Vec<Value> {
+    own.map_or_else(|| definitions(printer), |own| serde_json::from_slice(own).unwrap_or_default())
+}
+
+fn definitions(printer: &Printer) -> Vec<Value> {
+    let mut text = Vec::new();
+    column::write_columns(printer.columns(), false, &mut text);
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+/// Prints the objects of a resource that its members print no Tables of.
+pub(super) fn printer(served: &ServedResource) -> Printer {
+    Printer::for_resource(&served.resource).unwrap_or_else(Printer::default_columns)
+}
+
+/// Writes one list.
+pub(super) struct Writer {
+    wish: Wish,
+    kind: String,
+    api_version: String,
+    printer: Printer,
+    columns: Columns,
+    now: Timestamp,
+    any: bool,
+    /// Reused for each item.
+    row: Row,
+    cells: Vec<u8>,
+    marked: Vec<u8>,
+    item: Vec<u8>,
+    version: String,
+}
+
+impl Writer {
+    /// A writer of a list with these columns, which count in a Table alone.
+    pub(super) fn new(wish: Wish, served: &ServedResource, mut columns: Columns) -> Self {
+        let (kind, api_version) = match wish.form.shape {
+            Shape::Object => {
+                (format!("{}List", served.description.kind()), served.resource.group_version().to_string())
+            }
+            Shape::PartialMetadata(version) => {
+                ("PartialObjectMetadataList".to_owned(), version.api_version().to_owned())
+            }
+            Shape::Table(version) => ("Table".to_owned(), version.api_version().to_owned()),
+        };
+        let printer = printer(served);
+        if columns.0.is_empty() {
+            columns.add(None, &printer);
+        }
+        Self {
+            wish,
+            kind,
+            api_version,
+            printer,
+            columns,
+            now: Timestamp::now(),
+            any: false,
+            row: Row::new(),
+            cells: Vec::new(),
+            marked: Vec::new(),
+            item: Vec::new(),
+            version: String::new(),
+        }
+    }
+
+    /// Prints what members print no Tables of.
+    pub(super) fn printer(&self) -> &Printer {
+        &self.printer
+    }
+
+    /// The columns.
+    pub(super) fn columns(&self) -> &Columns {
+        &self.columns
+    }
+
+    /// Begins the list. In protobuf nothing stands before the items that does not need their length.
+    pub(super) fn begin(&self, out: &mut Vec<u8>) {
+        let Self { kind, api_version, .. } = self;
+        let is_table = matches!(self.wish.form.shape, Shape::Table(_));
+        let (array, columns) = match is_table {
+            true => ("rows", serde_json::to_string(&self.shown_columns()).unwrap_or_default()),
+            false => ("items", String::new()),
+        };
+        match self.wish.form.encoding {
+            Encoding::Json => {
+                out.extend_from_slice(format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","#).as_bytes());
+                if is_table {
+                    out.extend_from_slice(format!(r#""columnDefinitions":{columns},"#).as_bytes());
+                }
+                out.extend_from_slice(format!("\"{array}\":[").as_bytes());
+            }
+            Encoding::Yaml => {
+                out.extend_from_slice(format!("apiVersion: {api_version}\n").as_bytes());
+                if is_table {
+                    member_in_yaml("columnDefinitions", &columns, out);
+                }
+                out.extend_from_slice(format!("kind: {kind}\n{array}:").as_bytes());
+            }
+            Encoding::Protobuf => {}
+        }
+    }
+
+    /// Writes one item of a cluster. `places` says where the cells of its row stand. One that is no object is left out: members'
+    /// objects are data, and one that is broken hides no other.
+    pub(super) fn item(&mut self, mark: &ClusterMark, item: Item<'_>, places: &[Option<usize>], out: &mut Vec<u8>) {
+        let mut text = std::mem::take(&mut self.item);
+        text.clear();
+        let written = match (self.wish.form.shape, item) {
+            (Shape::Table(_), Item::Row(row)) => self.member_row(mark, row, places, &mut text),
+            (Shape::Table(version), Item::Object(object)) => self.printed_row(mark, object, version, places, &mut text),
+            (shape, Item::Object(object)) => self.object(mark, object, shape, &mut text),
+            // Nobody asked for a Table.
+            (_, Item::Row(_)) => None,
+        };
+        if written.is_some() {
+            self.place(&text, out);
+        }
+        self.item = text;
+    }
+
+    /// Puts an item among the others.
+    fn place(&mut self, text: &[u8], out: &mut Vec<u8>) {
+        let is_first = !std::mem::replace(&mut self.any, true);
+        match self.wish.form.encoding {
+            Encoding::Json => {
+                if !is_first {
+                    out.push(b',');
+                }
+                out.extend_from_slice(text);
+            }
+            Encoding::Yaml => {
+                for (at, line) in yaml::of_json(text).unwrap_or_default().lines().enumerate() {
+                    out.extend_from_slice(if at == 0 { b"\n- " } else { b"\n  " });
+                    out.extend_from_slice(line.as_bytes());
+                }
+            }
+            Encoding::Protobuf => {
+                if let Some(metadata) = json::find(text, 0, &["metadata"]) {
+                    protobuf::item(&text[metadata], out);
+                }
+            }
+        }
+    }
+
+    /// Ends the list with its metadata, which is known last.
+    pub(super) fn end(&self, metadata: &Metadata, out: &mut Vec<u8>) {
+        let text = metadata.json();
+        match self.wish.form.encoding {
+            Encoding::Json => out.extend_from_slice(format!("],\"metadata\":{text}}}\n").as_bytes()),
+            Encoding::Yaml => {
+                if !self.any {
+                    out.extend_from_slice(b" []");
+                }
+                out.push(b'\n');
+                member_in_yaml("metadata", &text, out);
+            }
+            Encoding::Protobuf => {
+                let token = metadata.continue_token.as_deref().unwrap_or_default();
+                let mut list = protobuf::list_metadata(&metadata.version, token, None);
+                list.append(out);
+                protobuf::list_begin(list.len(), out);
+                out.append(&mut list);
+                protobuf::list_end(out);
+            }
+        }
+    }
+
+    /// An object with its cluster's marks.
+    fn object(&mut self, mark: &ClusterMark, object: &[u8], shape: Shape, out: &mut Vec<u8>) -> Option<()> {
+        let (items, version) = (self.wish.items, &mut self.version);
+        self.marked.clear();
+        mark_object(
+            object,
+            &mark.annotation,
+            |own| {
+                mark.item_version(items, own, version);
+                &*version
+            },
+            &mut self.marked,
+        )
+        .ok()?;
+        match shape {
+            Shape::PartialMetadata(version) => partial(&self.marked, version, out),
+            Shape::Object | Shape::Table(_) => out.extend_from_slice(&self.marked),
+        }
+        Some(())
+    }
+
+    /// A row that a member printed: its cells at their places, the cluster's after the first, and its object marked.
+    fn member_row(
+        &mut self,
+        mark: &ClusterMark,
+        row: &[u8],
+        places: &[Option<usize>],
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
+        json::validate(row).ok()?;
+        let cells: Vec<&RawValue> = serde_json::from_slice(&row[json::find(row, 0, &["cells"])?]).ok()?;
+        out.extend_from_slice(b"{\"cells\":");
+        self.cells(mark, &cells, places, out);
+        for member in json::members(row, 0).filter(|member| member.key != b"cells") {
+            out.extend_from_slice(b",\"");
+            out.extend_from_slice(member.key);
+            out.extend_from_slice(b"\":");
+            let value = &row[member.value.clone()];
+            if member.key == b"object" && value.starts_with(b"{") {
+                self.object(mark, value, Shape::Object, out)?;
+            } else {
+                out.extend_from_slice(value);
+            }
+        }
+        out.push(b'}');
+        Some(())
+    }
+
+    /// The row of an object whose member makes no Tables.
+    fn printed_row(
+        &mut self,
+        mark: &ClusterMark,
+        object: &[u8],
+        version: MetaVersion,
+        places: &[Option<usize>],
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
+        json::validate(object).ok()?;
+        let mut printed = std::mem::take(&mut self.cells);
+        printed.clear();
+        if self.printer.print(object, self.now, &mut self.row).is_ok() {
+            self.row.write_cells(None, &mut printed);
+        }
+        let name = json::find(object, 0, &["metadata", "name"]).map_or(&b"null"[..], |name| &object[name]);
+        let cells = serde_json::from_slice::<Vec<&RawValue>>(&printed);
+        let cells = cells.or_else(|_| serde_json::from_slice(name).map(|name| vec![name]));
+        out.extend_from_slice(b"{\"cells\":");
+        self.cells(mark, &cells.unwrap_or_default(), places, out);
+        out.extend_from_slice(b",\"object\":");
+        let written = match self.wish.include {
+            IncludeObject::None => {
+                out.extend_from_slice(b"null");
+                Some(())
+            }
+            IncludeObject::Metadata => self.object(mark, object, Shape::PartialMetadata(version), out),
+            IncludeObject::Object => self.object(mark, object, Shape::Object, out),
+        };
+        out.push(b'}');
+        self.cells = printed;
+        written
+    }
+
+    fn cells(&self, mark: &ClusterMark, cells: &[&RawValue], places: &[Option<usize>], out: &mut Vec<u8>) {
+        let mut placed = vec!["null"; self.columns.0.len()];
+        for (place, cell) in places.iter().zip(cells) {
+            if let Some(place) = place {
+                placed[*place] = cell.get();
+            }
+        }
+        let cluster = format!("\"{}\"", mark.name);
+        placed.insert(1.min(placed.len()), &cluster);
+        out.push(b'[');
+        out.extend_from_slice(placed.join(",").as_bytes());
+        out.push(b']');
+    }
+
+    fn shown_columns(&self) -> Vec<Value> {
+        let mut columns = self.columns.0.clone();
+        let mut text = Vec::new();
+        Column::CLUSTER.write(&mut text);
+        columns.insert(1.min(columns.len()), serde_json::from_slice(&text).unwrap_or_default());
+        columns
+    }
+}
+
+/// Appends a member of the list and its value, given in JSON, as lines of YAML.
+fn member_in_yaml(name: &str, value: &str, out: &mut Vec<u8>) {
+    for line in yaml::of_json(format!("{{\"{name}\":{value}}}").as_bytes()).unwrap_or_default().lines() {
+        out.extend_from_slice(line.as_bytes());
+        out.push(b'\n');
+    }
+}
+
+/// The metadata of an object alone.
+fn partial(object: &[u8], version: MetaVersion, out: &mut Vec<u8>) {
+    let head = format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"{}","metadata":"#, version.api_version());
+    out.extend_from_slice(head.as_bytes());
+    out.extend_from_slice(json::find(object, 0, &["metadata"]).map_or(&b"{}"[..], |metadata| &object[metadata]));
+    out.push(b'}');
+}
