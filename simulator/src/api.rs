@@ -15,12 +15,12 @@ use tributary_apimachinery::{Query, Status};
 
 use crate::body::{self, Body};
 use crate::catalog::{CATALOG, DEPLOYMENTS, PODS, REPLICASETS};
-use crate::control::{Control, Faults, RequestKind};
+use crate::control::{Control, Faults, RequestKind, WriteAnswers};
 use crate::list::named;
 use crate::path::{self, Route, Target};
 use crate::present::Form;
 use crate::store::Store;
-use crate::{Config, discovery, list, log, openapi, protobuf, scale, status, watch, write};
+use crate::{Config, discovery, list, log, openapi, protobuf, scale, status, watch, workload, write};
 
 /// The largest request body (kube-apiserver's limit).
 const BODY_MAX: usize = 3 * 1024 * 1024;
@@ -118,7 +118,13 @@ impl Api {
             Route::Resource(_) if self.faults().is_hidden(&resource) => {
                 Err(Status::service_unavailable("the server is currently initializing"))
             }
-            Route::Resource(target) => self.resource(target, request, &query).await,
+            Route::Resource(target) if workload::is_asked(&target) => Ok(workload::answer(request)),
+            Route::Resource(target) => {
+                let writes = kind == RequestKind::Write;
+                let answer = self.resource(target, request, &query).await?;
+                let answers = if writes { self.faults().write_answers() } else { WriteAnswers::Whole };
+                Ok(answer.map(|whole| body::of_write(whole, answers)))
+            }
             Route::AccessReview(resource) => self.access_review(&resource, request).await,
             route if request.method() == Method::GET => plain(&route, request.headers(), &query, self.faults()),
             _ => Err(Status::method_not_allowed()),

@@ -13,7 +13,7 @@ use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
-use crate::control::Faults;
+use crate::control::{Faults, WriteAnswers};
 
 /// An error of a body.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -35,6 +35,46 @@ struct Cut;
 /// A body that is there at once.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// The answer to a write, as far as the fault lets it through.
+pub(crate) fn of_write(body: Body, answers: WriteAnswers) -> Body {
+    let (left, breaks) = match answers {
+        WriteAnswers::Whole => return body,
+        WriteAnswers::BrokenAfter(bytes) => (bytes, true),
+        WriteAnswers::SilentAfter(bytes) => (bytes, false),
+    };
+    Unfinished { body, left, breaks, pause: None }.boxed_unsync()
+}
+
+/// A body that does not come to its end.
+struct Unfinished {
+    body: Body,
+    /// Bytes until it ends or falls silent.
+    left: usize,
+    breaks: bool,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl hyper::body::Body for Unfinished {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.left > 0
+            && let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context))
+        {
+            let mut data = frame?.into_data().unwrap_or_default();
+            data.truncate(self.left);
+            self.left -= data.len();
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        if !self.breaks {
+            return Poll::Pending;
+        }
+        ready!(self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(BEFORE_CUT))).as_mut().poll(context));
+        Poll::Ready(Some(Err(Cut.into())))
+    }
 }
 
 /// A body that is written piece by piece. The sender notices by `closed` when nobody reads any more.

@@ -48,6 +48,18 @@ impl Rejection {
     }
 }
 
+/// What becomes of the answer to a write that was carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteAnswers {
+    /// It arrives whole.
+    #[default]
+    Whole,
+    /// It breaks off after so many bytes of its body.
+    BrokenAfter(usize),
+    /// After so many bytes of its body nothing more comes.
+    SilentAfter(usize),
+}
+
 /// The switches and counters that a member's connections and streams look at.
 pub(crate) struct Faults {
     pub(crate) line: Arc<Line>,
@@ -68,6 +80,8 @@ pub(crate) struct Faults {
     cut_after: AtomicU64,
     bytes_per_second: AtomicU64,
     gzip_watches: AtomicBool,
+    write_answers: Mutex<WriteAnswers>,
+    kubelets_refuse: AtomicBool,
     rejection: Mutex<Option<Rejection>>,
     requests: Mutex<BTreeMap<(RequestKind, String), u64>>,
     log: Mutex<Vec<String>>,
@@ -93,6 +107,8 @@ impl Faults {
             cut_after: AtomicU64::new(u64::MAX),
             bytes_per_second: AtomicU64::new(0),
             gzip_watches: AtomicBool::new(false),
+            write_answers: Mutex::default(),
+            kubelets_refuse: AtomicBool::new(false),
             rejection: Mutex::default(),
             requests: Mutex::default(),
             log: Mutex::default(),
@@ -124,6 +140,16 @@ impl Faults {
     /// Whether watches are compressed for clients that accept gzip.
     pub(crate) fn gzip_watches(&self) -> bool {
         self.gzip_watches.load(Ordering::SeqCst)
+    }
+
+    /// What becomes of the answers to writes.
+    pub(crate) fn write_answers(&self) -> WriteAnswers {
+        *self.write_answers.lock()
+    }
+
+    /// Whether kubelets reject the member's own credentials.
+    pub(crate) fn kubelets_refuse(&self) -> bool {
+        self.kubelets_refuse.load(Ordering::SeqCst)
     }
 
     /// The refusal that a request of this kind meets.
@@ -249,6 +275,16 @@ impl Control {
     /// Compresses watches for clients that accept gzip, one gzip member per flush (Kubernetes ≥ 1.37). Watches that start from now on.
     pub fn gzip_watches(&self, on: bool) {
         self.faults.gzip_watches.store(on, Ordering::SeqCst);
+    }
+
+    /// Has the answers to writes break off or stay away. The writes are carried out.
+    pub fn answer_writes(&self, answers: WriteAnswers) {
+        *self.faults.write_answers.lock() = answers;
+    }
+
+    /// Has kubelets reject the member's own credentials: logs are answered 401, as a kube-apiserver passes that on.
+    pub fn refuse_at_kubelets(&self, on: bool) {
+        self.faults.kubelets_refuse.store(on, Ordering::SeqCst);
     }
 
     /// Refuses requests; `None` stops doing so.

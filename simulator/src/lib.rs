@@ -45,10 +45,11 @@ mod status;
 mod store;
 mod view;
 mod watch;
+mod workload;
 mod write;
 
 pub use config::{Churn, Config};
-pub use control::{Control, Rejection, RequestKind};
+pub use control::{Control, Rejection, RequestKind, WriteAnswers};
 pub use generate::generated;
 pub use kubeconfig::kubeconfig;
 pub use member::{Member, Simulator, StartError};

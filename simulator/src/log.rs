@@ -14,6 +14,7 @@ use crate::body::{self, Body};
 use crate::generate::layout::mix;
 use crate::list::named;
 use crate::path::Target;
+use crate::status;
 
 /// Lines that a pod has written so far.
 const LINES: u64 = 20;
@@ -25,6 +26,9 @@ pub(crate) fn log(api: &Arc<Api>, target: &Target, query: &Query<'_>) -> Result<
     let Some(pod) = pod else {
         return Err(Status::not_found(&named(target), target.name.as_deref().unwrap_or_default()));
     };
+    if api.faults().kubelets_refuse() {
+        return Err(status::of_kubelet(&key));
+    }
     let seed = pod.uid().bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte)));
     let tail = query.get("tailLines").and_then(|lines| lines.parse().ok()).unwrap_or(LINES).min(LINES);
     let timestamps = query.bool("timestamps") == Some(true);

@@ -1,7 +1,7 @@
 //! Statuses that are no failures, and those that faults ask for.
 
 use serde_json::{Value, json};
-use tributary_apimachinery::{Reason, Status};
+use tributary_apimachinery::{Reason, Status, StatusDetails};
 
 use crate::catalog::Resource;
 use crate::control::Rejection;
@@ -15,6 +15,14 @@ pub(crate) fn deleted(resource: &Resource, name: &str, uid: &str) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
+/// A kubelet's 401, as kube-apiserver words it (`GenericHttpResponseChecker` in apiserver's `registry/generic/rest`).
+pub(crate) fn of_kubelet(key: &str) -> Status {
+    let name = key.rsplit('/').next().unwrap_or_default();
+    let message = format!("the server has asked for the client to provide credentials ( pods/log {name})");
+    let details = StatusDetails { name: name.to_owned(), kind: "pods/log".to_owned(), ..StatusDetails::default() };
+    Status::new(401, Reason::Unauthorized, message).with_details(details)
+}
+
 /// The Status of a refusal on command.
 pub(crate) fn rejected(rejection: &Rejection) -> Status {
     let seconds = rejection.retry_after.map_or(0, |after| u32::try_from(after.as_secs()).unwrap_or(u32::MAX));
@@ -26,5 +34,9 @@ pub(crate) fn rejected(rejection: &Rejection) -> Status {
         503 => Status::service_unavailable("refused on command"),
         code => Status::new(code, Reason::Unknown, "refused on command"),
     };
-    if seconds > 0 { status.with_retry_after(seconds) } else { status }
+    if seconds == 0 {
+        return status;
+    }
+    let details = status.details.clone().map(|details| *details).unwrap_or_default();
+    status.with_details(StatusDetails { retry_after_seconds: seconds, ..details })
 }

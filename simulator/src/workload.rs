@@ -1,0 +1,25 @@
+//! What lies behind the `proxy` subresource of a service: a workload that sends back what it is sent, piece by piece as it comes.
+
+use http::header::CONTENT_TYPE;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use crate::body::Body;
+use crate::catalog::SERVICES;
+use crate::path::Target;
+
+/// Whether a request is a workload's to answer.
+pub(crate) fn is_asked(target: &Target) -> bool {
+    target.resource == SERVICES && target.subresource.split('/').next() == Some("proxy")
+}
+
+/// The request's body, as what the request says it is.
+pub(crate) fn answer(request: Request<Incoming>) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let mut response = Response::new(body.map_err(Into::into).boxed_unsync());
+    if let Some(content_type) = head.headers.get(CONTENT_TYPE) {
+        response.headers_mut().insert(CONTENT_TYPE, content_type.clone());
+    }
+    response
+}
