@@ -37,4 +37,4 @@ pub use resource_version::{InvalidResourceVersion, ResourceVersion};
 pub use selectable_fields::selectable_fields;
 pub use selector::{FieldSelector, LabelSelector};
 pub use snapshot::{Scope, Snapshot, Walk};
-pub use status::{FieldError, Reason, Status, StatusCause, StatusDetails, StatusMetadata};
+pub use status::{FieldError, Reason, Status, StatusCause, StatusDetails, StatusMetadata, Trouble, Unanswered};

@@ -150,10 +150,11 @@ impl Router {
 
     /// 503: not found in the clusters that are known. The advice to come again soon is given where these may soon be known, too.
     pub(crate) fn owner_unknown(&self, resource: &GroupVersionResource, name: &str, unknown: &[ClusterName]) -> Status {
-        let status = Status::owner_unknown(resource, name, unknown);
-        let mut clusters = unknown.iter().filter_map(|name| self.fleet.cluster(name));
-        if clusters.any(|cluster| write::forward::is_gone(&cluster)) {
-            write::forward::without_retry(status)
+        let clusters: Vec<_> = unknown.iter().filter_map(|name| self.fleet.cluster(name)).collect();
+        let troubles: Vec<_> = clusters.iter().map(|cluster| cluster.trouble()).collect();
+        let status = Status::owner_unknown(resource, name, &troubles);
+        if clusters.iter().any(|cluster| write::forward::is_gone(cluster)) {
+            status.without_retry_after()
         } else {
             status
         }
@@ -238,10 +239,8 @@ impl Router {
     /// 503 where every cluster would have to be asked first: it names what is wrong with them.
     fn nobody(&self, what: &str) -> Status {
         let clusters = self.fleet.clusters();
-        let problems =
-            clusters.values().filter_map(|cluster| Some(format!("{}: {}", cluster.name(), cluster.problem()?)));
-        let problems: Vec<_> = problems.take(10).collect();
-        Status::service_unavailable(format!("no cluster has {what}; {}", problems.join("; ")))
+        let troubles: Vec<_> = clusters.values().take(10).map(|cluster| cluster.trouble().to_string()).collect();
+        Status::service_unavailable(format!("no cluster has {what}; {}", troubles.join("; ")))
     }
 
     async fn discover(&self, request: &Parts, path: &DiscoveryPath<'_>) -> Result<Response<Body>, Status> {

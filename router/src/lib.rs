@@ -29,6 +29,7 @@ pub mod topology;
 pub mod turns;
 pub mod view;
 pub mod views;
+pub mod warnings;
 pub mod write;
 
 pub use body::{Body, BoxError};

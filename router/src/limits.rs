@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use tributary_merge::LogConfig;
+use tributary_proxy::Tuning;
 
 use crate::body::WHOLE_BODY_BYTES_MAX;
 use crate::turns::{AT_ONCE, WAITING_MAX};
@@ -99,6 +100,7 @@ impl Limits {
 
     /// Every bound under its name in the metrics, those that cannot be set included; times in seconds.
     pub fn named(&self) -> Vec<(&'static str, u64)> {
+        let to_members = Tuning::default();
         vec![
             ("history_bytes", self.history_bytes as u64),
             ("history_age_seconds", self.history_age.as_secs()),
@@ -115,6 +117,8 @@ impl Limits {
             (REQUESTS, self.requests_in_flight as u64),
             (BYTES, self.held_bytes as u64),
             ("request_timeout_seconds", self.request_timeout.as_secs()),
+            ("member_http1_requests", to_members.max_http1_requests as u64),
+            ("upgraded_connections", to_members.tunnel_places.all() as u64),
             ("unused_after_seconds", self.unused_after.as_secs()),
         ]
     }

@@ -22,8 +22,8 @@ pub enum Written {
 
 impl Written {
     /// Reads an answer in JSON or protobuf. `None` for what tells nothing: another media type, a Status without a uid, an
-    /// object without a version.
-    pub fn read(content_type: &str, body: &[u8]) -> Option<Self> {
+    /// object without a version, or of a kind that `is_written` says was not written.
+    pub fn read(content_type: &str, body: &[u8], is_written: impl FnOnce(&str) -> bool) -> Option<Self> {
         let (kind, version, name, uid) = match Format::from_content_type(content_type)? {
             Format::Json => {
                 let facts = json_body::read(Shape::Object, body).ok()?;
@@ -38,6 +38,9 @@ impl Written {
         if kind.as_deref() == Some("Status") {
             return uid.map(|uid| Self::Gone { uid });
         }
+        if !is_written(kind.as_deref().unwrap_or_default()) {
+            return None;
+        }
         ResourceVersion::parse(&version?).ok().map(|version| Self::At { version, name })
     }
 }
@@ -48,7 +51,7 @@ mod tests {
 
     #[test]
     fn answers_in_json() {
-        let read = |body: &str| Written::read("application/json", body.as_bytes());
+        let read = |body: &str| Written::read("application/json", body.as_bytes(), |kind| kind != "Other");
         assert_eq!(
             read(r#"{"kind":"Pod","metadata":{"name":"p","resourceVersion":"7"}}"#),
             Some(Written::At { version: ResourceVersion(7), name: Some("p".into()) })
@@ -57,10 +60,16 @@ mod tests {
             read(r#"{"kind":"Status","metadata":{},"details":{"name":"p","uid":"u"}}"#),
             Some(Written::Gone { uid: "u".into() })
         );
-        for nothing in [r#"{"kind":"Status","metadata":{}}"#, r#"{"kind":"TokenRequest","metadata":{}}"#, "{", ""] {
+        for nothing in [
+            r#"{"kind":"Status","metadata":{}}"#,
+            r#"{"kind":"TokenRequest","metadata":{}}"#,
+            r#"{"kind":"Other","metadata":{"resourceVersion":"7"}}"#,
+            "{",
+            "",
+        ] {
             assert_eq!(read(nothing), None, "{nothing}");
         }
-        assert_eq!(Written::read("text/plain", b"{}"), None);
+        assert_eq!(Written::read("text/plain", b"{}", |_| true), None);
     }
 
     #[test]
@@ -69,7 +78,7 @@ mod tests {
         let answer = |kind: &str, object: &[u8]| {
             [b"k8s\0".as_slice(), &field(1, &field(2, kind.as_bytes())), &field(2, object)].concat()
         };
-        let read = |body: &[u8]| Written::read("application/vnd.kubernetes.protobuf", body);
+        let read = |body: &[u8]| Written::read("application/vnd.kubernetes.protobuf", body, |_| true);
         let pod = answer("Pod", &field(1, &[field(1, b"p"), field(6, b"7")].concat()));
         assert_eq!(read(&pod), Some(Written::At { version: ResourceVersion(7), name: Some("p".into()) }));
         let status = answer("Status", &[field(1, b""), field(2, b"Success"), field(5, &field(6, b"u"))].concat());

@@ -2,7 +2,7 @@
 
 use super::cases::{details, group_resource};
 use super::field_error::go_quote;
-use super::{Reason, Status, StatusDetails};
+use super::{Reason, Status, StatusDetails, Trouble};
 use crate::object::CLUSTER_ANNOTATION;
 use crate::{ClusterName, GroupVersionResource};
 
@@ -19,7 +19,30 @@ fn names(clusters: &[ClusterName]) -> String {
     text
 }
 
+/// `a (for 3 s: refused), b (for 5 s: silent) and 3 more`.
+fn troubles(clusters: &[Trouble]) -> String {
+    let named: Vec<_> = clusters.iter().take(NAMED_MAX).map(Trouble::to_string).collect();
+    let mut text = named.join(", ");
+    if clusters.len() > NAMED_MAX {
+        text.push_str(&format!(" and {} more", clusters.len() - NAMED_MAX));
+    }
+    text
+}
+
 impl Status {
+    /// 504: a read waited in vain for a version that a client, or a write through this process, has seen of the cluster. `cause` says
+    /// for how long, or why there is no use in waiting.
+    pub fn version_not_reached(
+        cluster: &ClusterName,
+        given: impl std::fmt::Display,
+        current: impl std::fmt::Display,
+        cause: &str,
+    ) -> Self {
+        let mut status = Self::too_large_resource_version(given, current);
+        status.message.push_str(&format!("; cluster {}: {cause}", go_quote(cluster.as_str())));
+        status
+    }
+
     /// 409: the name exists in several clusters. `path` is the request's Kubernetes path.
     pub fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName], path: &str) -> Self {
         let first = clusters.first().map_or("<name>", ClusterName::as_str);
@@ -34,14 +57,14 @@ impl Status {
 
     /// 503: not found in the clusters that are known, and `unknown` cannot be asked. Controllers read a 404 as deleted.
     /// Without a name it is the resource itself.
-    pub fn owner_unknown(resource: &GroupVersionResource, name: &str, unknown: &[ClusterName]) -> Self {
+    pub fn owner_unknown(resource: &GroupVersionResource, name: &str, unknown: &[Trouble]) -> Self {
         let what = match name {
             "" => format!("{}: the resource", group_resource(resource)),
             name => format!("{} {}", group_resource(resource), go_quote(name)),
         };
         let message = format!(
             "{what} is in none of the clusters that can be seen now, and it is not known whether it is in: {}",
-            names(unknown),
+            troubles(unknown),
         );
         Self::new(503, Reason::ServiceUnavailable, message).with_details(details(resource, name)).with_retry_after(1)
     }
@@ -52,7 +75,7 @@ impl Status {
         Self::too_many_requests(message, retry_after)
     }
 
-    /// 503: the one cluster that the request is for does not answer.
+    /// 503: a question that changes nothing, and that the one cluster which it is for does not answer.
     pub fn cluster_unavailable(cluster: &ClusterName, cause: impl std::fmt::Display) -> Self {
         Self::service_unavailable(format!("cluster {} is unavailable: {cause}", go_quote(cluster.as_str())))
             .with_retry_after(1)

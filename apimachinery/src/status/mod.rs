@@ -7,6 +7,7 @@ mod cases;
 mod clusters;
 mod field_error;
 mod reason;
+mod unanswered;
 
 use std::fmt;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize, Serializer};
 pub(crate) use cases::aggregate;
 pub use field_error::{FieldError, FieldErrorType};
 pub use reason::Reason;
+pub use unanswered::{Trouble, Unanswered};
 
 /// `metav1.Status`. As an error it displays its message. At most 80 bytes, so that `Result`s stay small.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,8 +118,10 @@ impl Status {
     }
 
     /// The same with seconds after which the client may come again, in the details and so in the Retry-After header.
+    ///
+    /// Only for what was certainly not carried out; [`Unanswered`] is for who forwards.
     #[must_use]
-    pub fn with_retry_after(mut self, seconds: u32) -> Self {
+    fn with_retry_after(mut self, seconds: u32) -> Self {
         self.details.get_or_insert_default().retry_after_seconds = seconds;
         self
     }

@@ -128,9 +128,19 @@ fn clusters_are_named() {
     assert_eq!(ambiguous.code, 409);
     assert!(ambiguous.message.contains("c0, c1"), "{ambiguous}");
     assert!(ambiguous.message.contains("/clusters/c0/api/v1/namespaces/n/pods/p"), "{ambiguous}");
-    let unknown = Status::owner_unknown(&pods(), "p", &clusters);
+    let trouble = |cluster: &ClusterName| Trouble {
+        cluster: cluster.clone(),
+        cause: "refused".to_owned(),
+        age: std::time::Duration::from_secs(7),
+    };
+    let unknown = Status::owner_unknown(&pods(), "p", &clusters.iter().map(trouble).collect::<Vec<_>>());
     assert_eq!((unknown.code, unknown.retry_after_seconds()), (503, Some(1)));
-    assert!(unknown.message.contains("c9 and 2 more") && !unknown.message.contains("c10"), "{unknown}");
+    assert!(unknown.message.contains("c9 (for 7 s: refused) and 2 more"), "{unknown}");
+    assert!(!unknown.message.contains("c10"), "{unknown}");
+    let late = Status::version_not_reached(&clusters[3], 9, 7, "it has not come so far within 3 s");
+    assert_eq!((late.code, late.retry_after_seconds()), (504, Some(1)));
+    assert_eq!(late.details.as_ref().unwrap().causes[0].reason, "ResourceVersionTooLarge");
+    assert!(late.message.contains("cluster \"c3\": it has not come so far within 3 s"), "{late}");
     assert_eq!(Status::clusters_unknown(&pods(), &clusters[..1], 3).retry_after_seconds(), Some(3));
     assert!(Status::watch_not_registered(&pods(), "register it").message.ends_with(": register it"));
 }

@@ -3,6 +3,7 @@
 //! Source: KEP-3352, kubernetes/api `apidiscovery/v2/types.go`.
 
 use serde::{Deserialize, Serialize};
+use tributary_apimachinery::ResourceRequest;
 
 /// The `Accept` header that asks for aggregated discovery and nothing else.
 pub const AGGREGATED_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -110,6 +111,12 @@ impl Resource {
     /// What members have to agree on to be shown as one.
     pub fn nature(&self) -> Nature<'_> {
         Nature { kind: self.kind(), namespaced: self.namespaced() }
+    }
+
+    /// Whether this is the kind of its objects, or of what the subresource shows of them.
+    pub fn answers_with(&self, request: &ResourceRequest, kind: &str) -> bool {
+        let below = self.subresources.iter().find(|own| Some(&own.subresource) == request.subresource.as_ref());
+        self.kind() == kind || below.and_then(|own| own.response_kind.as_ref()).is_some_and(|own| own.kind == kind)
     }
 
     /// The kind of its objects; empty if the member names none.

@@ -124,7 +124,10 @@ impl Documents {
     pub(super) async fn v2(&self, wish: Wish) -> Result<Document, Status> {
         let sources = self.swaggers(wish.spelling).await;
         if sources.distinct.is_empty() {
-            return Err(Status::service_unavailable("no cluster can be asked for its OpenAPI document now"));
+            let members = self.members();
+            let troubles: Vec<_> = members.iter().take(10).map(|own| own.cluster.trouble().to_string()).collect();
+            let message = format!("no cluster can be asked for its OpenAPI document now; {}", troubles.join("; "));
+            return Err(Status::service_unavailable(message));
         }
         match self.joined(V2_PATH, &sources, wish, false).await {
             Ok(document) => Ok(document),

@@ -53,6 +53,14 @@ struct Attempts {
     ended: u64,
 }
 
+/// What is wrong with a cluster.
+struct Problem {
+    /// What it is now.
+    text: String,
+    /// Since when something has been wrong.
+    since: Instant,
+}
+
 /// One member cluster.
 pub struct Cluster {
     /// What the configuration says.
@@ -68,7 +76,7 @@ pub struct Cluster {
     twin: ArcSwapOption<ClusterName>,
     uid: ArcSwapOption<String>,
     version: ArcSwapOption<ServerVersion>,
-    problem: Mutex<Option<String>>,
+    problem: Mutex<Option<Problem>>,
     /// When it was last said that its revisions went back.
     went_back: Mutex<Option<Instant>>,
     refresh: Notify,
@@ -99,7 +107,9 @@ impl Cluster {
             fetched: ArcSwapOption::empty(),
             uid: ArcSwapOption::empty(),
             version: ArcSwapOption::empty(),
-            problem: Mutex::new(setup.client.as_ref().err().cloned()),
+            problem: Mutex::new(
+                setup.client.as_ref().err().map(|text| Problem { text: text.clone(), since: Instant::now() }),
+            ),
             went_back: Mutex::default(),
             refresh: Notify::new(),
             attempts: watch::Sender::default(),
@@ -159,7 +169,12 @@ impl Cluster {
     /// What is wrong with it, as last seen.
     pub fn problem(&self) -> Option<String> {
         let twin = || self.twin().map(|twin| format!("it is cluster {twin} under a second name (one kube-system uid)"));
-        self.problem.lock().clone().or_else(twin)
+        self.problem.lock().as_ref().map(|problem| problem.text.clone()).or_else(twin)
+    }
+
+    /// What is wrong with it, and for how long something has been.
+    pub(super) fn problem_since(&self) -> Option<(String, Duration)> {
+        self.problem.lock().as_ref().map(|problem| (problem.text.clone(), problem.since.elapsed()))
     }
 
     /// Notes that its revisions went back. Each of its collections finds that out; it is logged once.
@@ -264,7 +279,7 @@ impl Cluster {
     /// Remembers what is wrong; logs it when it begins and when it ends. Says whether that is news.
     fn set_problem(&self, problem: Option<String>) -> bool {
         let mut known = self.problem.lock();
-        if *known == problem {
+        if known.as_ref().map(|known| &known.text) == problem.as_ref() {
             return false;
         }
         match (&*known, &problem) {
@@ -275,7 +290,8 @@ impl Cluster {
             (Some(_), None) => tracing::info!("the cluster is well again"),
             (None, None) => {}
         }
-        *known = problem;
+        let since = known.as_ref().map_or_else(Instant::now, |known| known.since);
+        *known = problem.map(|text| Problem { text, since });
         true
     }
 }

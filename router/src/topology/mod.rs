@@ -5,6 +5,7 @@ mod endpoints;
 mod fleet;
 mod mark;
 mod server_version;
+mod trouble;
 
 pub use cluster::{Cluster, ClusterSetup};
 pub use endpoints::EndpointMetrics;

@@ -41,11 +41,17 @@ pub enum Unreached {
     },
 }
 
+/// 504: a cluster has not come so far within 3 s.
+fn not_reached(cluster: &ClusterName, version: ResourceVersion, current: ResourceVersion) -> Status {
+    let cause = format!("it has not come so far within {} s", VERSION_WITHIN.as_secs());
+    Status::version_not_reached(cluster, version, current, &cause)
+}
+
 impl Unreached {
     fn of(cluster: &ClusterName, version: ResourceVersion, error: NotReached) -> Self {
         match error {
             NotReached::TooNew { current, .. } => {
-                Self::TooNew(Status::too_large_resource_version(version, current.unwrap_or_default()))
+                Self::TooNew(not_reached(cluster, version, current.unwrap_or_default()))
             }
             NotReached::Beyond { latest, .. } => Self::WentBack { cluster: cluster.clone(), version, latest },
         }
@@ -65,7 +71,9 @@ impl Unreached {
     pub fn of_object(self) -> Status {
         match self {
             Self::Missing(status) | Self::TooNew(status) => status,
-            Self::WentBack { version, latest, .. } => Status::too_large_resource_version(version, latest),
+            Self::WentBack { cluster, version, latest } => {
+                Status::version_not_reached(&cluster, version, latest, "its revisions went back")
+            }
         }
     }
 }
@@ -189,7 +197,7 @@ impl View {
                 Ok(())
             }
             Some(_) if !matches!(Standing::of(&cacher.state()), Standing::Fresh) => Ok(()),
-            Some(current) => Err(Status::too_large_resource_version(fence.version, current)),
+            Some(current) => Err(not_reached(cluster, fence.version, current)),
         }
     }
 

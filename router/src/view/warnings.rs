@@ -8,6 +8,8 @@ use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderValue, header};
 use tributary_apimachinery::ClusterName;
 
+use crate::warnings;
+
 /// The warnings of all clusters of a view. Reading takes no lock.
 #[derive(Default)]
 pub struct Warnings {
@@ -17,7 +19,7 @@ pub struct Warnings {
 #[derive(Clone, Default)]
 struct Said {
     by_cluster: BTreeMap<ClusterName, Vec<HeaderValue>>,
-    /// Each text once, by cluster.
+    /// As they are told.
     together: Vec<HeaderValue>,
 }
 
@@ -30,12 +32,8 @@ impl Warnings {
             if !warnings.is_empty() {
                 by_cluster.insert(cluster.clone(), warnings.to_vec());
             }
-            let mut together = Vec::new();
-            for warning in by_cluster.values().flatten() {
-                if !together.contains(warning) {
-                    together.push(warning.clone());
-                }
-            }
+            let said = by_cluster.iter().flat_map(|(cluster, said)| said.iter().map(move |said| (cluster, said)));
+            let together = warnings::together(said);
             Arc::new(Said { by_cluster, together })
         });
     }
@@ -65,9 +63,9 @@ mod tests {
         assert!(said().is_empty());
         warnings.set(&two, &[b.clone(), a.clone()]);
         warnings.set(&one, std::slice::from_ref(&a));
-        assert_eq!(said(), ["299 - \"a\"", "299 - \"b\""]);
+        assert_eq!(said(), ["299 - \"clusters one, two: a\"", "299 - \"cluster two: b\""]);
         warnings.set(&two, &[]);
-        assert_eq!(said(), ["299 - \"a\""]);
+        assert_eq!(said(), ["299 - \"cluster one: a\""]);
         warnings.set(&one, &[]);
         assert!(said().is_empty());
     }

@@ -10,12 +10,14 @@ use tributary_apimachinery::rewrite::Written;
 use tributary_apimachinery::{DecodeError, GroupVersionResource, ObjectDecoder, ObjectKey, ResourceRequest, Status};
 use tributary_printers::Printer;
 
+use super::whole::whole;
 use crate::Router;
 use crate::body::{self, Body};
 use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
 use crate::response::{self, IncludeObject, ObjectWriter, Place, ResourceKind};
 use crate::topology::Cluster;
 use crate::view::Deletion;
+use crate::warnings;
 
 /// What the client is to be given, and what the write means for later reads.
 pub struct Wish<'a> {
@@ -48,7 +50,7 @@ impl Wish<'_> {
 /// are asked for JSON, and a kube-apiserver words its refusals in the form that the client asks for.
 ///
 /// # Errors
-/// 502-like Status where the member's answer breaks off.
+/// 502 where the member's answer breaks off, takes more than 30 s or is larger than 8 MiB.
 pub async fn translate(
     router: &Router,
     cluster: &Arc<Cluster>,
@@ -56,16 +58,12 @@ pub async fn translate(
     wish: &Wish<'_>,
 ) -> Result<Response<Body>, Status> {
     let (mut head, incoming) = answer.into_parts();
+    warnings::name(cluster.name(), &mut head.headers);
     let is_yaml = wish.error_form.encoding == Encoding::Yaml;
     if !content_type(&head.headers).starts_with("application/json") || !(head.status.is_success() || is_yaml) {
         return Ok(Response::from_parts(head, incoming));
     }
-    let text = body::whole(incoming).await.map_err(|error| {
-        Status::cluster_unavailable(
-            cluster.name(),
-            format!("its answer broke off: {error}; the request may have been carried out"),
-        )
-    })?;
+    let text = whole(incoming).await.map_err(|interrupted| interrupted.status(cluster.name()))?;
     if !head.status.is_success() {
         return Ok(as_asked(head, text, wish.error_form));
     }
@@ -158,12 +156,19 @@ pub fn content_type(headers: &HeaderMap) -> &str {
 
 /// Notes a write that a member has answered: later reads wait until it is seen (read-your-writes), and discovery is asked
 /// for anew where it may have changed.
+///
+/// An answer of another kind than the resource's (what an aggregated server computes, say) tells nothing of the resource's versions.
 pub fn note(router: &Router, cluster: &Arc<Cluster>, request: &ResourceRequest, headers: &HeaderMap, text: &Bytes) {
     if changes_discovery(&request.resource) {
         router.fleet().refresh();
         router.views().definitions_changed();
     }
-    let Some(written) = Written::read(content_type(headers), text) else { return };
+    let union = router.fleet().union();
+    let is_written = |kind: &str| {
+        matches!(kind, "PartialObjectMetadata" | "Table")
+            || union.get(&request.resource).is_none_or(|served| served.description.answers_with(request, kind))
+    };
+    let Some(written) = Written::read(content_type(headers), text, is_written) else { return };
     let namespaced =
         request.namespace.as_deref().map(|namespace| router.views().get(&request.resource, Some(namespace)));
     let key = |name: &str| ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), name).as_str().to_owned();

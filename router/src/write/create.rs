@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tributary_apimachinery::rewrite::Reference;
-use tributary_apimachinery::{ClusterName, GroupVersion, Reason, ResourceRequest, Status};
+use tributary_apimachinery::{ClusterName, GroupVersion, Object, ObjectKey, Reason, ResourceRequest, Status};
 
 use super::Call;
 use super::answer::Wish;
 use super::body::Held;
-use super::locate::{Found, locate};
+use super::locate::{Found, locate_surely};
 use super::owner::{Target, send};
 use crate::Router;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
@@ -70,10 +70,14 @@ pub async fn place(call: Call<'_>, held: &Held) -> Result<Option<Target>, Status
             return Ok(Some(target(cluster)));
         }
     }
-    if let Some(involved) = &held.facts.involved
-        && let Some((cluster, object)) = referenced(router, involved, request, held).await?
-    {
-        return Ok(Some(Target { cluster, object: None, involved: object }));
+    if let Some(involved) = &held.facts.involved {
+        let found = match just_deleted(router, involved, request) {
+            None => referenced(router, involved, request, held).await?,
+            deleted => deleted,
+        };
+        if let Some((cluster, object)) = found {
+            return Ok(Some(Target { cluster, object: None, involved: object }));
+        }
     }
     if let Some(placement) = router.policy(&request.resource).placement {
         return configured(router, served, placement.as_str()).map(|cluster| Some(target(cluster)));
@@ -105,7 +109,7 @@ fn configured(router: &Router, served: &ServedResource, name: &str) -> Result<Ar
 /// cluster has it.
 ///
 /// # Errors
-/// 503 where it is in no cluster that is known and some are unknown: elsewhere garbage collection would take the new object for
+/// 503 where it is in no cluster that is known or answers, and some do not: elsewhere garbage collection would take the new object for
 /// one that lost its owner. 504 where this process's own writes are not seen within 3 s.
 async fn referenced(
     router: &Router,
@@ -113,11 +117,27 @@ async fn referenced(
     request: &ResourceRequest,
     held: &Held,
 ) -> Result<Option<Found>, Status> {
+    let Some((wanted, served)) = named(router, reference, request) else { return Ok(None) };
+    let served = &*served;
+    let by_name = reference.uid.is_empty() || reference.uid == reference.name;
+    let is_meant = |(_, object): &Found| by_name || object.as_ref().is_some_and(|object| object.uid() == reference.uid);
+    let mut located = locate_surely(router, &wanted, served, &held.head.headers, is_meant).await?;
+    match (located.found.len(), located.unknown.is_empty() && located.refusal.is_none()) {
+        (1, _) => Ok(located.found.pop()),
+        (0, false) => Err(located.missing(router, &wanted)),
+        _ => Ok(None),
+    }
+}
+
+/// What a reference names, and who serves it.
+fn named(
+    router: &Router,
+    reference: &Reference,
+    request: &ResourceRequest,
+) -> Option<(ResourceRequest, Arc<ServedResource>)> {
     let union = router.fleet().union();
     let group_version = GroupVersion::parse(&reference.api_version);
-    let Some(served) = union.of_kind(&group_version, &reference.kind).filter(|_| !reference.name.is_empty()) else {
-        return Ok(None);
-    };
+    let served = union.of_kind(&group_version, &reference.kind).filter(|_| !reference.name.is_empty())?;
     let namespace = Some(&reference.namespace).filter(|own| !own.is_empty()).or(request.namespace.as_ref());
     let wanted = ResourceRequest {
         resource: served.resource.clone(),
@@ -127,14 +147,21 @@ async fn referenced(
         rest: None,
         selected_name: None,
     };
-    let mut located = locate(router, &wanted, served, &held.head.headers).await?;
-    let by_name = reference.uid.is_empty() || reference.uid == reference.name;
-    if !by_name {
-        located.found.retain(|(_, object)| object.as_ref().is_some_and(|object| object.uid() == reference.uid));
-    }
-    match (located.found.len(), located.unknown.is_empty()) {
-        (1, _) => Ok(located.found.pop()),
-        (0, false) => Err(located.missing(router, &wanted)),
-        _ => Ok(None),
-    }
+    Some((wanted, Arc::clone(served)))
+}
+
+/// The object that an Event is about, if it was deleted a moment ago: the last thing that is told of many objects is that they ended.
+fn just_deleted(router: &Router, reference: &Reference, request: &ResourceRequest) -> Option<Found> {
+    let (wanted, _) = named(router, reference, request).filter(|_| !reference.uid.is_empty())?;
+    let key = ObjectKey::new(wanted.namespace.as_deref().unwrap_or_default(), &reference.name);
+    let is_meant = |object: &Object| object.uid() == reference.uid;
+    let namespaces = [None, wanted.namespace.as_deref()].into_iter();
+    let views = namespaces.filter_map(|namespace| router.views().get(&wanted.resource, namespace));
+    let mut deleted = views.filter_map(|view| {
+        let log = view.log();
+        let is_there = log.find(key.as_str()).iter().any(|(_, object)| is_meant(object));
+        if is_there { None } else { log.find_deleted(key.as_str(), is_meant) }
+    });
+    let (name, object) = deleted.next()?;
+    Some((router.fleet().cluster(&name)?, Some(object)))
 }

@@ -11,7 +11,8 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKe
 use super::Call;
 use super::body::Held;
 use super::forward::forward;
-use crate::body::{self, Body};
+use super::whole::whole;
+use crate::body::Body;
 use crate::limits::DELETE_OPTIONS_BYTES_MAX;
 use crate::read::version::Given;
 use crate::read::warn_left_out;
@@ -59,7 +60,9 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
             let causes: Vec<_> =
                 failed.iter().map(|(cluster, status)| format!("{cluster}: {}", status.message)).collect();
             status.message = format!("deleted in [{}], not in: {}", done.join(", "), causes.join("; "));
-            Err(status)
+            // The request as a whole is to be sent again only if no cluster can have acted on it.
+            let untouched = done.is_empty() && failed.iter().all(|(_, own)| own.retry_after_seconds().is_some());
+            Err(if untouched { status } else { status.without_retry_after() })
         }
     }
 }
@@ -98,7 +101,8 @@ async fn delete_in(
         query.map(|query| rewrite::rewrite_query(&rewrite::without_clusters(query)?, &mut version)).transpose()?;
     let answer = forward(cluster, request, &info.path, query.as_deref()).await?;
     let code = answer.status();
-    let text = body::whole(answer.into_body()).await.unwrap_or_default();
+    // An answer that stays away, or is larger than can be held, leaves what is done done: what it names is not waited for.
+    let text = whole(answer.into_body()).await.unwrap_or_default();
     if !code.is_success() {
         return Err(Status::from_response(code.as_u16(), &text));
     }

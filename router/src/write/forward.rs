@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
-use tributary_apimachinery::{Reason, Status};
+use tributary_apimachinery::{Reason, Status, Unanswered};
 use tributary_proxy::headers::is_impersonation;
-use tributary_proxy::{ForwardError, GivenIdentity, Identity, ReachabilityState};
+use tributary_proxy::{ClusterClient, ForwardError, GivenIdentity, Identity, ReachabilityState, Sent};
 
 use crate::body::Body;
 use crate::topology::Cluster;
@@ -21,15 +21,20 @@ pub async fn forward(
     path: &str,
     query: Option<&str>,
 ) -> Result<Response<Body>, Status> {
-    let client = cluster.setup.client.as_ref().map_err(|reason| Status::cluster_unavailable(cluster.name(), reason))?;
+    let client = cluster.setup.client.as_ref().map_err(|_| cannot_be_asked(cluster))?;
     let target = match query {
         Some(query) => format!("{path}?{query}"),
         None => path.to_owned(),
     };
     *request.uri_mut() = Uri::try_from(target).map_err(|_| Status::bad_request("the path cannot be forwarded"))?;
     let identity = identity(request.headers())?;
-    let answer = client.forward(request, identity).await;
-    answer.map_err(|error| if is_gone(cluster) { without_retry(status(&error)) } else { status(&error) })
+    client.forward(request, identity).await.map_err(|error| status(cluster, &error))
+}
+
+/// 503: nothing can be sent to a cluster that is configured so.
+fn cannot_be_asked(cluster: &Cluster) -> Status {
+    let message = format!("cluster {}", cluster.trouble());
+    Status::unanswered(503, Reason::ServiceUnavailable, message, Unanswered::NotSent { retry_after: None })
 }
 
 /// Whether a member has been out of reach for so long that coming again soon is in vain.
@@ -44,14 +49,6 @@ pub fn is_gone(cluster: &Cluster) -> bool {
 /// each request: a restart of a kube-apiserver goes unnoticed, but a command for a cluster that is down for good would hang for
 /// minutes.
 const BRIDGED: Duration = Duration::from_secs(10);
-
-/// The same without the advice to try again.
-pub fn without_retry(mut status: Status) -> Status {
-    if let Some(details) = &mut status.details {
-        details.retry_after_seconds = 0;
-    }
-    status
-}
 
 /// In whose name a member sees a request of personal mode: the kubeconfig's user, or whom that user asks to be.
 ///
@@ -69,15 +66,34 @@ pub fn impersonation(headers: &HeaderMap) -> HeaderMap {
     own.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// The Status of a request that got no answer from its cluster.
-pub fn status(error: &ForwardError) -> Status {
+/// The Status of a request that got no answer from its cluster. It says since when the cluster cannot be reached, and carries the
+/// advice to come again only where the cluster has certainly not acted on the request and may soon be back.
+fn status(cluster: &Cluster, error: &ForwardError) -> Status {
     let code = error.status_code();
     let reason = match code {
         StatusCode::BAD_REQUEST => Reason::BadRequest,
+        StatusCode::TOO_MANY_REQUESTS => Reason::TooManyRequests,
         StatusCode::SERVICE_UNAVAILABLE => Reason::ServiceUnavailable,
         StatusCode::GATEWAY_TIMEOUT => Reason::Timeout,
         _ => Reason::InternalError,
     };
-    let status = Status::new(code.as_u16(), reason, error.to_string());
-    if code == StatusCode::SERVICE_UNAVAILABLE { status.with_retry_after(1) } else { status }
+    let passes = matches!(code, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
+    let unanswered = match error.sent() {
+        Sent::No => Unanswered::NotSent { retry_after: (passes && !is_gone(cluster)).then_some(RETRY_AFTER) },
+        Sent::Maybe => Unanswered::MaybeSent,
+    };
+    let mut message = error.to_string();
+    if code == StatusCode::SERVICE_UNAVAILABLE && !matches!(error, ForwardError::Unreachable { .. }) {
+        message.push_str(&format!("; it has not answered for {} s", silent_for(cluster).as_secs()));
+    }
+    Status::unanswered(code.as_u16(), reason, message, unanswered)
+}
+
+/// When a client is to come again whose cluster cannot be reached now, in seconds.
+const RETRY_AFTER: u32 = 1;
+
+/// How long the cluster has not answered: since its last answer, or since it was configured.
+fn silent_for(cluster: &Cluster) -> Duration {
+    let answered = cluster.setup.client.as_ref().ok().and_then(ClusterClient::since_last_answer);
+    answered.unwrap_or_else(|| cluster.age())
 }

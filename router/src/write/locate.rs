@@ -124,6 +124,30 @@ pub async fn locate_now(
     Ok(located)
 }
 
+/// As [`locate`], for what is to be made where the object is, or because there is none: what memory does not know is asked for, and a
+/// cluster that does not answer is unknown, whatever memory says of it. `is_meant` chooses among objects of one name.
+///
+/// # Errors
+/// As [`locate`].
+pub async fn locate_surely(
+    router: &Router,
+    request: &ResourceRequest,
+    served: &ServedResource,
+    headers: &HeaderMap,
+    is_meant: impl Fn(&Found) -> bool,
+) -> Result<Located, Status> {
+    let mut located = locate(router, request, served, headers).await?;
+    located.found.retain(&is_meant);
+    // Where there is one cluster there is nothing to choose.
+    let several = router.fleet().clusters().len() > 1;
+    if several && located.found.is_empty() && router.is_held(served, request.namespace.as_deref()) {
+        located = live(router, request, served, headers, ASKED_WITHIN, |_| true).await;
+        located.found.retain(&is_meant);
+        located.unknown.extend(router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
+    }
+    Ok(located)
+}
+
 /// Looks for an object that no cluster of the merged view has in the others. So a name of the view is an object of the view.
 async fn left_out(
     router: &Router,

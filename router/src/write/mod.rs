@@ -10,6 +10,7 @@ pub mod locate;
 pub mod owner;
 pub mod relay;
 pub mod self_review;
+pub mod whole;
 
 use tributary_apimachinery::{GroupVersionResource, RequestInfo, ResourceRequest, Status};
 

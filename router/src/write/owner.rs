@@ -13,7 +13,7 @@ use super::body::Held;
 use super::create::place;
 use super::forward::forward;
 use super::integers;
-use super::locate::{Located, locate, locate_elsewhere, locate_now};
+use super::locate::{Located, locate, locate_elsewhere, locate_now, locate_surely};
 use crate::Router;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::negotiate::Answer;
@@ -52,8 +52,10 @@ pub async fn to_owner(call: Call<'_>, request: Request<Body>, kind: OwnerRequest
         Some(call.finish(form)?)
     };
     let held = Held::read(call, info.verb, request, WHOLE_BODY_BYTES_MAX).await?;
-    let located = if held.is_apply() {
-        // What an apply does not find it makes; that everybody is asked for each new object would be dear.
+    let located = if held.is_apply() && held.facts.cluster.is_none() {
+        // What an apply does not find it makes, and a second object of the name would be ambiguous from then on.
+        locate_surely(router, resource, served, &held.head.headers, |_| true).await?
+    } else if held.is_apply() {
         locate(router, resource, served, &held.head.headers).await?
     } else {
         locate_now(router, resource, served, &held.head.headers).await?
@@ -131,7 +133,7 @@ async fn target_of_new(call: Call<'_>, held: &Held, located: &Located) -> Result
     let Call { router, info, resource, served, .. } = call;
     let verb = info.verb;
     let makes_objects = resource.subresource.is_none() && (verb == Verb::Update || held.is_apply());
-    if !makes_objects || !located.unknown.is_empty() {
+    if !makes_objects || !located.unknown.is_empty() || located.refusal.is_some() {
         return Err(located.missing(router, resource));
     }
     place(call, held).await?.ok_or_else(|| match verb {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{Request, Response, header};
 use tributary_apimachinery::rewrite::{self, Format, Shape};
 use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Status, Verb};
 
 use super::answer::{content_type, note};
 use super::forward::forward;
+use super::whole::{Begun, begun};
 use crate::Router;
 use crate::body::{self, Body};
 use crate::openapi;
@@ -28,28 +28,35 @@ impl Router {
         query: Option<&str>,
     ) -> Result<Response<Body>, Status> {
         let cluster = self.fleet().cluster(name).ok_or_else(|| Status::cluster_not_found(name.as_str()))?;
-        let writes = matches!(info.verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete)
-            && !request.headers().contains_key(header::UPGRADE)
+        // What lies behind `proxy`, `exec` and their like writes no object of the cluster, whatever the method.
+        let written = info.resource().filter(|resource| writes_object(info.verb) && !resource.is_opaque());
+        let is_noted = !request.headers().contains_key(header::UPGRADE)
             && Query::parse(query).get("dryRun").is_none_or(str::is_empty);
-        let resource = info.resource().filter(|_| writes);
         let hash = Query::parse(query).get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned);
         if let Some(hash) = hash.filter(|_| info.path.starts_with("/openapi/v3/")) {
             return openapi_document(&cluster, request, &info.path, query, &hash).await;
         }
-        let (request, dry_run) = if info.verb == Verb::Delete { held_delete(request).await? } else { (request, false) };
+        let (request, dry_run) = match written {
+            Some(_) if info.verb == Verb::Delete => held_delete(request).await?,
+            _ => (request, false),
+        };
         let mut answer = forward(&cluster, request, &info.path, query).await?;
         if info.class() == RequestClass::Watch && answer.status().is_success() {
             answer.extensions_mut().insert(ForwardedWatch);
         }
-        match resource {
-            Some(resource) if answer.status().is_success() && !dry_run && is_small_object(&answer) => {
+        match written.filter(|_| is_noted && !dry_run) {
+            Some(resource) if answer.status().is_success() && is_object(&answer) => {
                 // Reads of the merged view are to see this write: its version is noted on the way through.
                 let (head, incoming) = answer.into_parts();
-                let text: Bytes = body::whole(incoming)
-                    .await
-                    .map_err(|error| Status::cluster_unavailable(name, format!("its answer broke off: {error}")))?;
-                note(self, &cluster, resource, &head.headers, &text);
-                Ok(Response::from_parts(head, body::full(text)))
+                let begun = begun(incoming).await.map_err(|interrupted| interrupted.status(name))?;
+                let body = match begun {
+                    Begun::Whole(text) => {
+                        note(self, &cluster, resource, &head.headers, &text);
+                        body::full(text)
+                    }
+                    Begun::Longer(body) => body,
+                };
+                Ok(Response::from_parts(head, body))
             }
             _ => Ok(answer),
         }
@@ -83,6 +90,11 @@ async fn openapi_document(
     }
 }
 
+/// Whether the verb is one that is answered with an object that was written.
+fn writes_object(verb: Verb) -> bool {
+    matches!(verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete)
+}
+
 /// A delete as it came, and whether its body says that nothing is to be deleted.
 async fn held_delete(request: Request<Body>) -> Result<(Request<Body>, bool), Status> {
     let (head, incoming) = request.into_parts();
@@ -95,11 +107,9 @@ async fn held_delete(request: Request<Body>) -> Result<(Request<Body>, bool), St
     Ok((Request::from_parts(head, body::full(text)), dry_run))
 }
 
-/// Whether an answer is an object, or a Status, of a length that can be held.
-fn is_small_object(answer: &Response<Body>) -> bool {
+/// Whether an answer is an object, or a Status, that can be read.
+fn is_object(answer: &Response<Body>) -> bool {
     let media_type = content_type(answer.headers());
-    let length = answer.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     (media_type.starts_with("application/json") || media_type.starts_with("application/vnd.kubernetes.protobuf"))
         && !answer.headers().contains_key(header::CONTENT_ENCODING)
-        && length.is_none_or(|length: usize| length <= body::WHOLE_BODY_BYTES_MAX)
 }

@@ -7,6 +7,7 @@ mod clusters;
 mod discovery;
 mod endpoints;
 mod faults;
+mod forwarding;
 mod freshness;
 mod harness;
 mod held;

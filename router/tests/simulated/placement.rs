@@ -122,6 +122,12 @@ async fn an_event_goes_where_its_object_is() {
         assert_eq!(stored["involvedObject"]["resourceVersion"], expected);
         assert_eq!(stored["related"]["resourceVersion"], "");
     }
+    // The last thing that is told of an object is that it is gone.
+    fixture.client().send("DELETE", &format!("{CONFIG_MAPS}/y"), &[], "").await.ok();
+    fixture.get(&format!("{CONFIG_MAPS}/y")).await.refused(404);
+    let last = event("last", &about, json!(""), json!(""));
+    assert_eq!(cluster(&fixture.write("POST", events, &last).await.ok()), "b");
+    fixture.put_and_see("b", "y", "2").await;
     // A name is enough where only one cluster has it.
     let mut by_name = event("named", &about, json!(""), json!(""));
     by_name["involvedObject"]["uid"] = "".into();

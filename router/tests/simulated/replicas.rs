@@ -12,7 +12,8 @@ use tributary_router::ClusterSetup;
 use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{
-    CONFIG_MAPS, Fixture, SOON, allow, brief, composite, config, config_map, items, pass, setup, until, vector, version,
+    CONFIG_MAPS, Fixture, SOON, allow, brief, cluster, composite, config, config_map, config_map_in, items, pass,
+    setup, until, vector, version,
 };
 use crate::informer::Informer;
 
@@ -242,4 +243,57 @@ async fn a_compact_version_is_understood_by_every_replica_of_the_same_clusters()
     elsewhere.get(&format!("{CONFIG_MAPS}?limit=4&continue={token}")).await.refused(410);
     let mut refused = elsewhere.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(refused.soon().await["object"]["code"], 410);
+}
+
+/// A ConfigMap that belongs to another object.
+fn owned_by(owner: &serde_json::Value, name: &str) -> serde_json::Value {
+    let mut object = config_map(name, "");
+    let of = &owner["metadata"];
+    object["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": of["name"], "uid": of["uid"]}]);
+    object
+}
+
+/// Two replicas that make in `b` what names no cluster; what happens in `a` reaches neither's memory.
+async fn blind_to_a() -> (Fixture, Fixture) {
+    let mut policies = allow();
+    policies.default.placement = Some("b".parse().unwrap());
+    let fixture = Fixture::with(["a", "b"].map(config), policies.clone()).await;
+    let other = fixture.restarted(policies).await;
+    for replica in [&fixture, &other] {
+        replica.get(CONFIG_MAPS).await.ok();
+    }
+    fixture.member("a").control().slow(Some(1));
+    (fixture, other)
+}
+
+#[tokio::test]
+async fn a_child_is_made_where_its_owner_is_though_memory_has_not_seen_it() {
+    let (fixture, other) = blind_to_a().await;
+    let owner = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "owner", "")).await.ok();
+    let child = other.write("POST", CONFIG_MAPS, &owned_by(&owner, "child")).await.ok();
+    assert_eq!(cluster(&child), "a", "its owner's garbage collector would delete it elsewhere");
+    // Where its cluster cannot be asked nobody knows that it is not there.
+    fixture.member("a").control().stop_listening().await;
+    let late = other.write("POST", CONFIG_MAPS, &owned_by(&owner, "late")).await;
+    assert!(late.refused(503).contains('a'));
+    assert_eq!(fixture.member("b").get("configmaps", "default", "late"), None);
+}
+
+#[tokio::test]
+async fn an_apply_makes_no_second_object_though_memory_has_not_seen_the_first() {
+    let (fixture, other) = blind_to_a().await;
+    fixture.put("a", "x", "1");
+    let apply = |name: &str| {
+        let (path, body) = (format!("{CONFIG_MAPS}/{name}?fieldManager=t"), config_map(name, "2"));
+        let other = &other;
+        async move { other.patch(&path, "apply-patch+yaml", &body).await }
+    };
+    let applied = apply("x").await;
+    assert_eq!((applied.code, cluster(&applied.ok()).as_str()), (200, "a"));
+    let made = apply("y").await;
+    assert_eq!((made.code, cluster(&made.ok()).as_str()), (201, "b"), "it is nowhere");
+    fixture.member("a").control().stop_listening().await;
+    apply("z").await.refused(503);
+    assert_eq!(fixture.member("b").get("configmaps", "default", "z"), None);
 }

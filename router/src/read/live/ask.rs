@@ -183,7 +183,7 @@ impl MemberList {
             }
             Ok::<_, Unanswered>(list)
         };
-        timeout(within, ask).await.unwrap_or_else(|_| Err(late(cluster).into()))
+        timeout(within, ask).await.unwrap_or_else(|_| Err(late(cluster, within).into()))
     }
 
     /// Asks whether a member will answer, without its list; gives what it warns of.
@@ -196,7 +196,7 @@ impl MemberList {
         within: Duration,
     ) -> Result<Vec<HeaderValue>, Unanswered> {
         let answer = timeout(within, question.put(cluster, 1, None)).await;
-        let answer = answer.unwrap_or_else(|_| Err(late(cluster)))?;
+        let answer = answer.unwrap_or_else(|_| Err(late(cluster, within)))?;
         Ok(answer.headers().get_all(header::WARNING).iter().cloned().collect())
     }
 
@@ -242,7 +242,7 @@ impl MemberList {
         }
         while self.rest.is_some() && self.texts.ends.is_empty() {
             let within = self.within;
-            timeout(within, self.read()).await.unwrap_or_else(|_| Err(late(&self.cluster).into()))?;
+            timeout(within, self.read()).await.unwrap_or_else(|_| Err(late(&self.cluster, within).into()))?;
         }
         Ok(!self.texts.ends.is_empty())
     }
@@ -295,8 +295,9 @@ impl Texts {
     }
 }
 
-fn late(cluster: &Cluster) -> Status {
-    Status::cluster_unavailable(cluster.name(), "it did not give its list in time")
+fn late(cluster: &Cluster, within: Duration) -> Status {
+    let cause = format_args!("it did not give its list within {} s", within.as_secs());
+    Status::cluster_unavailable(cluster.name(), cause)
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub(super) struct Page {
     pub(super) later: Vec<Arc<Cluster>>,
     pub(super) standings: Vec<(ClusterName, Standing)>,
     /// What members warn of, each text once.
-    pub(super) warnings: Vec<HeaderValue>,
+    pub(super) warnings: Vec<(ClusterName, HeaderValue)>,
     /// The versions of the clusters that were shown on pages before.
     pub(super) version: CompositeResourceVersion,
     /// Where the next page goes on where this one is full; `None` if it ends with what its last member has not given.
@@ -237,8 +237,9 @@ impl Page {
 
     fn heard(&mut self, cluster: &Cluster, warnings: &[HeaderValue]) {
         for warning in warnings {
-            if !self.warnings.contains(warning) {
-                self.warnings.push(warning.clone());
+            let said = (cluster.name().clone(), warning.clone());
+            if !self.warnings.contains(&said) {
+                self.warnings.push(said);
             }
         }
         self.standings.push((cluster.name().clone(), Standing::Fresh));

@@ -26,6 +26,7 @@ use crate::body::Body;
 use crate::discovery::ServedResource;
 use crate::negotiate::{Answer, Shape};
 use crate::view::{Partial, Standing, standing};
+use crate::warnings;
 use answer::LiveAnswer;
 use ask::Question;
 use gather::{Gathering, Page};
@@ -68,13 +69,14 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
         return Err(refusal);
     }
     let include = asked.finish(form, Answer::List, served)?;
-    let warnings = std::mem::take(&mut page.warnings);
+    let warned = std::mem::take(&mut page.warnings);
     let wish = Wish { form, include, items: router.items(&served.resource) };
     let answer = LiveAnswer::new(page, gathering.question, partial, wish, served, router.epochs());
     let mut response = answer.respond(router.lanes(), asked.peer).await?;
     let own = standing::warnings(&served.resource, &standings);
     let own = own.iter().filter_map(|text| standing::warning_header(text));
-    for warning in warnings.into_iter().chain(own) {
+    let said = warnings::together(warned.iter().map(|(cluster, said)| (cluster, said)));
+    for warning in said.into_iter().chain(own) {
         response.headers_mut().append(header::WARNING, warning);
     }
     warn_left_out(&mut response, &served.resource, &router.left_out(served));

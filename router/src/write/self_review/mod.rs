@@ -38,15 +38,18 @@ pub async fn self_review(call: Call<'_>, request: Request<Body>) -> Result<Respo
     let asked = clusters.iter().map(|cluster| async {
         let request = held.with_body(body.clone(), "application/json");
         let said = tokio::time::timeout(ANSWER_WITHIN, ask(cluster, request, &info.path, query)).await;
-        let said =
-            said.unwrap_or_else(|_| Err(Status::cluster_unavailable(cluster.name(), "it did not answer in time")));
+        let said = said.unwrap_or_else(|_| {
+            let cause = format_args!("it did not answer within {} s", ANSWER_WITHIN.as_secs());
+            Err(Status::cluster_unavailable(cluster.name(), cause))
+        });
         (cluster.name().clone(), said)
     });
     let mut said: Vec<Said> = join_all(asked).await;
-    said.extend(router.fleet().undiscovered().iter().map(|cluster| {
-        let cause = cluster.problem().unwrap_or_else(|| "it has not told yet what it serves".to_owned());
-        (cluster.name().clone(), Err(Status::service_unavailable(cause)))
-    }));
+    said.extend(
+        router.fleet().undiscovered().iter().map(|cluster| {
+            (cluster.name().clone(), Err(Status::cluster_unavailable(cluster.name(), cluster.trouble())))
+        }),
+    );
     let joined = match &*resource.resource.resource {
         "selfsubjectrulesreviews" => join_rules(said)?,
         "selfsubjectreviews" => join_identities(resource, said)?,

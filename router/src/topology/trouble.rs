@@ -1,0 +1,28 @@
+//! What keeps a cluster from answering, and for how long, as clients are told.
+
+use tributary_apimachinery::Trouble;
+use tributary_proxy::ReachabilityState;
+
+use super::Cluster;
+
+impl Cluster {
+    /// What keeps it from answering: that it cannot be reached, what is wrong with its discovery, or that it was not heard of yet.
+    /// Only for a cluster that is known not to have answered.
+    pub fn trouble(&self) -> Trouble {
+        let cluster = self.name().clone();
+        if let Ok(client) = &self.setup.client {
+            let reachability = client.reachability();
+            let known = reachability.borrow();
+            if let ReachabilityState::Unreachable { reason } = &known.state {
+                return Trouble { cluster, cause: reason.to_string(), age: known.since.elapsed() };
+            }
+        }
+        match self.problem_since() {
+            Some((cause, age)) => Trouble { cluster, cause, age },
+            None if self.discovery().is_none() => {
+                Trouble { cluster, cause: "it has not told yet what it serves".to_owned(), age: self.age() }
+            }
+            None => Trouble { cluster, cause: "its objects are not known yet".to_owned(), age: self.age() },
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What goes through to one member: its answer untouched, and what a client is told where there is none, or not all of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::Request;
+use http_body_util::{BodyExt, StreamBody};
+use serde_json::{Value, json};
+use tributary_proxy::Tuning;
+use tributary_router::write::whole::WHOLE_WITHIN;
+use tributary_router::{ForwardedWatch, User};
+use tributary_simulator::{RequestKind, WriteAnswers};
+
+use crate::harness::{
+    Answer, CONFIG_MAPS, Fixture, SOON, allow, config, config_map, config_map_in, name, pass, router, setup_through,
+    until,
+};
+
+/// Sends a write as client-go does: again, with the body that it had, as long as an answer of 429 or 5xx carries Retry-After, ten
+/// times at most (`checkWait` in its `rest/with_retry.go`). Gives the last answer.
+async fn as_client_go(fixture: &Fixture, method: &str, path: &str, body: &Value) -> Answer {
+    let mut answer = fixture.write(method, path, body).await;
+    for _ in 0..10 {
+        if !(answer.code == 429 || answer.code >= 500) || !answer.headers.contains_key("retry-after") {
+            break;
+        }
+        answer = fixture.write(method, path, body).await;
+    }
+    answer
+}
+
+fn generated() -> Value {
+    let mut object = config_map_in("a", "", "1");
+    object["metadata"]["name"] = Value::Null;
+    object["metadata"]["generateName"] = "made-".into();
+    object
+}
+
+fn made(fixture: &Fixture) -> usize {
+    fixture.member("a").list("configmaps").iter().filter(|object| name(object).starts_with("made-")).count()
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_breaks_off_is_never_sent_twice() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let below = format!("/clusters/a{CONFIG_MAPS}");
+    fixture.put_and_see("a", "x", "1").await;
+    let control = fixture.member("a").control();
+    for (number, path) in [CONFIG_MAPS, &below].into_iter().enumerate() {
+        for bytes in [0, 20] {
+            control.answer_writes(WriteAnswers::BrokenAfter(bytes));
+            let before = made(&fixture);
+            let told = as_client_go(&fixture, "POST", path, &generated()).await;
+            assert!(!told.headers.contains_key("retry-after"), "{:?}", told.headers);
+            let message = told.refused(502);
+            assert!(message.contains("cluster \"a\"") && message.contains("may have been carried out"), "{message}");
+            assert_eq!(made(&fixture), before + 1, "{path}: {message}");
+        }
+        let object = config_map("x", &number.to_string());
+        for (method, body) in [("PUT", &object), ("DELETE", &json!({}))] {
+            control.answer_writes(WriteAnswers::BrokenAfter(9));
+            let told = fixture.write(method, &format!("{path}/x"), body).await;
+            assert_eq!((told.code, told.headers.get("retry-after")), (502, None), "{method} {path}");
+        }
+        control.answer_writes(WriteAnswers::Whole);
+        fixture.put_and_see("a", "x", "1").await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_stays_away_is_not_waited_for_for_ever() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put_and_see("a", "x", "1").await;
+    fixture.member("a").control().answer_writes(WriteAnswers::SilentAfter(20));
+    let user = User { name: "tester".to_owned() };
+    let object = config_map_in("a", "y", "1").to_string();
+    for (method, path, body, code) in [
+        ("POST", CONFIG_MAPS.to_owned(), object, 502),
+        ("POST", format!("/clusters/a{CONFIG_MAPS}"), config_map("z", "1").to_string(), 502),
+        // What is deleted stays deleted, though it is not said what that was.
+        ("DELETE", format!("{CONFIG_MAPS}?labelSelector=a%3Db"), String::new(), 200),
+    ] {
+        let request = Request::builder().method(method).uri(&path).header("content-type", "application/json");
+        let request = request.body(tributary_router::body::full(body)).unwrap();
+        let before = fixture.member("a").control().requests(RequestKind::Write);
+        let answer = fixture.router.handle(request, &user);
+        let waited = async {
+            until(|| async { fixture.member("a").control().requests(RequestKind::Write) > before }).await;
+            // The head of the answer is on its way; the rest never comes.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            pass(WHOLE_WITHIN).await;
+        };
+        let (answer, ()) = tokio::join!(answer, waited);
+        assert_eq!((answer.status().as_u16(), answer.headers().get("retry-after")), (code, None), "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_kubelet_refuses_is_told_as_it_is_and_the_cluster_stays_up() {
+    let fixture = Fixture::with([tributary_simulator::Config { pods: 1, ..config("a") }, config("b")], allow()).await;
+    let pod = fixture.member("a").list("pods").swap_remove(0);
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap();
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{}/log", name(&pod));
+    fixture.get(&path).await;
+    let control = fixture.member("a").control();
+    control.refuse_at_kubelets(true);
+    let discovered = control.requests(RequestKind::Discovery);
+    for path in [path.clone(), format!("/clusters/a{path}"), format!("{path}?follow=true")] {
+        let message = fixture.get(&path).await.refused(401);
+        let words = format!("the server has asked for the client to provide credentials ( pods/log {})", name(&pod));
+        assert_eq!(message, words);
+        assert_eq!(fixture.router.cluster_problems().into_iter().find(|(_, problem)| problem.is_some()), None);
+    }
+    let asked = control.requests(RequestKind::Discovery) - discovered;
+    assert!(asked <= 3, "a question for each at most, and no round of discovery: {asked}");
+    control.refuse_at_kubelets(false);
+    assert_eq!(fixture.get(&path).await.code, 200);
+}
+
+/// A body of what is sent, and one that ends with its sender.
+fn channel() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, tributary_router::Body) {
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
+    let frames = futures::stream::unfold(receiver, |mut receiver| async move {
+        let bytes = receiver.recv().await?;
+        Some((Ok(http_body::Frame::data(bytes)), receiver))
+    });
+    (sender, StreamBody::new(frames.boxed()).boxed_unsync())
+}
+
+const WORKLOAD: &str = "/clusters/a/api/v1/namespaces/default/services/web:80/proxy/v1/chat";
+
+#[tokio::test]
+async fn what_a_workload_is_sent_and_answers_streams() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.get("/api/v1/services").await.ok();
+    let user = User { name: "tester".to_owned() };
+    for method in ["POST", "PUT", "PATCH", "DELETE"] {
+        let (sender, body) = channel();
+        let request = Request::builder().method(method).uri(WORKLOAD).header("content-type", "application/json");
+        let answer = fixture.router.handle(request.body(body).unwrap(), &user);
+        // The workload answers before its client has said all.
+        let first = r#"{"kind":"Service","metadata":{"resourceVersion":"999999999"},"#;
+        sender.send(Bytes::from_static(first.as_bytes())).unwrap();
+        let answer = tokio::time::timeout(SOON, answer).await.expect("the head comes with the first bytes");
+        assert_eq!(answer.status(), 200);
+        let mut body = answer.into_body();
+        let mut came = 0;
+        while came < first.len() {
+            let frame = tokio::time::timeout(SOON, body.frame()).await.expect("it streams").unwrap().unwrap();
+            came += frame.into_data().unwrap().len();
+        }
+        // Above what is held of an answer to a write.
+        let chunk = Bytes::from(vec![b' '; 1 << 20]);
+        let rest = tokio::spawn(async move { body.collect().await.expect("to its end").to_bytes().len() });
+        for _ in 0..9 {
+            sender.send(chunk.clone()).unwrap();
+        }
+        sender.send(Bytes::from_static(b"\"x\":1}")).unwrap();
+        drop(sender);
+        assert_eq!(rest.await.unwrap(), (9 << 20) + 6, "{method}");
+    }
+    // What a workload answers says nothing of the services: nobody waits for its versions.
+    let begun = std::time::Instant::now();
+    fixture.get("/api/v1/services").await.ok();
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn an_escaped_watch_is_a_watch() {
+    let mut fixture = Fixture::start(["a"]).await;
+    fixture.router = router(allow());
+    let member = fixture.member("a");
+    let url = member.url().parse().unwrap();
+    let setup = setup_through(member, "a", &[url], Tuning::default()).await;
+    let client = setup.client.clone().unwrap();
+    fixture.router.set_clusters(vec![setup]);
+    fixture.router.asked_once(SOON).await;
+    for (path, long, is_watch) in [
+        ("/clusters/a/api/v1/configmaps?%77atch=1", 1, true),
+        ("/clusters/a/api/v1/%77atch/configmaps", 1, true),
+        ("/clusters/a/api/v1/configmaps?watch=0", 0, false),
+    ] {
+        let before = client.pool_statistics().long_streams;
+        let answer = fixture.client().call("GET", path, &[], "").await;
+        assert_eq!(answer.status(), 200, "{path}");
+        assert_eq!(client.pool_statistics().long_streams - before, long, "{path}");
+        assert_eq!(answer.extensions().get::<ForwardedWatch>().is_some(), is_watch, "{path}");
+        drop(answer);
+        until(|| async { client.pool_statistics().long_streams == before }).await;
+    }
+}
+
+#[tokio::test]
+async fn who_a_client_asks_to_be_is_said_in_full_or_the_request_is_refused() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put_and_see("a", "x", "1").await;
+    let path = format!("{CONFIG_MAPS}/x");
+    let below = format!("/clusters/a{path}");
+    for given in [
+        &[("impersonate-foo", "1")][..],
+        &[("impersonate-user", "")],
+        &[("impersonate_user", "bob")],
+        &[("impersonate-group", "ops")],
+        &[("impersonate-user", "bob"), ("impersonate-user", "eve")],
+    ] {
+        for (method, path) in [("DELETE", &path), ("DELETE", &below), ("GET", &path), ("GET", &below)] {
+            let message = fixture.client().send(method, path, given, "").await.refused(400);
+            assert!(message.contains("mpersonate"), "{given:?}: {message}");
+        }
+    }
+    assert!(fixture.member("a").get("configmaps", "default", "x").is_some());
+    fixture.client().send("GET", &path, &[("impersonate-user", "bob"), ("impersonate-group", "ops")], "").await.ok();
+}
+
+/// What a client must be told where there is no answer, beside its code: these words, and whether it is to come again by itself.
+struct Due {
+    method: &'static str,
+    path: String,
+    code: u16,
+    words: &'static [&'static str],
+    comes_again: bool,
+}
+
+async fn check(fixture: &Fixture, cases: Vec<Due>) {
+    for Due { method, path, code, words, comes_again } in cases {
+        let body = if method == "POST" { config_map_in("b", "new", "1") } else { json!({}) };
+        let told = if method == "GET" { fixture.get(&path).await } else { fixture.write(method, &path, &body).await };
+        let message = told.refused(code);
+        for word in words {
+            assert!(message.contains(word), "{method} {path}: {word:?} is not in: {message}");
+        }
+        assert_eq!(told.headers.contains_key("retry-after"), comes_again, "{method} {path}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn who_is_not_answered_is_told_by_whom_why_and_since_when() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let path = |name: &str| format!("{CONFIG_MAPS}/{name}");
+    let below = format!("/clusters/b{CONFIG_MAPS}");
+    fixture.put_and_see("b", "x", "1").await;
+    let other = Fixture { members: Vec::new(), router: router(allow()) };
+    fixture.member("b").control().stop_listening().await;
+    let mut setups = Vec::new();
+    for member in &fixture.members {
+        setups.push(crate::harness::setup(member, member.name()).await);
+    }
+    other.router.set_clusters(setups);
+    other.router.asked_once(SOON).await;
+    let due = |method, path: &str, comes_again| Due {
+        method,
+        path: path.to_owned(),
+        code: 503,
+        words: &["b", "cannot be reached", " s"],
+        comes_again,
+    };
+    // It was not sent, and the cluster has just been lost.
+    check(&fixture, vec![due("POST", CONFIG_MAPS, true), due("GET", &below, true), due("PUT", &path("x"), true)]).await;
+    // A process that has never seen the cluster does not know whether it has the name.
+    check(&other, vec![due("GET", &path("x"), true), due("DELETE", &path("x"), true)]).await;
+    // Gone for longer than a restart takes.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    pass(Duration::from_secs(11)).await;
+    check(&fixture, vec![due("POST", CONFIG_MAPS, false), due("GET", &below, false)]).await;
+    check(&other, vec![due("GET", &path("x"), false)]).await;
+}
