@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Request, Response, StatusCode, header};
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, Query, RequestInfo, Status, Verb};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, Query, RequestClass, RequestInfo, Status, Verb};
 use tributary_proxy::Identity;
 
 use crate::body::{self, Body};
@@ -34,11 +34,12 @@ impl Router {
         let parsed = RequestInfo::parse(request.method().as_str(), &path, query.as_deref());
         let head_only = request.method() == http::Method::HEAD;
         let preferences = Preferences::of(request.headers(), query.as_deref());
+        let class = parsed.as_ref().map_or(RequestClass::Short, RequestInfo::class);
         let (labels, mut response) = match parsed {
             Ok(info) => {
                 tracing::debug!(user = user.name, verb = %info.verb, path, "request");
                 // Whoever sends it on to a member goes by this one reading of it.
-                request.extensions_mut().insert(info.class());
+                request.extensions_mut().insert(class);
                 let place = self.admitted(&info, request.extensions().get().copied());
                 let answer = match &place {
                     Ok(_) => {
@@ -55,6 +56,8 @@ impl Router {
         if head_only {
             *response.body_mut() = body::empty();
         }
+        // How long its reader may take is judged by the connection.
+        response.extensions_mut().insert(class);
         self.metrics.observe(RequestLabels { code: response.status().as_u16(), ..labels }, started.elapsed());
         response
     }

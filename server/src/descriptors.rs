@@ -15,9 +15,31 @@ pub fn raise_limit() {
     }
 }
 
+/// How many connections clients may have: as many as asked for, but no more than half of the descriptors. With the other half members
+/// are reached, whatever clients do.
+pub fn for_clients(asked: usize) -> usize {
+    let Rlimit { current, .. } = getrlimit(Resource::Nofile);
+    let half = current.and_then(|limit| usize::try_from(limit / 2).ok()).unwrap_or(usize::MAX).max(1);
+    if half < asked {
+        tracing::warn!(
+            asked,
+            given = half,
+            "there are too few file descriptors for so many connections; raise `ulimit -n`"
+        );
+    }
+    asked.min(half)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_get_half_of_the_descriptors_at_most() {
+        assert_eq!((for_clients(1), for_clients(2)), (1, 2));
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        assert!(for_clients(usize::MAX) as u64 <= limit / 2 || limit == u64::MAX);
+    }
 
     #[test]
     fn the_soft_limit_reaches_the_hard_one() {

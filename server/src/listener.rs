@@ -12,6 +12,7 @@
 pub mod address;
 mod coalesce;
 mod connection;
+mod outgoing;
 pub mod tls;
 
 use std::io;

@@ -23,6 +23,8 @@ pub struct AuthenticationLabels {
 pub struct Metrics {
     /// Open connections, upgraded ones included.
     pub connections: Gauge,
+    /// Connections that were closed because their clients took nothing of their answers.
+    pub connections_stuck: Counter,
     /// TLS handshakes that failed (kube-apiserver's `apiserver_tls_handshake_errors_total`).
     pub tls_handshake_errors: Counter,
     /// Authentications by result (kube-apiserver's `authentication_attempts`).
@@ -45,6 +47,11 @@ impl Metrics {
             "tributary_connections_max",
             "Client connections that may be open at once",
             self.connections_max.clone(),
+        );
+        registry.register(
+            "tributary_connections_stuck",
+            "Connections closed because their clients took nothing of their answers",
+            self.connections_stuck.clone(),
         );
         registry.register(
             "apiserver_tls_handshake_errors",

@@ -34,6 +34,8 @@ use crate::handler::{Body, BoxError, full};
 
 /// The largest message that a client may send, in bytes. None means anything here.
 const RECEIVED_BYTES_MAX: usize = 64 << 10;
+/// How long a client may take to read what there is at once, a frame of events. As long as over HTTP.
+const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 /// How long the last messages may take once the watch has ended: the client may not read them.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -154,7 +156,14 @@ async fn serve(client: OnUpgrade, mut events: Events) {
                 _ => break CloseCode::Normal,
             },
             event = events.next() => match event {
-                Some(Ok(event)) => if send(&mut socket, event, &mut events).await.is_err() { return },
+                Some(Ok(event)) => match tokio::time::timeout(TAKEN_WITHIN, send(&mut socket, event, &mut events)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return,
+                    Err(_) => {
+                        tracing::debug!("the client takes no events; its watch over WebSocket is closed");
+                        return;
+                    }
+                },
                 Some(Err(error)) => {
                     tracing::debug!(error, "a watch over WebSocket broke");
                     break CloseCode::Error;

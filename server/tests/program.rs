@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 fn tributary(arguments: &[&str], environment: &[(&str, &Path)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
@@ -185,4 +188,38 @@ fn configurations_are_checked() {
     for part in ["r: pods; of namespaces a, others asked each time", "the newest is confirmed by the clusters"] {
         assert!(text.contains(part), "{part} in {text}");
     }
+}
+
+/// Clients that take every connection they can get leave descriptors for the members, and once they go others are accepted.
+#[test]
+fn clients_that_hold_connections_do_not_take_the_last_descriptor() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_tributary");
+    let command = format!("ulimit -n 200 && exec {program} demo --clusters 1 --pods 1 --listen 127.0.0.1:0");
+    let mut demo = Command::new("sh")
+        .args(["-c", &command])
+        .env("XDG_DATA_HOME", directory.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    let ready =
+        lines.find_map(|line| line.unwrap().split_once("ready: https://").map(|(_, url)| url.to_owned())).unwrap();
+    let address = ready.split_whitespace().next().unwrap().trim_end_matches('/').to_owned();
+    let held: Vec<_> = (0..250).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    drop(held);
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("there is room again");
+    assert!(answer.starts_with("HTTP/1.0 400"), "{answer}");
+    demo.kill().unwrap();
+    let mut log = String::new();
+    demo.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    demo.wait().unwrap();
+    assert!(log.contains("there are too few file descriptors for so many connections"), "{log}");
+    assert!(log.contains("the limit of connections is reached"), "{log}");
+    assert!(!log.contains("connections cannot be accepted"), "{log}");
 }

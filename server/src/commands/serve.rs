@@ -119,7 +119,7 @@ async fn serve_until(
     let authenticator = Authenticator::new(running.identity.token.digest());
     let front = Arc::new(Front::new(Arc::new(router), authenticator, stop.clone()));
     let tls = server_config(Arc::clone(&running.identity.certificate)).map_err(Failure::runtime)?;
-    let connections_max = running.arguments.limits.max_connections;
+    let connections_max = descriptors::for_clients(running.arguments.limits.max_connections);
     let serving = tokio::spawn(listener::serve(socket, tls, front, connections_max));
     running.write_kubeconfig().map_err(Failure::runtime)?;
     running.announce(on_ready);

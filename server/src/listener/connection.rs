@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::coalesce::Coalesce;
+use super::outgoing::Outgoing;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -94,13 +95,17 @@ impl<H: Handler> Connection<H> {
             Some(Err(_)) => return self.handshake_failed("timed out"),
         };
         let (front, client) = (self.front, self.client);
-        let acquaintance = Arc::new(Acquaintance::default());
-        let known = Arc::clone(&acquaintance);
+        let (acquaintance, outgoing) = (Arc::new(Acquaintance::default()), Arc::new(Outgoing::default()));
+        let (known, answers, own) = (Arc::clone(&acquaintance), Arc::clone(&outgoing), Arc::clone(&front));
         let service = service_fn(move |request| {
-            let (front, known) = (Arc::clone(&front), Arc::clone(&known));
-            async move { Ok::<_, Infallible>(front.call(request, client, |outcome| known.note(outcome)).await) }
+            let (front, known, answers) = (Arc::clone(&front), Arc::clone(&known), Arc::clone(&answers));
+            async move {
+                answers.room().await;
+                let answer = front.call(request, client, |outcome| known.note(outcome)).await;
+                Ok::<_, Infallible>(answers.meter(answer))
+            }
         });
-        let io = TokioIo::new(TrackedStream { stream, _guard: guard });
+        let io = TokioIo::new(TrackedStream { stream, outgoing: Arc::clone(&outgoing), _guard: guard });
         let mut connection = pin!(BUILDER.serve_connection_with_upgrades(io, service));
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
@@ -111,6 +116,11 @@ impl<H: Handler> Connection<H> {
             () = acquaintance.refused() => {
                 connection.as_mut().graceful_shutdown();
                 tokio::time::timeout(STRANGER_FAREWELL, connection).await.unwrap_or(Ok(()))
+            }
+            () = outgoing.stuck() => {
+                own.own_metrics().connections_stuck.inc();
+                tracing::debug!(%client, "the client takes nothing of its answers; its connection is closed");
+                return;
             }
         };
         if let Err(error) = ended {
@@ -203,7 +213,15 @@ impl Drop for SocketGuard {
 /// A socket with its guard: an upgrade takes both along, so a tunnel is counted until it closes.
 struct TrackedStream {
     stream: TlsStream<Coalesce<TcpStream>>,
+    outgoing: Arc<Outgoing>,
     _guard: SocketGuard,
+}
+
+impl TrackedStream {
+    fn noted<T>(&self, written: Poll<T>) -> Poll<T> {
+        self.outgoing.wrote(written.is_pending());
+        written
+    }
 }
 
 impl AsyncRead for TrackedStream {
@@ -214,11 +232,13 @@ impl AsyncRead for TrackedStream {
 
 impl AsyncWrite for TrackedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.noted(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.noted(flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -230,7 +250,8 @@ impl AsyncWrite for TrackedStream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.noted(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -5,6 +5,7 @@
 mod fixture;
 mod frames;
 mod precedents;
+mod slow_readers;
 
 use std::time::Duration;
 

@@ -1,0 +1,251 @@
+//! Clients that do not read what they are answered: what is held for them, and for how long.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::Frame;
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prometheus_client::registry::Registry;
+use tributary_apimachinery::RequestClass;
+use tributary_router::{Body, User, body::full};
+use tributary_server::handler::Handler;
+
+use crate::fixture::{SOON, Server, start, text};
+
+/// The size of a large object, in bytes.
+const LARGE_BYTES: usize = 1 << 20;
+
+/// The size of the frames of endless answers, in bytes.
+const FRAME_BYTES: usize = 64 << 10;
+
+/// Answers more than anybody reads.
+#[derive(Clone, Default)]
+struct Talker(Arc<Made>);
+
+/// What has been made of answers.
+#[derive(Default)]
+struct Made {
+    bytes: AtomicUsize,
+    objects: AtomicUsize,
+    /// Answers without an end whose bodies are there.
+    open: AtomicUsize,
+}
+
+/// Takes an answer off the count when dropped.
+struct Open(Arc<Made>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Talker {
+    fn bytes(&self) -> usize {
+        self.0.bytes.load(Ordering::SeqCst)
+    }
+
+    fn objects(&self) -> usize {
+        self.0.objects.load(Ordering::SeqCst)
+    }
+
+    fn open(&self) -> usize {
+        self.0.open.load(Ordering::SeqCst)
+    }
+
+    /// An answer that has always more to say: events of JSON.
+    fn endless(&self) -> Response<Body> {
+        self.0.open.fetch_add(1, Ordering::SeqCst);
+        let open = Open(Arc::clone(&self.0));
+        let frames = futures::stream::repeat_with(move || {
+            open.0.bytes.fetch_add(FRAME_BYTES, Ordering::SeqCst);
+            let mut line = vec![b' '; FRAME_BYTES];
+            line[FRAME_BYTES - 1] = b'\n';
+            Ok(Frame::data(Bytes::from(line)))
+        });
+        let body = StreamBody::new(frames).boxed_unsync();
+        Response::builder().header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
+    }
+}
+
+impl Handler for Talker {
+    async fn handle(&self, request: Request<Body>, _: User) -> Response<Body> {
+        match request.uri().path() {
+            "/endless" | "/api/v1/pods" => self.endless(),
+            "/log" => {
+                let mut answer = self.endless();
+                answer.extensions_mut().insert(RequestClass::LongRunning);
+                answer
+            }
+            "/idle" => {
+                let frames = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED\n")))]);
+                let frames = futures::StreamExt::chain(frames, futures::stream::pending());
+                Response::new(StreamBody::new(frames).boxed_unsync())
+            }
+            "/large" => {
+                self.0.objects.fetch_add(1, Ordering::SeqCst);
+                Response::new(full(vec![b'x'; LARGE_BYTES]))
+            }
+            _ => Response::new(full("ok")),
+        }
+    }
+
+    async fn drain(&self) {}
+
+    fn register_metrics(&self, _: &mut dyn FnMut(&mut Registry)) {}
+
+    fn expose_metrics(&self) -> String {
+        String::new()
+    }
+}
+
+/// A client that gives each answer room for one byte as long as it does not read it.
+async fn reluctant(server: &Server) -> SendRequest<Empty<Bytes>> {
+    let stream = server.connect(&rustls::version::TLS13, "h2").await;
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(1).initial_connection_window_size(1 << 30);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+fn get(server: &Server, path: &str) -> Request<Empty<Bytes>> {
+    server.request(path).body(Empty::new()).unwrap()
+}
+
+/// Lets time pass in small leaps, with a moment of real time after each for what the network brings.
+async fn pass(time: Duration) {
+    const LEAP: Duration = Duration::from_secs(5);
+    for _ in 0..time.as_secs() / LEAP.as_secs() {
+        tokio::time::pause();
+        tokio::time::advance(LEAP).await;
+        tokio::time::resume();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits until something holds.
+async fn until(holds: impl Fn() -> bool) {
+    let waited = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, waited).await.expect("it does not come true");
+}
+
+/// Waits until a number no longer grows.
+async fn settled(number: impl Fn() -> usize) -> usize {
+    let (mut last, mut since) = (number(), 0);
+    while since < 20 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let now = number();
+        (last, since) = if now == last { (last, since + 1) } else { (now, 0) };
+    }
+    last
+}
+
+/// Waits until the server closes a connection.
+async fn closed(client: &mut SendRequest<Empty<Bytes>>) {
+    let closed = async {
+        while client.ready().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, closed).await.expect("the connection is closed");
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_of_its_answer_is_closed_after_a_minute() {
+    let talker = Talker::default();
+    let server = start(talker.clone()).await;
+    let (mut stuck, mut idle, mut pages) = (reluctant(&server).await, server.http2().await, reluctant(&server).await);
+    let _unread = stuck.send_request(get(&server, "/endless")).await.unwrap();
+    let _idle = idle.send_request(get(&server, "/idle")).await.unwrap();
+    let _log = pages.send_request(get(&server, "/log")).await.unwrap();
+    pass(Duration::from_secs(50)).await;
+    stuck.ready().await.expect("a minute is not over");
+    pass(Duration::from_secs(45)).await;
+    closed(&mut stuck).await;
+    until(|| talker.open() == 1).await;
+    // Who has nothing to take, and who reads a log page by page, stays.
+    pass(Duration::from_secs(60)).await;
+    idle.ready().await.unwrap();
+    pages.ready().await.unwrap();
+    assert_eq!(talker.open(), 1);
+}
+
+#[tokio::test]
+async fn a_large_object_that_is_not_taken_is_not_held_for_ever() {
+    let server = start(Talker::default()).await;
+    let mut stuck = reluctant(&server).await;
+    let _unread = stuck.send_request(get(&server, "/large")).await.unwrap();
+    pass(Duration::from_secs(95)).await;
+    closed(&mut stuck).await;
+}
+
+#[tokio::test]
+async fn a_connection_is_not_given_more_than_it_takes() {
+    const STREAMS: usize = 400;
+    let talker = Talker::default();
+    let server = start(talker.clone()).await;
+    let mut stuck = reluctant(&server).await;
+    let asked: Vec<_> = (0..STREAMS).map(|_| stuck.send_request(get(&server, "/endless"))).collect();
+    let _flood = tokio::spawn(join_all(asked));
+    until(|| talker.bytes() > 0).await;
+    // HTTP/2 has a frame of each answer that has begun, and each has made the next: 16 MiB of these are held.
+    let made = settled(|| talker.bytes()).await;
+    assert!(made <= 34 << 20, "{made} bytes are made for a client that takes none");
+
+    let mut stuck = reluctant(&server).await;
+    let asked: Vec<_> = (0..STREAMS).map(|_| stuck.send_request(get(&server, "/large"))).collect();
+    let _flood = tokio::spawn(join_all(asked));
+    until(|| talker.objects() > 0).await;
+    let made = settled(|| talker.objects()).await;
+    assert!(made <= 20, "{made} objects of 1 MiB are made for a client that takes none");
+    let mut other = server.http2().await;
+    let answer = tokio::time::timeout(Duration::from_secs(1), other.send_request(get(&server, "/livez")));
+    assert_eq!(answer.await.expect("others are answered meanwhile").unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn who_reads_gets_every_byte_however_many_answers_there_are() {
+    let server = start(Talker::default()).await;
+    let mut client = server.http2().await;
+    let asked: Vec<_> = (0..50).map(|_| client.send_request(get(&server, "/large"))).collect();
+    let answers = join_all(asked.into_iter().map(|asked| async { text(asked.await.unwrap()).await }));
+    let answers = tokio::time::timeout(SOON, answers).await.expect("all in time");
+    assert!(answers.iter().all(|answer| answer.len() == LARGE_BYTES));
+    let mut http1 = server.http1().await;
+    let answer = http1.send_request(get(&server, "/large")).await.unwrap();
+    assert_eq!(answer.headers()[header::CONTENT_LENGTH], LARGE_BYTES.to_string());
+    assert_eq!(text(answer).await.len(), LARGE_BYTES);
+}
+
+#[tokio::test]
+async fn a_watch_over_websocket_that_nobody_reads_is_closed_and_not_counted() {
+    let talker = Talker::default();
+    let server = start(talker.clone()).await;
+    let mut client = server.http1().await;
+    let request = server
+        .request("/api/v1/pods?watch=1")
+        .header(header::CONNECTION, "upgrade")
+        .header(header::UPGRADE, "websocket")
+        .header(header::SEC_WEBSOCKET_KEY, "dGhlIHNhbXBsZSBub25jZQ==")
+        .header(header::SEC_WEBSOCKET_VERSION, "13")
+        .header(header::ORIGIN, "https://example.test");
+    let response = client.send_request(request.body(Empty::new()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+    let _unread = hyper::upgrade::on(response).await.unwrap();
+    until(|| talker.bytes() > 0).await;
+    settled(|| talker.bytes()).await;
+    assert_eq!(talker.open(), 1);
+    pass(Duration::from_secs(70)).await;
+    until(|| talker.open() == 0).await;
+}
