@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::column::CREATION_TIMESTAMP_DESCRIPTION;
-use crate::jsonpath::{JsonPath, JsonPathError};
+use crate::jsonpath::{Budget, JsonPath, JsonPathError};
 use crate::time::Time;
 use crate::{Column, Row};
 
@@ -31,6 +31,17 @@ pub struct ColumnDefinition {
     /// Where the value stands in the object: `.spec.replicas`.
     pub json_path: String,
 }
+
+/// How many columns of a definition are shown. The author of a CustomResourceDefinition is not to decide what a Table costs; the largest
+/// of well-known ones has a dozen.
+const COLUMNS_MAX: usize = 64;
+
+/// The largest object of which a tree is built, in bytes: kube-apiserver takes none above 3 MiB (`MaxRequestBodyBytes`), and a tree takes
+/// ten times as much. Of a larger one the name is shown.
+const TREE_BYTES_MAX: usize = 4 << 20;
+
+/// The longest text of a cell, in bytes: more than any terminal shows. The rest is cut off.
+const CELL_BYTES_MAX: usize = 32 << 10;
 
 /// A column whose JSONPath cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +68,7 @@ impl CustomPrinter {
         let mut columns = vec![Column::name()];
         let mut paths = Vec::new();
         let age = [age_definition()];
-        for definition in if definitions.is_empty() { &age } else { definitions } {
+        for definition in if definitions.is_empty() { &age } else { definitions }.iter().take(COLUMNS_MAX) {
             let ColumnDefinition { name, json_path, .. } = definition;
             paths.push(JsonPath::parse(json_path).map_err(|source| InvalidColumn {
                 name: name.clone(),
@@ -74,11 +85,15 @@ impl CustomPrinter {
     }
 
     pub(crate) fn print(&self, object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
+        if object.len() > TREE_BYTES_MAX {
+            return Err(serde::de::Error::custom(format_args!("it is larger than {TREE_BYTES_MAX} bytes")));
+        }
+        let mut budget = Budget::of_object(object.len());
         // Custom resources may hold anything and their columns may point anywhere, so this one does build a tree.
         let object: Value = serde_json::from_slice(object)?;
         row.text(object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default());
         for (column, path) in self.columns[1..].iter().zip(&self.paths) {
-            match path.first(&object) {
+            match path.first(&object, &mut budget) {
                 Ok(Some(value)) => cell(&column.r#type, &value, now, row),
                 // An error is a path that does not fit this object; kube-apiserver shows nothing for it as well.
                 Ok(None) | Err(_) => row.null(),
@@ -117,7 +132,7 @@ fn column(definition: &ColumnDefinition) -> Column {
 /// Writes a value as its column's type; a value of another type is `null`.
 fn cell(r#type: &str, value: &Value, now: Timestamp, row: &mut Row) {
     match (r#type, value) {
-        ("string", Value::String(text)) => row.text(text),
+        ("string", Value::String(text)) => row.text(cut(text)),
         // The words of Go's text/template, which prints what is no string.
         ("string", Value::Null) => row.text("<no value>"),
         ("string", Value::Number(number)) => row.text(&go_number(number, 1e-4, 2)),
@@ -125,7 +140,7 @@ fn cell(r#type: &str, value: &Value, now: Timestamp, row: &mut Row) {
         ("string", Value::Array(_) | Value::Object(_)) => {
             let mut text = String::new();
             go_json(value, &mut text);
-            row.text(&text);
+            row.text(cut(&text));
         }
         ("integer", Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
             (Some(integer), _) => row.number(integer),
@@ -160,11 +175,18 @@ fn go_number(number: &serde_json::Number, least: f64, exponent_digits: usize) ->
     format!("{mantissa}e{sign}{digits:0>exponent_digits$}")
 }
 
-/// Appends a value as Go's `json.Marshal` writes it: keys in order, and `<`, `>` and `&` escaped.
+/// The beginning of a text that a cell shows.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(CELL_BYTES_MAX)]
+}
+
+/// Appends a value as Go's `json.Marshal` writes it: keys in order, and `<`, `>` and `&` escaped. Of a longer one than a cell shows no more
+/// than the beginning is certain.
 fn go_json(value: &Value, out: &mut String) {
     match value {
+        _ if out.len() > CELL_BYTES_MAX => {}
         Value::Number(number) => out.push_str(&go_number(number, 1e-6, 1)),
-        Value::String(text) => go_json_string(text, out),
+        Value::String(text) => go_json_string(cut(text), out),
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
                 out.push(if index == 0 { '[' } else { ',' });
@@ -275,6 +297,26 @@ mod tests {
                 "A"
             ])
         );
+    }
+
+    #[test]
+    fn what_a_definition_says_costs_no_more_than_a_row_may() {
+        let mut deep = serde_json::json!({"a": 1});
+        for _ in 0..100 {
+            deep = serde_json::json!({"a": deep});
+        }
+        let long = "ä".repeat(20_000);
+        let object = serde_json::json!({"metadata": {"name": "a"}, "text": long, "list": [long, 1], "deep": deep});
+        let columns = [".text", ".list", "..a..a..a..a..a..a..a..a"].map(|path| definition("string", path));
+        let row = print(&columns, &object);
+        let bytes = |cell: usize| row[cell].as_str().map(str::len);
+        assert_eq!((bytes(1), bytes(2)), (Some(CELL_BYTES_MAX), Some(CELL_BYTES_MAX)));
+        assert_eq!(row[3], Value::Null);
+        let many: Vec<_> = (0..200).map(|number| definition("string", &format!(".m{number}"))).collect();
+        assert_eq!(CustomPrinter::new(&many).unwrap().columns().len(), 1 + COLUMNS_MAX);
+        let large = serde_json::json!({"metadata": {"name": "a"}, "text": "x".repeat(TREE_BYTES_MAX)}).to_string();
+        let printer = CustomPrinter::new(&[]).unwrap();
+        assert!(printer.print(large.as_bytes(), Timestamp::UNIX_EPOCH, &mut Row::new()).is_err());
     }
 
     #[test]

@@ -33,10 +33,38 @@ pub enum JsonPathError {
     Recursion,
 }
 
-/// A path that does not fit the object that it is applied to.
+/// Why a path cannot be followed in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the path does not fit the object")]
-pub struct Unfit;
+pub enum Unfit {
+    /// A step does not fit what it is applied to.
+    #[error("the path does not fit the object")]
+    Step,
+    /// It leads through more values than it may.
+    #[error("the path leads through too many values")]
+    Costly,
+}
+
+/// How many values paths may still lead through. Each `..` multiplies: whoever writes a CustomResourceDefinition would decide what
+/// a Table costs everybody.
+#[derive(Debug)]
+pub struct Budget(usize);
+
+impl Budget {
+    /// For all cells of an object of so many bytes: each of its values once or twice, and some thousand more for small ones. The columns of
+    /// a usual definition lead through some hundred.
+    pub fn of_object(bytes: usize) -> Self {
+        const SMALL: usize = 2_000;
+        Self(bytes.saturating_add(SMALL))
+    }
+
+    /// Notes that a step leads to so many values.
+    fn spend(&mut self, values: usize) -> Result<(), Unfit> {
+        // Once it is overdrawn nothing is left: what is tried next is not followed either.
+        let left = self.0.checked_sub(values);
+        self.0 = left.unwrap_or(0);
+        left.map(drop).ok_or(Unfit::Costly)
+    }
+}
 
 #[derive(Debug, Clone, PartialEq)]
 enum Node {
@@ -84,12 +112,12 @@ impl JsonPath {
         Parser { rest: text }.nodes().map(Self)
     }
 
-    /// The first value that the path finds. Cost: a walk over what the path touches.
+    /// The first value that the path finds. Cost: a walk over what the path touches, which comes off the budget.
     ///
     /// # Errors
-    /// [`Unfit`] where a step does not fit what it is applied to.
-    pub fn first<'a>(&'a self, root: &'a Value) -> Result<Option<Cow<'a, Value>>, Unfit> {
-        Ok(evaluate(vec![Cow::Borrowed(root)], &self.0)?.into_iter().next())
+    /// [`Unfit`].
+    pub fn first<'a>(&'a self, root: &'a Value, budget: &mut Budget) -> Result<Option<Cow<'a, Value>>, Unfit> {
+        Ok(evaluate(vec![Cow::Borrowed(root)], &self.0, budget)?.into_iter().next())
     }
 }
 
@@ -293,37 +321,42 @@ fn ends_name(character: char) -> bool {
 
 type Values<'a> = Vec<Cow<'a, Value>>;
 
-fn evaluate<'a>(mut values: Values<'a>, nodes: &'a [Node]) -> Result<Values<'a>, Unfit> {
+fn evaluate<'a>(mut values: Values<'a>, nodes: &'a [Node], budget: &mut Budget) -> Result<Values<'a>, Unfit> {
     for node in nodes {
+        budget.spend(values.len())?;
         values = match node {
             Node::Field(name) => flat(values, |value| match value {
                 Value::Object(map) => Ok(map.get(name).into_iter().collect()),
                 _ => Ok(Vec::new()),
             })?,
-            Node::Wildcard => flat(values, |value| Ok(children(value)))?,
+            Node::Wildcard => flat(values, |value| children(value, budget))?,
             Node::Recursive => flat(values, |value| {
                 let mut found = Vec::new();
-                descend(value, &mut found);
+                descend(value, &mut found, budget)?;
                 Ok(found)
             })?,
             Node::Slice(slice) => flat(values, |value| match value {
                 Value::Null => Ok(Vec::new()),
-                Value::Array(items) => slice.apply(items),
-                _ => Err(Unfit),
+                Value::Array(items) => {
+                    budget.spend(items.len())?;
+                    slice.apply(items)
+                }
+                _ => Err(Unfit::Step),
             })?,
             Node::Union(lists) => {
                 let mut all = Vec::new();
                 for list in lists {
-                    all.extend(evaluate(values.clone(), list)?);
+                    budget.spend(values.len())?;
+                    all.extend(evaluate(values.clone(), list, budget)?);
                 }
                 all
             }
             Node::Filter { left, comparison } => flat(values, |value| match value {
-                Value::Array(items) => filter(items, left, comparison.as_ref()),
-                _ => Err(Unfit),
+                Value::Array(items) => filter(items, left, comparison.as_ref(), budget),
+                _ => Err(Unfit::Step),
             })?,
             Node::Literal(literal) => values.iter().map(|_| Cow::Borrowed(literal)).collect(),
-            Node::Identifier => return Err(Unfit),
+            Node::Identifier => return Err(Unfit::Step),
         };
     }
     Ok(values)
@@ -332,7 +365,7 @@ fn evaluate<'a>(mut values: Values<'a>, nodes: &'a [Node]) -> Result<Values<'a>,
 /// Replaces each value by those that `step` finds in it.
 fn flat<'a>(
     values: Values<'a>,
-    step: impl for<'b> Fn(&'b Value) -> Result<Vec<&'b Value>, Unfit>,
+    mut step: impl for<'b> FnMut(&'b Value) -> Result<Vec<&'b Value>, Unfit>,
 ) -> Result<Values<'a>, Unfit> {
     let mut found = Vec::new();
     for value in values {
@@ -344,28 +377,35 @@ fn flat<'a>(
     Ok(found)
 }
 
-fn children(value: &Value) -> Vec<&Value> {
+fn children<'b>(value: &'b Value, budget: &mut Budget) -> Result<Vec<&'b Value>, Unfit> {
     match value {
-        Value::Object(map) => map.values().collect(),
-        Value::Array(items) => items.iter().collect(),
-        _ => Vec::new(),
+        Value::Object(map) => {
+            budget.spend(map.len())?;
+            Ok(map.values().collect())
+        }
+        Value::Array(items) => {
+            budget.spend(items.len())?;
+            Ok(items.iter().collect())
+        }
+        _ => Ok(Vec::new()),
     }
 }
 
 /// The value and all below it that have something below them.
-fn descend<'b>(value: &'b Value, found: &mut Vec<&'b Value>) {
-    let below = children(value);
+fn descend<'b>(value: &'b Value, found: &mut Vec<&'b Value>, budget: &mut Budget) -> Result<(), Unfit> {
+    let below = children(value, budget)?;
     if !below.is_empty() {
         found.push(value);
         for child in below {
-            descend(child, found);
+            descend(child, found, budget)?;
         }
     }
+    Ok(())
 }
 
 impl Slice {
     fn apply<'b>(&self, items: &'b [Value]) -> Result<Vec<&'b Value>, Unfit> {
-        let length = i64::try_from(items.len()).map_err(|_| Unfit)?;
+        let length = i64::try_from(items.len()).map_err(|_| Unfit::Step)?;
         let mut start = self.start.unwrap_or(0);
         let mut end = match self.end {
             _ if self.single => start.saturating_add(1),
@@ -381,9 +421,9 @@ impl Slice {
             return Ok(Vec::new());
         }
         let fits = (0..length).contains(&start) && (0..=length).contains(&end) && start < end;
-        let step = usize::try_from(self.step.unwrap_or(1)).ok().filter(|&step| fits && step > 0).ok_or(Unfit)?;
-        let range = usize::try_from(start).map_err(|_| Unfit)?..usize::try_from(end).map_err(|_| Unfit)?;
-        Ok(items.get(range).ok_or(Unfit)?.iter().step_by(step).collect())
+        let step = usize::try_from(self.step.unwrap_or(1)).ok().filter(|&step| fits && step > 0).ok_or(Unfit::Step)?;
+        let range = usize::try_from(start).map_err(|_| Unfit::Step)?..usize::try_from(end).map_err(|_| Unfit::Step)?;
+        Ok(items.get(range).ok_or(Unfit::Step)?.iter().step_by(step).collect())
     }
 }
 
@@ -391,18 +431,22 @@ fn filter<'b>(
     items: &'b [Value],
     left: &[Node],
     comparison: Option<&(Operator, Vec<Node>)>,
+    budget: &mut Budget,
 ) -> Result<Vec<&'b Value>, Unfit> {
+    budget.spend(items.len())?;
     let mut found = Vec::new();
     for item in items {
-        let lefts = evaluate(vec![Cow::Borrowed(item)], left);
+        let lefts = evaluate(vec![Cow::Borrowed(item)], left, budget);
         let Some((operator, right)) = comparison else {
-            if lefts.is_ok_and(|lefts| !lefts.is_empty()) {
-                found.push(item);
+            match lefts {
+                Ok(lefts) if !lefts.is_empty() => found.push(item),
+                Err(Unfit::Costly) => return Err(Unfit::Costly),
+                _ => {}
             }
             continue;
         };
         let (Some(left), Some(right)) =
-            (at_most_one(lefts?)?, at_most_one(evaluate(vec![Cow::Borrowed(item)], right)?)?)
+            (at_most_one(lefts?)?, at_most_one(evaluate(vec![Cow::Borrowed(item)], right, budget)?)?)
         else {
             continue;
         };
@@ -414,7 +458,7 @@ fn filter<'b>(
 }
 
 fn at_most_one(values: Values<'_>) -> Result<Option<Cow<'_, Value>>, Unfit> {
-    if values.len() > 1 { Err(Unfit) } else { Ok(values.into_iter().next()) }
+    if values.len() > 1 { Err(Unfit::Step) } else { Ok(values.into_iter().next()) }
 }
 
 /// Compares values of one basic type; values of different types do not compare.
@@ -424,14 +468,14 @@ fn compare(operator: Operator, left: &Value, right: &Value) -> Result<bool, Unfi
         (Value::Number(left), Value::Number(right)) if left.is_f64() == right.is_f64() => {
             match (left.as_i64(), right.as_i64()) {
                 (Some(left), Some(right)) => left.cmp(&right),
-                _ => left.as_f64().partial_cmp(&right.as_f64()).ok_or(Unfit)?,
+                _ => left.as_f64().partial_cmp(&right.as_f64()).ok_or(Unfit::Step)?,
             }
         }
         (Value::Bool(left), Value::Bool(right)) => match operator {
             Operator::Equal | Operator::NotEqual => left.cmp(right),
-            _ => return Err(Unfit),
+            _ => return Err(Unfit::Step),
         },
-        _ => return Err(Unfit),
+        _ => return Err(Unfit::Step),
     };
     Ok(match operator {
         Operator::Less => order == Ordering::Less,
@@ -440,7 +484,7 @@ fn compare(operator: Operator, left: &Value, right: &Value) -> Result<bool, Unfi
         Operator::NotEqual => order != Ordering::Equal,
         Operator::LessOrEqual => order != Ordering::Greater,
         Operator::GreaterOrEqual => order != Ordering::Less,
-        Operator::Unknown => return Err(Unfit),
+        Operator::Unknown => return Err(Unfit::Step),
     })
 }
 
@@ -449,7 +493,7 @@ mod tests {
     use super::*;
 
     fn first(path: &str, object: &Value) -> Option<Value> {
-        JsonPath::parse(path).unwrap().first(object).unwrap().map(Cow::into_owned)
+        JsonPath::parse(path).unwrap().first(object, &mut Budget::of_object(0)).unwrap().map(Cow::into_owned)
     }
 
     #[test]
@@ -499,8 +543,29 @@ mod tests {
     fn steps_that_do_not_fit_are_errors() {
         let object = serde_json::json!({"a": {"b": "s"}, "l": [1]});
         for path in [".a[0]", ".l[1]", ".a[?(@.b)]", ".l[?(@==\"x\")]", ".a.b[*]", "range"] {
-            assert_eq!(JsonPath::parse(path).unwrap().first(&object), Err(Unfit), "{path}");
+            let found = JsonPath::parse(path).unwrap();
+            assert_eq!(found.first(&object, &mut Budget::of_object(0)), Err(Unfit::Step), "{path}");
         }
+    }
+
+    /// Without a bound each of these is some billion steps.
+    #[test]
+    fn a_path_leads_through_so_many_values_and_no_more() {
+        let mut object = serde_json::json!({"a": 1});
+        for _ in 0..20 {
+            object = serde_json::json!({"a": object, "l": [[1], [2], [3]]});
+        }
+        let bytes = object.to_string().len();
+        object["n"] = serde_json::json!([[[[[[[[1]]]]]]]]);
+        let union = "[0,0,0,0,0,0,0,0,0,0]".repeat(8);
+        for path in ["..a..a..a..a..a..a..a..a", "...*...*...*...*...*", &format!(".n{union}")] {
+            let path = JsonPath::parse(path).unwrap();
+            let mut budget = Budget::of_object(bytes);
+            assert_eq!(path.first(&object, &mut budget), Err(Unfit::Costly), "{path:?}");
+            assert_eq!(budget.0, 0);
+        }
+        let mut budget = Budget::of_object(bytes);
+        assert_eq!(JsonPath::parse("..a").unwrap().first(&object, &mut budget).unwrap().as_deref(), object.get("a"));
     }
 
     #[test]
