@@ -29,12 +29,12 @@ pub use filter::{ClusterSelector, Filter};
 pub use object::{
     ClusterAnnotation, DecodeError, Object, ObjectDecoder, ObjectKey, Rendering, SelectableField, mark_object,
 };
-pub use options::{GetOptions, ListOptions, ResourceVersionMatch, WatchOptions};
+pub use options::{GetOptions, ListOptions, ResourceVersionMatch, Timeout, WatchOptions};
 pub use query::Query;
 pub use request_info::{RequestClass, RequestInfo, ResourceRequest, Target, Verb};
 pub use resource::{GroupVersion, GroupVersionResource};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
 pub use selectable_fields::selectable_fields;
-pub use selector::{FieldSelector, LabelSelector};
+pub use selector::{FieldSelector, LabelSelector, SelectorBounds};
 pub use snapshot::{Scope, Snapshot, Walk};
 pub use status::{FieldError, Reason, Status, StatusCause, StatusDetails, StatusMetadata, Trouble, Unanswered};

@@ -1,12 +1,13 @@
 //! The parameters of get, list and watch, with the defaults, rules and errors of kube-apiserver 1.36
 //! (apimachinery's `meta/internalversion` and its validation).
 
-use std::time::Duration;
+mod timeout;
 
 use crate::Status;
 use crate::query::Query;
-use crate::selector::{FieldSelector, LabelSelector};
+use crate::selector::{FieldSelector, LabelSelector, SelectorBounds};
 use crate::status::FieldError;
+pub use timeout::Timeout;
 
 /// How a version in a list or watch is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +41,7 @@ pub struct ListOptions {
     /// The fields asked for.
     pub field_selector: FieldSelector,
     /// How long the request may take; `None` if absent or 0.
-    pub timeout: Option<Duration>,
+    pub timeout: Option<Timeout>,
 }
 
 /// What a watch asks for.
@@ -58,9 +59,8 @@ pub struct WatchOptions {
     pub label_selector: LabelSelector,
     /// The fields asked for.
     pub field_selector: FieldSelector,
-    /// How long the watch may last; `None` if absent or 0: then the server picks from [1800, 3600) s. Zero for a negative
-    /// number, which kube-apiserver takes for a deadline that has passed.
-    pub timeout: Option<Duration>,
+    /// How long the watch may last; `None` if absent or 0: then the server picks from [1800, 3600) s.
+    pub timeout: Option<Timeout>,
 }
 
 /// Every parameter, converted, before the rules on their combination.
@@ -73,7 +73,7 @@ struct Parameters {
     continue_token: Option<String>,
     label_selector: LabelSelector,
     field_selector: FieldSelector,
-    timeout: Option<Duration>,
+    timeout: Option<Timeout>,
 }
 
 impl GetOptions {
@@ -94,9 +94,10 @@ impl ListOptions {
     /// Reads a query string, without its `?`.
     ///
     /// # Errors
-    /// 400 for a number, selector or query that does not parse; 422 for parameters that contradict each other.
-    pub fn parse(query: Option<&str>) -> Result<Self, Status> {
-        let parameters = Parameters::parse(query)?;
+    /// 400 for a number, selector or query that does not parse, and for a selector beyond `bounds`; 422 for parameters that contradict
+    /// each other.
+    pub fn parse(query: Option<&str>, bounds: SelectorBounds) -> Result<Self, Status> {
+        let parameters = Parameters::parse(query, bounds)?;
         let errors = list_errors(&parameters);
         if !errors.is_empty() {
             return Err(Status::invalid_list_options(&errors));
@@ -120,9 +121,10 @@ impl WatchOptions {
     /// the annotated one.
     ///
     /// # Errors
-    /// 400 for a number, selector or query that does not parse; 422 for parameters that contradict each other.
-    pub fn parse(query: Option<&str>) -> Result<Self, Status> {
-        let mut parameters = Parameters::parse(query)?;
+    /// 400 for a number, selector or query that does not parse, and for a selector beyond `bounds`; 422 for parameters that contradict
+    /// each other.
+    pub fn parse(query: Option<&str>, bounds: SelectorBounds) -> Result<Self, Status> {
+        let mut parameters = Parameters::parse(query, bounds)?;
         default_initial_events(&mut parameters);
         let errors = watch_errors(&parameters);
         if !errors.is_empty() {
@@ -152,13 +154,13 @@ impl WatchOptions {
 
 impl Parameters {
     /// Converts in kube-apiserver's order, so that of several faults the same one is told.
-    fn parse(query: Option<&str>) -> Result<Self, Status> {
+    fn parse(query: Option<&str>, bounds: SelectorBounds) -> Result<Self, Status> {
         let query = decoded(query)?;
-        let timeout = integer(&query, "timeoutSeconds")?.filter(|seconds| *seconds != 0);
+        let timeout = integer(&query, "timeoutSeconds")?.and_then(Timeout::of_seconds);
         let limit = integer(&query, "limit")?.unwrap_or_default();
-        let label_selector = LabelSelector::parse(query.get("labelSelector").unwrap_or_default())
+        let label_selector = LabelSelector::parse_within(query.get("labelSelector").unwrap_or_default(), bounds)
             .map_err(|error| Status::bad_request(error.to_string()))?;
-        let field_selector = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())
+        let field_selector = FieldSelector::parse_within(query.get("fieldSelector").unwrap_or_default(), bounds)
             .map_err(|error| Status::bad_request(error.to_string()))?;
         Ok(Self {
             resource_version: text(&query, "resourceVersion"),
@@ -170,7 +172,7 @@ impl Parameters {
             continue_token: text(&query, "continue"),
             label_selector,
             field_selector,
-            timeout: timeout.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or_default())),
+            timeout,
         })
     }
 }

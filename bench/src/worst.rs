@@ -50,6 +50,9 @@ pub(crate) fn requests() -> Vec<Worst> {
         get("worst-yaml-table", YAML_TABLE, "/api/v1/pods?includeObject=Object"),
         get("worst-sparse-page", JSON, "/api/v1/pods?limit=1&labelSelector=slice%3Dnone"),
         get("worst-sparse-list", JSON, "/api/v1/pods?labelSelector=slice%3Dnone"),
+        get("worst-selector", JSON, &format!("/api/v1/pods?limit=1&labelSelector={}zzz", "!a,".repeat(21_800))),
+        get("worst-selector-page", JSON, &format!("/api/v1/pods?limit=1&labelSelector={}zzz", "!a,".repeat(127))),
+        get("worst-selector-list", JSON, &format!("/api/v1/pods?labelSelector={}zzz", "!a,".repeat(127))),
         get("worst-sparse-watch", JSON, "/api/v1/pods?watch=1&timeoutSeconds=1&labelSelector=slice%3Dnone"),
     ]
 }

@@ -72,6 +72,9 @@ pub struct Tuning {
     /// The largest object, watch frame or list item, in bytes. 16 MiB: ten times etcd's default limit of 1.5 MiB; what
     /// is larger is no object but a broken stream.
     pub object_size_max: usize,
+    /// The largest collection, in bytes of text and places ([`Stats::object_bytes`](crate::Stats::object_bytes)). 4 GiB: 600,000 pods of
+    /// 7 KB. A member that has more is not held, so that it takes nobody else's memory.
+    pub collection_size_max: u64,
 }
 
 impl Default for Tuning {
@@ -91,6 +94,7 @@ impl Default for Tuning {
             progress_interval: Duration::from_secs(1),
             progress_timeout: Duration::from_secs(3),
             object_size_max: 16 << 20,
+            collection_size_max: 4 << 30,
         }
     }
 }

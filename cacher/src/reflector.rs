@@ -280,6 +280,9 @@ impl Reflector {
             if let Err(error) = pushed {
                 return Ok(self.failed(Reason::Other(chain(&error))));
             }
+            if let Some(too_large) = self.too_large(self.staging.bytes()) {
+                return Ok(too_large);
+            }
             tokio::task::coop::consume_budget().await;
         }
         match parser.finish() {
@@ -365,11 +368,20 @@ impl Reflector {
         match WatchEvent::parse(frame) {
             Ok(WatchEvent::Object { change_type, object }) => match self.shared.config.decoder.decode(object) {
                 Ok(object) if stream.initial => match change_type {
-                    ChangeType::Added | ChangeType::Modified => self.staging.put(object),
+                    ChangeType::Added | ChangeType::Modified => {
+                        self.staging.put(object);
+                        if let Some(too_large) = self.too_large(self.staging.bytes()) {
+                            return Err(too_large);
+                        }
+                    }
                     ChangeType::Deleted => self.staging.remove(object.key().as_str()),
                 },
                 Ok(object) => {
                     changes.extend(self.store.as_mut().and_then(|store| store.apply(change_type, object)));
+                    // Not followed any further: it is listed until there is less of it.
+                    if self.too_large(self.store.as_ref().map_or(0, Store::bytes)).is_some() {
+                        return Err(Input::Expired);
+                    }
                 }
                 Err(error) => {
                     let after = self.version();
@@ -388,6 +400,15 @@ impl Reflector {
             }
         }
         Ok(())
+    }
+
+    /// What there is to do about a collection of this size, if it is larger than is held.
+    fn too_large(&mut self, bytes: u64) -> Option<Input> {
+        let most = self.shared.config.tuning.collection_size_max;
+        (bytes > most).then(|| {
+            self.staging = Staging::default();
+            self.failed(Reason::Other(format!("the collection is larger than {most} bytes")))
+        })
     }
 
     fn take_bookmark(&mut self, stream: &mut WatchStream, version: ResourceVersion, end: bool) -> Result<(), Input> {

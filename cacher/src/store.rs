@@ -94,6 +94,11 @@ impl Staging {
         self.store.insert(object);
     }
 
+    /// The bytes that the objects occupy.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.store.bytes()
+    }
+
     /// Takes an object out again.
     pub(crate) fn remove(&mut self, key: &str) {
         self.store.remove(key);

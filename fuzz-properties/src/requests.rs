@@ -10,7 +10,7 @@ use tributary_apimachinery::selector::LabelOperator;
 use tributary_apimachinery::selector::field::{self, FieldRequirement};
 use tributary_apimachinery::{
     FieldSelector, GetOptions, GroupVersionResource, LabelSelector, ListOptions, RequestInfo, ResourceVersionMatch,
-    WatchOptions,
+    SelectorBounds, WatchOptions,
 };
 use tributary_router::negotiate::{Answer, Form, Preferences};
 
@@ -82,8 +82,8 @@ pub fn options(data: &[u8]) {
     let more = |text: &str| format!("{text}&zz=1");
     let get = GetOptions::parse(Some(text));
     assert_eq!(get.is_ok(), GetOptions::parse(Some(&more(text))).is_ok(), "{text:?}");
-    if let Ok(list) = ListOptions::parse(Some(text)) {
-        assert_eq!(Ok(&list), ListOptions::parse(Some(&more(text))).as_ref(), "{text:?}");
+    if let Ok(list) = ListOptions::parse(Some(text), SelectorBounds::NONE) {
+        assert_eq!(Ok(&list), ListOptions::parse(Some(&more(text)), SelectorBounds::NONE).as_ref(), "{text:?}");
         let anew = written(&[
             ("resourceVersion", list.resource_version.clone()),
             ("resourceVersionMatch", list.resource_version_match.map(match_name)),
@@ -91,15 +91,16 @@ pub fn options(data: &[u8]) {
             ("continue", list.continue_token.clone()),
             ("labelSelector", Some(list.label_selector.to_string())),
             ("fieldSelector", Some(list.field_selector.to_string())),
-            ("timeoutSeconds", list.timeout.map(|timeout| timeout.as_secs().to_string())),
+            ("timeoutSeconds", list.timeout.map(|timeout| timeout.duration().as_secs().to_string())),
         ]);
-        let again = ListOptions::parse(Some(&anew)).map(|mut list| (in_order(&mut list.field_selector), list));
-        let (zero, mut list) = (list.timeout.is_some_and(|timeout| timeout.is_zero()), list);
+        let again = ListOptions::parse(Some(&anew), SelectorBounds::NONE)
+            .map(|mut list| (in_order(&mut list.field_selector), list));
+        let (zero, mut list) = (list.timeout.is_some_and(|timeout| timeout.duration().is_zero()), list);
         let list = (in_order(&mut list.field_selector), list);
         assert!(zero || again == Ok(list), "{text:?}, anew {anew:?}");
     }
-    if let Ok(watch) = WatchOptions::parse(Some(text)) {
-        assert_eq!(Ok(&watch), WatchOptions::parse(Some(&more(text))).as_ref(), "{text:?}");
+    if let Ok(watch) = WatchOptions::parse(Some(text), SelectorBounds::NONE) {
+        assert_eq!(Ok(&watch), WatchOptions::parse(Some(&more(text)), SelectorBounds::NONE).as_ref(), "{text:?}");
         let anew = written(&[
             ("resourceVersion", watch.resource_version.clone()),
             ("resourceVersionMatch", watch.resource_version_match.map(match_name)),
@@ -107,10 +108,11 @@ pub fn options(data: &[u8]) {
             ("allowWatchBookmarks", Some(watch.allow_watch_bookmarks.to_string())),
             ("labelSelector", Some(watch.label_selector.to_string())),
             ("fieldSelector", Some(watch.field_selector.to_string())),
-            ("timeoutSeconds", watch.timeout.map(|timeout| timeout.as_secs().to_string())),
+            ("timeoutSeconds", watch.timeout.map(|timeout| timeout.duration().as_secs().to_string())),
         ]);
-        let again = WatchOptions::parse(Some(&anew)).map(|mut watch| (in_order(&mut watch.field_selector), watch));
-        let (zero, mut watch) = (watch.timeout.is_some_and(|timeout| timeout.is_zero()), watch);
+        let again = WatchOptions::parse(Some(&anew), SelectorBounds::NONE)
+            .map(|mut watch| (in_order(&mut watch.field_selector), watch));
+        let (zero, mut watch) = (watch.timeout.is_some_and(|timeout| timeout.duration().is_zero()), watch);
         let watch = (in_order(&mut watch.field_selector), watch);
         assert!(zero || again == Ok(watch), "{text:?}, anew {anew:?}");
     }

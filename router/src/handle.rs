@@ -20,7 +20,7 @@ use crate::read::Asked;
 use crate::topology::Cluster;
 use crate::view::standing;
 use crate::write::Call;
-use crate::{Router, User, deadline, health, read, response, routes, write};
+use crate::{Router, User, deadline, health, limits, read, response, routes, write};
 
 /// When a client is to come back that asks for a resource which only clusters that were not asked yet may serve, in seconds.
 const UNDISCOVERED_RETRY_AFTER: u32 = 5;
@@ -78,6 +78,7 @@ impl Router {
         query: Option<&str>,
         preferences: &Preferences,
     ) -> Result<Response<Body>, Status> {
+        limits::admit(info, query)?;
         let identity = write::forward::identity(request.headers())?;
         let planned = match plan(info, &self.fleet.union()) {
             Err(status) if status.code == 404 && info.path.starts_with("/api") => {

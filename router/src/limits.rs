@@ -1,8 +1,11 @@
-//! What the router holds at most. Each bound is in the configuration and, as `tributary_limit`, in the metrics, beside what is used
-//! of it.
+//! What the router holds at most, and how much of what a client sends it looks at.
+//!
+//! What is held is in the configuration and, as `tributary_limit`, in the metrics, beside what is used of it. A client that sends more
+//! than is looked at is answered 400 with the bound; `router/tests/simulated/bounds.rs` has a row for each.
 
 use std::time::Duration;
 
+use tributary_apimachinery::{RequestInfo, ResourceRequest, SelectorBounds, Status, Timeout};
 use tributary_merge::LogConfig;
 use tributary_proxy::Tuning;
 
@@ -30,7 +33,29 @@ pub struct Limits {
     pub held_bytes: usize,
     /// How long a request may take that does not last.
     pub request_timeout: Duration,
+    /// What the objects of one resource in one cluster may occupy, in bytes. A cluster that has more is unknown with respect to the
+    /// resource, so that it takes nobody else's memory.
+    pub collection_bytes: u64,
 }
+
+/// 4 GiB: 600,000 pods of 7 KB, four times what Kubernetes says that a cluster should have.
+const COLLECTION_BYTES: u64 = 4 << 30;
+
+/// Of a label or field selector: 128 requirements, because each is asked of each object, and people and controllers write up to ten; 1,000
+/// values, because a value is searched for and a list of the names of a namespace is not unheard of. kube-apiserver has no bound but the
+/// length of a request.
+pub const SELECTOR: SelectorBounds = SelectorBounds { requirements: 128, values: 1_000 };
+
+/// How long a name or namespace may be, in bytes. Most are at most 253; RBAC's have no bound but what etcd takes. 8 KiB are what proxies let
+/// a whole request line have.
+pub const NAME_BYTES: usize = 8 << 10;
+
+/// How many parameters a query may have. Reads and writes have up to ten; those of exec and of workloads are passed on untouched, and not
+/// counted. kube-apiserver has no bound but the length of a request.
+pub const QUERY_PARAMETERS: usize = 64;
+
+/// How long a watch may ask to last. Who asks for more is given this.
+pub const WATCH_TIMEOUT: Duration = Timeout::MAX;
 
 /// 4,000: twice the streams of a connection, so that a client alone is refused none of them. Each costs some 10 KiB until it is
 /// answered. kube-apiserver's 400 and 200 (`--max-requests-inflight`, `--max-mutating-requests-inflight`) protect its etcd; here
@@ -88,8 +113,35 @@ impl Default for Limits {
             requests_in_flight: REQUESTS_IN_FLIGHT,
             held_bytes: HELD_BYTES,
             request_timeout: REQUEST_TIMEOUT,
+            collection_bytes: COLLECTION_BYTES,
         }
     }
+}
+
+/// Whether what a request names and asks for is of a size that is looked at. A cluster's own view, and what is passed on to workloads,
+/// is their receiver's to bound.
+///
+/// # Errors
+/// 400 that names the bound.
+pub fn admit(info: &RequestInfo, query: Option<&str>) -> Result<(), Status> {
+    if info.cluster.is_some() {
+        return Ok(());
+    }
+    let request = info.resource();
+    for (what, text) in [
+        ("name", request.and_then(|request| request.name.as_deref())),
+        ("namespace", request.and_then(|request| request.namespace.as_deref())),
+    ] {
+        if text.is_some_and(|text| text.len() > NAME_BYTES) {
+            return Err(Status::bad_request(format!("the {what} is too long: it may have {NAME_BYTES} bytes at most")));
+        }
+    }
+    let is_opaque = request.is_some_and(ResourceRequest::is_opaque);
+    if !is_opaque && query.is_some_and(|query| query.split('&').count() > QUERY_PARAMETERS) {
+        let text = format!("too many parameters: a query may have {QUERY_PARAMETERS} at most");
+        return Err(Status::bad_request(text));
+    }
+    Ok(())
 }
 
 impl Limits {
@@ -116,6 +168,7 @@ impl Limits {
             ("live_list_bytes", crate::read::live::GATHERED_BYTES_MAX as u64),
             (REQUESTS, self.requests_in_flight as u64),
             (BYTES, self.held_bytes as u64),
+            ("collection_bytes", self.collection_bytes),
             ("request_timeout_seconds", self.request_timeout.as_secs()),
             ("member_http1_requests", to_members.max_http1_requests as u64),
             ("upgraded_connections", to_members.tunnel_places.all() as u64),

@@ -196,6 +196,9 @@ pub struct LimitArguments {
     /// Bytes of bodies that are held to be rewritten; shared among connections as requests are
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_count)]
     pub max_held_bytes: usize,
+    /// Bytes that the objects of one resource in one cluster may occupy; a cluster that has more is unknown
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_collection_bytes)]
+    pub max_collection_bytes: u64,
     /// Seconds that a request may take until its answer begins, unless it is a lasting one; 504 after that
     #[arg(long, value_name = "SECONDS", default_value_t = Self::default().request_timeout, value_parser = parse_seconds)]
     pub request_timeout: u64,
@@ -213,6 +216,7 @@ impl Default for LimitArguments {
             unused_seconds: limits.unused_after.as_secs(),
             max_requests_inflight: limits.requests_in_flight,
             max_held_bytes: limits.held_bytes,
+            max_collection_bytes: limits.collection_bytes,
             request_timeout: limits.request_timeout.as_secs(),
         }
     }
@@ -229,6 +233,7 @@ impl LimitArguments {
             unused_after: Duration::from_secs(self.unused_seconds),
             requests_in_flight: self.max_requests_inflight,
             held_bytes: self.max_held_bytes,
+            collection_bytes: self.max_collection_bytes,
             request_timeout: Duration::from_secs(self.request_timeout),
         }
     }

@@ -3,11 +3,15 @@
 use super::*;
 
 fn list(query: &str) -> Result<ListOptions, Status> {
-    ListOptions::parse(Some(query))
+    ListOptions::parse(Some(query), SelectorBounds::NONE)
 }
 
 fn watch(query: &str) -> Result<WatchOptions, Status> {
-    WatchOptions::parse(Some(query))
+    WatchOptions::parse(Some(query), SelectorBounds::NONE)
+}
+
+fn seconds(seconds: u64) -> Timeout {
+    Timeout::new(std::time::Duration::from_secs(seconds))
 }
 
 #[test]
@@ -15,14 +19,53 @@ fn values_are_converted() {
     let options = list("resourceVersion=abc&resourceVersionMatch=NotOlderThan&limit=5&labelSelector=a%3Db&fieldSelector=metadata.name%3Dx&timeoutSeconds=30&pretty=true&unknown=1&limit=7").unwrap();
     assert_eq!(options.resource_version.as_deref(), Some("abc"));
     assert_eq!(options.resource_version_match, Some(ResourceVersionMatch::NotOlderThan));
-    assert_eq!((options.limit, options.timeout), (5, Some(Duration::from_secs(30))));
+    assert_eq!((options.limit, options.timeout), (5, Some(seconds(30))));
     assert_eq!(options.label_selector.to_string(), "a=b");
     assert_eq!(options.field_selector.to_string(), "metadata.name=x");
     let empty = list("resourceVersion=&continue=&labelSelector=&timeoutSeconds=0&limit=-1&pretty=").unwrap();
     assert_eq!(empty, ListOptions::default());
-    assert_eq!(ListOptions::parse(None).unwrap(), ListOptions::default());
+    assert_eq!(ListOptions::parse(None, SelectorBounds::NONE).unwrap(), ListOptions::default());
     assert_eq!(GetOptions::parse(Some("resourceVersion=0")).unwrap().resource_version.as_deref(), Some("0"));
-    assert_eq!(watch("timeoutSeconds=-5").unwrap().timeout, Some(Duration::ZERO));
+}
+
+#[test]
+fn any_timeout_can_be_added_to_the_present() {
+    const YEAR: u64 = 365 * 24 * 60 * 60;
+    for (text, expected) in [
+        ("0", None),
+        ("1", Some(seconds(1))),
+        ("-5", Some(seconds(0))),
+        ("-9223372036854775808", Some(seconds(0))),
+        ("31536000", Some(seconds(YEAR))),
+        ("31536001", Some(seconds(YEAR))),
+        ("9223372036854775807", Some(seconds(YEAR))),
+    ] {
+        let timeout = watch(&format!("timeoutSeconds={text}")).unwrap().timeout;
+        assert_eq!(timeout, expected, "{text}");
+        let _ = std::time::Instant::now() + timeout.map(Timeout::duration).unwrap_or_default();
+    }
+}
+
+#[test]
+fn a_selector_has_what_its_bounds_allow() {
+    let bounds = SelectorBounds { requirements: 3, values: 4 };
+    let label = |text: &str| LabelSelector::parse_within(text, bounds).map(drop).map_err(|error| error.to_string());
+    let field = |text: &str| FieldSelector::parse_within(text, bounds).map(drop).map_err(|error| error.to_string());
+    let too_many = |what: &str, most| Err(format!("too many {what}: a selector may have {most} at most"));
+    for (text, expected) in [
+        ("a,!b,c=d", Ok(())),
+        ("a in (1,2,3),b=4", Ok(())),
+        ("a,b,c,d", too_many("requirements", 3)),
+        // What stands behind is not looked at.
+        ("a,b,c,d,===", too_many("requirements", 3)),
+        ("a in (1,2,3,4),b!=5", too_many("values", 4)),
+        // The same value twice is one.
+        ("a in (1,1,1,1,1)", Ok(())),
+    ] {
+        assert_eq!(label(text), expected, "{text}");
+    }
+    assert_eq!(field("a=1,b=2,,c!=3"), Ok(()));
+    assert_eq!(field("a=1,b=2,c!=3,d=4"), too_many("requirements", 3));
 }
 
 #[test]

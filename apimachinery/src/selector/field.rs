@@ -5,6 +5,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use super::bounds::{SelectorBounds, TooMany};
+
 /// A conjunction of field requirements. Which fields exist is not known here; see
 /// [`Filter::compile`](crate::Filter::compile).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,25 +42,37 @@ pub enum FieldSelectorError {
     /// A `,` or `=` in a value without its backslash; as a code point, which is how apimachinery prints it.
     #[error("invalid field selector: unescaped character in value: {}", u32::from(*.0))]
     Unescaped(char),
+    /// More than is looked at.
+    #[error(transparent)]
+    TooMany(#[from] TooMany),
 }
 
 impl FieldSelector {
-    /// Parses a selector. The empty text selects everything.
+    /// Parses a selector that is no client's. The empty text selects everything.
     ///
     /// # Errors
     /// [`FieldSelectorError`], whose text is the message of kube-apiserver's 400.
     pub fn parse(selector: &str) -> Result<Self, FieldSelectorError> {
+        Self::parse_within(selector, SelectorBounds::NONE)
+    }
+
+    /// Parses a client's selector, of which no more is looked at than the bounds allow. Each requirement has one value.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), and [`TooMany`].
+    pub fn parse_within(selector: &str, bounds: SelectorBounds) -> Result<Self, FieldSelectorError> {
         let mut terms = split_terms(selector);
+        terms.retain(|term| !term.is_empty());
+        bounds.admit(terms.len(), terms.len())?;
         terms.sort_unstable();
         let requirements = terms
             .into_iter()
-            .filter(|term| !term.is_empty())
             .map(|term| {
                 let (field, equals, value) = split_term(term)
                     .ok_or_else(|| FieldSelectorError::Term { selector: selector.to_owned(), term: term.to_owned() })?;
                 Ok(FieldRequirement { field: field.to_owned(), equals, value: unescape(value)?.into_owned() })
             })
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<_, FieldSelectorError>>()?;
         Ok(Self { requirements })
     }
 

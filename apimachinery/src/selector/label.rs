@@ -4,6 +4,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
+use super::bounds::{SelectorBounds, TooMany};
 use super::label_syntax::{key_errors, value_errors};
 use crate::Object;
 use crate::status::FieldError;
@@ -57,6 +58,9 @@ pub enum LabelSelectorError {
     /// Something else than a requirement, or something after one.
     #[error("{0}")]
     Unexpected(String),
+    /// More than is looked at.
+    #[error(transparent)]
+    TooMany(#[from] TooMany),
 }
 
 impl LabelRequirement {
@@ -134,12 +138,20 @@ fn parse_integer(text: &str) -> Option<i64> {
 }
 
 impl LabelSelector {
-    /// Parses a selector. The empty text selects everything.
+    /// Parses a selector that is no client's. The empty text selects everything.
     ///
     /// # Errors
     /// [`LabelSelectorError`], whose text is the message of kube-apiserver's 400.
     pub fn parse(selector: &str) -> Result<Self, LabelSelectorError> {
-        Parser::new(selector).parse()
+        Self::parse_within(selector, SelectorBounds::NONE)
+    }
+
+    /// Parses a client's selector, of which no more is looked at than the bounds allow.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), and [`TooMany`].
+    pub fn parse_within(selector: &str, bounds: SelectorBounds) -> Result<Self, LabelSelectorError> {
+        Parser::new(selector).parse(bounds)
     }
 
     /// A selector of these requirements.
@@ -343,11 +355,16 @@ impl Parser {
         taken
     }
 
-    fn parse(mut self) -> Result<LabelSelector, LabelSelectorError> {
-        let mut requirements = Vec::new();
+    fn parse(mut self, bounds: SelectorBounds) -> Result<LabelSelector, LabelSelectorError> {
+        let (mut requirements, mut values) = (Vec::new(), 0);
         loop {
             match self.peek() {
-                (Token::Identifier | Token::Not, _) => requirements.push(self.requirement()?),
+                (Token::Identifier | Token::Not, _) => {
+                    let requirement = self.requirement()?;
+                    values += requirement.values.len();
+                    requirements.push(requirement);
+                    bounds.admit(requirements.len(), values)?;
+                }
                 (Token::End, _) => return Ok(LabelSelector::new(requirements)),
                 (_, text) => return unexpected(text, "!, identifier, or 'end of string'"),
             }

@@ -17,6 +17,7 @@ use super::{Asked, Collection, newest, warn, warn_left_out};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
+use crate::limits;
 use crate::negotiate::Answer;
 use crate::response::list::{ListAnswer, ListMetadata};
 use crate::response::{FRAME_BYTES, ObjectWriter};
@@ -45,7 +46,7 @@ enum State {
 /// `pkg/storage/interfaces.go`): 400, 410, 422, 504; 429 while clusters are unknown and a partial answer is denied.
 pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
     let form = asked.preferences.form(Answer::List)?;
-    let options = ListOptions::parse(asked.query)?;
+    let options = ListOptions::parse(asked.query, limits::SELECTOR)?;
     let versions = router.versions(&served.resource);
     let state = state(&versions, &served.resource, &options)?;
     let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;

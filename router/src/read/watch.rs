@@ -14,7 +14,7 @@ use rand::Rng;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tributary_apimachinery::{ClusterName, Filter, ResourceVersion, Status, WatchOptions};
+use tributary_apimachinery::{ClusterName, Filter, ResourceVersion, Status, Timeout, WatchOptions};
 use tributary_cacher::Cacher;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
@@ -23,6 +23,7 @@ use super::{Asked, Collection, newest, warn, warn_left_out};
 use crate::Router;
 use crate::body::{self, Body, BoxError};
 use crate::discovery::ServedResource;
+use crate::limits;
 use crate::negotiate::Answer;
 use crate::policy::ItemResourceVersions;
 use crate::response::watch::{EventWriter, Prepared, error};
@@ -54,7 +55,7 @@ const EVENTS_PER_TURN: usize = 32;
 /// 400, 406 and 422 for what cannot be asked; 429 while clusters are unknown.
 pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
     let form = asked.preferences.form(Answer::Watch)?;
-    let options = WatchOptions::parse(asked.query)?;
+    let options = WatchOptions::parse(asked.query, limits::SELECTOR)?;
     let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
     let Collection { view, mut standings, left_out, filter } = collection;
     let include = asked.finish(form, Answer::Watch, served)?;
@@ -74,7 +75,8 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     let items = versions.items();
     let objects = ObjectWriter::new(&view.kind, form, include);
     let writer = EventWriter::new(Arc::clone(&view), objects, router.epochs(), items);
-    let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(rand::rng().random_range(TIMEOUT_SECONDS)));
+    let own_choice = || Timeout::new(Duration::from_secs(rand::rng().random_range(TIMEOUT_SECONDS)));
+    let timeout = options.timeout.unwrap_or_else(own_choice);
     let bookmarks = match (options.allow_watch_bookmarks, items) {
         (false, _) => Bookmarks::None,
         (true, ItemResourceVersions::Composite) => Bookmarks::Regular,
@@ -288,10 +290,10 @@ impl WatchStream {
         watcher: Watcher<Filter>,
         writer: EventWriter,
         bookmarks: Bookmarks,
-        timeout: Duration,
+        timeout: Timeout,
         draining: CancellationToken,
     ) -> Self {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now() + timeout.duration();
         let next_bookmark =
             (Instant::now() + BOOKMARK_INTERVAL).min(deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(deadline));
         Self {

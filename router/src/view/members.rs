@@ -143,7 +143,7 @@ impl View {
             resource: self.kind.resource.clone(),
             namespace: self.namespace.clone(),
             decoder: self.decoder.clone(),
-            tuning: Tuning::default(),
+            tuning: Tuning { collection_size_max: self.collection_bytes, ..Tuning::default() },
         };
         let cacher = Arc::new(Cacher::start(config, transport, feed.clone()));
         self.forward_states(cluster, &cacher);

@@ -64,6 +64,8 @@ pub struct View {
     pub fences: Fences,
     /// What members warn of in every answer.
     pub warnings: Warnings,
+    /// What the objects of one cluster may occupy, in bytes.
+    collection_bytes: u64,
     fleet: Arc<Fleet>,
     /// Which of its clusters are held.
     policies: Arc<ArcSwap<Policies>>,
@@ -100,6 +102,7 @@ impl View {
             encodings: Encodings::new(limits.encodings_bytes),
             fences: Fences::default(),
             warnings: Warnings::default(),
+            collection_bytes: limits.collection_bytes,
             fleet,
             policies,
             counters: metrics.watch_counters(&labels),

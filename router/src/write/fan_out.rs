@@ -13,7 +13,7 @@ use super::body::Held;
 use super::forward::forward;
 use super::whole::whole;
 use crate::body::Body;
-use crate::limits::DELETE_OPTIONS_BYTES_MAX;
+use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
 use crate::read::version::Given;
 use crate::read::warn_left_out;
 use crate::response;
@@ -26,7 +26,7 @@ use crate::view::Deletion;
 /// The first cluster's refusal, with a message that names the clusters where the deletion failed and where it was done.
 pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
     let Call { router, resource, served, query, .. } = call;
-    let (_, wanted) = ClusterSelector::split(&ListOptions::parse(query)?.label_selector)?;
+    let (_, wanted) = ClusterSelector::split(&ListOptions::parse(query, limits::SELECTOR)?.label_selector)?;
     let held = Held::read(call, Verb::DeleteCollection, request, DELETE_OPTIONS_BYTES_MAX).await?;
     let shared = held.for_all()?;
     // What a list of the collection does not show is not deleted with it.

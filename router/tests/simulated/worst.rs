@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt as _;
+use tributary_router::limits::SELECTOR;
 use tributary_simulator::Config;
 
 use crate::harness::{Client, Fixture, allow, config};
@@ -58,7 +59,25 @@ impl Worst {
 
 /// The requests, each of which is tried against two members with [`PODS`] pods each.
 fn requests() -> Vec<Worst> {
-    vec![Worst::get("a whole list as Table in YAML", "/api/v1/pods?includeObject=Object").with("accept", YAML_TABLE)]
+    vec![
+        Worst::get("a whole list as Table in YAML", "/api/v1/pods?includeObject=Object").with("accept", YAML_TABLE),
+        Worst::get("a page of a selector of 21,800 requirements", selected("limit=1&", &"!a,".repeat(21_800))),
+        Worst::get("a page of the longest selector", selected("limit=1&", &longest())),
+        Worst::get("a list of the longest selector", selected("", &longest())),
+        Worst::get("a watch of the longest selector", selected("watch=1&timeoutSeconds=1&", &longest())),
+        Worst::get("a page of a million", "/api/v1/pods?limit=1000000"),
+        Worst::get("a watch without end", "/api/v1/pods?watch=1&timeoutSeconds=9223372036854775807"),
+    ]
+}
+
+/// Pods by a selector. The requirement that no pod meets is the last that is asked.
+fn selected(parameters: &str, requirements: &str) -> String {
+    format!("/api/v1/pods?{parameters}labelSelector={requirements}zzz")
+}
+
+/// The most requirements that a selector may have, but one.
+fn longest() -> String {
+    (1..SELECTOR.requirements).map(|number| format!("!a{number},")).collect()
 }
 
 /// How long `/livez` took at most while the request was sent over and over.

@@ -67,6 +67,13 @@ pub(crate) const ORDER_BY_CLUSTER: Difference = Difference {
     reason: "pages are cut from one snapshot per cluster",
 };
 
+/// A selector of more than 128 requirements or 1,000 values, and a query of more than 64 parameters.
+pub(crate) const MORE_THAN_IS_LOOKED_AT: Difference = Difference {
+    kubernetes: "taken, as long as the request is not too long",
+    tributary: "400 BadRequest with the bound",
+    reason: "each requirement is asked of each object that is held, and nobody writes so many by hand",
+};
+
 /// A Table's columns.
 pub(crate) const CLUSTER_COLUMN: Difference = Difference {
     kubernetes: "the columns of the kind",

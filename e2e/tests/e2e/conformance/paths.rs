@@ -2,13 +2,13 @@
 
 use super::{
     Conformance, conformance,
-    differences::{ESCAPED_SLASH, UNDECODABLE_QUERY},
+    differences::{ESCAPED_SLASH, MORE_THAN_IS_LOOKED_AT, UNDECODABLE_QUERY},
     target::{Target, version_of},
 };
 use anyhow::ensure;
 
 pub(super) fn cases() -> Vec<Conformance> {
-    let mut cases = conformance!["paths"; trailing_slash, escaped_slash, escaped_letter, long_name, root, not_an_api, timeouts, undecodable_query];
+    let mut cases = conformance!["paths"; trailing_slash, escaped_slash, escaped_letter, long_name, root, not_an_api, timeouts, undecodable_query, more_than_is_looked_at];
     cases.extend(
         HOSTILE.iter().map(|(name, path)| {
             Conformance::new(format!("paths::refuses_{name}"), move |target| refused(target, path))
@@ -100,6 +100,30 @@ async fn timeouts(target: Target) -> anyhow::Result<()> {
     }
     // What lasts has no limit, and may say anything.
     target.http.get(&format!("{maps}?watch=1&timeoutSeconds=1&timeout=invalid")).send().await?.expect(200)?;
+    Ok(())
+}
+
+/// As much as clients send, and more.
+async fn more_than_is_looked_at(target: Target) -> anyhow::Result<()> {
+    target.create_map("here", &[]).await?;
+    let names = |count: usize, text: &str| vec![text; count].join(",");
+    let parameters = |count: usize| (0..count).map(|number| format!("p{number}=1")).collect::<Vec<_>>().join("&");
+    for (accepted, refused, words) in [
+        (
+            format!("labelSelector={}", names(128, "!absent")),
+            format!("labelSelector={}", names(129, "!absent")),
+            "too many requirements: a selector may have 128 at most",
+        ),
+        (parameters(64), parameters(65), "too many parameters: a query may have 64 at most"),
+    ] {
+        target.http.get(&target.maps(&format!("?{accepted}"))).send().await?.expect(200)?;
+        let answer = target.http.get(&target.maps(&format!("?{refused}"))).send().await?;
+        if target.differs(&MORE_THAN_IS_LOOKED_AT) {
+            ensure!(answer.expect(400)?.json()?["message"] == words, "{refused}");
+        } else {
+            answer.expect(200)?;
+        }
+    }
     Ok(())
 }
 

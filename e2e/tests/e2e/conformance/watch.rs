@@ -15,6 +15,7 @@ pub(super) fn cases() -> Vec<Conformance> {
         unset_version_starts_with_the_state, version_zero_starts_with_the_state, from_a_list_nothing_before_a_change,
         from_a_list_every_change, send_initial_events, send_initial_events_of_nothing, initial_events_by_default,
         no_initial_events_when_refused, initial_events_at_a_version, without_bookmarks_none_comes, ends_at_its_timeout,
+        any_timeout_opens_a_watch,
         bookmark_before_the_timeout, garbage_version, future_version, resume_from_an_event,
         label_transitions, one_name, other_namespaces_are_not_shown, deleted_carries_the_last_state,
         match_without_initial_events, initial_events_without_match, deprecated_path, watch_parameter_forms,
@@ -195,6 +196,17 @@ async fn ends_at_its_timeout(target: Target) -> anyhow::Result<()> {
     ensure!(ended && events.is_empty(), "{events:?}");
     let took = started.elapsed();
     ensure!(took > Duration::from_millis(1500) && took < Duration::from_secs(8), "ended after {took:?}");
+    Ok(())
+}
+
+/// Whether or not the time can be added to the present.
+async fn any_timeout_opens_a_watch(target: Target) -> anyhow::Result<()> {
+    let version = list_version(&target).await?;
+    for timeout in ["-1", "31536000", "9223372036", "9223372037", "9223372036854775807"] {
+        target.watch_maps(&format!("timeoutSeconds={timeout}&resourceVersion={version}")).await?;
+    }
+    let query = "?watch=true&timeoutSeconds=9223372036854775808";
+    target.http.get(&target.maps(query)).send().await?.expect(400)?;
     Ok(())
 }
 

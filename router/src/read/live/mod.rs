@@ -24,6 +24,7 @@ use super::{Asked, warn_left_out};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
+use crate::limits;
 use crate::negotiate::{Answer, Shape};
 use crate::view::{Partial, Standing, standing};
 use crate::warnings;
@@ -44,7 +45,7 @@ pub const GATHERED_BYTES_MAX: usize = 8 << 20;
 /// more. What fails once the answer has begun breaks it off.
 pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
     let form = asked.preferences.form(Answer::List)?;
-    let options = ListOptions::parse(asked.query)?;
+    let options = ListOptions::parse(asked.query, limits::SELECTOR)?;
     let policy = router.policy(&served.resource);
     let partial = policy.partial;
     let (labels, selected) = ClusterSelector::split(&options.label_selector)?;

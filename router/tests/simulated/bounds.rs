@@ -1,0 +1,120 @@
+//! How much of what a client sends is looked at: a row for each bound, at it and above it.
+
+use tributary_apimachinery::Timeout;
+use tributary_router::limits::{NAME_BYTES, QUERY_PARAMETERS, SELECTOR, WATCH_TIMEOUT};
+use tributary_router::{Limits, RouterConfig};
+use tributary_simulator::Config;
+
+use crate::harness::{CONFIG_MAPS, Fixture, allow, config, items, setup};
+
+fn times<T: std::fmt::Display>(count: usize, text: impl Fn(usize) -> T, between: &str) -> String {
+    (0..count).map(|number| text(number).to_string()).collect::<Vec<_>>().join(between)
+}
+
+#[tokio::test]
+async fn what_is_beyond_a_bound_is_refused_with_the_bound() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put_and_see("a", "x", "").await;
+    let path = |query: &str| format!("{CONFIG_MAPS}?{query}");
+    let labels = |count: usize| path(&format!("labelSelector={}", times(count, |number| format!("!k{number}"), ",")));
+    let values = |count| path(&format!("labelSelector=k+notin+({})", times(count, |number| number, ",")));
+    let fields =
+        |count| path(&format!("fieldSelector={}", times(count, |number| format!("metadata.name!%3Dn{number}"), ",")));
+    let parameters = |count: usize| path(&times(count, |number| format!("p{number}=1"), "&"));
+    let name = |bytes: usize| format!("{CONFIG_MAPS}/{}", "n".repeat(bytes));
+    let namespace = |bytes: usize| format!("/api/v1/namespaces/{}/configmaps", "n".repeat(bytes));
+    let watch = |query: String| query.replacen('?', "?watch=1&timeoutSeconds=-1&", 1);
+    let requirements_text = format!("too many requirements: a selector may have {} at most", SELECTOR.requirements);
+    let values_text = format!("too many values: a selector may have {} at most", SELECTOR.values);
+    let parameters_text = format!("too many parameters: a query may have {QUERY_PARAMETERS} at most");
+    let long = |what: &str| format!("the {what} is too long: it may have {NAME_BYTES} bytes at most");
+    let rows: Vec<(&str, String, u16, String, String)> = vec![
+        (
+            "label requirements",
+            labels(SELECTOR.requirements),
+            200,
+            labels(SELECTOR.requirements + 1),
+            requirements_text.clone(),
+        ),
+        ("label values", values(SELECTOR.values), 200, values(SELECTOR.values + 1), values_text),
+        (
+            "field requirements",
+            fields(SELECTOR.requirements),
+            200,
+            fields(SELECTOR.requirements + 1),
+            requirements_text.clone(),
+        ),
+        (
+            "of a watch",
+            watch(labels(SELECTOR.requirements)),
+            200,
+            watch(labels(SELECTOR.requirements + 1)),
+            requirements_text,
+        ),
+        ("parameters", parameters(QUERY_PARAMETERS), 200, parameters(QUERY_PARAMETERS + 1), parameters_text),
+        ("name", name(NAME_BYTES), 404, name(NAME_BYTES + 1), long("name")),
+        ("namespace", namespace(NAME_BYTES), 200, namespace(NAME_BYTES + 1), long("namespace")),
+        (
+            "timeout of a watch",
+            path("watch=1&timeoutSeconds=-9223372036854775808"),
+            200,
+            path("watch=1&timeoutSeconds=9223372036854775808"),
+            "strconv.ParseInt: parsing \"9223372036854775808\": value out of range".to_owned(),
+        ),
+        (
+            "timeout of a request",
+            path("timeout=9223372036s"),
+            200,
+            path("timeout=9223372037s"),
+            "invalid timeout specified in the request URL - time: invalid duration \"9223372037s\"".to_owned(),
+        ),
+        (
+            "limit",
+            path("limit=9223372036854775807"),
+            200,
+            path("limit=9223372036854775808"),
+            "strconv.ParseInt: parsing \"9223372036854775808\": value out of range".to_owned(),
+        ),
+    ];
+    for (what, at, code, above, message) in rows {
+        let answer = fixture.get(&at).await;
+        assert_eq!(answer.code, code, "{what}, at the bound: {}", String::from_utf8_lossy(&answer.body));
+        assert_eq!(fixture.get(&above).await.refused(400), message, "{what}");
+    }
+    // What goes to a workload is not ours to bound: the member answers, which has none.
+    let many = times(QUERY_PARAMETERS + 1, |number| format!("p{number}=1"), "&");
+    fixture.get(&format!("/api/v1/namespaces/default/services/s/proxy/?{many}")).await.refused(404);
+}
+
+/// It is answered 200 by a kube-apiserver, whose product of seconds and nanoseconds wraps around.
+#[tokio::test]
+async fn the_longest_timeout_there_is_opens_a_watch() {
+    let fixture = Fixture::start(["a"]).await;
+    assert_eq!(WATCH_TIMEOUT, Timeout::MAX);
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=9223372036854775807")).await;
+    fixture.put("a", "x", "");
+    loop {
+        if events.brief().await == "ADDED a/x" {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_with_more_than_may_be_held_takes_nobody_elses_memory() {
+    let large = Config { pods: 60, namespaces: 1, ..config("a") };
+    let fixture = Fixture::with([large, Config { pods: 3, namespaces: 1, ..config("b") }], allow()).await;
+    let limits = Limits { collection_bytes: 100 << 10, ..Limits::default() };
+    let router = tributary_router::Router::new(RouterConfig { policies: allow(), limits, ..RouterConfig::default() });
+    router.set_clusters(vec![setup(fixture.member("a"), "a").await, setup(fixture.member("b"), "b").await]);
+    router.asked_once(crate::harness::SOON).await;
+    let bounded = Fixture { members: Vec::new(), router };
+    let list = bounded.get("/api/v1/pods").await;
+    let listed = items(&list.ok());
+    assert!(listed.len() == 3 && listed.iter().all(|item| item.starts_with("b/")), "{listed:?}");
+    let warnings = list.warnings().join("\n");
+    assert!(warnings.contains('a') && warnings.contains("the collection is larger than 102400 bytes"), "{warnings}");
+    let text = bounded.router.metrics().expose();
+    let held = text.lines().find(|line| line.starts_with("tributary_limit{") && line.contains("collection_bytes"));
+    assert!(held.is_some_and(|line| line.ends_with(" 102400")), "{held:?}");
+}
