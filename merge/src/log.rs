@@ -116,6 +116,8 @@ pub struct Log {
     forgotten_before: u64,
     /// Some event of a cluster that left, and of which nothing is kept, stood before this position.
     dropped_before: u64,
+    /// How often clusters were dropped.
+    drops: u64,
     /// Some client was told an event before this position with a version of its own, because it had more than what stands up to
     /// there.
     own_before: AtomicU64,
@@ -227,6 +229,11 @@ impl Log {
         self.histories.keys()
     }
 
+    /// Whether anything of a cluster is kept.
+    pub(crate) fn knows(&self, cluster: &ClusterName) -> bool {
+        self.histories.contains_key(cluster)
+    }
+
     /// A cluster's component before a position.
     pub(crate) fn component_before(&self, cluster: &ClusterName, position: u64) -> Option<ResourceVersion> {
         self.histories.get(cluster)?.component_before(position)
@@ -247,13 +254,23 @@ impl Log {
         self.histories.get(cluster)?.events_end(from, to)
     }
 
+    /// The position behind the newest event of all clusters that were dropped.
+    pub(crate) fn dropped_before(&self) -> u64 {
+        self.dropped_before
+    }
+
+    /// How often clusters that left were dropped with all that was kept of them.
+    pub(crate) fn drops(&self) -> u64 {
+        self.drops
+    }
+
     /// The clusters that have forgotten events from this position on, with the position after the newest of those.
-    /// `None` if even that is forgotten.
-    pub(crate) fn forgotten_from(&self, position: u64) -> Option<Vec<(&ClusterName, u64)>> {
+    /// `None` if even that is forgotten: a cluster was dropped since `drops`, and it may have left behind this position.
+    pub(crate) fn forgotten_from(&self, position: u64, drops: u64) -> Option<Vec<(&ClusterName, u64)>> {
         if position >= self.forgotten_before {
             return Some(Vec::new());
         }
-        if position < self.dropped_before {
+        if position < self.dropped_before && drops != self.drops {
             return None;
         }
         let clusters = self.histories.iter().map(|(cluster, history)| (cluster, history.forgotten_before()));
@@ -409,20 +426,19 @@ impl Log {
         Others::new(objects.filter(|(other, _)| other != cluster).collect())
     }
 
-    /// Drops the clusters that left and of which nothing is kept, once no resume can reach back to them: a resume
-    /// starts at an entry that is kept.
+    /// Drops the clusters that left and of which nothing is kept. Who was reading before they left is told so
+    /// ([`forgotten_from`](Self::forgotten_from)); who comes later and names one is refused, and who names none has nothing of it.
     fn drop_gone(&mut self) {
-        let oldest = self.entries.keys().next().copied().unwrap_or(self.next);
-        let dropped_before = &mut self.dropped_before;
-        self.histories.retain(|_, history| {
-            let before = history.forgotten_before();
+        let (dropped_before, drops, names) = (&mut self.dropped_before, &mut self.drops, &mut self.names);
+        self.histories.retain(|cluster, history| {
             let gone =
                 history.events.queue.is_empty() && history.events.base.is_some_and(|base| base.component.is_none());
-            let drop = gone && before <= oldest;
-            if drop {
-                *dropped_before = (*dropped_before).max(before);
+            if gone {
+                *dropped_before = (*dropped_before).max(history.forgotten_before());
+                *drops += 1;
+                names.forget(cluster);
             }
-            !drop
+            !gone
         });
     }
 }
@@ -446,5 +462,32 @@ fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64,
     }
     while history.progress.queue.front().is_some_and(old) {
         history.progress.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One quiet cluster keeps its few changes for ever, and must not keep the histories of all that came and left since.
+    #[test]
+    fn a_thousand_clusters_that_came_and_left_leave_nothing() {
+        let mut log = Log::new(LogConfig::default());
+        let name = |number: u32| ClusterName::new(&format!("c{number:04}")).unwrap_or_else(|error| panic!("{error}"));
+        let at = |version| {
+            let mut snapshot = Snapshot::default();
+            snapshot.set_resource_version(ResourceVersion(version));
+            snapshot
+        };
+        let mut now = Duration::ZERO;
+        log.join(&name(0), at(1), now);
+        for number in 1..=1000 {
+            log.join(&name(number), at(7), now);
+            log.leave(&name(number), now);
+            now += Duration::from_secs(600);
+            log.trim(now);
+        }
+        assert_eq!(log.clusters().collect::<Vec<_>>(), [&name(0)]);
+        assert_eq!(log.names.slots(), 0, "no cluster has an object");
     }
 }

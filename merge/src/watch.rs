@@ -42,6 +42,8 @@ pub struct Watcher<F> {
     /// The clusters in which the log has not passed the client's version yet. Empty once the watcher shares the log's
     /// versions.
     pending: Pending,
+    /// How often the log had dropped clusters when this began: of those the client has nothing.
+    drops: u64,
 }
 
 enum Phase {
@@ -71,19 +73,20 @@ impl<F: ObjectFilter> Watcher<F> {
             }
             None => Phase::Live,
         };
-        Ok(Self { filter, phase, position, part: 0, pending })
+        Ok(Self { filter, phase, position, part: 0, pending, drops: log.drops() })
     }
 
     /// Starts with every object as it is now, then goes on. `bookmark` says whether the client takes an end bookmark;
     /// if it does not, the last ADDED carries the vector.
     pub fn initial(log: &Log, filter: F, bookmark: bool) -> Self {
         let phase = Phase::Initial(InitialEvents::new(log, bookmark));
-        Self { filter, phase, position: log.position(), part: 0, pending: Pending::default() }
+        Self { filter, phase, position: log.position(), part: 0, pending: Pending::default(), drops: log.drops() }
     }
 
     /// Starts with what happens from now on.
     pub fn now(log: &Log, filter: F) -> Self {
-        Self { filter, phase: Phase::Live, position: log.position(), part: 0, pending: Pending::default() }
+        let (position, pending) = (log.position(), Pending::default());
+        Self { filter, phase: Phase::Live, position, part: 0, pending, drops: log.drops() }
     }
 
     /// Goes on after one event, named by its cluster and native version; `None` if it is not in the log, or if it is not certain
@@ -97,7 +100,10 @@ impl<F: ObjectFilter> Watcher<F> {
     /// Cost: O(entries since).
     pub fn after_event(log: &Log, cluster: &ClusterName, version: ResourceVersion, filter: F) -> Option<Self> {
         let seq = log.place_of_change(cluster, version)?;
-        let mut watcher = Self { filter, phase: Phase::Live, position: seq, part: 0, pending: Pending::default() };
+        // It has what stood up to there, of clusters that were dropped since, too.
+        let drops = 0;
+        let mut watcher =
+            Self { filter, phase: Phase::Live, position: seq, part: 0, pending: Pending::default(), drops };
         let named = log.entry(seq)?;
         let key = named.changes().first()?.object.key().as_str();
         if watcher.told_with(log, seq, named, key).is_none() {
@@ -311,7 +317,7 @@ impl<F: ObjectFilter> Watcher<F> {
 
     /// Whether something that this client has not seen has been forgotten.
     fn lags(&self, log: &Log) -> bool {
-        match log.forgotten_from(self.position) {
+        match log.forgotten_from(self.position, self.drops) {
             None => true,
             Some(clusters) => {
                 // A place before the newest that was forgotten, and not skipped.

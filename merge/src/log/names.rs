@@ -15,6 +15,8 @@ pub(crate) struct Names {
     hasher: RandomState,
     slots: BTreeMap<ClusterName, u32>,
     clusters: Vec<ClusterName>,
+    /// The numbers of clusters that were forgotten.
+    free: Vec<u32>,
 }
 
 /// An object's place. Two keys of one cluster with the same 32 bits have two equal places, so each can be taken out.
@@ -56,13 +58,32 @@ impl Names {
         self.hasher.hash_one(key) as u32
     }
 
-    /// A cluster's number. Numbers stay: names of clusters are few and come back.
+    /// Gives a cluster's number to another one. Call it for one that has no object: all of them were removed when it left.
+    pub(crate) fn forget(&mut self, cluster: &ClusterName) {
+        self.free.extend(self.slots.remove(cluster));
+    }
+
+    /// How many clusters have a number.
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// A cluster's number. It stays until the cluster is forgotten.
     fn slot(&mut self, cluster: &ClusterName) -> u32 {
         if let Some(slot) = self.slots.get(cluster) {
             return *slot;
         }
-        let slot = self.clusters.len() as u32;
-        self.clusters.push(cluster.clone());
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.clusters[slot as usize] = cluster.clone();
+                slot
+            }
+            None => {
+                self.clusters.push(cluster.clone());
+                self.clusters.len() as u32 - 1
+            }
+        };
         self.slots.insert(cluster.clone(), slot);
         slot
     }
@@ -71,4 +92,26 @@ impl Names {
 /// Spreads 32 bits over the 64 that the table takes its groups and tags from (Fibonacci hashing).
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_goes_to_another_cluster_and_its_objects_with_it_alone() {
+        let name = |name: &str| ClusterName::new(name).unwrap_or_else(|error| panic!("{error}"));
+        let (first, second, third) = (name("first"), name("second"), name("third"));
+        let mut names = Names::default();
+        names.insert(&first, "ns/x");
+        names.insert(&second, "ns/x");
+        names.remove(&first, "ns/x");
+        names.forget(&first);
+        names.forget(&third);
+        names.insert(&third, "ns/y");
+        assert_eq!((names.candidates("ns/x"), names.candidates("ns/y")), (vec![&second], vec![&third]));
+        assert_eq!((names.clusters.len(), names.slots()), (2, 2));
+        names.insert(&first, "ns/y");
+        assert_eq!(names.candidates("ns/y"), [&first, &third]);
+    }
 }

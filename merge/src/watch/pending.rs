@@ -13,6 +13,9 @@ pub(crate) struct Pending {
     clusters: BTreeMap<ClusterName, Seen>,
     /// The log's head when clusters were last looked up.
     head: u64,
+    /// Before this position stood events of clusters that left and were dropped. Others were told what stands there with those
+    /// clusters' components; this client has nothing of them. 0 once it has been passed.
+    dropped_before: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,12 +50,13 @@ impl Pending {
             clusters.insert(cluster.clone(), Seen { start: Some(log.position()), component });
         }
         let position = clusters.values().filter_map(|seen| seen.start).min().unwrap_or(log.position());
-        Ok((Self { clusters, head: log.position() }, position))
+        let dropped_before = log.dropped_before();
+        Ok((Self { clusters, head: log.position(), dropped_before }, position))
     }
 
     /// Whether the log has passed the client's version everywhere.
     pub(crate) fn is_empty(&self) -> bool {
-        self.clusters.is_empty()
+        self.clusters.is_empty() && self.dropped_before == 0
     }
 
     /// The first cluster, if any, in which the client is ahead of the log's head, and its component.
@@ -83,7 +87,7 @@ impl Pending {
     }
 
     /// Looks up where the log has caught up with a client that was ahead, and drops the clusters that it has passed
-    /// at a position. A reset while the client is ahead leaves its version without a meaning, as does a cluster that leaves and
+    /// at a position, and those of which it knows nothing any more. A reset while the client is ahead leaves its version without a meaning, as does a cluster that leaves and
     /// comes back, and so does a reset of before, if the version may be one that it undid: nobody may have asked the member while
     /// that was still below it.
     pub(crate) fn settle(&mut self, log: &Log, position: u64) -> Result<(), TooOld> {
@@ -98,8 +102,14 @@ impl Pending {
             }
         }
         self.head = log.position();
+        if self.dropped_before <= position {
+            self.dropped_before = 0;
+        }
         self.clusters.retain(|cluster, seen| {
             let Some(start) = seen.start else { return true };
+            if !log.knows(cluster) {
+                return false;
+            }
             log.has_events(cluster, position, start) || log.component_before(cluster, position) < seen.component
         });
         Ok(())

@@ -57,6 +57,31 @@ fn a_cluster_that_comes_back_is_told_to_those_who_saw_it_before() {
     assert!(resume(&log, "b:0").is_err(), "half of the leave was told");
 }
 
+/// A cluster that left is forgotten with time, though another one's old changes are kept: who goes on from those is not told of
+/// it, and who was told of it begins anew.
+#[test]
+fn a_cluster_that_left_long_ago_is_in_nobodys_way() {
+    let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29"])]);
+    change(&mut log, "a", "w 11");
+    let (mut slow, mut head) = (Watcher::now(&log, everything as Matches), Watcher::now(&log, everything as Matches));
+    log.leave(&name("b"), NOW);
+    assert_eq!(read(&log, &mut head), ["DELETED b/x@29 a:11"]);
+    log.trim(Duration::from_secs(600));
+    // Made by who was there all the time, and by who comes with what it had of the quiet cluster.
+    assert_eq!(read(&log, &mut slow), ["Lagged"]);
+    assert!(too_old(&log, "a:10 b:30").contains("cluster b: 30"));
+    assert!(!goes_on(&log, "a", 11), "it may have been told of the other");
+    let mut late = resume(&log, "a:10").unwrap();
+    assert_eq!(read(&log, &mut late), ["ADDED* a/w@11 a:11"]);
+    change_at(&mut log, "a", "w 12", Duration::from_secs(600));
+    for watcher in [&mut late, &mut head] {
+        assert_eq!(read(&log, watcher), ["MODIFIED a/w@12 a:12"], "shared from here on");
+    }
+    // It comes back as a new one.
+    log.join(&name("b"), snapshot(40, &["y 35"]), Duration::from_secs(600));
+    assert_eq!(read(&log, &mut late), ["ADDED b/y@35 a:12 b:40"]);
+}
+
 #[test]
 fn who_is_ahead_of_a_cluster_that_leaves_and_comes_back_begins_anew() {
     let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
