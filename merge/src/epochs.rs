@@ -9,8 +9,14 @@
 //! the sorted (name, kube-system uid) list: replicas that serve the same clusters agree on it without talking, and a
 //! cluster that was replaced by another of its name makes a new one. 1,000 clusters at revisions below 2³⁵ take 6.7
 //! KB.
+//!
+//! A cluster that does not tell its uid stands in the list with an empty one, so that the others' versions need not be
+//! long because of it. Its component then promises what the JSON form promises of every cluster: the name, and nothing
+//! of the incarnation behind it. Once a uid is known (or no longer), its component in versions of before is refused as
+//! that of another incarnation: nobody knows whether it is. Versions that say nothing of that cluster go on.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -35,7 +41,7 @@ pub const LISTS_MAX: usize = 64;
 #[serde(transparent)]
 pub struct Epochs {
     /// Newest first.
-    lists: VecDeque<Epoch>,
+    lists: VecDeque<Arc<Epoch>>,
 }
 
 /// One list of clusters and its number.
@@ -43,7 +49,7 @@ pub struct Epochs {
 #[serde(from = "Vec<(ClusterName, String)>", into = "Vec<(ClusterName, String)>")]
 struct Epoch {
     id: u64,
-    /// Name and kube-system uid, sorted by name.
+    /// Name and kube-system uid, sorted by name; the uid is empty where it is not known.
     members: Vec<(ClusterName, String)>,
 }
 
@@ -73,13 +79,26 @@ impl Epoch {
         let at = self.members.binary_search_by(|(name, _)| name.cmp(cluster)).ok()?;
         Some(&self.members[at].1)
     }
+
+    /// What the compact form packs; `None` where the vector has a cluster that is not in the list.
+    fn pack(&self, vector: &CompositeResourceVersion) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(8 + 6 * self.members.len());
+        bytes.extend(self.id.to_be_bytes());
+        let mut components = vector.iter().peekable();
+        for (name, _) in &self.members {
+            let component = components.next_if(|(cluster, _)| *cluster == name);
+            put_varint(&mut bytes, component.map_or(0, |(_, version)| u128::from(version.0) + 1));
+        }
+        components.next().is_none().then_some(bytes)
+    }
 }
 
 impl Epochs {
     /// Makes this list of (name, kube-system uid) the current one, in any order, and says whether it differs from the
-    /// one before. Call it with whole changes of the configuration, not cluster by cluster: [`LISTS_MAX`] are kept.
+    /// one before. The uid is empty where a cluster does not tell it. Call it with whole changes of the configuration, not
+    /// cluster by cluster: [`LISTS_MAX`] are kept.
     pub fn update(&mut self, clusters: impl IntoIterator<Item = (ClusterName, String)>) -> bool {
-        let epoch = Epoch::from(clusters.into_iter().collect::<Vec<_>>());
+        let epoch = Arc::new(Epoch::from(clusters.into_iter().collect::<Vec<_>>()));
         if self.lists.front() == Some(&epoch) {
             return false;
         }
@@ -87,6 +106,16 @@ impl Epochs {
         self.lists.push_front(epoch);
         self.lists.truncate(LISTS_MAX);
         true
+    }
+
+    /// The uid that a cluster had in the newest list that has the cluster; empty where it did not tell it.
+    pub fn uid_of(&self, cluster: &ClusterName) -> Option<&str> {
+        self.lists.iter().find_map(|epoch| epoch.uid(cluster))
+    }
+
+    /// The uid that a cluster has in the current list, if it is in there.
+    pub fn current_uid_of(&self, cluster: &ClusterName) -> Option<&str> {
+        self.lists.front()?.uid(cluster)
     }
 
     /// Whether no list has another cluster.
@@ -101,15 +130,10 @@ impl Epochs {
 
     /// The compact form over the newest list that has all the vector's clusters. A cluster that was just removed is in
     /// an older one; if none has them all there is no compact form.
+    ///
+    /// Cost: O(clusters); both are in the order of names.
     pub(crate) fn encode(&self, vector: &CompositeResourceVersion) -> Option<String> {
-        let epoch = self.lists.iter().find(|epoch| vector.iter().all(|(cluster, _)| epoch.uid(cluster).is_some()))?;
-        let mut bytes = Vec::with_capacity(8 + 6 * epoch.members.len());
-        bytes.extend(epoch.id.to_be_bytes());
-        let mut components = vector.iter().peekable();
-        for (name, _) in &epoch.members {
-            let component = components.next_if(|(cluster, _)| *cluster == name);
-            put_varint(&mut bytes, component.map_or(0, |(_, version)| u128::from(version.0) + 1));
-        }
+        let bytes = self.lists.iter().find_map(|epoch| epoch.pack(vector))?;
         let mut text = String::with_capacity(PREFIX.len() + bytes.len().div_ceil(3) * 4);
         text.push_str(PREFIX);
         URL_SAFE_NO_PAD.encode_string(bytes, &mut text);
@@ -253,6 +277,38 @@ mod tests {
             Err(Foreign::Incarnation(name(0)).into()),
             "cluster 0 has another uid"
         );
+    }
+
+    /// One cluster that does not tell who it is must not make the versions of all others long.
+    #[test]
+    fn one_cluster_without_a_uid_leaves_versions_short() {
+        let mut epochs = Epochs::default();
+        let uid = |index: usize| if index == 7 { String::new() } else { format!("uid-{index}") };
+        epochs.update((0..300).map(|index| (name(index), uid(index))));
+        let text = vector(0..300).encode(&epochs);
+        assert!(text.starts_with(PREFIX) && text.len() < 3 * 1024, "{} bytes", text.len());
+        assert_eq!(CompositeResourceVersion::decode(&text, &epochs), Ok(vector(0..300)));
+        assert_eq!((epochs.uid_of(&name(7)), epochs.uid_of(&name(300))), (Some(""), None));
+    }
+
+    /// Nobody knows whether the cluster that was seen before is the one that tells its uid now.
+    #[test]
+    fn what_an_unknown_cluster_said_ends_when_its_uid_is_known() {
+        let mut epochs = Epochs::default();
+        let uid = |index: usize, unknown: &str| if index == 7 { unknown.to_owned() } else { format!("uid-{index}") };
+        epochs.update((0..300).map(|index| (name(index), uid(index, ""))));
+        let whole = vector(0..300).encode(&epochs);
+        let without: CompositeResourceVersion =
+            vector(0..300).iter().filter(|(cluster, _)| **cluster != name(7)).map(|(c, v)| (c.clone(), v)).collect();
+        let others = without.encode(&epochs);
+        epochs.update((0..300).map(|index| (name(index), uid(index, "uid-7"))));
+        let decode = |text: &str, epochs: &Epochs| CompositeResourceVersion::decode(text, epochs);
+        assert_eq!(decode(&whole, &epochs), Err(Foreign::Incarnation(name(7)).into()));
+        assert_eq!(decode(&others, &epochs), Ok(without), "nothing is said of the cluster");
+        let known = vector(0..300).encode(&epochs);
+        epochs.update((0..300).map(|index| (name(index), uid(index, ""))));
+        assert_eq!(decode(&known, &epochs), Err(Foreign::Incarnation(name(7)).into()), "it no longer tells it");
+        assert_eq!(decode(&whole, &epochs), Ok(vector(0..300)), "as in the JSON form, the name is all that there is");
     }
 
     #[test]
