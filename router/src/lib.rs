@@ -58,7 +58,7 @@ use read::version::Versions;
 use shared_questions::SharedQuestions;
 use topology::{EndpointMetrics, Fleet};
 use turns::Lanes;
-use view::{KNOWN_WITHIN, Standing, View};
+use view::{KNOWN_WITHIN, Standings, View};
 use views::Views;
 use write::locate::{Located, Question};
 
@@ -320,7 +320,7 @@ impl Router {
         &self,
         served: &ServedResource,
         namespace: Option<&str>,
-    ) -> (Arc<View>, Vec<(ClusterName, Standing)>) {
+    ) -> (Arc<View>, Arc<Standings>) {
         let (view, standings) = self.view_of(served, namespace, &ClusterSelector::default(), Partial::Allow).await;
         let standings = standings.unwrap_or_else(|_| view.standings());
         (view, standings)
@@ -337,13 +337,16 @@ impl Router {
         namespace: Option<&str>,
         wanted: &ClusterSelector,
         partial: Partial,
-    ) -> (Arc<View>, Result<Vec<(ClusterName, Standing)>, Status>) {
+    ) -> (Arc<View>, Result<Arc<Standings>, Status>) {
         let (view, standings) = self.held(served, namespace, wanted, partial).await;
         let standings = standings.map(|mut standings| {
             let policies = self.policies.load();
             let policy = policies.of(&served.resource);
-            standings
-                .extend(served.left_out().filter(|(cluster, _)| policy.selects(cluster) && wanted.matches(cluster)));
+            for (cluster, standing) in served.left_out() {
+                if policy.selects(&cluster) && wanted.matches(&cluster) {
+                    Arc::make_mut(&mut standings).set(cluster, standing);
+                }
+            }
             standings
         });
         (view, standings)
@@ -355,19 +358,18 @@ impl Router {
         namespace: Option<&str>,
         wanted: &ClusterSelector,
         partial: Partial,
-    ) -> (Arc<View>, Result<Vec<(ClusterName, Standing)>, Status>) {
+    ) -> (Arc<View>, Result<Arc<Standings>, Status>) {
         let deadline = Instant::now() + KNOWN_WITHIN;
         let own = self.policies.load().of(&served.resource).view_of(served.description.namespaced(), namespace);
         let view = self.views.get_or_start(served, own).await;
         // With a partial answer allowed this is never refused.
         let standings = view.known(Partial::Allow, wanted, deadline).await;
         let standings = standings.unwrap_or_else(|_| view.standings_of(wanted));
-        let is_forbidden = |standing: &Standing| matches!(standing, Standing::Unknown { forbidden: true, .. });
         let view = match namespace {
-            Some(namespace) if own.is_none() && standings.iter().any(|(_, standing)| is_forbidden(standing)) => {
+            Some(namespace) if own.is_none() && standings.is_one_forbidden() => {
                 self.views.get_or_start(served, Some(namespace)).await
             }
-            _ if partial == Partial::Allow || standings.iter().all(|(_, standing)| standing.is_known()) => {
+            _ if partial == Partial::Allow || standings.are_known() => {
                 return (view, Ok(standings));
             }
             _ => view,

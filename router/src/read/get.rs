@@ -12,7 +12,7 @@ use crate::body::Body;
 use crate::discovery::ServedResource;
 use crate::negotiate::{Answer, Encoding};
 use crate::response::{self, ObjectWriter, Place};
-use crate::view::{Partial, Standing, Unreached, View};
+use crate::view::{Partial, Standings, Unreached, View};
 
 /// Answers a get.
 ///
@@ -51,8 +51,7 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
         text.push(b'\n');
     }
     let mut answer = response::whole(StatusCode::OK, form, text);
-    let own: Vec<_> = standings.into_iter().filter(|(name, _)| *name == cluster).collect();
-    warn(&mut answer, &view, &own);
+    warn(&mut answer, &view, &standings.trouble_of(&cluster));
     Ok(answer)
 }
 
@@ -63,7 +62,7 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
 pub fn the_only(
     router: &Router,
     view: &View,
-    standings: &[(ClusterName, Standing)],
+    standings: &Standings,
     key: &ObjectKey,
     asked: Asked<'_>,
 ) -> Result<(ClusterName, Arc<Object>), Status> {
@@ -80,9 +79,8 @@ pub fn the_only(
 }
 
 /// Why an object is not there: controllers read a 404 as deleted, so it is given only where every cluster is known.
-pub fn missing(router: &Router, view: &View, standings: &[(ClusterName, Standing)], name: &str) -> Status {
-    let unknown: Vec<_> =
-        standings.iter().filter(|(_, standing)| !standing.is_known()).map(|(cluster, _)| cluster.clone()).collect();
+pub fn missing(router: &Router, view: &View, standings: &Standings, name: &str) -> Status {
+    let unknown: Vec<_> = standings.unknown().cloned().collect();
     if unknown.is_empty() {
         Status::not_found(&view.kind.resource, name)
     } else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::Response;
 use tributary_apimachinery::{
-    ClusterName, ClusterSelector, Filter, GroupVersionResource, ListOptions, ResourceVersionMatch, Status,
+    ClusterSelector, Filter, GroupVersionResource, ListOptions, ResourceVersionMatch, Status,
 };
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, OpeningList, Position,
@@ -22,7 +22,7 @@ use crate::negotiate::Answer;
 use crate::response::list::{ListAnswer, ListMetadata};
 use crate::response::{FRAME_BYTES, ObjectWriter};
 use crate::turns::{Lanes, Length, Peer, Share};
-use crate::view::{Standing, Unreached, View};
+use crate::view::{Standings, Unreached, View};
 
 /// Which state a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,7 +157,7 @@ async fn snapshots(
     view: &Arc<View>,
     state: &State,
     wanted: &ClusterSelector,
-    standings: &mut Vec<(ClusterName, Standing)>,
+    standings: &mut Arc<Standings>,
 ) -> Result<(Heads, CompositeResourceVersion), Status> {
     let expired = |token: &ContinueToken| {
         let fresh = ContinueToken::inconsistent(token.position.clone());

@@ -21,7 +21,7 @@ use crate::discovery::ServedResource;
 use crate::negotiate::{Answer, Form, Preferences, Shape};
 use crate::response::IncludeObject;
 use crate::turns::Peer;
-use crate::view::{Standing, View, standing};
+use crate::view::{Standing, Standings, View, standing};
 
 /// One request, taken apart.
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ pub struct Collection {
     /// The resource over all clusters, or one namespace of it.
     pub view: Arc<View>,
     /// How each cluster that is wanted stands.
-    pub standings: Vec<(ClusterName, Standing)>,
+    pub standings: Arc<Standings>,
     /// The clusters that serve the resource and are not part of the view.
     pub left_out: Vec<ClusterName>,
     /// What is selected.
@@ -111,7 +111,7 @@ pub async fn newest(
     router: &Router,
     view: &View,
     wanted: &ClusterSelector,
-    standings: &mut Vec<(ClusterName, Standing)>,
+    standings: &mut Arc<Standings>,
 ) -> Result<(), Status> {
     let resource = &view.kind.resource;
     let partial = router.policy(resource).partial;
@@ -121,8 +121,8 @@ pub async fn newest(
         *standings = view.standings_of(wanted);
     }
     for (cluster, since) in own.late {
-        if let Some((_, standing)) = standings.iter_mut().find(|(name, _)| *name == cluster) {
-            *standing = Standing::unseen_writes(since);
+        if standings.of(&cluster).is_some() {
+            Arc::make_mut(standings).set(cluster, Standing::unseen_writes(since));
         }
     }
     if router.asks_members(resource) {
@@ -140,7 +140,7 @@ pub fn warn_left_out(response: &mut Response<Body>, resource: &GroupVersionResou
 }
 
 /// Adds what members warn of, and a `Warning` for each cluster that is missing or stale.
-pub fn warn(response: &mut Response<Body>, view: &View, standings: &[(ClusterName, Standing)]) {
+pub fn warn(response: &mut Response<Body>, view: &View, standings: &Standings) {
     view.warnings.add_to(response.headers_mut());
     for text in standing::warnings(&view.kind.resource, standings) {
         if let Some(value) = standing::warning_header(&text) {

@@ -29,7 +29,7 @@ use crate::policy::ItemResourceVersions;
 use crate::response::watch::{EventWriter, Prepared, error};
 use crate::response::{self, FRAME_BYTES, ObjectWriter};
 use crate::turns::{Length, MEDIUM_BYTES, Peer, Share};
-use crate::view::{Standing, Unreached, View, Waiting, Watching};
+use crate::view::{Standings, Unreached, View, Waiting, Watching};
 
 /// How often a quiet watch is sent a bookmark (kube-apiserver's `bookmarkFrequency` in `cacher.go`).
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
@@ -133,7 +133,7 @@ async fn start(
     router: &Router,
     versions: &Versions,
     view: &Arc<View>,
-    standings: &mut Vec<(ClusterName, Standing)>,
+    standings: &mut Arc<Standings>,
     options: &WatchOptions,
     filter: Filter,
 ) -> Result<(Watcher<Filter>, Vec<Ahead>), Refusal> {
@@ -261,7 +261,7 @@ struct WatchStream {
     /// When the bookmark is due that follows the last events.
     events_end: Option<Instant>,
     /// The vector of the last bookmark, so that none is repeated before its time.
-    bookmarked: Option<CompositeResourceVersion>,
+    bookmarked: Option<Arc<CompositeResourceVersion>>,
     next_bookmark: Instant,
     deadline: Instant,
     timer: Pin<Box<Sleep>>,
@@ -367,28 +367,40 @@ impl WatchStream {
                 self.caught(refusal);
                 continue;
             }
-            match self.turn() {
+            if self.go_on() {
                 // Others get their turn between two of ours, all the more where nothing is found.
-                Progress::More => tokio::task::yield_now().await,
-                Progress::CaughtUp => {
-                    self.caught_up = true;
-                    self.initial = None;
-                }
-                Progress::Lagged => {
-                    self.watching.view().counters.terminated.inc();
-                    self.ended = true;
-                }
-                Progress::Expired(too_old) => {
-                    self.ready.push_back(self.writer.error(&Status::expired(too_old.to_string())));
-                    self.ended = true;
-                }
+                tokio::task::yield_now().await;
             }
         }
+    }
+
+    /// Writes what is new in the log, a turn's worth of it, and says whether there is more.
+    fn go_on(&mut self) -> bool {
+        let progress = self.turn();
+        let more = matches!(progress, Progress::More);
+        match progress {
+            Progress::More => self.caught_up = false,
+            Progress::CaughtUp => {
+                self.caught_up = true;
+                self.initial = None;
+            }
+            Progress::Lagged => {
+                self.watching.view().counters.terminated.inc();
+                self.ended = true;
+            }
+            Progress::Expired(too_old) => {
+                self.ready.push_back(self.writer.error(&Status::expired(too_old.to_string())));
+                self.ended = true;
+            }
+        }
+        more
     }
 
     /// The client is no longer ahead, or is refused.
     fn caught(&mut self, refusal: Option<Status>) {
         self.ahead = None;
+        // What it waited for may have been told without an event, and events may have waited for that.
+        self.caught_up = false;
         if let Some(refusal) = refusal {
             self.ready.push_back(self.writer.error(&refusal));
             self.ended = true;
@@ -418,7 +430,7 @@ impl WatchStream {
                 }
                 (WatchEvent::InitialEventsEnd(EventVersion::Vector(version)), _) => {
                     *initial = None;
-                    self.bookmarked = Some((**version).clone());
+                    self.bookmarked = Some(Arc::clone(version));
                     joined.push(writer.bookmark(version, true));
                 }
                 _ => {}
@@ -474,6 +486,7 @@ impl WatchStream {
             self.ended = true;
             return;
         }
+        self.look_again();
         // Each minute's says that the stream lives, even where it says nothing new.
         self.bookmark(!after_events);
         let before_end = self.deadline - BOOKMARK_BEFORE_END.min(self.deadline - now);
@@ -484,18 +497,28 @@ impl WatchStream {
 
     /// Ends the stream with what lets the client go on elsewhere.
     fn end(&mut self) {
+        self.look_again();
         self.bookmark(false);
         self.ended = true;
     }
 
+    /// Before a bookmark of one who waits: members that reached a version without an event have woken nobody.
+    fn look_again(&mut self) {
+        if self.caught_up {
+            self.head.look();
+            self.go_on();
+        }
+    }
+
     /// Writes a bookmark of now; one that says what the last one said only where it is to be `repeated`.
     fn bookmark(&mut self, repeated: bool) {
-        if self.bookmarks == Bookmarks::None {
+        if self.bookmarks == Bookmarks::None || self.ended {
             return;
         }
         let version = {
-            let log = self.watching.view().log();
-            self.watcher.bookmark(&log).and_then(|version| vector(&log, &version))
+            let view = self.watching.view();
+            let log = view.log();
+            self.watcher.bookmark(&log).and_then(|version| vector(view, &log, &version))
         };
         if let Some(version) = version.filter(|version| repeated || self.bookmarked.as_ref() != Some(version)) {
             self.ready.push_back(self.writer.bookmark(&version, false));
@@ -513,11 +536,11 @@ async fn caught(ahead: &mut Option<AbortOnDropHandle<Option<Status>>>) -> Option
 }
 
 /// The vector of a version. Bookmarks and ends of initial events are never of the item form.
-fn vector(log: &Log, version: &EventVersion) -> Option<CompositeResourceVersion> {
+fn vector(view: &View, log: &Log, version: &EventVersion) -> Option<Arc<CompositeResourceVersion>> {
     match version {
         EventVersion::Item(_) => None,
-        EventVersion::Log(version) => log.vector(*version),
-        EventVersion::Vector(version) => Some((**version).clone()),
+        EventVersion::Log(version) => view.bookmarks.vector(log, *version),
+        EventVersion::Vector(version) => Some(Arc::clone(version)),
     }
 }
 

@@ -11,7 +11,7 @@ use super::{ObjectWriter, Place, protobuf};
 use crate::negotiate::{Encoding, Form, Shape};
 use crate::policy::ItemResourceVersions;
 use crate::topology::ClusterMark;
-use crate::view::View;
+use crate::view::{BookmarkShape, View};
 
 /// Writes the frames of one watch.
 pub struct EventWriter {
@@ -92,19 +92,24 @@ impl EventWriter {
     }
 
     /// The frame of a bookmark; `end` marks the end of the initial events.
-    pub fn bookmark(&mut self, version: &CompositeResourceVersion, end: bool) -> Bytes {
-        let columns = std::mem::replace(&mut self.columns, false);
-        let mut object = Vec::new();
-        self.writer.write_bookmark(&self.view.kind, &version.encode(&self.epochs), end, columns, &mut object);
-        let mut out = Vec::with_capacity(object.len() + 64);
-        if self.writer.form().encoding == Encoding::Protobuf {
-            protobuf::event_frame("BOOKMARK", &object, &mut out);
-        } else {
-            out.extend_from_slice(b"{\"type\":\"BOOKMARK\",\"object\":");
-            out.extend(object);
-            out.extend_from_slice(b"}\n");
-        }
-        out.into()
+    pub fn bookmark(&mut self, version: &Arc<CompositeResourceVersion>, end: bool) -> Bytes {
+        let is_table = matches!(self.writer.form().shape, Shape::Table(_));
+        let columns = std::mem::replace(&mut self.columns, false) && is_table;
+        let shape = BookmarkShape { form: self.writer.form(), end, columns };
+        let Self { view, writer, epochs, .. } = self;
+        view.bookmarks.frame(version, shape, epochs, |text| {
+            let mut object = Vec::new();
+            writer.write_bookmark(&view.kind, text, end, columns, &mut object);
+            let mut out = Vec::with_capacity(object.len() + 64);
+            if shape.form.encoding == Encoding::Protobuf {
+                protobuf::event_frame("BOOKMARK", &object, &mut out);
+            } else {
+                out.extend_from_slice(b"{\"type\":\"BOOKMARK\",\"object\":");
+                out.extend(object);
+                out.extend_from_slice(b"}\n");
+            }
+            out.into()
+        })
     }
 
     fn shared(&self, event: &ObjectEvent) -> Option<crate::view::EncodingKey> {

@@ -140,6 +140,11 @@ impl Cluster {
         self.discovery().or_else(|| self.inherited.clone())
     }
 
+    /// When it was configured.
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
     /// How long it has been configured.
     pub fn age(&self) -> Duration {
         self.since.elapsed()

@@ -48,6 +48,10 @@ impl Observer for Feed {
         if !self.live.load(Ordering::Relaxed) {
             return;
         }
+        // A thousand members tell of progress each minute; to thousands of watchers that is no event.
+        if let Update::Progress { snapshot } = &update {
+            return log.progress(&self.cluster, snapshot.resource_version(), now);
+        }
         let objects = update.snapshot().len();
         if !matches!(update, Update::Changes { .. } | Update::Progress { .. }) {
             view.past.forget();
@@ -68,7 +72,7 @@ impl Observer for Feed {
             Update::Changes { changes, snapshot } => log.append(&self.cluster, changes, snapshot, now),
             Update::Relisted { after, .. } => log.relist(&self.cluster, after, now),
             Update::Reset { after, .. } => reset(&view, &mut log, &self.cluster, after, now),
-            Update::Progress { snapshot } => log.progress(&self.cluster, snapshot.resource_version(), now),
+            Update::Progress { .. } => {}
         }
         drop(log);
         view.head.advance();

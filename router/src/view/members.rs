@@ -1,7 +1,7 @@
 //! The cachers of a view, and how they follow the fleet.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource};
@@ -9,7 +9,7 @@ use tributary_cacher::{Cacher, Config, Reason, State, Tuning};
 use tributary_proxy::Transport;
 
 use super::quorum::Questions;
-use super::{Feed, Standing, View};
+use super::{Feed, Standing, Standings, View};
 use crate::metrics::CacherLabels;
 use crate::topology::Cluster;
 
@@ -83,8 +83,7 @@ impl View {
         for (name, cluster) in clusters.iter().filter(|(name, _)| policy.selects(name)) {
             self.follow(&mut members, name, cluster);
         }
-        drop(members);
-        self.standing.send_modify(|changes| *changes += 1);
+        self.board.set_all(members.by_name.iter().map(|(name, member)| (name, self.standing_of(member))));
     }
 
     fn follow(self: &Arc<Self>, members: &mut Members, name: &ClusterName, cluster: &Arc<Cluster>) {
@@ -137,6 +136,7 @@ impl View {
     }
 
     fn start_cacher(self: &Arc<Self>, cluster: &Arc<Cluster>, transport: Transport, goes_on: bool) -> CachedMember {
+        self.board.changed();
         let feed = Feed::new(self, cluster.name().clone(), goes_on);
         let config = Config {
             cluster: cluster.name().clone(),
@@ -157,10 +157,10 @@ impl View {
         }
     }
 
-    /// Tells waiting readers of each change of a cacher's state, until it is dropped.
-    fn forward_states(self: &Arc<Self>, cluster: &Arc<Cluster>, cacher: &Cacher) {
+    /// Notes each change of a cacher's state, until it is dropped.
+    fn forward_states(self: &Arc<Self>, cluster: &Arc<Cluster>, cacher: &Arc<Cacher>) {
         let (view, cluster) = (Arc::downgrade(self), Arc::clone(cluster));
-        let mut states = cacher.states();
+        let (of, mut states) = (Arc::downgrade(cacher), cacher.states());
         states.mark_changed();
         tokio::spawn(async move {
             while states.changed().await.is_ok() {
@@ -172,14 +172,25 @@ impl View {
                 }
                 let synced = i64::from(matches!(state, State::Synced));
                 view.metrics.cacher_synced.get_or_create(&view.cacher_labels(cluster.name())).set(synced);
-                view.standing.send_modify(|changes| *changes += 1);
+                view.state_changed(cluster.name(), &of);
             }
         });
+    }
+
+    /// Notes how a cluster stands whose cacher's state has changed, unless another cacher has taken its place.
+    fn state_changed(&self, name: &ClusterName, of: &Weak<Cacher>) {
+        let members = self.members.lock();
+        if let Some(member @ Member::Cached(cached)) = members.by_name.get(name)
+            && Weak::as_ptr(of) == Arc::as_ptr(&cached.cacher)
+        {
+            self.board.set(name, self.standing_of(member));
+        }
     }
 
     /// Ends a cluster's cacher; its objects are deleted from the log.
     fn leave(&self, members: &mut Members, name: &ClusterName) {
         let Some(member) = members.by_name.remove(name) else { return };
+        self.board.changed();
         self.fences.forget(name);
         if let Member::Cached(member) = member {
             let mut log = self.log.write();
@@ -195,27 +206,28 @@ impl View {
         }
     }
 
-    /// How each cluster stands, by name. Clusters that do not serve the resource are not among them.
-    pub fn standings(&self) -> Vec<(ClusterName, Standing)> {
-        let members = self.members.lock();
-        let standing = |member: &Member| match member {
+    fn standing_of(&self, member: &Member) -> Standing {
+        match member {
             Member::Undiscovered(cluster) => Standing::of_undiscovered(cluster, &self.kind.resource),
             Member::Cached(member) => match Standing::of(&member.cacher.state()) {
                 // The first attempt need not fail as well for this to be said: that may take half a minute.
-                Standing::Unknown { age, reason: None, forbidden } => {
-                    Standing::Unknown { age, reason: member.cluster.problem(), forbidden }
+                Standing::Unknown { since, reason: None, forbidden } => {
+                    Standing::Unknown { since, reason: member.cluster.problem().map(Arc::from), forbidden }
                 }
                 standing => standing,
             },
-        };
-        members.by_name.iter().map(|(name, member)| (name.clone(), standing(member))).collect()
+        }
+    }
+
+    /// How each cluster stands. Clusters that do not serve the resource are not among them. Cost: one reference count, until
+    /// something changes.
+    pub fn standings(&self) -> Arc<Standings> {
+        self.board.standings()
     }
 
     /// How each cluster that is wanted stands.
-    pub fn standings_of(&self, wanted: &ClusterSelector) -> Vec<(ClusterName, Standing)> {
-        let mut standings = self.standings();
-        standings.retain(|(cluster, _)| wanted.matches(cluster));
-        standings
+    pub fn standings_of(&self, wanted: &ClusterSelector) -> Arc<Standings> {
+        self.standings().of_wanted(wanted)
     }
 
     /// The clusters that answer but refuse this collection, with their reasons. A cluster that is out of reach is not among

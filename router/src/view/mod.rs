@@ -10,6 +10,8 @@
 //! A cacher's task appends to the log itself: there is no queue between them, so nothing can pile up there, and what the
 //! cacher publishes is in the log already. Readers hold the log's lock for microseconds and never across an await.
 
+mod board;
+mod bookmarks;
 mod encodings;
 mod feed;
 mod fences;
@@ -21,10 +23,11 @@ pub mod standing;
 mod wait;
 mod warnings;
 
+pub use bookmarks::{Bookmarks, Shape as BookmarkShape};
 pub use encodings::{Encodings, Key as EncodingKey};
 pub use fences::{Deletion, Fences};
 pub use head::Waiting;
-pub use standing::{Partial, Standing};
+pub use standing::{Partial, Standing, Standings};
 pub use wait::{KNOWN_WITHIN, Unreached};
 pub use warnings::Warnings;
 
@@ -34,7 +37,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ObjectDecoder, ResourceVersion, Snapshot};
 use tributary_merge::Log;
@@ -45,6 +47,7 @@ use crate::policy::Policies;
 use crate::response::ResourceKind;
 use crate::topology::{ClusterMark, Fleet};
 use crate::turns::Peer;
+use board::Board;
 use feed::Feed;
 use head::Head;
 use members::Members;
@@ -60,6 +63,8 @@ pub struct View {
     pub decoder: ObjectDecoder,
     /// Encoded events that watchers share.
     pub encodings: Encodings,
+    /// The bookmark that watchers share.
+    pub bookmarks: Bookmarks,
     /// What reads wait for after writes.
     pub fences: Fences,
     /// What members warn of in every answer.
@@ -75,7 +80,8 @@ pub struct View {
     log: RwLock<Log>,
     past: PastStates,
     head: Head,
-    standing: watch::Sender<u64>,
+    /// How its clusters stand.
+    board: Board,
     members: Mutex<Members>,
     started: Instant,
     used: Mutex<Instant>,
@@ -100,6 +106,7 @@ impl View {
             namespace,
             decoder,
             encodings: Encodings::new(limits.encodings_bytes),
+            bookmarks: Bookmarks::default(),
             fences: Fences::default(),
             warnings: Warnings::default(),
             collection_bytes: limits.collection_bytes,
@@ -110,7 +117,7 @@ impl View {
             log: RwLock::new(Log::new(limits.log())),
             past: PastStates::default(),
             head: Head::default(),
-            standing: watch::Sender::new(0),
+            board: Board::default(),
             members: Mutex::new(Members::default()),
             started: Instant::now(),
             used: Mutex::new(Instant::now()),
@@ -132,7 +139,8 @@ impl View {
         self.log.read().snapshot(cluster).map(Snapshot::resource_version)
     }
 
-    /// Tells when the log has grown, to a watcher that this connection brought.
+    /// Tells when the log has grown by an event, to a watcher that this connection brought. Members' progress wakes nobody: it is
+    /// told in bookmarks, and who writes one looks.
     pub fn wait(&self, peer: Option<Peer>) -> Waiting {
         self.head.wait(peer)
     }

@@ -15,11 +15,11 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, join_all};
 use parking_lot::Mutex;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tributary_apimachinery::{ClusterName, ResourceVersion, Status, explain};
 use tributary_cacher::Cacher;
 
-use super::standing::{Partial, Standing};
+use super::standing::{Partial, Standing, Standings};
 use super::wait::VERSION_WITHIN;
 use super::{View, standing};
 
@@ -68,18 +68,22 @@ impl View {
     ///
     /// # Errors
     /// 504 naming the clusters that do not confirm it within about 3 s, where a partial answer is denied.
-    pub async fn as_of_now(&self, standings: &mut [(ClusterName, Standing)], partial: Partial) -> Result<(), Status> {
-        let known = standings.iter_mut().filter(|(_, standing)| standing.is_known());
+    pub async fn as_of_now(&self, standings: &mut Arc<Standings>, partial: Partial) -> Result<(), Status> {
+        let known = standings.iter().filter(|(_, standing)| standing.is_known());
         let asked = known.map(|(cluster, standing)| async move {
             let Err(reason) = self.confirmed(cluster).await else { return None };
-            let age = match standing {
-                Standing::Stale { age, .. } => *age,
-                _ => Duration::ZERO,
+            let since = match standing {
+                Standing::Stale { since, .. } => *since,
+                _ => Instant::now(),
             };
-            *standing = Standing::Stale { age, reason: format!("it does not confirm that this is all: {reason}") };
-            Some(format!("{cluster}: {reason}"))
+            Some((cluster.clone(), since, reason))
         });
-        let late: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
+        let unconfirmed: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
+        let late: Vec<_> = unconfirmed.iter().map(|(cluster, _, reason)| format!("{cluster}: {reason}")).collect();
+        for (cluster, since, reason) in unconfirmed {
+            let reason = format!("it does not confirm that this is all: {reason}").into();
+            Arc::make_mut(standings).set(cluster, Standing::Stale { since, reason });
+        }
         if late.is_empty() || partial == Partial::Allow {
             return Ok(());
         }

@@ -1,9 +1,9 @@
 //! How each cluster stands with respect to one resource: known and fresh, known and stale, or unknown.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Status};
 use tributary_cacher::{Reason, State};
 
 use crate::discovery::Otherwise;
@@ -14,19 +14,19 @@ use crate::topology::Cluster;
 pub enum Standing {
     /// Its objects are held and follow the member.
     Fresh,
-    /// Its objects are held, but changes have not arrived for so long.
+    /// Its objects are held, but changes do not arrive.
     Stale {
         /// Since when.
-        age: Duration,
+        since: Instant,
         /// Why.
-        reason: String,
+        reason: Arc<str>,
     },
     /// Nothing is known of its objects yet. `reason` is `None` while the first attempt is under way.
     Unknown {
-        /// For how long they have been waited for.
-        age: Duration,
+        /// Since when they have been waited for.
+        since: Instant,
         /// Why not, once an attempt has failed.
-        reason: Option<String>,
+        reason: Option<Arc<str>>,
         /// Whether the member forbids to read the whole collection.
         forbidden: bool,
     },
@@ -43,10 +43,10 @@ impl Standing {
     pub fn of(state: &State) -> Self {
         match state {
             State::Synced => Self::Fresh,
-            State::Stale { since, reason } => Self::Stale { age: since.elapsed(), reason: reason.to_string() },
+            State::Stale { since, reason } => Self::Stale { since: *since, reason: reason.to_string().into() },
             State::Syncing { since, reason } => Self::Unknown {
-                age: since.elapsed(),
-                reason: reason.as_ref().map(ToString::to_string),
+                since: *since,
+                reason: reason.as_ref().map(|reason| reason.to_string().into()),
                 forbidden: matches!(reason, Some(Reason::Forbidden)),
             },
         }
@@ -56,12 +56,13 @@ impl Standing {
     /// answer it.
     pub fn of_undiscovered(cluster: &Cluster, resource: &GroupVersionResource) -> Self {
         let silent = || cluster.discovery().map(|_| Otherwise::Stale.reason(resource));
-        Self::Unknown { age: cluster.age(), reason: cluster.problem().or_else(silent), forbidden: false }
+        let reason = cluster.problem().or_else(silent).map(Arc::from);
+        Self::Unknown { since: cluster.since(), reason, forbidden: false }
     }
 
     /// A cluster whose changes arrive, but not what was written through this process since then.
     pub fn unseen_writes(since: Instant) -> Self {
-        Self::Stale { age: since.elapsed(), reason: "its watch lags behind what was written here".to_owned() }
+        Self::Stale { since, reason: "its watch lags behind what was written here".into() }
     }
 
     /// Whether its objects are held.
@@ -72,6 +73,137 @@ impl Standing {
     /// Whether waiting a moment may help without anything being repaired first.
     pub fn is_under_way(&self) -> bool {
         matches!(self, Self::Unknown { reason: None, .. })
+    }
+}
+
+/// How many clusters stand how. Kept as they change, so that nobody has to walk them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// All of them.
+    all: usize,
+    fresh: usize,
+    unknown: usize,
+    under_way: usize,
+    forbidden: usize,
+}
+
+impl Counts {
+    fn of(standing: &Standing) -> Self {
+        let forbidden = matches!(standing, Standing::Unknown { forbidden: true, .. });
+        Self {
+            all: 1,
+            fresh: usize::from(*standing == Standing::Fresh),
+            unknown: usize::from(!standing.is_known()),
+            under_way: usize::from(standing.is_under_way()),
+            forbidden: usize::from(forbidden),
+        }
+    }
+
+    pub(super) fn add(&mut self, standing: &Standing) {
+        self.merge(standing, usize::saturating_add);
+    }
+
+    pub(super) fn remove(&mut self, standing: &Standing) {
+        self.merge(standing, usize::saturating_sub);
+    }
+
+    fn merge(&mut self, standing: &Standing, with: fn(usize, usize) -> usize) {
+        let one = Self::of(standing);
+        self.all = with(self.all, one.all);
+        self.fresh = with(self.fresh, one.fresh);
+        self.unknown = with(self.unknown, one.unknown);
+        self.under_way = with(self.under_way, one.under_way);
+        self.forbidden = with(self.forbidden, one.forbidden);
+    }
+
+    /// Whether a list or watch need not wait: for any cluster where a partial answer is denied, for a first attempt where it is
+    /// allowed.
+    pub(super) fn suffice(&self, partial: Partial) -> bool {
+        match partial {
+            Partial::Deny => self.unknown == 0,
+            Partial::Allow => self.under_way == 0,
+        }
+    }
+}
+
+/// How clusters stand, by name, and how many of them how. Handed out in an `Arc`: as long as all is well, to look at it costs
+/// the same for a thousand clusters as for one.
+#[derive(Clone, Debug, Default)]
+pub struct Standings {
+    by_name: Vec<(ClusterName, Standing)>,
+    counts: Counts,
+}
+
+impl Standings {
+    /// Each cluster and how it stands, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
+        self.by_name.iter().map(|(cluster, standing)| (cluster, standing))
+    }
+
+    /// How one cluster stands, if it is among them. Cost: a binary search.
+    pub fn of(&self, cluster: &ClusterName) -> Option<&Standing> {
+        let at = self.by_name.binary_search_by(|(name, _)| name.cmp(cluster)).ok()?;
+        Some(&self.by_name[at].1)
+    }
+
+    /// One cluster alone; empty where it is fresh, for nothing need be said then.
+    pub fn trouble_of(&self, cluster: &ClusterName) -> Self {
+        let trouble = self.of(cluster).filter(|standing| **standing != Standing::Fresh);
+        trouble.map(|standing| (cluster.clone(), standing.clone())).into_iter().collect()
+    }
+
+    /// Whether all are fresh.
+    pub fn are_fresh(&self) -> bool {
+        self.counts.fresh == self.counts.all
+    }
+
+    /// Whether all are known.
+    pub fn are_known(&self) -> bool {
+        self.counts.unknown == 0
+    }
+
+    /// Whether one forbids to read the whole collection.
+    pub fn is_one_forbidden(&self) -> bool {
+        self.counts.forbidden > 0
+    }
+
+    /// The clusters of which nothing is known. Nothing is walked where there are none.
+    pub fn unknown(&self) -> impl Iterator<Item = &ClusterName> {
+        let some = if self.are_known() { &[] } else { &self.by_name[..] };
+        some.iter().filter(|(_, standing)| !standing.is_known()).map(|(cluster, _)| cluster)
+    }
+
+    /// Those that a selector wants. Nothing is copied where it wants all.
+    pub fn of_wanted(self: Arc<Self>, wanted: &ClusterSelector) -> Arc<Self> {
+        if wanted.is_everything() {
+            return self;
+        }
+        let named = self.by_name.iter().filter(|(cluster, _)| wanted.matches(cluster));
+        Arc::new(named.cloned().collect())
+    }
+
+    /// Puts in how a cluster stands, in place of what is known of it.
+    pub fn set(&mut self, cluster: ClusterName, standing: Standing) {
+        self.counts.add(&standing);
+        match self.by_name.binary_search_by(|(name, _)| name.cmp(&cluster)) {
+            Ok(at) => self.counts.remove(&std::mem::replace(&mut self.by_name[at].1, standing)),
+            Err(at) => self.by_name.insert(at, (cluster, standing)),
+        }
+    }
+
+    pub(super) fn suffice(&self, partial: Partial) -> bool {
+        self.counts.suffice(partial)
+    }
+}
+
+impl FromIterator<(ClusterName, Standing)> for Standings {
+    fn from_iter<T: IntoIterator<Item = (ClusterName, Standing)>>(all: T) -> Self {
+        let mut by_name: Vec<_> = all.into_iter().collect();
+        by_name.sort_by(|(a, _), (b, _)| a.cmp(b));
+        by_name.dedup_by(|later, kept| later.0 == kept.0);
+        let mut counts = Counts::default();
+        by_name.iter().for_each(|(_, standing)| counts.add(standing));
+        Self { by_name, counts }
     }
 }
 
@@ -89,20 +221,23 @@ pub enum Partial {
 const WARNINGS_MAX: usize = 10;
 
 /// One `Warning: 299` text for each cluster that is missing or stale.
-pub fn warnings(resource: &GroupVersionResource, standings: &[(ClusterName, Standing)]) -> Vec<String> {
+pub fn warnings(resource: &GroupVersionResource, standings: &Standings) -> Vec<String> {
+    if standings.are_fresh() {
+        return Vec::new();
+    }
     let resource = resource.group_resource();
     let mut texts: Vec<String> = standings
         .iter()
         .filter_map(|(cluster, standing)| match standing {
             Standing::Fresh => None,
-            Standing::Stale { age, reason } => Some(format!(
+            Standing::Stale { since, reason } => Some(format!(
                 "cluster {cluster}: {resource} may be stale, last updated {} s ago: {reason}",
-                age.as_secs()
+                since.elapsed().as_secs()
             )),
             Standing::LeftOut { reason } => Some(format!("cluster {cluster}: {resource} are missing: {reason}")),
-            Standing::Unknown { age, reason, .. } => Some(format!(
+            Standing::Unknown { since, reason, .. } => Some(format!(
                 "cluster {cluster}: {resource} are missing, waited for since {} s: {}",
-                age.as_secs(),
+                since.elapsed().as_secs(),
                 reason.as_deref().unwrap_or("not synced yet")
             )),
         })
@@ -147,12 +282,12 @@ pub fn warning_header(text: &str) -> Option<http::HeaderValue> {
 }
 
 /// The refusal while clusters are unknown; `None` if all are known.
-pub fn refusal(resource: &GroupVersionResource, standings: &[(ClusterName, Standing)]) -> Option<Status> {
-    let unknown: Vec<_> = standings.iter().filter(|(_, standing)| !standing.is_known()).collect();
-    if unknown.is_empty() {
+pub fn refusal(resource: &GroupVersionResource, standings: &Standings) -> Option<Status> {
+    if standings.are_known() {
         return None;
     }
-    let names: Vec<_> = unknown.iter().map(|(cluster, _)| cluster.clone()).collect();
+    let unknown: Vec<_> = standings.iter().filter(|(_, standing)| !standing.is_known()).collect();
+    let names: Vec<_> = standings.unknown().cloned().collect();
     let mut status = Status::clusters_unknown(resource, &names, 5);
     for (cluster, standing) in unknown.iter().take(WARNINGS_MAX) {
         if let Standing::Unknown { reason: Some(reason), .. } = standing {
@@ -164,28 +299,56 @@ pub fn refusal(resource: &GroupVersionResource, standings: &[(ClusterName, Stand
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
-    #[test]
-    fn bad_clusters_are_named_up_to_ten() {
+    fn name(number: usize) -> ClusterName {
+        ClusterName::new(&format!("c{number:02}")).unwrap()
+    }
+
+    fn unknown(reason: Option<&str>) -> Standing {
+        Standing::Unknown { since: Instant::now(), reason: reason.map(Arc::from), forbidden: false }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bad_clusters_are_named_up_to_ten() {
         let pods = GroupVersionResource::new("", "v1", "pods");
-        let (age, reason) = (Duration::from_secs(7), Some("unreachable: \"x\"\n".into()));
-        let unknown = Standing::Unknown { age, reason, forbidden: false };
-        let mut standings = vec![(ClusterName::new("good").unwrap(), Standing::Fresh)];
+        let mut standings: Standings = [(ClusterName::new("good").unwrap(), Standing::Fresh)].into_iter().collect();
         assert!(warnings(&pods, &standings).is_empty() && refusal(&pods, &standings).is_none());
-        for i in 0..12 {
-            standings.push((ClusterName::new(&format!("c{i}")).unwrap(), unknown.clone()));
+        let since = unknown(Some("unreachable: \"x\"\n"));
+        tokio::time::advance(Duration::from_secs(7)).await;
+        for number in 0..12 {
+            standings.set(name(number), since.clone());
         }
         let texts = warnings(&pods, &standings);
         assert_eq!((texts.len(), texts[10].starts_with("2 more")), (11, true));
         assert_eq!(
             warning_header(&texts[0]).unwrap(),
-            "299 - \"cluster c0: pods are missing, waited for since 7 s: unreachable: \\\"x\\\"\""
+            "299 - \"cluster c00: pods are missing, waited for since 7 s: unreachable: \\\"x\\\"\""
         );
         // Whatever a member says, its warning is not left out.
         let words = warning_header(&format!("größer {}", "\u{1f5a7}".repeat(5000))).unwrap();
         assert!(words.as_bytes().starts_with("299 - \"größer".as_bytes()) && words.len() < 8 * 1024);
         let status = refusal(&pods, &standings).unwrap();
-        assert!(status.code == 429 && status.message.contains("c0"));
+        assert!(status.code == 429 && status.message.contains("c00"));
+    }
+
+    #[test]
+    fn standings_are_counted_as_they_change() {
+        let mut standings = Standings::default();
+        assert!(standings.are_fresh() && standings.are_known(), "none is in trouble where there is none");
+        for number in [1, 0] {
+            standings.set(name(number), unknown(None));
+        }
+        assert_eq!(standings.unknown().cloned().collect::<Vec<_>>(), [name(0), name(1)]);
+        assert!(!standings.suffice(Partial::Allow) && !standings.suffice(Partial::Deny));
+        standings.set(name(0), Standing::Fresh);
+        standings.set(name(1), unknown(Some("unreachable")));
+        assert!(standings.suffice(Partial::Allow) && !standings.suffice(Partial::Deny));
+        assert_eq!(standings.trouble_of(&name(0)).iter().count(), 0);
+        assert_eq!(standings.trouble_of(&name(1)).unknown().count(), 1);
+        standings.set(name(1), Standing::Fresh);
+        assert!(standings.suffice(Partial::Deny) && standings.are_fresh());
     }
 }

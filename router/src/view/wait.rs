@@ -12,7 +12,7 @@ use tributary_merge::CompositeResourceVersion;
 
 use super::View;
 use super::fences::{Deletion, Fence, Late, Waited};
-use super::standing::{self, Partial, Standing};
+use super::standing::{self, Partial, Standing, Standings};
 
 /// How long lists and watches wait for clusters that are not known yet (DESIGN.md §3.2).
 pub const KNOWN_WITHIN: Duration = Duration::from_secs(30);
@@ -98,19 +98,15 @@ impl View {
         partial: Partial,
         wanted: &ClusterSelector,
         deadline: Instant,
-    ) -> Result<Vec<(ClusterName, Standing)>, Status> {
-        let mut changes = self.standing.subscribe();
+    ) -> Result<Arc<Standings>, Status> {
+        let mut changes = self.board.enough_changes(wanted);
         loop {
-            changes.borrow_and_update();
-            let standings = self.standings_of(wanted);
-            let ready = match partial {
-                Partial::Deny => standings.iter().all(|(_, standing)| standing.is_known()),
-                Partial::Allow => !standings.iter().any(|(_, standing)| standing.is_under_way()),
-            };
-            if ready {
+            changes.look();
+            if let Some(standings) = self.board.enough(partial, wanted) {
                 return Ok(standings);
             }
             if timeout_at(deadline, changes.changed()).await.is_err() {
+                let standings = self.standings_of(wanted);
                 return match (partial, standing::refusal(&self.kind.resource, &standings)) {
                     (Partial::Deny, Some(status)) => Err(status),
                     _ => Ok(standings),
@@ -217,9 +213,7 @@ impl View {
     /// # Errors
     /// As [`reached`](Self::reached).
     pub async fn reached_by_members(&self, vector: &CompositeResourceVersion) -> Result<(), Unreached> {
-        let standings = self.standings();
-        let is_member = |cluster: &ClusterName| standings.iter().any(|(name, _)| name == cluster);
-        let named = vector.iter().filter(|(cluster, _)| is_member(cluster));
+        let named = vector.iter().filter(|(cluster, _)| self.board.has(cluster));
         let waits = named.map(|(cluster, version)| self.cluster_reached(cluster, version));
         join_all(waits).await.into_iter().collect()
     }
@@ -249,7 +243,7 @@ impl View {
         version: ResourceVersion,
         cacher: Arc<Cacher>,
     ) -> Result<(), Status> {
-        let mut changes = self.standing.subscribe();
+        let mut changes = self.board.changes();
         // A cluster whose configuration changes has another cacher from then on, which learns anew how far the member is.
         let (mut cacher, mut replaced) = (cacher, false);
         loop {
@@ -290,7 +284,7 @@ impl View {
 
     /// Why a version cannot be honoured that names this cluster.
     pub fn missing(&self, cluster: &ClusterName) -> Status {
-        if self.standings().iter().any(|(name, _)| name == cluster) {
+        if self.board.has(cluster) {
             Status::clusters_unknown(&self.kind.resource, std::slice::from_ref(cluster), 1)
         } else {
             Status::expired(format!(

@@ -187,7 +187,7 @@ async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedRe
     let found = view.log().find(key.as_str());
     let found =
         found.into_iter().filter_map(|(name, object)| Some((router.fleet().cluster(&name)?, Some(object)))).collect();
-    let unknown = standings.into_iter().filter(|(_, standing)| !standing.is_known()).map(|(name, _)| name).collect();
+    let unknown = standings.unknown().cloned().collect();
     Ok(Located { found, unknown, refusal: None })
 }
 

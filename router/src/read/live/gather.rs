@@ -226,8 +226,8 @@ impl Page {
             Err(status) if status.code == 404 => Ok(None),
             Err(status) if matches!(status.code, 400 | 410 | 422) => Err(expired(status, cluster)),
             Err(status) => {
-                let reason = Some(status.message.clone());
-                let standing = Standing::Unknown { age: begun.elapsed(), reason, forbidden: status.code == 403 };
+                let reason = Some(status.message.as_str().into());
+                let standing = Standing::Unknown { since: begun, reason, forbidden: status.code == 403 };
                 self.standings.push((cluster.name().clone(), standing));
                 self.refusals.push(status);
                 Ok(None)

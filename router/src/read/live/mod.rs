@@ -26,7 +26,7 @@ use crate::body::Body;
 use crate::discovery::ServedResource;
 use crate::limits;
 use crate::negotiate::{Answer, Shape};
-use crate::view::{Partial, Standing, standing};
+use crate::view::{Partial, Standing, Standings, standing};
 use crate::warnings;
 use answer::LiveAnswer;
 use ask::Question;
@@ -66,6 +66,7 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     }));
     standings.extend(served.left_out());
     standings.retain(|(cluster, _)| wanted(cluster));
+    let standings: Standings = standings.into_iter().collect();
     if let (Partial::Deny, Some(refusal)) = (partial, standing::refusal(&served.resource, &standings)) {
         return Err(refusal);
     }

@@ -1,0 +1,245 @@
+//! How the clusters of a view stand, kept as they change.
+//!
+//! ```text
+//! cacher's state ──▶ Board::set ──▶ counts ──▶ who waits is woken where enough are known, or no longer
+//!                                └─▶ published: made anew by the next reader, the same for all until the next change
+//! ```
+//!
+//! With a thousand clusters a view starts with thousands of changes, while all its readers wait: none of them is woken by
+//! those, and none walks the clusters to find out that it still has to wait.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tributary_apimachinery::{ClusterName, ClusterSelector};
+
+use super::standing::{Counts, Partial, Standing, Standings};
+
+/// How the clusters of a view stand.
+#[derive(Default)]
+pub(super) struct Board {
+    known: Mutex<Known>,
+    /// What readers are given; `None` where it has changed since. Stored with `known` locked.
+    published: ArcSwapOption<Standings>,
+    /// Counts the changes.
+    changes: watch::Sender<u64>,
+    /// Tells when enough are known to answer, or no longer: where a partial answer is denied, and where it is allowed.
+    enough: watch::Sender<[bool; 2]>,
+}
+
+#[derive(Default)]
+struct Known {
+    by_name: BTreeMap<ClusterName, Standing>,
+    counts: Counts,
+}
+
+impl Board {
+    /// Notes how one cluster stands.
+    pub(super) fn set(&self, cluster: &ClusterName, standing: Standing) {
+        let mut known = self.known.lock();
+        if known.set(cluster, standing) {
+            self.tell(&known);
+        }
+    }
+
+    /// Notes how all clusters stand. One that is not among them is gone.
+    pub(super) fn set_all<'a>(&self, all: impl Iterator<Item = (&'a ClusterName, Standing)>) {
+        let mut known = self.known.lock();
+        let (mut changed, mut count) = (false, 0);
+        let mut now = Vec::new();
+        for (cluster, standing) in all {
+            changed |= known.set(cluster, standing);
+            count += 1;
+            now.push(cluster);
+        }
+        if known.by_name.len() > count {
+            // Both are in the order of names.
+            let mut now = now.into_iter().peekable();
+            let by_name = std::mem::take(&mut known.by_name);
+            let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                by_name.into_iter().partition(|(cluster, _)| now.next_if_eq(&cluster).is_some());
+            gone.values().for_each(|standing| known.counts.remove(standing));
+            known.by_name = kept;
+            changed = true;
+        }
+        if changed {
+            self.tell(&known);
+        }
+    }
+
+    /// Wakes who follows changes, though all may stand as they did: a cluster has another cacher.
+    pub(super) fn changed(&self) {
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    fn tell(&self, known: &Known) {
+        self.published.store(None);
+        let enough = [Partial::Deny, Partial::Allow].map(|partial| known.counts.suffice(partial));
+        self.enough.send_if_modified(|told| std::mem::replace(told, enough) != enough);
+        self.changed();
+    }
+
+    /// How all clusters stand. Cost: one reference count, until something changes.
+    pub(super) fn standings(&self) -> Arc<Standings> {
+        if let Some(published) = self.published.load_full() {
+            return published;
+        }
+        let known = self.known.lock();
+        let standings: Arc<Standings> =
+            Arc::new(known.by_name.iter().map(|(cluster, standing)| (cluster.clone(), standing.clone())).collect());
+        self.published.store(Some(Arc::clone(&standings)));
+        standings
+    }
+
+    /// How the clusters that are wanted stand, if a list or watch need not wait for any of them.
+    pub(super) fn enough(&self, partial: Partial, wanted: &ClusterSelector) -> Option<Arc<Standings>> {
+        if wanted.is_everything() && !self.known.lock().counts.suffice(partial) {
+            return None;
+        }
+        Some(self.standings().of_wanted(wanted)).filter(|standings| standings.suffice(partial))
+    }
+
+    /// Tells when [`enough`](Self::enough) may have changed. Who wants a part of the clusters is told each change.
+    pub(super) fn enough_changes(&self, wanted: &ClusterSelector) -> Changes {
+        match wanted.is_everything() {
+            true => Changes::Enough(self.enough.subscribe()),
+            false => Changes::Each(self.changes.subscribe()),
+        }
+    }
+
+    /// Tells each change.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Whether a cluster is among them.
+    pub(super) fn has(&self, cluster: &ClusterName) -> bool {
+        self.known.lock().by_name.contains_key(cluster)
+    }
+}
+
+impl Known {
+    /// Notes how a cluster stands, and says whether that is news.
+    fn set(&mut self, cluster: &ClusterName, standing: Standing) -> bool {
+        match self.by_name.get_mut(cluster) {
+            Some(before) if *before == standing => return false,
+            Some(before) => {
+                self.counts.add(&standing);
+                self.counts.remove(&std::mem::replace(before, standing));
+            }
+            None => {
+                self.counts.add(&standing);
+                self.by_name.insert(cluster.clone(), standing);
+            }
+        }
+        true
+    }
+}
+
+/// What a reader waits for.
+pub(super) enum Changes {
+    Enough(watch::Receiver<[bool; 2]>),
+    Each(watch::Receiver<u64>),
+}
+
+impl Changes {
+    /// Takes all that there is now as seen. Call before looking.
+    pub(super) fn look(&mut self) {
+        match self {
+            Self::Enough(changes) => changes.mark_unchanged(),
+            Self::Each(changes) => changes.mark_unchanged(),
+        }
+    }
+
+    /// Ends at the next change since the last look.
+    pub(super) async fn changed(&mut self) {
+        // The board lives as long as whoever waits.
+        let _ = match self {
+            Self::Enough(changes) => changes.changed().await,
+            Self::Each(changes) => changes.changed().await,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use tokio::time::Instant;
+    use tributary_apimachinery::LabelSelector;
+
+    use super::*;
+
+    fn name(number: usize) -> ClusterName {
+        ClusterName::new(&format!("c{number:04}")).unwrap()
+    }
+
+    fn syncing() -> Standing {
+        Standing::Unknown { since: Instant::now(), reason: None, forbidden: false }
+    }
+
+    fn failed() -> Standing {
+        Standing::Unknown { since: Instant::now(), reason: Some("unreachable".into()), forbidden: false }
+    }
+
+    /// A reader that waits is woken when the last cluster is known, not by the thousand before it.
+    #[tokio::test]
+    async fn a_waiter_is_woken_once_by_a_thousand_clusters() {
+        let board = Board::default();
+        (0..1000).for_each(|number| board.set(&name(number), syncing()));
+        let everything = ClusterSelector::default();
+        let mut changes = board.enough_changes(&everything);
+        changes.look();
+        assert!(board.enough(Partial::Allow, &everything).is_none());
+        for number in 0..999 {
+            board.set(&name(number), Standing::Fresh);
+            assert!(changes.changed().now_or_never().is_none(), "woken by {number}");
+        }
+        board.set(&name(999), failed());
+        assert!(changes.changed().now_or_never().is_some(), "not woken by the last");
+        assert!(board.enough(Partial::Allow, &everything).is_some_and(|standings| !standings.are_known()));
+        assert!(board.enough(Partial::Deny, &everything).is_none());
+        changes.look();
+        board.set(&name(999), Standing::Fresh);
+        assert!(changes.changed().now_or_never().is_some());
+        assert!(board.enough(Partial::Deny, &everything).is_some_and(|standings| standings.are_fresh()));
+    }
+
+    /// As long as nothing changes all readers share one list.
+    #[tokio::test]
+    async fn standings_are_made_once_for_all_readers() {
+        let board = Board::default();
+        (0..3).for_each(|number| board.set(&name(number), Standing::Fresh));
+        let first = board.standings();
+        assert!(Arc::ptr_eq(&first, &board.standings()));
+        let mut each = board.changes();
+        each.mark_unchanged();
+        board.set(&name(1), Standing::Fresh);
+        assert!(!each.has_changed().unwrap(), "the same again is no change");
+        assert!(Arc::ptr_eq(&first, &board.standings()));
+        board.set_all([(&name(0), Standing::Fresh), (&name(2), failed())].into_iter());
+        assert!(each.has_changed().unwrap());
+        let now = board.standings();
+        let named: Vec<_> = now.iter().map(|(cluster, _)| cluster.as_str()).collect();
+        assert_eq!((named, now.are_known()), (vec!["c0000", "c0002"], false));
+        board.set_all([(&name(0), Standing::Fresh)].into_iter());
+        assert!(board.standings().are_fresh() && !board.has(&name(2)));
+    }
+
+    /// Who wants a part of the clusters waits for that part alone.
+    #[tokio::test]
+    async fn a_selection_waits_for_its_own_clusters() {
+        let board = Board::default();
+        (0..2).for_each(|number| board.set(&name(number), syncing()));
+        let selector = LabelSelector::parse("tributary.dev/cluster=c0001").unwrap();
+        let (_, wanted) = ClusterSelector::split(&selector).unwrap();
+        let mut changes = board.enough_changes(&wanted);
+        changes.look();
+        assert!(board.enough(Partial::Deny, &wanted).is_none());
+        board.set(&name(1), Standing::Fresh);
+        assert!(changes.changed().now_or_never().is_some());
+        assert!(board.enough(Partial::Deny, &wanted).is_some_and(|standings| standings.iter().count() == 1));
+    }
+}
