@@ -9,9 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use futures::future::join_all;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared, join_all};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder};
 
 use crate::discovery::ServedResource;
@@ -30,6 +32,10 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 /// after this time; the question is a GET of metadata for each.
 const DEFINITION_INTERVAL: Duration = Duration::from_secs(10);
 
+/// After which time a CRD that no cluster gave is asked for again, and the longest such pause: each time doubles it, because most
+/// clusters that do not let us read their CRDs never will.
+const ASK_AGAIN: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(600);
+
 /// For how long after its last use a view's CRD is looked at.
 const USED_WITHIN: Duration = Duration::from_secs(60);
 
@@ -38,8 +44,21 @@ type Key = (GroupVersionResource, Option<String>);
 /// A view and what it was described by.
 struct Held {
     view: Arc<View>,
-    definition: Option<Definition>,
+    described: Described,
 }
+
+/// What a view was described by.
+enum Described {
+    /// By nothing that changes.
+    BuiltIn,
+    /// By the CRD of a cluster.
+    By(Definition),
+    /// By nothing yet: no cluster has given the CRD. It is asked for again at a time, after such a pause.
+    NotYet { again: Instant, pause: Duration },
+}
+
+/// A question for a CRD, shared by all who wait for it. It goes on though all of them leave.
+type Question = Shared<BoxFuture<'static, Option<Definition>>>;
 
 /// The views by resource, and by namespace where a member forbids more.
 pub struct Views {
@@ -48,6 +67,8 @@ pub struct Views {
     metrics: Arc<Metrics>,
     limits: Limits,
     by_key: Mutex<HashMap<Key, Held>>,
+    /// The questions for CRDs that are under way.
+    questions: Mutex<HashMap<GroupVersionResource, Question>>,
     /// Asks for a look at the CRDs.
     definitions: Arc<Notify>,
 }
@@ -60,8 +81,8 @@ impl Views {
         metrics: Arc<Metrics>,
         limits: Limits,
     ) -> Arc<Self> {
-        let (by_key, definitions) = (Mutex::default(), Arc::default());
-        let views = Arc::new(Self { fleet, policies, metrics, limits, by_key, definitions });
+        let (by_key, questions, definitions) = (Mutex::default(), Mutex::default(), Arc::default());
+        let views = Arc::new(Self { fleet, policies, metrics, limits, by_key, questions, definitions });
         let weak = Arc::downgrade(&views);
         let mut changes = views.fleet.changes();
         tokio::spawn(async move {
@@ -77,6 +98,8 @@ impl Views {
                 for view in views.all() {
                     view.follow_fleet();
                     view.trim();
+                    // Each is a walk over all clusters; others want the thread meanwhile.
+                    tokio::task::yield_now().await;
                 }
             }
         });
@@ -89,12 +112,13 @@ impl Views {
         let (weak, asked, mut changes) = (Arc::downgrade(self), Arc::clone(&self.definitions), self.fleet.changes());
         tokio::spawn(async move {
             loop {
-                tokio::select! {
-                    () = asked.notified() => {}
-                    changed = changes.changed() => if changed.is_err() { break },
-                    () = tokio::time::sleep(DEFINITION_INTERVAL) => {}
-                }
+                let at_once = tokio::select! {
+                    () = asked.notified() => true,
+                    changed = changes.changed() => if changed.is_err() { break } else { false },
+                    () = tokio::time::sleep(DEFINITION_INTERVAL) => false,
+                };
                 let Some(views) = weak.upgrade() else { break };
+                views.ask_again(at_once);
                 views.look_at_definitions().await;
             }
         });
@@ -111,7 +135,11 @@ impl Views {
         let described: Vec<_> = {
             let by_key = self.by_key.lock();
             let used = by_key.iter().filter(|(_, held)| held.view.idle() < USED_WITHIN);
-            used.filter_map(|(key, held)| Some((key.clone(), held.definition.clone()?))).collect()
+            let known = used.filter_map(|(key, held)| match &held.described {
+                Described::By(definition) => Some((key.clone(), definition.clone())),
+                Described::BuiltIn | Described::NotYet { .. } => None,
+            });
+            known.collect()
         };
         let union = self.fleet.union();
         let looked = described.into_iter().filter_map(|(key, before)| {
@@ -123,11 +151,63 @@ impl Views {
                 Change::None => {}
                 Change::Elsewhere(definition) => {
                     if let Some(held) = self.by_key.lock().get_mut(&key) {
-                        held.definition = Some(definition);
+                        held.described = Described::By(definition);
                     }
                 }
                 Change::Described => self.end(&key, "its CRD has other columns or selectable fields"),
             }
+        }
+    }
+
+    /// Asks for the CRDs of views in use that no cluster gave before: once it is time, or at once.
+    fn ask_again(self: &Arc<Self>, at_once: bool) {
+        let now = Instant::now();
+        let due: Vec<_> = {
+            let by_key = self.by_key.lock();
+            let used = by_key.iter().filter(|(_, held)| held.view.idle() < USED_WITHIN);
+            let is_due = |described: &Described| matches!(described, Described::NotYet { again, .. } if at_once || *again <= now);
+            used.filter(|(_, held)| is_due(&held.described)).map(|(key, _)| key.0.clone()).collect()
+        };
+        let union = self.fleet.union();
+        for served in due.iter().filter_map(|resource| union.get(resource)) {
+            drop(self.question(served));
+        }
+    }
+
+    /// The question for a CRD that is under way, begun if there is none.
+    fn question(self: &Arc<Self>, served: &ServedResource) -> Question {
+        let begin = || {
+            let (views, served) = (Arc::downgrade(self), Arc::new(served.clone()));
+            let fleet = Arc::clone(&self.fleet);
+            let asked = tokio::spawn(async move {
+                let found = definition::find(&fleet, &served).await;
+                if let Some(views) = views.upgrade() {
+                    views.answered(&served.resource, found.as_ref());
+                }
+                found
+            });
+            async move { asked.await.ok().flatten() }.boxed().shared()
+        };
+        self.questions.lock().entry(served.resource.clone()).or_insert_with(begin).clone()
+    }
+
+    /// Takes over what became of a question for views that were started without the answer.
+    fn answered(&self, resource: &GroupVersionResource, found: Option<&Definition>) {
+        self.questions.lock().remove(resource);
+        let mut outdated = Vec::new();
+        for (key, held) in self.by_key.lock().iter_mut().filter(|(key, _)| key.0 == *resource) {
+            let Described::NotYet { pause, .. } = held.described else { continue };
+            match found {
+                Some(found) if found.says_nothing() => held.described = Described::By(found.clone()),
+                Some(_) => outdated.push(key.clone()),
+                None => {
+                    let again = Instant::now() + pause;
+                    held.described = Described::NotYet { again, pause: (pause * 2).min(*ASK_AGAIN.end()) };
+                }
+            }
+        }
+        for key in outdated {
+            self.end(&key, "its CRD was found");
         }
     }
 
@@ -180,15 +260,20 @@ impl Views {
         self.by_key.lock().get(&key).map(|held| Arc::clone(&held.view))
     }
 
-    /// The view of a resource, started if it is not held yet.
-    pub async fn get_or_start(&self, served: &ServedResource, namespace: Option<&str>) -> Arc<View> {
+    /// The view of a resource, started if it is not held yet. The first read of a custom resource waits up to 2 s for its CRD.
+    pub async fn get_or_start(self: &Arc<Self>, served: &ServedResource, namespace: Option<&str>) -> Arc<View> {
         let found = self.get(&served.resource, namespace);
         if let Some(view) = found.filter(|view| is_of_kind(view, served)) {
             view.touch();
             return view;
         }
         // Two who ask at once may both get this far; the second to have its description takes the first one's view.
-        let description = definition::describe(&self.fleet, served).await;
+        let described = self.described(served).await;
+        let definition = match &described {
+            Described::By(definition) => Some(definition),
+            Described::BuiltIn | Described::NotYet { .. } => None,
+        };
+        let description = definition::describe(&served.resource, definition);
         let kind = ResourceKind {
             resource: served.resource.clone(),
             kind: served.description.kind().into(),
@@ -198,12 +283,11 @@ impl Views {
         let api_version = served.resource.group_version().to_string();
         let decoder = ObjectDecoder::new(&api_version, &kind.kind, description.fields);
         let namespace = namespace.map(str::to_owned);
-        let definition = description.definition;
         let start = || {
             let (fleet, policies, metrics) = (&self.fleet, &self.policies, &self.metrics);
             let (fleet, policies, metrics) = (Arc::clone(fleet), Arc::clone(policies), Arc::clone(metrics));
             let view = View::start(kind, namespace.clone(), decoder, fleet, policies, metrics, &self.limits);
-            Held { view, definition }
+            Held { view, described }
         };
         match self.by_key.lock().entry((served.resource.clone(), namespace.clone())) {
             Entry::Occupied(known) if is_of_kind(&known.get().view, served) => Arc::clone(&known.get().view),
@@ -214,6 +298,16 @@ impl Views {
                 view
             }
             Entry::Vacant(none) => Arc::clone(&none.insert(start()).view),
+        }
+    }
+
+    async fn described(self: &Arc<Self>, served: &ServedResource) -> Described {
+        if !definition::is_custom(&served.resource) {
+            return Described::BuiltIn;
+        }
+        match timeout(definition::DESCRIBED_WITHIN, self.question(served)).await {
+            Ok(Some(definition)) => Described::By(definition),
+            _ => Described::NotYet { again: Instant::now() + *ASK_AGAIN.start(), pause: *ASK_AGAIN.start() },
         }
     }
 

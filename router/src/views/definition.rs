@@ -1,22 +1,34 @@
 //! What describes a resource: built in, or the CRD of a cluster that has one.
 //!
-//! One cluster's CRD counts, the first by name that gives it, for as long as that cluster serves the resource.
+//! One cluster's CRD counts, the first by name that gives it, for as long as that cluster serves the resource. Where a thousand
+//! clusters do not let us read theirs, the first read does not wait for all of them: it begins with names and ages, and the
+//! resource is cached anew with its columns should they be found.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
 use http::{Request, StatusCode, header};
 use serde::Deserialize;
-use tributary_apimachinery::{ClusterName, SelectableField, selectable_fields};
+use tokio::time::timeout;
+use tributary_apimachinery::{ClusterName, GroupVersionResource, SelectableField, selectable_fields};
 use tributary_printers::{ColumnDefinition, Printer};
 
 use crate::body;
 use crate::discovery::ServedResource;
 use crate::topology::Fleet;
 
-/// How long a member may take to give a CRD before another is asked.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long a member may take to give a CRD before it is passed over. 1 s: many round trips to the other end of the world, and half
+/// of what a first read waits.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
+/// How many members are asked for a CRD at once.
+const ASKED_AT_ONCE: usize = 8;
+
+/// How long the first read of a custom resource waits for its CRD, in seconds.
+pub(super) const DESCRIBED_WITHIN: Duration = Duration::from_secs(2);
 
 const METADATA_ALONE: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json";
 
@@ -24,8 +36,6 @@ const METADATA_ALONE: &str = "application/json;as=PartialObjectMetadata;v=v1;g=m
 pub(super) struct Description {
     pub(super) printer: Printer,
     pub(super) fields: Arc<[SelectableField]>,
-    /// Where it comes from; `None` if it is built in, or no cluster gives its CRD.
-    pub(super) definition: Option<Definition>,
 }
 
 /// The part of one cluster's CRD that a view was started with.
@@ -47,29 +57,36 @@ pub(super) enum Change {
     Described,
 }
 
-/// Describes a resource.
-pub(super) async fn describe(fleet: &Fleet, served: &ServedResource) -> Description {
-    if let Some(printer) = Printer::for_resource(&served.resource) {
-        return Description { printer, fields: selectable_fields(&served.resource), definition: None };
-    }
-    match find(fleet, served).await {
-        Some(definition) => Description {
-            printer: definition.version.printer(),
-            fields: definition.version.fields(),
-            definition: Some(definition),
-        },
-        None => Description {
-            printer: Printer::default_columns(),
-            fields: selectable_fields(&served.resource),
-            definition: None,
+/// Whether a resource is described by a CRD, if by anything. Only the groups of CRDs have a dot that are not built in.
+pub(super) fn is_custom(resource: &GroupVersionResource) -> bool {
+    Printer::for_resource(resource).is_none() && resource.group.contains('.')
+}
+
+/// Describes a resource: as its CRD does, if one was found.
+pub(super) fn describe(resource: &GroupVersionResource, definition: Option<&Definition>) -> Description {
+    match (Printer::for_resource(resource), definition) {
+        (None, Some(Definition { version, .. })) => {
+            Description { printer: version.printer(), fields: version.fields() }
+        }
+        (printer, _) => Description {
+            printer: printer.unwrap_or_else(Printer::default_columns),
+            fields: selectable_fields(resource),
         },
     }
 }
 
+impl Definition {
+    /// Whether a view that was started without it shows and selects as it says.
+    pub(super) fn says_nothing(&self) -> bool {
+        self.version.additional_printer_columns.is_empty() && self.version.selectable_fields.is_empty()
+    }
+}
+
 /// What has become of a definition.
-pub(super) async fn changed(fleet: &Fleet, served: &ServedResource, before: &Definition) -> Change {
+pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, before: &Definition) -> Change {
     if served.clusters.contains(&before.cluster) {
-        let Some(text) = get(fleet, &before.cluster, served, METADATA_ALONE).await else { return Change::None };
+        let asked = timeout(ANSWER_WITHIN, get(fleet, &before.cluster, served, METADATA_ALONE));
+        let Some(text) = asked.await.ok().flatten() else { return Change::None };
         match serde_json::from_slice::<Whole<serde::de::IgnoredAny>>(&text) {
             Ok(known) if known.metadata != before.state => {}
             _ => return Change::None,
@@ -82,20 +99,32 @@ pub(super) async fn changed(fleet: &Fleet, served: &ServedResource, before: &Def
     }
 }
 
-/// The CRD of the first cluster that gives it.
-async fn find(fleet: &Fleet, served: &ServedResource) -> Option<Definition> {
-    // Only the groups of CRDs have a dot that are not built in.
-    if !served.resource.group.contains('.') {
-        return None;
-    }
-    for cluster in &served.clusters {
-        let Some(text) = get(fleet, cluster, served, "application/json").await else { continue };
-        let Ok(definition) = serde_json::from_slice::<Whole<Spec>>(&text) else { continue };
-        let mut versions = definition.spec.into_iter().flat_map(|spec| spec.versions);
-        let version = versions.find(|version| *version.name == *served.resource.version)?;
-        return Some(Definition { cluster: cluster.clone(), state: definition.metadata, version });
-    }
-    None
+/// The CRD of the first cluster, by name, that gives it. Takes as long as it takes; cancelling is safe.
+pub(super) async fn find(fleet: &Arc<Fleet>, served: &Arc<ServedResource>) -> Option<Definition> {
+    let ask = |cluster: &ClusterName| {
+        let (fleet, served, cluster) = (Arc::clone(fleet), Arc::clone(served), cluster.clone());
+        async move { given_by(&fleet, cluster, &served).await }.boxed()
+    };
+    first(served.clusters.iter().map(ask).collect()).await
+}
+
+async fn given_by(fleet: &Fleet, cluster: ClusterName, served: &ServedResource) -> Option<Definition> {
+    let text = get(fleet, &cluster, served, "application/json").await?;
+    let definition = serde_json::from_slice::<Whole<Spec>>(&text).ok()?;
+    let mut versions = definition.spec.into_iter().flat_map(|spec| spec.versions);
+    let version = versions.find(|version| *version.name == *served.resource.version)?;
+    Some(Definition { cluster, state: definition.metadata, version })
+}
+
+/// The first answer that there is, in the order of the questions. A handful is put at once, and each passed over after its time.
+async fn first<T: Send + 'static>(questions: Vec<BoxFuture<'static, Option<T>>>) -> Option<T> {
+    let asked: Vec<BoxFuture<'static, Option<T>>> = questions.into_iter().map(in_time).collect();
+    let mut given = std::pin::pin!(stream::iter(asked).buffered(ASKED_AT_ONCE).filter_map(std::future::ready));
+    given.next().await
+}
+
+fn in_time<T: Send + 'static>(question: BoxFuture<'static, Option<T>>) -> BoxFuture<'static, Option<T>> {
+    async move { timeout(ANSWER_WITHIN, question).await.ok().flatten() }.boxed()
 }
 
 async fn get(fleet: &Fleet, cluster: &ClusterName, served: &ServedResource, accept: &'static str) -> Option<Bytes> {
@@ -105,14 +134,11 @@ async fn get(fleet: &Fleet, cluster: &ClusterName, served: &ServedResource, acce
         served.resource.resource, served.resource.group
     );
     let request = Request::get(&path).header(header::ACCEPT, accept).body(body::empty()).ok()?;
-    let answered = async {
-        let answer = body::send(cluster.transport().ok()?, request).await.ok()?;
-        if answer.status() != StatusCode::OK {
-            return None;
-        }
-        body::whole(answer.into_body()).await.ok()
-    };
-    tokio::time::timeout(ANSWER_WITHIN, answered).await.ok()?
+    let answer = body::send(cluster.transport().ok()?, request).await.ok()?;
+    if answer.status() != StatusCode::OK {
+        return None;
+    }
+    body::whole(answer.into_body()).await.ok()
 }
 
 /// The part of a CustomResourceDefinition that reading needs (apiextensions `types.go`).
@@ -162,5 +188,45 @@ impl Version {
     fn fields(&self) -> Arc<[SelectableField]> {
         let paths = self.selectable_fields.iter().map(|field| field.json_path.trim_start_matches('.'));
         paths.map(SelectableField::dotted).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Clusters that answer after so many milliseconds, and what.
+    fn questions(count: u64, ask: impl Fn(u64) -> (Option<u64>, Option<u64>)) -> Vec<BoxFuture<'static, Option<u64>>> {
+        let question = |number| {
+            let (wait, answer) = ask(number);
+            async move {
+                match wait {
+                    Some(wait) => tokio::time::sleep(Duration::from_millis(wait)).await,
+                    None => std::future::pending().await,
+                }
+                answer
+            }
+            .boxed()
+        };
+        (0..count).map(question).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handful_of_clusters_is_asked_at_once_and_the_first_by_name_counts() {
+        let begun = Instant::now();
+        // The one behind it answers sooner.
+        let ask = |number| (Some(if number == 804 { 40 } else { 20 }), (number >= 804).then_some(number));
+        assert_eq!(first(questions(1000, ask)).await, Some(804));
+        assert!(begun.elapsed() < Duration::from_millis(804 * 20 / 7), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clusters_that_hang_are_passed_over_together() {
+        let begun = Instant::now();
+        let ask = |number| ((number >= 7).then_some(0), Some(number));
+        assert_eq!(first(questions(20, ask)).await, Some(7));
+        assert!(begun.elapsed() >= ANSWER_WITHIN && begun.elapsed() < ANSWER_WITHIN * 2, "{:?}", begun.elapsed());
     }
 }
