@@ -41,6 +41,7 @@ pub use turns::Peer;
 pub use view::Partial;
 pub use write::relay::ForwardedWatch;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ use fair_share::FairShare;
 use openapi::OpenApi;
 use read::version::Versions;
 use shared_questions::SharedQuestions;
-use topology::{EndpointMetrics, Fleet};
+use topology::{EndpointMetrics, Fleet, Identity};
 use turns::Lanes;
 use view::{KNOWN_WITHIN, Standings, View};
 use views::Views;
@@ -160,15 +161,15 @@ impl Router {
         self.fleet.asked_once(within).await;
     }
 
-    /// Pairs of clusters that have one kube-system uid: one member under two names.
+    /// Pairs of clusters that have one kube-system uid: one member under two names. The first pair by name.
     pub fn same_cluster_twice(&self) -> Option<(ClusterName, ClusterName)> {
         let clusters = self.fleet.clusters();
-        let known: Vec<_> =
-            clusters.values().filter_map(|cluster| Some((cluster.name().clone(), cluster.uid()?))).collect();
-        known.iter().enumerate().find_map(|(at, (name, uid))| {
-            let twin = known[at + 1..].iter().find(|(_, other)| other == uid)?;
-            Some((name.clone(), twin.0.clone()))
-        })
+        let mut first_of = HashMap::new();
+        let pairs = clusters.values().filter_map(|cluster| {
+            let first: &ClusterName = first_of.entry(cluster.uid()?).or_insert(cluster.name());
+            (first != cluster.name()).then(|| (first.clone(), cluster.name().clone()))
+        });
+        pairs.min()
     }
 
     /// Each cluster and what is wrong with it, by name.
@@ -316,11 +317,7 @@ impl Router {
 
     /// The view for a read of one name: whichever holds the namespace, and how its clusters stand. Waits only for first
     /// attempts.
-    pub(crate) async fn view(
-        &self,
-        served: &ServedResource,
-        namespace: Option<&str>,
-    ) -> (Arc<View>, Arc<Standings>) {
+    pub(crate) async fn view(&self, served: &ServedResource, namespace: Option<&str>) -> (Arc<View>, Arc<Standings>) {
         let (view, standings) = self.view_of(served, namespace, &ClusterSelector::default(), Partial::Allow).await;
         let standings = standings.unwrap_or_else(|_| view.standings());
         (view, standings)
@@ -398,12 +395,26 @@ impl Router {
         });
     }
 
+    /// Makes the list of the clusters' identities, once each has been asked: until then their versions come one by one.
+    ///
+    /// One that has not answered is who it was before: it says nothing meanwhile. One that answers and does not tell has no uid.
     fn update_epochs(&self, keep: Option<&(dyn Fn(&Epochs) + Send + Sync)>) {
         let clusters = self.fleet.clusters();
-        let identities: Option<Vec<_>> =
-            clusters.values().map(|cluster| Some((cluster.name().clone(), cluster.uid()?.to_string()))).collect();
-        let Some(identities) = identities.filter(|identities| !identities.is_empty()) else { return };
+        if clusters.is_empty() || !clusters.values().all(|cluster| cluster.is_asked()) {
+            return;
+        }
         let mut epochs = (*self.epochs()).clone();
+        let identities: Vec<_> = clusters
+            .values()
+            .map(|cluster| {
+                let uid = match &*cluster.identity() {
+                    Identity::Known(uid) => uid.to_string(),
+                    Identity::Withheld => String::new(),
+                    Identity::Unknown => epochs.uid_of(cluster.name()).unwrap_or_default().to_owned(),
+                };
+                (cluster.name().clone(), uid)
+            })
+            .collect();
         if epochs.update(identities) {
             if let Some(keep) = keep {
                 keep(&epochs);

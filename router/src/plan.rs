@@ -241,7 +241,7 @@ mod tests {
             .items,
         );
         let core = vec![resource("pods", "Pod", &all), resource("bindings", "Binding", &["create"])];
-        let member = MemberDiscovery { core: document("", core), named };
+        let member = MemberDiscovery { core: document("", core).into(), named: named.into() };
         Union::new(&[(ClusterName::new("a").unwrap(), Arc::new(member))])
     }
 

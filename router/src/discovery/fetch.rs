@@ -1,8 +1,14 @@
 //! Asking one member what it serves.
+//!
+//! A fleet has a handful of distinct documents, whatever the number of its members: one for each version of Kubernetes and each
+//! set of CustomResourceDefinitions. Equal ones are read and held once.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 
 use http::{Request, StatusCode, header};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
 use tributary_proxy::Transport;
 
 use super::model::{AGGREGATED_ACCEPT, GroupList};
@@ -49,14 +55,45 @@ pub struct Fetched {
     named_tag: Option<String>,
 }
 
+/// The documents that members gave, each held once, for as long as a member has it.
+#[derive(Debug, Default)]
+pub struct MemberDocuments {
+    /// By the digest of the text. A tag would not do: a member chooses its own, and could give another's.
+    by_digest: Mutex<HashMap<[u8; 32], Weak<GroupList>>>,
+}
+
+impl MemberDocuments {
+    /// Reads a document, or takes the one that was read from the same text. Cost: a digest of the text, and a look at the
+    /// distinct documents where it is a new one.
+    fn read(&self, text: &[u8]) -> Result<Arc<GroupList>, serde_json::Error> {
+        let digest: [u8; 32] = Sha256::digest(text).into();
+        if let Some(known) = self.by_digest.lock().get(&digest).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        let document: Arc<GroupList> = Arc::new(serde_json::from_slice(text)?);
+        let mut by_digest = self.by_digest.lock();
+        // Another member may have given the same meanwhile.
+        if let Some(known) = by_digest.get(&digest).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        by_digest.retain(|_, document| document.strong_count() > 0);
+        by_digest.insert(digest, Arc::downgrade(&document));
+        Ok(document)
+    }
+}
+
 /// Asks a member what it serves. `last` is the answer before this one.
 ///
 /// # Errors
 /// [`FetchError`] says which of the two documents failed, and how.
-pub async fn fetch(transport: Transport, last: Option<Arc<Fetched>>) -> Result<Fetched, FetchError> {
+pub async fn fetch(
+    transport: Transport,
+    last: Option<Arc<Fetched>>,
+    documents: &MemberDocuments,
+) -> Result<Fetched, FetchError> {
     let before = last.as_deref().cloned().unwrap_or_default();
-    let core = fetch_document(transport.clone(), "/api", before.core_tag.clone()).await?;
-    let named = fetch_document(transport, "/apis", before.named_tag.clone()).await?;
+    let core = fetch_document(transport.clone(), "/api", before.core_tag.clone(), documents).await?;
+    let named = fetch_document(transport, "/apis", before.named_tag.clone(), documents).await?;
     if core.is_none() && named.is_none() {
         return Ok(before);
     }
@@ -70,7 +107,8 @@ async fn fetch_document(
     transport: Transport,
     path: &'static str,
     tag: Option<String>,
-) -> Result<Option<(GroupList, Option<String>)>, FetchError> {
+    documents: &MemberDocuments,
+) -> Result<Option<(Arc<GroupList>, Option<String>)>, FetchError> {
     let mut request = Request::get(path).header(header::ACCEPT, AGGREGATED_ACCEPT);
     if let Some(tag) = tag {
         request = request.header(header::IF_NONE_MATCH, tag);
@@ -85,6 +123,29 @@ async fn fetch_document(
     }
     let tag = head.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
     let text = body::whole(answer).await.map_err(|source| FetchError::Send { path, source })?;
-    let document: GroupList = serde_json::from_slice(&text).map_err(|source| FetchError::Document { path, source })?;
+    let document = documents.read(&text).map_err(|source| FetchError::Document { path, source })?;
     Ok(Some((document, tag)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_documents_are_held_once_and_as_long_as_a_member_has_them() {
+        let documents = MemberDocuments::default();
+        let text = |name: &str| {
+            format!(
+                r#"{{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{{"metadata":{{"name":"{name}"}}}}]}}"#
+            )
+        };
+        let one = documents.read(text("one").as_bytes()).unwrap();
+        assert!(Arc::ptr_eq(&one, &documents.read(text("one").as_bytes()).unwrap()));
+        let other = documents.read(text("other").as_bytes()).unwrap();
+        assert_ne!(one, other);
+        assert!(documents.read(b"{").is_err());
+        drop((one, other));
+        documents.read(text("third").as_bytes()).unwrap();
+        assert_eq!(documents.by_digest.lock().len(), 1, "what nobody has is forgotten");
+    }
 }

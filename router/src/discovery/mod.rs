@@ -13,5 +13,5 @@ pub mod storage_versions;
 pub mod union;
 
 pub use documents::{DiscoveryPath, Document};
-pub use fetch::{FetchError, Fetched, fetch};
+pub use fetch::{FetchError, Fetched, MemberDocuments, fetch};
 pub use union::{MemberDiscovery, Otherwise, ServedResource, Union};

@@ -11,7 +11,7 @@ use tributary_merge::{
 
 use crate::limits::UNKNOWN_CLUSTERS;
 use crate::policy::ItemResourceVersions;
-use crate::topology::Cluster;
+use crate::topology::{Cluster, Identity};
 
 /// Reads and writes the versions of one resource, for one request.
 pub struct Versions {
@@ -106,7 +106,13 @@ impl Versions {
     /// may be our own list, once that is known, and a client that was told to list anew would go on without that cluster.
     pub fn undecided(&self, resource: &GroupVersionResource, foreign: &Foreign) -> Option<Status> {
         let Foreign::Epoch(_) = foreign else { return None };
-        let silent = self.clusters.values().filter(|cluster| cluster.discovery().is_none());
+        let silent = self.clusters.values().filter(|cluster| match &*cluster.identity() {
+            _ if cluster.discovery().is_none() => true,
+            // It has told, and the list with it is about to be made.
+            Identity::Known(uid) => self.epochs.current_uid_of(cluster.name()) != Some(uid.as_str()),
+            Identity::Withheld => self.epochs.current_uid_of(cluster.name()) != Some(""),
+            Identity::Unknown => false,
+        });
         let silent: Vec<_> = silent.map(|cluster| cluster.name().clone()).collect();
         (!silent.is_empty()).then(|| Status::clusters_unknown(resource, &silent, 1))
     }
@@ -205,7 +211,7 @@ mod tests {
                 fingerprint: String::new(),
                 index,
             };
-            (name, Cluster::new(setup, None))
+            (name, Cluster::new(setup, None, &Arc::default()))
         });
         Versions::new(Arc::default(), items, Arc::new(clusters.into_iter().collect()))
     }

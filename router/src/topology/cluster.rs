@@ -1,9 +1,10 @@
 //! One member cluster and the task that keeps its discovery fresh.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, StatusCode};
@@ -19,7 +20,7 @@ use tributary_proxy::{ClusterClient, Reachability, Transport};
 use super::mark::ClusterMark;
 use super::server_version::ServerVersion;
 use crate::body;
-use crate::discovery::{Fetched, MemberDiscovery, fetch};
+use crate::discovery::{Fetched, MemberDiscovery, MemberDocuments, fetch};
 
 /// A cluster as the configuration names it.
 #[derive(Clone, Debug)]
@@ -61,6 +62,15 @@ struct Problem {
     since: Instant,
 }
 
+/// What has changed about a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// What is wrong with it.
+    Problem,
+    /// What it serves, who it is or which version it runs.
+    Offer,
+}
+
 /// One member cluster.
 pub struct Cluster {
     /// What the configuration says.
@@ -68,19 +78,23 @@ pub struct Cluster {
     /// What marks its objects as its own.
     pub mark: Arc<ClusterMark>,
     fetched: ArcSwapOption<Fetched>,
+    /// Where its documents are kept, those of all clusters together.
+    documents: Arc<MemberDocuments>,
     /// What was served under this name before the configuration changed.
     inherited: Option<Arc<MemberDiscovery>>,
     /// When it was configured.
     since: Instant,
     /// The cluster that this one is under a second name.
     twin: ArcSwapOption<ClusterName>,
-    uid: ArcSwapOption<String>,
+    identity: ArcSwap<Identity>,
     version: ArcSwapOption<ServerVersion>,
     problem: Mutex<Option<Problem>>,
     /// When it was last said that its revisions went back.
     went_back: Mutex<Option<Instant>>,
     refresh: Notify,
     attempts: watch::Sender<Attempts>,
+    /// Whether one of the attempts is over, and what it said is known.
+    asked: AtomicBool,
     /// Who may ask where an object is.
     questions: Semaphore,
     cancelled: CancellationToken,
@@ -90,6 +104,18 @@ pub struct Cluster {
 /// second.
 const QUESTIONS_AT_ONCE: usize = 32;
 
+/// Who a cluster is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Identity {
+    /// It has not said anything yet.
+    #[default]
+    Unknown,
+    /// It answered that it does not tell us the uid of its kube-system namespace.
+    Withheld,
+    /// The uid of its kube-system namespace.
+    Known(Arc<String>),
+}
+
 impl Cluster {
     /// The right to ask it where an object is, one of few at once. Cancel: dropping the future gives up the place in line.
     pub(crate) async fn question(&self) -> Option<SemaphorePermit<'_>> {
@@ -98,14 +124,15 @@ impl Cluster {
     }
 
     /// A cluster about which nothing is known yet, but what it served when it was configured otherwise.
-    pub(crate) fn new(setup: ClusterSetup, before: Option<&Arc<Self>>) -> Arc<Self> {
+    pub(crate) fn new(setup: ClusterSetup, before: Option<&Arc<Self>>, documents: &Arc<MemberDocuments>) -> Arc<Self> {
         Arc::new(Self {
             inherited: before.and_then(|before| before.offers()),
             since: Instant::now(),
             twin: ArcSwapOption::empty(),
             mark: Arc::new(ClusterMark::new(&setup.name, setup.index)),
             fetched: ArcSwapOption::empty(),
-            uid: ArcSwapOption::empty(),
+            documents: Arc::clone(documents),
+            identity: ArcSwap::default(),
             version: ArcSwapOption::empty(),
             problem: Mutex::new(
                 setup.client.as_ref().err().map(|text| Problem { text: text.clone(), since: Instant::now() }),
@@ -113,6 +140,7 @@ impl Cluster {
             went_back: Mutex::default(),
             refresh: Notify::new(),
             attempts: watch::Sender::default(),
+            asked: AtomicBool::new(false),
             questions: Semaphore::new(QUESTIONS_AT_ONCE),
             cancelled: CancellationToken::new(),
             setup,
@@ -163,7 +191,20 @@ impl Cluster {
 
     /// The uid of its kube-system namespace, which tells one incarnation from another; `None` until it is known.
     pub fn uid(&self) -> Option<Arc<String>> {
-        self.uid.load_full()
+        match &**self.identity.load() {
+            Identity::Known(uid) => Some(Arc::clone(uid)),
+            Identity::Unknown | Identity::Withheld => None,
+        }
+    }
+
+    /// Who it is, as far as it has told.
+    pub fn identity(&self) -> Arc<Identity> {
+        self.identity.load_full()
+    }
+
+    /// Whether it has been asked once, or never will be.
+    pub fn is_asked(&self) -> bool {
+        self.setup.client.is_err() || self.asked.load(Ordering::Relaxed)
     }
 
     /// Which version its server is; `None` until it is known, or if it does not tell us.
@@ -217,7 +258,7 @@ impl Cluster {
     }
 
     /// Starts the task that keeps discovery fresh; `changed` is called after each change.
-    pub(super) fn start(self: &Arc<Self>, changed: impl Fn() + Send + Sync + 'static) {
+    pub(super) fn start(self: &Arc<Self>, changed: impl Fn(News) + Send + Sync + 'static) {
         let cluster = Arc::clone(self);
         let span = tracing::info_span!("discovery", cluster = %self.name());
         let cancelled = self.cancelled.clone();
@@ -225,12 +266,12 @@ impl Cluster {
         tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await }.instrument(span));
     }
 
-    async fn keep_fresh(self: Arc<Self>, tell: impl Fn() + Send + Sync + 'static) {
+    async fn keep_fresh(self: Arc<Self>, tell: impl Fn(News) + Send + Sync + 'static) {
         let mut reachability = self.setup.client.as_ref().ok().map(ClusterClient::reachability);
         loop {
             self.attempts.send_modify(|attempts| attempts.begun += 1);
-            if Arc::clone(&self).ask().await {
-                tell();
+            if let Some(news) = Arc::clone(&self).ask().await {
+                tell(news);
             }
             self.attempts.send_modify(|attempts| attempts.ended = attempts.begun);
             // What the answer itself said of the member is no news.
@@ -247,38 +288,53 @@ impl Cluster {
         }
     }
 
-    /// Asks the member once; says whether something changed: what it serves, who it is, or what is wrong with it.
-    async fn ask(self: Arc<Self>) -> bool {
-        let Ok(transport) = self.transport() else { return false };
+    /// Asks the member once; says what has changed, if anything has.
+    async fn ask(self: Arc<Self>) -> Option<News> {
+        let Ok(transport) = self.transport() else { return None };
         let before = self.fetched.load_full();
         let asked = tokio::time::timeout(DISCOVERY_TIMEOUT, async {
-            let fetched = fetch_all(transport.clone(), before.clone()).await?;
-            let (uid, version) = tokio::join!(kube_system_uid(transport.clone()), server_version(transport));
-            Ok((fetched, uid, version))
+            let fetched = fetch_all(transport.clone(), before.clone(), &self.documents).await?;
+            let (identity, version) = tokio::join!(identity(transport.clone()), server_version(transport));
+            Ok((fetched, identity, version))
         });
         let answer = asked
             .await
             .unwrap_or_else(|_| Err(format!("no answer to discovery within {} s", DISCOVERY_TIMEOUT.as_secs())));
-        match answer {
-            Ok((fetched, uid, version)) => {
+        let news = match answer {
+            Ok((fetched, identity, version)) => {
                 let mended = self.set_problem(None);
-                let uid_changed = uid.is_some() && self.uid.load().as_deref() != uid.as_ref();
-                let known = before.as_ref().is_some_and(|before| before.discovery == fetched.discovery);
-                if uid_changed && self.uid.load().is_some() {
-                    tracing::warn!("the kube-system uid changed: this is another incarnation of the cluster");
-                }
-                if uid_changed {
-                    self.uid.store(uid.map(Arc::new));
-                }
+                let is_known = before.as_ref().is_some_and(|before| before.discovery == fetched.discovery);
+                let is_another = self.set_identity(identity);
                 let version_changed = version.is_some() && self.version.load().as_deref() != version.as_ref();
                 if version_changed {
                     self.version.store(version.map(Arc::new));
                 }
                 self.fetched.store(Some(Arc::new(fetched)));
-                !known || uid_changed || version_changed || mended
+                match !is_known || is_another || version_changed {
+                    true => Some(News::Offer),
+                    false => mended.then_some(News::Problem),
+                }
             }
-            Err(problem) => self.set_problem(Some(problem)),
+            Err(problem) => self.set_problem(Some(problem)).then_some(News::Problem),
+        };
+        self.asked.store(true, Ordering::Relaxed);
+        news
+    }
+
+    /// Takes over who it says that it is, and says whether that is news. What was known stays until it says otherwise.
+    fn set_identity(&self, told: Identity) -> bool {
+        let known = self.identity.load_full();
+        let is_news = match (&*known, &told) {
+            (_, Identity::Unknown) | (Identity::Known(_), Identity::Withheld) => false,
+            (known, told) => known != told,
+        };
+        if is_news {
+            if matches!(*known, Identity::Known(_)) {
+                tracing::warn!("the kube-system uid changed: this is another incarnation of the cluster");
+            }
+            self.identity.store(Arc::new(told));
         }
+        is_news
     }
 
     /// Remembers what is wrong; logs it when it begins and when it ends. Says whether that is news.
@@ -303,15 +359,22 @@ impl Cluster {
 
 /// What the member serves. A kube-apiserver that has just started does not know its CustomResourceDefinitions yet and leaves
 /// them out: what it served before is believed to be gone only if it says that it is ready and then still leaves it out.
-async fn fetch_all(transport: Transport, before: Option<Arc<Fetched>>) -> Result<Fetched, String> {
-    let fetched = fetch(transport.clone(), before.clone()).await.map_err(|error| explain(&error))?;
-    if before.is_none_or(|before| fetched.discovery.serves_all_of(&before.discovery)) {
+async fn fetch_all(
+    transport: Transport,
+    before: Option<Arc<Fetched>>,
+    documents: &MemberDocuments,
+) -> Result<Fetched, String> {
+    let fetched = fetch(transport.clone(), before.clone(), documents).await.map_err(|error| explain(&error))?;
+    let serves_all = |before: &Arc<Fetched>| {
+        fetched.discovery == before.discovery || fetched.discovery.serves_all_of(&before.discovery)
+    };
+    if before.as_ref().is_none_or(serves_all) {
         return Ok(fetched);
     }
     if !is_ready(transport.clone()).await {
         return Err("it is not ready, and does not serve all that it did".to_owned());
     }
-    fetch(transport, None).await.map_err(|error| explain(&error))
+    fetch(transport, None, documents).await.map_err(|error| explain(&error))
 }
 
 /// Whether the member is ready, as far as it lets us ask.
@@ -331,31 +394,36 @@ async fn changed(reachability: &mut Option<watch::Receiver<Reachability>>) {
     }
 }
 
-/// The uid of the kube-system namespace, if the member lets us read it.
-async fn kube_system_uid(transport: Transport) -> Option<String> {
+/// The uid of the kube-system namespace, if the member lets us read it. A cluster that is overloaded or breaks off has not said
+/// that it does not.
+async fn identity(transport: Transport) -> Identity {
     #[derive(serde::Deserialize)]
     struct Namespace {
         metadata: Metadata,
     }
     #[derive(serde::Deserialize)]
     struct Metadata {
-        uid: String,
+        uid: Arc<String>,
     }
-    let text = get(transport, "/api/v1/namespaces/kube-system").await?;
-    serde_json::from_slice::<Namespace>(&text).ok().map(|namespace| namespace.metadata.uid)
+    match get(transport, "/api/v1/namespaces/kube-system").await {
+        Some((StatusCode::OK, text)) => match serde_json::from_slice::<Namespace>(&text) {
+            Ok(namespace) if !namespace.metadata.uid.is_empty() => Identity::Known(namespace.metadata.uid),
+            _ => Identity::Withheld,
+        },
+        Some((StatusCode::FORBIDDEN | StatusCode::NOT_FOUND, _)) => Identity::Withheld,
+        _ => Identity::Unknown,
+    }
 }
 
 /// The version of the member's server, if it tells us.
 async fn server_version(transport: Transport) -> Option<ServerVersion> {
-    ServerVersion::parse(get(transport, "/version").await?)
+    let (code, text) = get(transport, "/version").await?;
+    if code == StatusCode::OK { ServerVersion::parse(text) } else { None }
 }
 
-/// A small document, if the member gives it.
-async fn get(transport: Transport, path: &str) -> Option<Bytes> {
+/// The answer to a small question, if the member gives one.
+async fn get(transport: Transport, path: &str) -> Option<(StatusCode, Bytes)> {
     let request = Request::get(path).body(body::empty()).ok()?;
     let answer = body::send(transport, request).await.ok()?;
-    if answer.status() != StatusCode::OK {
-        return None;
-    }
-    body::whole(answer.into_body()).await.ok()
+    Some((answer.status(), body::whole(answer.into_body()).await.ok()?))
 }

@@ -1,27 +1,43 @@
 //! All member clusters.
+//!
+//! ```text
+//! member's answer ──▶ note ──▶ one task, at most every 100 ms ──▶ union ──▶ generation: views and epochs follow
+//! ```
+//!
+//! A thousand members that are asked at once answer at once: what they say is joined together, not one after the other, and
+//! nobody waits for that but who asks for it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures::future::join_all;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 
-use super::cluster::{Cluster, ClusterSetup};
+use super::cluster::{Cluster, ClusterSetup, News};
 use super::mark::ClusterMark;
 use super::server_version::ServerVersion;
-use crate::discovery::Union;
+use crate::discovery::{MemberDocuments, Union};
 
 /// How often an unknown path may make all members be asked anew, in seconds.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long a request for an unknown path waits for the members' answers, in seconds.
 const REFRESH_WAIT: Duration = Duration::from_secs(3);
+
+/// The shortest time between two unions. 100 ms: long enough that the answers of a whole fleet make a few dozen of them, and
+/// short beside the time that a member takes to serve a new CRD.
+const TAKE_OVER_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Of how many members a union is made at once by whoever takes it over; of more a thread for long work makes it. 16: at worst,
+/// where all differ, they take 1 to 2 ms.
+const AT_ONCE_MAX: usize = 16;
 
 /// How many clusters that left are remembered. As many as there are indices: more can never have been named by integers.
 const FORMER_MAX: usize = 10_000;
@@ -31,25 +47,75 @@ pub struct Fleet {
     clusters: ArcSwap<BTreeMap<ClusterName, Arc<Cluster>>>,
     union: ArcSwap<Union>,
     generation: watch::Sender<u64>,
+    news: Arc<Untaken>,
+    /// What the members say that they serve, equal documents once.
+    documents: Arc<MemberDocuments>,
     /// When all were last asked anew; held while they are.
     refreshed: tokio::sync::Mutex<Option<Instant>>,
-    /// Serializes changes of the set and of the union.
+    /// Serializes changes of the set.
     changing: Mutex<()>,
     /// The marks of clusters that left: their objects are still being deleted from open watches.
     former: Mutex<BTreeMap<ClusterName, Arc<ClusterMark>>>,
 }
 
+/// What has been said of the clusters and is not taken over yet.
+#[derive(Default)]
+struct Untaken {
+    /// Whether there is something that the union is made of.
+    offers: AtomicBool,
+    /// How many news there were.
+    said: AtomicU64,
+    /// How many of them have been taken over.
+    taken: watch::Sender<u64>,
+    wake: Notify,
+    /// Ends the pause between two takings: the configuration has changed, which no crowd does at once.
+    at_once: Notify,
+}
+
+impl Untaken {
+    fn note(&self, news: News) {
+        if news == News::Offer {
+            self.offers.store(true, Ordering::SeqCst);
+        }
+        self.said.fetch_add(1, Ordering::SeqCst);
+        self.wake.notify_one();
+    }
+
+    /// Waits until all has been taken over that was said before this call.
+    async fn settled(&self) {
+        let said = self.said.load(Ordering::SeqCst);
+        // The sender lives as long as this.
+        let _ = self.taken.subscribe().wait_for(|taken| *taken >= said).await;
+    }
+}
+
 impl Fleet {
-    /// A fleet without clusters.
+    /// A fleet without clusters. Must be called within a tokio runtime.
     pub fn new() -> Arc<Self> {
-        Arc::new(Self {
+        let fleet = Arc::new(Self {
             clusters: ArcSwap::default(),
             union: ArcSwap::default(),
             generation: watch::Sender::new(0),
+            news: Arc::default(),
+            documents: Arc::default(),
             refreshed: tokio::sync::Mutex::default(),
             changing: Mutex::new(()),
             former: Mutex::default(),
-        })
+        });
+        let (weak, news) = (Arc::downgrade(&fleet), Arc::clone(&fleet.news));
+        tokio::spawn(async move {
+            loop {
+                news.wake.notified().await;
+                let Some(fleet) = weak.upgrade() else { break };
+                fleet.take_over().await;
+                drop(fleet);
+                tokio::select! {
+                    () = tokio::time::sleep(TAKE_OVER_INTERVAL) => {}
+                    () = news.at_once.notified() => {}
+                }
+            }
+        });
+        fleet
     }
 
     /// The clusters by name.
@@ -116,7 +182,7 @@ impl Fleet {
             let name = setup.name.clone();
             let kept = before.get(&name).filter(|cluster| cluster.setup.fingerprint == setup.fingerprint);
             let cluster = kept.cloned().unwrap_or_else(|| {
-                let cluster = Cluster::new(setup, before.get(&name));
+                let cluster = Cluster::new(setup, before.get(&name), &self.documents);
                 started.push(Arc::clone(&cluster));
                 cluster
             });
@@ -131,14 +197,11 @@ impl Fleet {
         self.clusters.store(Arc::new(after));
         drop(changing);
         for cluster in started {
-            let fleet = Arc::downgrade(self);
-            cluster.start(move || {
-                if let Some(fleet) = fleet.upgrade() {
-                    fleet.changed();
-                }
-            });
+            let news = Arc::clone(&self.news);
+            cluster.start(move |said| news.note(said));
         }
-        self.changed();
+        self.news.note(News::Offer);
+        self.news.at_once.notify_one();
     }
 
     fn remember(&self, cluster: &Cluster) {
@@ -149,9 +212,23 @@ impl Fleet {
         former.insert(cluster.name().clone(), Arc::clone(&cluster.mark));
     }
 
-    /// Joins the members' documents anew and tells everybody.
-    fn changed(&self) {
-        let changing = self.changing.lock();
+    /// Takes over what has been said, and tells everybody.
+    async fn take_over(self: &Arc<Self>) {
+        let said = self.news.said.load(Ordering::SeqCst);
+        if self.news.offers.swap(false, Ordering::SeqCst) {
+            let fleet = Arc::clone(self);
+            match self.clusters.load().len() {
+                0..=AT_ONCE_MAX => fleet.join(),
+                // It fails only where the runtime ends.
+                _ => drop(tokio::task::spawn_blocking(move || fleet.join()).await),
+            }
+        }
+        self.generation.send_modify(|generation| *generation += 1);
+        self.news.taken.send_replace(said);
+    }
+
+    /// Joins the members' documents anew.
+    fn join(&self) {
         find_twins(&self.clusters.load());
         let members: Vec<_> = self
             .by_precedence()
@@ -164,8 +241,6 @@ impl Fleet {
         for clash in union.clashes().difference(before.clashes()) {
             tracing::warn!(%clash, "clusters serve one resource in ways that cannot be merged");
         }
-        drop(changing);
-        self.generation.send_modify(|generation| *generation += 1);
     }
 
     /// Asks all members anew because somebody named something unknown. Rate-limited; waits for the answers, those to a
@@ -181,20 +256,18 @@ impl Fleet {
             clusters.values().filter(|cluster| cluster.setup.client.is_ok()).map(|cluster| cluster.asked_anew());
         // Whoever does not answer in time is asked about another time.
         let _ = tokio::time::timeout(REFRESH_WAIT, join_all(asked)).await;
+        self.news.settled().await;
         *refreshed = Some(Instant::now());
     }
 
-    /// Asks all members anew without waiting: something that changes what they serve was written through this endpoint.
-    pub fn refresh(&self) {
-        for cluster in self.clusters.load().values() {
-            cluster.refresh();
-        }
-    }
-
-    /// Waits until each cluster has been asked once, or the time is up.
+    /// Waits until each cluster has been asked once and what it said is taken over, or the time is up.
     pub async fn asked_once(&self, within: Duration) {
         let clusters = self.clusters();
-        let _ = tokio::time::timeout(within, join_all(clusters.values().map(|cluster| cluster.asked_once()))).await;
+        let asked = async {
+            join_all(clusters.values().map(|cluster| cluster.asked_once())).await;
+            self.news.settled().await;
+        };
+        let _ = tokio::time::timeout(within, asked).await;
     }
 }
 
@@ -214,5 +287,40 @@ impl Drop for Fleet {
         for cluster in self.clusters.load().values() {
             cluster.cancel();
         }
+        self.news.wake.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thousand members that answer within a second make a dozen unions, and none waits for another's.
+    #[tokio::test(start_paused = true)]
+    async fn what_a_crowd_says_is_taken_over_together() {
+        let fleet = Fleet::new();
+        let changes = fleet.changes();
+        for _ in 0..1000 {
+            fleet.news.note(News::Offer);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        fleet.news.settled().await;
+        assert!((10..=12).contains(&*changes.borrow()), "{}", *changes.borrow());
+        let union = fleet.union();
+        fleet.news.note(News::Problem);
+        fleet.news.settled().await;
+        assert!(Arc::ptr_eq(&union, &fleet.union()), "what is wrong with a member says nothing of what it serves");
+        assert!(*changes.borrow() > 11, "though who waits for the member is told");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_changed_configuration_waits_for_nothing() {
+        let fleet = Fleet::new();
+        fleet.news.note(News::Offer);
+        fleet.news.settled().await;
+        let begun = Instant::now();
+        fleet.set(Vec::new());
+        fleet.news.settled().await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 }
