@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What takes longer than continuous integration should: `make proof` runs it, or the parts that are named as arguments.
 #
-#   proof.sh [property] [model] [specs] [reads] [bookmarks] [oracle] [faults] [fuzz]
+#   proof.sh [property] [model] [fleet] [specs] [reads] [bookmarks] [oracle] [faults] [fuzz]
 #
 # Each part writes one line of ../PROOF.md: the day, the commit, the command, how it ended, how long it took. Lines of parts that
 # did not run stay. Longer runs: PROPTEST_CASES, TRIBUTARY_SEEDS and FUZZ_SECONDS (for each target).
@@ -37,13 +37,13 @@ part() {
   mv "$result.new" "$result"
 }
 
-# The model's seeds: our own crates optimised, so that a seed takes less time; their dependencies are those of the other tests.
-model() {
+# Tests of the router that take long: our own crates optimised; their dependencies are those of the other tests.
+quick() {
   local crate quick=()
   for crate in apimachinery cacher merge printers proxy router simulator; do
     quick+=(--config "profile.dev.package.tributary-$crate.opt-level=2")
   done
-  cargo "${quick[@]}" test --workspace --locked --test model -- --ignored proof
+  cargo "${quick[@]}" test --workspace --locked --test "$1" -- --ignored "$2"
 }
 
 # Without sanitizers, which need a nightly compiler: the code has no unsafe, and what is looked for are broken properties.
@@ -60,12 +60,13 @@ fuzz() {
 e2e() { cargo test --workspace --locked --test e2e -- --ignored "$1"; }
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(property model specs reads bookmarks oracle faults fuzz)
+[ ${#parts[@]} -gt 0 ] || parts=(property model fleet specs reads bookmarks oracle faults fuzz)
 cargo build --workspace --bin tributary --locked || exit 1
 for name in "${parts[@]}"; do
   case $name in
     property) part property "PROPTEST_CASES=$PROPTEST_CASES TRIBUTARY_CHANGES=$TRIBUTARY_CHANGES cargo test -p tributary-merge -p tributary-fuzz-properties" cargo test -p tributary-merge -p tributary-fuzz-properties --locked ;;
-    model) part model "TRIBUTARY_SEEDS=$TRIBUTARY_SEEDS cargo test --test model -- --ignored proof" model ;;
+    model) part model "TRIBUTARY_SEEDS=$TRIBUTARY_SEEDS cargo test --test model -- --ignored proof" quick model proof ;;
+    fleet) part fleet 'cargo test --test simulated -- --ignored fleet::proof' quick simulated fleet::proof ;;
     specs) part specs 'cargo test --test e2e -- --ignored proof_specs' e2e proof_specs ;;
     reads) part reads 'cargo test --test e2e -- --ignored differential::proof' e2e differential::proof ;;
     bookmarks) part bookmarks 'cargo test --test e2e -- --ignored bookmarks::proof' e2e bookmarks::proof ;;

@@ -86,6 +86,11 @@ pub(crate) fn judge(results: &Results) -> Vec<Figure> {
     judge("idle watcher", results.idle.as_ref().map(|idle| idle.bytes_each / 1e3), 20.0, "KB");
     let lists = results.resumed.as_ref().map(|resumed| resumed.member_lists as f64);
     judge("lists asked of the member after a restart", lists, 1.0, "");
+    if let Some(fleet) = &results.fleet {
+        judge("1,000 clusters: synced after ready", Some(fleet.synced_seconds), 90.0, "s");
+        judge("1,000 clusters: p99 of /livez", Some(fleet.livez.p99), 100.0, "ms");
+        judge("1,000 clusters: p99 of a page of 5", Some(fleet.page.p99), 30.0, "ms");
+    }
     if let Some(memory) = &results.memory
         && let Some(resident) = memory.tributary_idle
     {

@@ -21,6 +21,7 @@ use crate::watches::Sides;
 
 mod client;
 mod figures;
+mod fleet;
 mod limits;
 mod load;
 mod reads;
@@ -76,6 +77,13 @@ struct Arguments {
     fill: bool,
 }
 
+impl Arguments {
+    /// Whether a scenario is to be measured.
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| name.contains(only.as_str()))
+    }
+}
+
 /// Both sides, and what was started for them, which ends when this is dropped.
 struct Stage {
     member: Side,
@@ -121,11 +129,28 @@ async fn run(arguments: Arguments) -> anyhow::Result<bool> {
     if arguments.pods < load::PODS_PER_NAMESPACE {
         bail!("--pods {}: at least {} are needed, one namespace of them", arguments.pods, load::PODS_PER_NAMESPACE);
     }
-    let mut stage = set_up(&arguments).await?;
-    let wanted =
-        |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| name.contains(only.as_str()));
-    let mut results = Results { pods: arguments.pods, ..Results::default() };
-    let mut memory = first_round(&stage, &mut results).await?;
+    let mut results = Results::default();
+    // Before the others: what runs beside it would be measured, too.
+    if arguments.wants(fleet::NAME) {
+        eprintln!("measuring {} …", fleet::NAME);
+        results.fleet = Some(fleet::run().await?);
+    }
+    if !arguments.only.iter().all(|only| fleet::NAME.contains(only.as_str())) || arguments.only.is_empty() {
+        measure_both_sides(&arguments, &mut results).await?;
+    }
+    results.figures = figures::judge(&results);
+    println!("{}", results.markdown());
+    results.save(&arguments.json)?;
+    eprintln!("written to {}", arguments.json.display());
+    Ok(!arguments.strict || results.figures.iter().all(|figure| figure.reached))
+}
+
+/// A member and Tributary in front of it, one after the other in everything.
+async fn measure_both_sides(arguments: &Arguments, results: &mut Results) -> anyhow::Result<()> {
+    let mut stage = set_up(arguments).await?;
+    let wanted = |name: &str| arguments.wants(name);
+    results.pods = arguments.pods;
+    let mut memory = first_round(&stage, results).await?;
 
     let seconds = Duration::from_secs_f64(arguments.seconds);
     for scenario in reads::scenarios().into_iter().filter(|scenario| wanted(scenario.name)) {
@@ -134,17 +159,13 @@ async fn run(arguments: Arguments) -> anyhow::Result<bool> {
             .map_err(|_| anyhow::anyhow!("two sides were measured"))?;
         results.reads.push(Read { name: scenario.name.to_owned(), member, tributary });
     }
-    measure_watches(&stage, &arguments, &wanted, &mut results).await?;
+    measure_watches(&stage, arguments, &wanted, results).await?;
     memory.tributary_end = stage.tributary.processes.resident();
-    measure_limits(&mut stage, &wanted, &mut results).await?;
+    measure_limits(&mut stage, &wanted, results).await?;
 
     memory.member_end = stage.member.processes.resident();
     results.memory = Some(memory);
-    results.figures = figures::judge(&results);
-    println!("{}", results.markdown());
-    results.save(&arguments.json)?;
-    eprintln!("written to {}", arguments.json.display());
-    Ok(!arguments.strict || results.figures.iter().all(|figure| figure.reached))
+    Ok(())
 }
 
 /// Starts what is not running, and fills the member.

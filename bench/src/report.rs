@@ -7,6 +7,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::figures::Figure;
+use crate::fleet::Fleet;
 use crate::{limits, reads, watches, worst};
 
 /// One read on both sides.
@@ -67,6 +68,8 @@ pub(crate) struct Results {
     pub(crate) idle: Option<limits::Idle>,
     /// Their return after a restart.
     pub(crate) resumed: Option<limits::Resumed>,
+    /// A thousand clusters.
+    pub(crate) fleet: Option<Fleet>,
     /// Memory.
     pub(crate) memory: Option<Memory>,
     /// The figures to reach.
@@ -93,6 +96,26 @@ impl Results {
     }
 
     fn write_markdown(&self, out: &mut String) -> std::fmt::Result {
+        if self.pods > 0 {
+            self.write_both_sides(out)?;
+        }
+        if let Some(fleet) = &self.fleet {
+            write_fleet(fleet, out)?;
+        }
+        writeln!(out, "| figure | measured | allowed | |")?;
+        writeln!(out, "|---|---|---|---|")?;
+        for figure in &self.figures {
+            let verdict = if figure.reached { "reached" } else { "**missed**" };
+            writeln!(
+                out,
+                "| {} | {:.3} {} | {:.2} {} | {verdict} |",
+                figure.name, figure.measured, figure.unit, figure.limit, figure.unit
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_both_sides(&self, out: &mut String) -> std::fmt::Result {
         writeln!(
             out,
             "{} pods in one member; first list through Tributary, cache empty: {:.0} ms\n",
@@ -162,18 +185,7 @@ impl Results {
                 mb(memory.member_end),
             )?;
         }
-        self.write_limits(out)?;
-        writeln!(out, "| figure | measured | allowed | |")?;
-        writeln!(out, "|---|---|---|---|")?;
-        for figure in &self.figures {
-            let verdict = if figure.reached { "reached" } else { "**missed**" };
-            writeln!(
-                out,
-                "| {} | {:.3} {} | {:.2} {} | {verdict} |",
-                figure.name, figure.measured, figure.unit, figure.limit, figure.unit
-            )?;
-        }
-        Ok(())
+        self.write_limits(out)
     }
 
     fn write_limits(&self, out: &mut String) -> std::fmt::Result {
@@ -246,6 +258,27 @@ impl Results {
         let text = serde_json::to_string_pretty(self).context("encode the results")?;
         std::fs::write(path, text + "\n").with_context(|| format!("write {}", path.display()))
     }
+}
+
+fn write_fleet(fleet: &Fleet, out: &mut String) -> std::fmt::Result {
+    writeln!(
+        out,
+        "| fleet (members in the same process) | ready s | synced s after | /livez p50 / p99 ms | longest ms | page of 5 p50 / p99 ms | memory MB | cores while nobody reads |"
+    )?;
+    writeln!(out, "|---|---|---|---|---|---|---|---|")?;
+    writeln!(
+        out,
+        "| {} clusters of {} pods | {:.1} | {:.1} | {} | {:.0} | {} | {:.0} | {:.2} |\n",
+        fleet.clusters,
+        fleet.pods,
+        fleet.ready_seconds,
+        fleet.synced_seconds,
+        pair(fleet.livez),
+        fleet.livez_longest,
+        pair(fleet.page),
+        fleet.resident_bytes as f64 / 1e6,
+        fleet.idle_cores,
+    )
 }
 
 fn pair(times: crate::statistics::Percentiles) -> String {

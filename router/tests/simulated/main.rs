@@ -8,6 +8,7 @@ mod clusters;
 mod discovery;
 mod endpoints;
 mod faults;
+mod fleet;
 mod forwarding;
 mod freshness;
 mod harness;

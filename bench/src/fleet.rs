@@ -1,0 +1,150 @@
+//! A thousand clusters: `tributary demo`, whose members are simulated within its own process. So its CPU and memory are those of
+//! both sides, and what is measured is an upper bound of Tributary's.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http::Method;
+use http_body_util::BodyExt;
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+use tributary_e2e::Process;
+
+use crate::client::Target;
+use crate::statistics::Percentiles;
+use crate::usage::Processes;
+
+/// The key of the figures.
+pub(crate) const NAME: &str = "fleet-1000";
+
+const CLUSTERS: usize = 1000;
+const PODS: usize = 50;
+/// Changes per second in each cluster.
+const CHURN: &str = "0.2";
+
+/// How long the members and Tributary may take until the line `ready:`.
+const READY_WITHIN: Duration = Duration::from_secs(300);
+/// How long all clusters may take to be synced.
+const SYNCED_WITHIN: Duration = Duration::from_secs(300);
+/// How often `/livez` is asked for.
+const PROBE: Duration = Duration::from_millis(20);
+/// Pages that are measured once all is synced.
+const PAGES: usize = 500;
+/// How long it is left alone before its CPU is read, and over how long that is.
+const REST: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_secs(30);
+
+const PAGE: &str = "/api/v1/pods?limit=5";
+const JSON: &str = "application/json";
+
+/// What was measured.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Fleet {
+    /// Clusters.
+    pub(crate) clusters: usize,
+    /// Pods in each.
+    pub(crate) pods: usize,
+    /// From the start of the process to `ready:`, the members' own start included, in seconds.
+    pub(crate) ready_seconds: f64,
+    /// From `ready:` to a list without a warning, in seconds.
+    pub(crate) synced_seconds: f64,
+    /// `/livez`, from `ready:` on until the pages are read.
+    pub(crate) livez: Percentiles,
+    /// The longest of them, in milliseconds.
+    pub(crate) livez_longest: f64,
+    /// A page of five pods, once all is synced.
+    pub(crate) page: Percentiles,
+    /// CPU while nobody reads, as a share of one core, the simulated members' included.
+    pub(crate) idle_cores: f64,
+    /// Memory then, in bytes, the simulated members' included.
+    pub(crate) resident_bytes: u64,
+}
+
+/// Starts a thousand clusters and measures.
+///
+/// # Errors
+/// When they do not start, or are not synced in time.
+pub(crate) async fn run() -> anyhow::Result<Fleet> {
+    let folder = tempfile::Builder::new().prefix("tributary-bench-").tempdir().context("make a folder")?;
+    let mut command = Command::new(tributary_e2e::tributary::binary()?);
+    command
+        .args(["demo", "--clusters", &CLUSTERS.to_string(), "--pods", &PODS.to_string(), "--churn", CHURN])
+        .args(["--listen", "127.0.0.1:0"])
+        // Where it keeps its files.
+        .env("TMPDIR", folder.path())
+        .current_dir(folder.path());
+    let (out, log) = (folder.path().join("demo.out"), folder.path().join("demo.log"));
+    let started = Instant::now();
+    let mut process = Process::spawn_with("demo", command, &out, &log, Stdio::null())?;
+    process.wait_for_output(READY_WITHIN, |text| text.contains("Ctrl-C")).await?;
+    let ready_seconds = started.elapsed().as_secs_f64();
+    let target = Target::from_kubeconfig("demo", &kubeconfig(folder.path())?, None).await?;
+    let processes = Processes { server: Some(process.pid()), storage: None };
+
+    let over = Arc::new(AtomicBool::new(false));
+    let alive = tokio::spawn(probe(target.clone(), Arc::clone(&over)));
+    let synced_seconds = synced(&target).await?.as_secs_f64();
+    let connection = target.connect().await?;
+    let mut pages = Vec::with_capacity(PAGES);
+    for _ in 0..PAGES {
+        pages.push(connection.discard(PAGE, JSON).await?.elapsed);
+    }
+    over.store(true, Ordering::Relaxed);
+    let livez = alive.await.context("the probe panicked")??;
+
+    sleep(REST).await;
+    let (before, begun) = (processes.cpu(), Instant::now());
+    sleep(IDLE).await;
+    let used = processes.cpu_since(before).server.context("the process's CPU cannot be read")?;
+    Ok(Fleet {
+        clusters: CLUSTERS,
+        pods: PODS,
+        ready_seconds,
+        synced_seconds,
+        livez: Percentiles::of(&livez),
+        livez_longest: livez.iter().max().map_or(0.0, |longest| longest.as_secs_f64() * 1000.0),
+        page: Percentiles::of(&pages),
+        idle_cores: used.as_secs_f64() / begun.elapsed().as_secs_f64(),
+        resident_bytes: processes.resident().context("the process's memory cannot be read")?,
+    })
+}
+
+/// The kubeconfig that the demo wrote into its folder.
+fn kubeconfig(folder: &Path) -> anyhow::Result<PathBuf> {
+    let entries = std::fs::read_dir(folder).context("read the folder")?.filter_map(Result::ok);
+    let mut files = entries.map(|entry| entry.path().join("kubeconfig")).filter(|file| file.is_file());
+    files.next().context("the demo wrote no kubeconfig")
+}
+
+/// Asks for `/livez` on a connection of its own, and gives how long each took.
+async fn probe(target: Target, over: Arc<AtomicBool>) -> anyhow::Result<Vec<Duration>> {
+    let connection = target.connect().await?;
+    let mut times = Vec::new();
+    while !over.load(Ordering::Relaxed) {
+        times.push(connection.discard("/livez", JSON).await?.elapsed);
+        sleep(PROBE).await;
+    }
+    Ok(times)
+}
+
+/// Waits until a list has the objects of all clusters.
+async fn synced(target: &Target) -> anyhow::Result<Duration> {
+    let (begun, connection) = (Instant::now(), target.connect().await?);
+    loop {
+        let answer = connection.send(Method::GET, PAGE, JSON, "", Bytes::new()).await?;
+        let (head, body) = answer.into_parts();
+        body.collect().await.context("read the body")?;
+        if head.status == 200 && !head.headers.contains_key("warning") {
+            return Ok(begun.elapsed());
+        }
+        if begun.elapsed() > SYNCED_WITHIN {
+            bail!("not synced within {} s: {} {:?}", SYNCED_WITHIN.as_secs(), head.status, head.headers.get("warning"));
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+}

@@ -1,0 +1,103 @@
+//! A fleet: hundreds of members behind one router, from the first moment on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::Uri;
+use tokio::time::Instant;
+use tributary_apimachinery::ClusterName;
+use tributary_proxy::{BoxIo, ClusterClient, Connector, Tuning};
+use tributary_router::{ClusterSetup, Policies};
+use tributary_simulator::{Config, Member, Rejection, RequestKind, Simulator};
+
+use crate::harness::{CONFIG_MAPS, Client, Events, Fixture, SOON, config, config_map, router, version};
+
+/// Pods in each member.
+const PODS: usize = 3;
+
+/// How long `/livez` may take, whatever goes on: what probes allow by default.
+const ALIVE_WITHIN: Duration = Duration::from_secs(1);
+
+/// What a router is told of a member that is reached from within this process.
+async fn setup(member: &Arc<Member>) -> ClusterSetup {
+    let mut config = kube::Config::new(Uri::from_static("http://member.invalid"));
+    config.auth_info.token = Some(member.token().to_owned().into());
+    let dialed = Arc::clone(member);
+    let connector = Connector::new(tower::service_fn(move |_: Uri| {
+        std::future::ready(dialed.dial().map(|stream| -> BoxIo { Box::new(stream) }).map_err(Into::into))
+    }));
+    let name = ClusterName::new(member.name()).unwrap();
+    let client = ClusterClient::connect_through(connector, name.clone(), config, Tuning::default()).await.unwrap();
+    ClusterSetup { name, client: Ok(client), fingerprint: member.token().to_owned(), index: None }
+}
+
+/// Asks for `/livez` until it is told to stop, and gives the longest that it took.
+async fn longest_silence(client: Client, over: Arc<AtomicBool>) -> Duration {
+    let mut longest = Duration::ZERO;
+    while !over.load(Ordering::Relaxed) {
+        let asked = Instant::now();
+        let answer = client.send("GET", "/livez", &[], "").await;
+        assert_eq!(answer.code, 200);
+        longest = longest.max(asked.elapsed());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    longest
+}
+
+/// Starts so many members and a router over them at once, reads, watches and writes, while somebody asks whether it lives.
+async fn a_fleet_of(count: usize) {
+    let mut members = Vec::new();
+    for number in 0..count {
+        let config = Config { pods: PODS, seed: number as u64, ..config(&format!("member-{number:04}")) };
+        members.push(Arc::new(Simulator::start_in_process(config).unwrap()));
+    }
+    // One does not tell who it is, as where we have no rights in kube-system.
+    let rejection = Rejection { kinds: vec![RequestKind::Get], ..Rejection::all(403) };
+    members[count / 2].control().reject(Some(rejection));
+    let mut setups = Vec::new();
+    for member in &members {
+        setups.push(setup(member).await);
+    }
+
+    let fixture = Fixture { members: Vec::new(), router: router(Policies::default()) };
+    let over = Arc::new(AtomicBool::new(false));
+    let alive = tokio::spawn(longest_silence(fixture.client(), Arc::clone(&over)));
+    fixture.router.set_clusters(setups);
+    fixture.router.asked_once(SOON * 6).await;
+
+    // A partial answer is denied: what is answered is of all clusters.
+    let page = fixture.get("/api/v1/pods?limit=5").await.ok();
+    assert_eq!(page["items"].as_array().map(Vec::len), Some(5));
+    assert_eq!(page["metadata"]["remainingItemCount"], count * PODS - 5);
+    let from = version(&page);
+    assert!(from.starts_with("c1.") && from.len() < 10 * count, "{} bytes", from.len());
+
+    let list = fixture.get(&format!("{CONFIG_MAPS}?limit=1")).await.ok();
+    let path = format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name=x&resourceVersion={}", version(&list));
+    let mut events: Vec<Events> = Vec::new();
+    for _ in 0..20 {
+        events.push(fixture.watch(&path).await);
+    }
+    members[count - 1].apply(config_map("x", "")).unwrap();
+    for events in &mut events {
+        assert_eq!(events.brief().await, format!("ADDED {}/x", members[count - 1].name()));
+    }
+    let object = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
+    assert_eq!(object["data"]["v"], "");
+
+    over.store(true, Ordering::Relaxed);
+    let longest = alive.await.unwrap();
+    assert!(longest <= ALIVE_WITHIN, "/livez took {longest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_hundred_members_are_served_and_the_router_stays_alive() {
+    a_fleet_of(300).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make proof runs it"]
+async fn proof_of_a_thousand_members() {
+    a_fleet_of(1000).await;
+}
