@@ -31,6 +31,10 @@ pub struct MetricsServer {
 struct Figures {
     pods: Vec<Value>,
     nodes: Vec<Value>,
+    /// Where clients are sent instead of being answered.
+    elsewhere: Option<String>,
+    /// How many requests came.
+    requests: usize,
 }
 
 impl MetricsServer {
@@ -96,6 +100,23 @@ impl MetricsServer {
         Ok(())
     }
 
+    /// Where it listens.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://localhost:{}", self.port)
+    }
+
+    /// Redirects everything but discovery to another server from now on, or no longer.
+    pub fn redirect_to(&self, other: Option<&Self>) {
+        lock(&self.figures).elsewhere = other.map(Self::url);
+    }
+
+    /// How many requests came so far.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        lock(&self.figures).requests
+    }
+
     /// Stops answering: connections are refused.
     pub fn stop(&self) {
         self.task.abort();
@@ -139,7 +160,15 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, figures: Arc<Mutex<
 
 fn answer(request: &Request<Incoming>, figures: &Mutex<Figures>) -> Response<Full<Bytes>> {
     let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
-    let figures = lock(figures);
+    let mut figures = lock(figures);
+    figures.requests += 1;
+    if let Some(elsewhere) = figures.elsewhere.as_ref().filter(|_| path.len() > 3) {
+        let location = HeaderValue::try_from(format!("{elsewhere}{}", request.uri().path()));
+        let mut response = Response::new(Full::default());
+        *response.status_mut() = StatusCode::FOUND;
+        response.headers_mut().extend(location.ok().map(|location| (header::LOCATION, location)));
+        return response;
+    }
     let table = request
         .headers()
         .get(header::ACCEPT)

@@ -270,6 +270,8 @@ mod tests {
             ("GET", "/api/v1/namespaces/n/pods/p/status", "Owner Object"),
             ("GET", "/api/v1/namespaces/n/pods/p/log?follow=true", "Owner Opaque"),
             ("POST", "/api/v1/namespaces/n/pods/p/exec?command=sh", "Owner Opaque"),
+            // A WebSocket is opened by GET (kubernikus#996): it is no read that memory could answer.
+            ("GET", "/api/v1/namespaces/n/pods/p/exec?command=sh", "Owner Opaque"),
             ("GET", "/api/v1/namespaces/n/pods/p/proxy/x/y", "Owner Opaque"),
             ("POST", "/api/v1/namespaces/n/pods/p/eviction", "Owner Object"),
             ("GET", "/api/v1/namespaces/n/pods/p/nothing", "404"),

@@ -223,3 +223,31 @@ fn clients_that_hold_connections_do_not_take_the_last_descriptor() {
     assert!(log.contains("the limit of connections is reached"), "{log}");
     assert!(!log.contains("connections cannot be accepted"), "{log}");
 }
+
+#[test]
+fn clusterpedia_a_cluster_without_an_authority_is_refused_unless_the_configuration_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = kubeconfig(directory.path());
+    let arguments = ["serve", "--kubeconfig", path.to_str().unwrap(), "--contexts", "no-ca"];
+    let (code, message) = refused(&arguments, &[("HOME", directory.path())]);
+    assert_eq!(code, Some(2), "{message}");
+    for part in ["clusters[no-ca].cluster.certificate-authority", "insecure-skip-tls-verify"] {
+        assert!(message.contains(part), "{part} in {message}");
+    }
+    let path = directory.path().join("clusters.yaml");
+    for (trust, code, says) in [
+        ("", 2, "spec.caData: is missing"),
+        ("insecureSkipVerify: false, ", 2, "spec.caData: is missing"),
+        ("insecureSkipVerify: true, ", 0, "spec.insecureSkipVerify: true"),
+    ] {
+        let text = format!(
+            "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{ name: eu }}\nspec: {{ {trust}endpoints: \
+             ['https://127.0.0.1:6443'], credentials: {{ token: hunter2 }} }}\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        let output = tributary(&["check", "--config", path.to_str().unwrap()], &[]);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{trust:?}: {said}");
+        assert!(said.contains(says), "{trust:?}: {said}");
+    }
+}

@@ -233,7 +233,7 @@ fn proxied_paths_pass_untouched() {
 }
 
 #[test]
-fn hostile_paths_are_refused() {
+fn cve_2022_3162_hostile_paths_are_refused() {
     for (path, code) in [
         // Well-formed, and nothing that exists.
         ("//api/v1/pods", 404),

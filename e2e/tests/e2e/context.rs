@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use tributary_e2e::{Member, namespace};
 
 /// Longest that one test may take. A stuck one fails alone, with its dump, instead of stopping the run.
-const TEST_TIMEOUT: Duration = Duration::from_secs(180);
+const TEST_TIMEOUT: Duration = Duration::from_secs(420);
 
 /// What a test function gets.
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tributary_e2e::{Kubectl, Member, Tributary, kubectl::Output};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
     [pods::cases(), reading::cases(), writing::cases(), choosing::cases(), several::cases(), compared::cases()]

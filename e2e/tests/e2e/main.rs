@@ -20,6 +20,7 @@ mod faults;
 mod fixture;
 mod kubectl;
 mod oracle;
+mod precedents;
 mod rights;
 mod same_names;
 mod specs;
@@ -56,6 +57,7 @@ fn main() -> anyhow::Result<()> {
         same_names::cases(),
         differing::cases(),
         endpoints::cases(),
+        precedents::cases(),
         compaction::cases(),
         compact_versions::cases(),
         bookmarks::cases(),

@@ -59,7 +59,7 @@ async fn as_the_member_prints_them(context: TestContext) -> anyhow::Result<()> {
 /// Both tables of a path until they agree: ages of objects move on between two requests.
 async fn compare(member: &HttpClient, tributary: &HttpClient, path: &str) -> anyhow::Result<usize> {
     let rows = AtomicUsize::new(0);
-    eventually(Duration::from_secs(5), async || {
+    eventually(Duration::from_secs(60), async || {
         let own = member.get(path).accept(TABLE).send().await?.expect(200)?.json()?;
         let shown = tributary.get(path).accept(TABLE).send().await?.expect(200)?.json()?;
         rows.store(compare_tables(&own, &shown)?, Ordering::Relaxed);
@@ -189,7 +189,7 @@ async fn create_samples(member: &HttpClient) -> anyhow::Result<usize> {
 
 /// The same once the custom resource definitions just created are served.
 async fn with_custom_resources(member: &HttpClient) -> anyhow::Result<HashMap<(String, String), Resource>> {
-    eventually(Duration::from_secs(30), async || {
+    eventually(Duration::from_secs(60), async || {
         let known = resources(member).await?;
         ensure!(known.keys().any(|(version, _)| version.starts_with("printers.tributary.dev/")), "not served yet");
         Ok(())

@@ -23,6 +23,7 @@ mod openapi;
 mod pages;
 mod patches;
 mod placement;
+mod precedents;
 mod quorum;
 mod registries;
 mod replicas;

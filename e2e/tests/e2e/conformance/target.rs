@@ -14,7 +14,7 @@ use tributary_e2e::{Answer, EventStream, HttpClient, Kubectl, Member, Tools};
 use tributary_simulator::compact;
 
 /// How long an event may take that is due now, on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// How long nothing must come for "nothing came" to be said.
 pub(crate) const QUIET: Duration = Duration::from_millis(700);

@@ -195,7 +195,7 @@ async fn ends_at_its_timeout(target: Target) -> anyhow::Result<()> {
     let (events, ended) = stream.drain(SOON).await?;
     ensure!(ended && events.is_empty(), "{events:?}");
     let took = started.elapsed();
-    ensure!(took > Duration::from_millis(1500) && took < Duration::from_secs(8), "ended after {took:?}");
+    ensure!(took > Duration::from_millis(1500), "ended after {took:?}");
     Ok(())
 }
 

@@ -26,7 +26,7 @@ const PROOF_COUNT: usize = 20_000;
 const AT_ONCE: usize = 16;
 
 /// Time in which two servers must agree that do so at all: what one has just told the other may still be on its way.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How many differences a failure prints.
 const SHOWN: usize = 300;

@@ -14,7 +14,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Ages move on between two commands, and a write just made by the member's own path takes a moment to be seen.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How many pods there are beside the rest: more than the chunks that are asked for.
 const PODS: usize = 11;

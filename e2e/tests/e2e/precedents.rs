@@ -1,0 +1,55 @@
+//! What went wrong in other gateways before a Kubernetes API, shown with real servers. `docs/precedents.md` lists all of them.
+
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::ensure;
+use std::time::Duration;
+use tributary_e2e::{Member, MetricsServer, Tributary};
+
+/// How long a member may take to see that its aggregated API server is there.
+const SOON: Duration = Duration::from_secs(120);
+
+pub(crate) fn cases() -> Vec<Case> {
+    cases!["precedents"; cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_leads_nobody_away]
+        .into_iter()
+        .map(|case| case.patience(Duration::from_secs(420)))
+        .collect()
+}
+
+/// An aggregated API server that turns hostile and answers every request with a redirect. A kube-apiserver (1.36) refuses it with 502 and
+/// says nothing of the place (`upgradeaware.go`, `RejectForwardingRedirects`); so must we, whoever asks and however.
+async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_leads_nobody_away(
+    context: TestContext,
+) -> anyhow::Result<()> {
+    let _turn = context.fixture.own_members.acquire().await?;
+    let member = Member::builder("redirected").nodes(1).start(context.fixture.tools().await?).await?;
+    let metrics = MetricsServer::start().await?;
+    metrics.set_node("n", "100m", "64Mi");
+    metrics.register(&member).await?;
+    let tributary = Tributary::builder(&member.kubeconfig(), ["redirected"]).start().await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let merged = tributary.http().await?;
+    let node = "/apis/metrics.k8s.io/v1beta1/nodes/n";
+    let below = format!("/clusters/redirected{node}");
+    let paths = [(member.http(), node), (&merged, node), (&merged, &*below)];
+    for (http, path) in paths {
+        eventually(SOON, async || http.get(path).send().await?.expect(200).map(drop)).await?;
+    }
+    let elsewhere = MetricsServer::start().await?;
+    metrics.redirect_to(Some(&elsewhere));
+    for (http, path, code) in [(member.http(), node, 502), (&merged, node, 503), (&merged, &*below, 502)] {
+        // In the merged view it is not known meanwhile whether the cluster has the object.
+        let answer = http.get(path).send().await?;
+        ensure!(answer.status == code && answer.header("location").is_empty(), "{path}: {answer:?}");
+        ensure!(!format!("{answer:?}").contains(&elsewhere.url()), "{path}: {answer:?}");
+    }
+    // The list is asked live, and says which cluster does not answer.
+    let list = merged.get("/apis/metrics.k8s.io/v1beta1/nodes").send().await?;
+    ensure!(!list.status.is_redirection() && list.header("location").is_empty(), "{list:?}");
+    ensure!(!format!("{list:?}").contains(&elsewhere.url()), "{list:?}");
+    ensure!(elsewhere.requests() == 0, "{} requests were led away", elsewhere.requests());
+    metrics.redirect_to(None);
+    for (http, path) in paths {
+        eventually(SOON, async || http.get(path).send().await?.expect(200).map(drop)).await?;
+    }
+    Ok(())
+}
