@@ -46,7 +46,13 @@ pub(crate) fn requests() -> Vec<Worst> {
         accept,
         body: Bytes::new(),
     };
+    let write = |name, method, path: &str, body: String| Worst { method, body: body.into(), ..get(name, JSON, path) };
+    let pods = format!("/api/v1/namespaces/{}/pods", load::namespace(0));
+    let owners = format!(r#"{{"metadata":{{"ownerReferences":[{}]}}}}"#, vec!["{}"; 2_000_000].join(","));
     vec![
+        get("worst-live-list", JSON, "/api/v1/componentstatuses"),
+        write("worst-name-nowhere", Method::DELETE, &format!("{pods}/nothing"), String::new()),
+        write("worst-owners", Method::POST, &pods, owners),
         get("worst-yaml-table", YAML_TABLE, "/api/v1/pods?includeObject=Object"),
         get("worst-sparse-page", JSON, "/api/v1/pods?limit=1&labelSelector=slice%3Dnone"),
         get("worst-sparse-list", JSON, "/api/v1/pods?labelSelector=slice%3Dnone"),

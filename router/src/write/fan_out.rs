@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use futures::future::join_all;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
 use http::{Request, Response, StatusCode};
 use serde::Deserialize;
 use tributary_apimachinery::rewrite::{self, Rewritten};
@@ -40,12 +41,17 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
     if !undiscovered.is_empty() {
         return Err(Status::clusters_unknown(&resource.resource, &undiscovered, 1));
     }
-    let answers = join_all(clusters.iter().map(|cluster| delete_in(call, cluster, &held, shared.as_ref()))).await;
+    let asked: Vec<BoxFuture<'_, _>> = clusters
+        .iter()
+        .map(|cluster| async { (cluster.name(), delete_in(call, cluster, &held, shared.as_ref()).await) }.boxed())
+        .collect();
+    let mut answers: Vec<_> = stream::iter(asked).buffer_unordered(DELETED_AT_ONCE).collect().await;
+    answers.sort_by_key(|(cluster, _)| *cluster);
     let (mut done, mut failed) = (Vec::new(), Vec::new());
-    for (cluster, answer) in clusters.iter().zip(answers) {
+    for (cluster, answer) in answers {
         match answer {
-            Ok(()) => done.push(cluster.name().to_string()),
-            Err(status) => failed.push((cluster.name().to_string(), status)),
+            Ok(()) => done.push(cluster.to_string()),
+            Err(status) => failed.push((cluster.to_string(), status)),
         }
     }
     match failed.first() {
@@ -66,6 +72,9 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
         }
     }
 }
+
+/// In how many clusters is deleted at once. Each answers with all that it deleted, up to 8 MiB.
+const DELETED_AT_ONCE: usize = 64;
 
 /// Deletes in one cluster. `shared` is the body as every member is sent it, where that is one.
 async fn delete_in(

@@ -12,6 +12,7 @@ use tributary_router::{Body, Limits, Peer, Policies, ResourcePattern, User};
 use tributary_simulator::RequestKind;
 
 use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in};
+use crate::worst::{Worst, others_are_answered};
 
 /// A connection's name.
 fn peer(port: u16) -> Peer {
@@ -170,5 +171,18 @@ async fn a_name_that_was_nowhere_is_found_as_soon_as_it_is_made_past_this_proces
             };
             join(fixture.get(&path), made).await;
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_are_answered_while_bodies_and_names_cost_the_most() {
+    let fixture = Fixture::start(["a", "b", "c"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    let owners = format!(r#"{{"metadata":{{"ownerReferences":[{}]}}}}"#, vec!["{}"; 300_000].join(","));
+    for worst in [
+        Worst::write("a name that is nowhere", "DELETE", format!("{CONFIG_MAPS}/nothing"), String::new()),
+        Worst::write("a body of nothing but owners", "POST", CONFIG_MAPS, owners),
+    ] {
+        others_are_answered(&fixture, worst).await;
     }
 }

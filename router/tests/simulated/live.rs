@@ -7,6 +7,7 @@ use tributary_simulator::RequestKind;
 use http_body_util::BodyExt;
 
 use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, items, name, vector, version};
+use crate::worst::{Worst, others_are_answered};
 
 /// The ConfigMaps of `default` without the one that each namespace has.
 const OWN: &str = "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name!=kube-root-ca.crt";
@@ -200,6 +201,31 @@ async fn a_list_that_does_not_fit_is_written_as_it_comes() {
     let protobuf = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     let refused = fixture.client().send("GET", OWN, &[("accept", protobuf)], "").await;
     assert_eq!(refused.code, 406, "its length comes first");
+}
+
+#[tokio::test]
+async fn a_list_in_yaml_is_the_same_list() {
+    let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Allow)).await;
+    fixture.put("a", "x", "1");
+    fixture.put("b", "y", "- no: list\n");
+    for accept in ["", ";as=Table;v=v1;g=meta.k8s.io", ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"] {
+        let json =
+            fixture.client().send("GET", OWN, &[("accept", &format!("application/json{accept}"))], "").await.ok();
+        let accept = format!("application/yaml{accept}");
+        let yaml = fixture.client().send("GET", OWN, &[("accept", &accept)], "").await;
+        let yaml: serde_json::Value = serde_saphyr::from_slice(&yaml.body).unwrap();
+        assert_eq!(yaml, json, "{accept}");
+        let none = format!("{OWN}&labelSelector=nothing");
+        let yaml = fixture.client().send("GET", &none, &[("accept", &accept)], "").await;
+        let yaml: serde_json::Value = serde_saphyr::from_slice(&yaml.body).unwrap();
+        assert!(yaml.get("items").or(yaml.get("rows")).unwrap().as_array().unwrap().is_empty(), "{accept}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_are_answered_while_members_are_asked_for_long_lists() {
+    let fixture = large(Limits::default(), ["a", "b"]).await;
+    others_are_answered(&fixture, Worst::get("a long list of the members", OWN)).await;
 }
 
 #[tokio::test]

@@ -50,6 +50,11 @@ impl Worst {
         Self { name, method: "GET", path: path.into(), headers: Vec::new(), body: String::new() }
     }
 
+    /// A request that has a body of JSON, or none.
+    pub(crate) fn write(name: &'static str, method: &'static str, path: impl Into<String>, body: String) -> Self {
+        Self { name, method, path: path.into(), headers: vec![("content-type", "application/json")], body }
+    }
+
     /// The same with a header.
     pub(crate) fn with(mut self, name: &'static str, value: &'static str) -> Self {
         self.headers.push((name, value));
