@@ -49,17 +49,18 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::{ClusterName, ClusterSelector, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ObjectKey, Status};
 use tributary_merge::Epochs;
 
 use discovery::ServedResource;
 use fair_share::FairShare;
 use openapi::OpenApi;
+use read::Reading;
 use read::version::Versions;
 use shared_questions::SharedQuestions;
 use topology::{EndpointMetrics, Fleet, Identity};
 use turns::Lanes;
-use view::{KNOWN_WITHIN, Standings, View};
+use view::{KNOWN_WITHIN, Standing, Standings, View};
 use views::Views;
 use write::locate::{Located, Question};
 
@@ -196,17 +197,17 @@ impl Router {
     }
 
     /// How a resource is treated.
-    pub(crate) fn policy(&self, resource: &tributary_apimachinery::GroupVersionResource) -> Policy {
+    pub(crate) fn policy(&self, resource: &GroupVersionResource) -> Policy {
         self.policies.load().of(resource).clone()
     }
 
     /// The form of the versions that a resource's objects carry. Cost: a walk over the rules, without an allocation.
-    pub(crate) fn items(&self, resource: &tributary_apimachinery::GroupVersionResource) -> ItemResourceVersions {
+    pub(crate) fn items(&self, resource: &GroupVersionResource) -> ItemResourceVersions {
         self.policies.load().of(resource).item_resource_versions
     }
 
     /// Reads and writes the versions of a resource.
-    pub(crate) fn versions(&self, resource: &tributary_apimachinery::GroupVersionResource) -> Versions {
+    pub(crate) fn versions(&self, resource: &GroupVersionResource) -> Versions {
         Versions::new(self.epochs(), self.items(resource), self.fleet.clusters())
     }
 
@@ -238,7 +239,7 @@ impl Router {
     }
 
     /// Whether reads of the newest ask the members.
-    pub(crate) fn asks_members(&self, resource: &tributary_apimachinery::GroupVersionResource) -> bool {
+    pub(crate) fn asks_members(&self, resource: &GroupVersionResource) -> bool {
         self.policies.load().of(resource).consistency == Consistency::Quorum
     }
 
@@ -258,7 +259,7 @@ impl Router {
     }
 
     /// What can be done where a resource cannot be watched for want of memory.
-    fn remedy(&self, resource: &tributary_apimachinery::GroupVersionResource) -> String {
+    fn remedy(&self, resource: &GroupVersionResource) -> String {
         let policies = self.policies.load();
         match &policies.of(resource).namespaces {
             Some(held) if policies.is_registered(resource) => {
@@ -317,25 +318,33 @@ impl Router {
 
     /// The view for a read of one name: whichever holds the namespace, and how its clusters stand. Waits only for first
     /// attempts.
-    pub(crate) async fn view(&self, served: &ServedResource, namespace: Option<&str>) -> (Arc<View>, Arc<Standings>) {
-        let (view, standings) = self.view_of(served, namespace, &ClusterSelector::default(), Partial::Allow).await;
-        let standings = standings.unwrap_or_else(|_| view.standings());
-        (view, standings)
+    ///
+    /// # Errors
+    /// 429 where no further namespace can be held.
+    pub(crate) async fn view(
+        &self,
+        served: &ServedResource,
+        namespace: Option<&str>,
+    ) -> Result<(Arc<View>, Arc<Standings>), Status> {
+        let everything = ClusterSelector::default();
+        let (view, standings) = self.view_of(served, namespace, &everything, Partial::Allow, Reading::Once).await;
+        Ok((view, standings?))
     }
 
     /// The view for a read of the clusters that are wanted, and how these stand. Where a member forbids the collection of all
     /// namespaces and one is asked for, the view of that namespace takes its place.
     ///
     /// # Errors
-    /// (beside the view) 429 where clusters are unknown and a partial answer is denied.
+    /// (beside the view) 429 where clusters are unknown and a partial answer is denied, or no further namespace can be held.
     pub(crate) async fn view_of(
         &self,
         served: &ServedResource,
         namespace: Option<&str>,
         wanted: &ClusterSelector,
         partial: Partial,
+        reading: Reading,
     ) -> (Arc<View>, Result<Arc<Standings>, Status>) {
-        let (view, standings) = self.held(served, namespace, wanted, partial).await;
+        let (view, standings) = self.held(served, namespace, wanted, partial, reading).await;
         let standings = standings.map(|mut standings| {
             let policies = self.policies.load();
             let policy = policies.of(&served.resource);
@@ -355,24 +364,57 @@ impl Router {
         namespace: Option<&str>,
         wanted: &ClusterSelector,
         partial: Partial,
+        reading: Reading,
     ) -> (Arc<View>, Result<Arc<Standings>, Status>) {
         let deadline = Instant::now() + KNOWN_WITHIN;
         let own = self.policies.load().of(&served.resource).view_of(served.description.namespaced(), namespace);
         let view = self.views.get_or_start(served, own).await;
         // With a partial answer allowed this is never refused.
         let standings = view.known(Partial::Allow, wanted, deadline).await;
-        let standings = standings.unwrap_or_else(|_| view.standings_of(wanted));
-        let view = match namespace {
-            Some(namespace) if own.is_none() && standings.is_one_forbidden() => {
-                self.views.get_or_start(served, Some(namespace)).await
+        let mut standings = standings.unwrap_or_else(|_| view.standings_of(wanted));
+        if let Some(namespace) = namespace.filter(|_| own.is_none() && standings.is_one_forbidden()) {
+            let forbidding: Vec<_> = standings.forbidding().cloned().collect();
+            if reading == Reading::On || !self.is_missing(&view, &forbidding, namespace).await {
+                return match self.views.get_or_start_part(&view, namespace) {
+                    Ok(part) => {
+                        let standings = part.known(partial, wanted, deadline).await;
+                        (part, standings)
+                    }
+                    Err(status) => (view, Err(status)),
+                };
             }
-            _ if partial == Partial::Allow || standings.are_known() => {
-                return (view, Ok(standings));
+            // Nothing is held of a namespace that is not there: that it has no objects is known.
+            for cluster in forbidding {
+                Arc::make_mut(&mut standings).set(cluster, Standing::Fresh);
             }
-            _ => view,
-        };
+        }
+        if partial == Partial::Allow || standings.are_known() {
+            return (view, Ok(standings));
+        }
         let standings = view.known(partial, wanted, deadline).await;
         (view, standings)
+    }
+
+    /// Whether none of these clusters has a namespace, as far as the view of namespaces knows them all. Where something was written to it
+    /// through this process, it is there, though its own event may be on its way.
+    async fn is_missing(&self, view: &View, clusters: &[ClusterName], namespace: &str) -> bool {
+        let namespaces = GroupVersionResource::new("", "v1", "namespaces");
+        let union = self.fleet.union();
+        let Some(served) = union.get(&namespaces).filter(|served| self.is_held(served, None)) else { return false };
+        if clusters.iter().any(|cluster| view.fences.concern(cluster, namespace)) {
+            return false;
+        }
+        let known = self.views.get_or_start(served, None).await;
+        let everything = ClusterSelector::default();
+        let standings = known.known(Partial::Allow, &everything, Instant::now() + KNOWN_WITHIN).await;
+        let standings = standings.unwrap_or_else(|_| known.standings());
+        let is_fresh = |cluster| standings.of(cluster).is_some_and(|standing| *standing == Standing::Fresh);
+        let key = ObjectKey::new("", namespace);
+        if !clusters.iter().all(is_fresh) || known.own_writes_of_seen(&key).await.is_err() {
+            return false;
+        }
+        let found = known.log().find(key.as_str());
+        !found.iter().any(|(cluster, _)| clusters.contains(cluster))
     }
 
     /// Keeps the epochs of compact versions at the identities of the clusters as they are now.

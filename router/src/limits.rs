@@ -36,6 +36,8 @@ pub struct Limits {
     /// What the objects of one resource in one cluster may occupy, in bytes. A cluster that has more is unknown with respect to the
     /// resource, so that it takes nobody else's memory.
     pub collection_bytes: u64,
+    /// How many namespaces of a resource are held beside the view of all, where a cluster forbids to read all.
+    pub namespace_views: usize,
 }
 
 /// 4 GiB: 600,000 pods of 7 KB, four times what Kubernetes says that a cluster should have.
@@ -100,6 +102,13 @@ pub(crate) const REQUESTS: &str = "requests_in_flight";
 
 /// The name of the bound of held bytes in the metrics.
 pub(crate) const BYTES: &str = "held_bytes";
+/// 256: more namespaces than a person or a controller goes about in, and a watch of each in a cluster that forbids to watch all are half of
+/// what one member's connections carry.
+const NAMESPACE_VIEWS: usize = 256;
+
+/// How long a namespace is held beside the view of all that nobody reads or watches. 2 minutes: who goes through many namespaces does
+/// not come back to each, and the list of one costs a member little.
+pub const NAMESPACE_UNUSED_AFTER: Duration = Duration::from_secs(120);
 
 impl Default for Limits {
     fn default() -> Self {
@@ -114,6 +123,7 @@ impl Default for Limits {
             held_bytes: HELD_BYTES,
             request_timeout: REQUEST_TIMEOUT,
             collection_bytes: COLLECTION_BYTES,
+            namespace_views: NAMESPACE_VIEWS,
         }
     }
 }
@@ -159,6 +169,8 @@ impl Limits {
             ("encodings_bytes", self.encodings_bytes as u64),
             ("long_answers", self.long_answers as u64),
             ("long_answers_waiting", WAITING_MAX as u64),
+            ("namespace_views", self.namespace_views as u64),
+            ("namespace_views_unused_after_seconds", NAMESPACE_UNUSED_AFTER.as_secs()),
             ("openapi_bytes", crate::openapi::CACHE_BYTES_MAX as u64),
             ("fence_objects", FENCE_OBJECTS as u64),
             ("past_states", PAST_STATES as u64),

@@ -5,7 +5,7 @@ mod definition;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -14,10 +14,10 @@ use futures::future::{BoxFuture, Shared, join_all};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
-use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, Status};
 
 use crate::discovery::ServedResource;
-use crate::limits::Limits;
+use crate::limits::{Limits, NAMESPACE_UNUSED_AFTER};
 use crate::metrics::Metrics;
 use crate::policy::Policies;
 use crate::response::ResourceKind;
@@ -35,6 +35,8 @@ const DEFINITION_INTERVAL: Duration = Duration::from_secs(10);
 /// After which time a CRD that no cluster gave is asked for again, and the longest such pause: each time doubles it, because most
 /// clusters that do not let us read their CRDs never will.
 const ASK_AGAIN: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(600);
+/// When to come again where no further namespace can be held, in seconds.
+const NAMESPACE_RETRY_AFTER: u32 = 5;
 
 /// For how long after its last use a view's CRD is looked at.
 const USED_WITHIN: Duration = Duration::from_secs(60);
@@ -95,9 +97,12 @@ impl Views {
                 let Some(views) = weak.upgrade() else { break };
                 views.sweep();
                 views.end_clashing();
-                for view in views.all() {
-                    view.follow_fleet();
-                    view.trim();
+                for view in views.each() {
+                    // One at a time: who is held is taken for used.
+                    if let Some(view) = view.upgrade() {
+                        view.follow_fleet();
+                        view.trim();
+                    }
                     // Each is a walk over all clusters; others want the thread meanwhile.
                     tokio::task::yield_now().await;
                 }
@@ -228,8 +233,23 @@ impl Views {
         let ended = self.by_key.lock().remove(key);
         if let Some(held) = ended {
             tracing::info!(resource = %key.0, reason, "the resource is cached anew on its next use");
+            self.end_parts(&held.view);
             held.view.end();
         }
+    }
+
+    /// Ends the views of single namespaces that are fed by a view which ends.
+    fn end_parts(&self, whole: &Arc<View>) {
+        let is_part = |_: &Key, held: &mut Held| held.view.is_part_of(whole);
+        let parts: Vec<_> = self.by_key.lock().extract_if(is_part).collect();
+        parts.iter().for_each(|(_, held)| held.view.end());
+    }
+
+    /// All views, those of all namespaces before those of one that they feed.
+    fn each(&self) -> Vec<Weak<View>> {
+        let by_key = self.by_key.lock();
+        let (parts, wholes): (Vec<_>, Vec<_>) = by_key.values().partition(|held| held.view.is_part());
+        wholes.into_iter().chain(parts).map(|held| Arc::downgrade(&held.view)).collect()
     }
 
     /// All views.
@@ -289,16 +309,55 @@ impl Views {
             let view = View::start(kind, namespace.clone(), decoder, fleet, policies, metrics, &self.limits);
             Held { view, described }
         };
-        match self.by_key.lock().entry((served.resource.clone(), namespace.clone())) {
-            Entry::Occupied(known) if is_of_kind(&known.get().view, served) => Arc::clone(&known.get().view),
+        let (view, outdated) = match self.by_key.lock().entry((served.resource.clone(), namespace.clone())) {
+            Entry::Occupied(known) if is_of_kind(&known.get().view, served) => (Arc::clone(&known.get().view), None),
             Entry::Occupied(mut outdated) => {
                 let held = start();
-                let view = Arc::clone(&held.view);
-                outdated.insert(held).view.end();
-                view
+                (Arc::clone(&held.view), Some(outdated.insert(held).view))
             }
-            Entry::Vacant(none) => Arc::clone(&none.insert(start()).view),
+            Entry::Vacant(none) => (Arc::clone(&none.insert(start()).view), None),
+        };
+        if let Some(outdated) = outdated {
+            self.end_parts(&outdated);
+            outdated.end();
         }
+        view
+    }
+
+    /// The view of one namespace beside that of all, started if it is not held yet. Where too many are held, it takes the place of the
+    /// one that was used least lately.
+    ///
+    /// # Errors
+    /// 429 that names the bound, where all of them are being read or watched.
+    pub fn get_or_start_part(&self, whole: &Arc<View>, namespace: &str) -> Result<Arc<View>, Status> {
+        let resource = &whole.kind.resource;
+        let key = (resource.clone(), Some(namespace.to_owned()));
+        // Dropped outside of the lock: the end of a view ends its cachers.
+        let mut ended = None;
+        let mut by_key = self.by_key.lock();
+        if let Some(held) = by_key.get(&key)
+            && held.view.is_part_of(whole)
+        {
+            held.view.touch();
+            return Ok(Arc::clone(&held.view));
+        }
+        let parts = by_key.iter().filter(|((of, _), held)| of == resource && held.view.is_part());
+        if parts.clone().count() >= self.limits.namespace_views {
+            let unused = parts.filter(|(_, held)| is_unused(&held.view)).max_by_key(|(_, held)| held.view.idle());
+            let Some(least) = unused.map(|(key, _)| key.clone()) else {
+                drop(by_key);
+                return Err(too_many(resource, self.limits.namespace_views));
+            };
+            ended = by_key.remove(&least);
+        }
+        let view = View::start_part(whole, namespace, &self.limits);
+        let outdated = by_key.insert(key, Held { view: Arc::clone(&view), described: Described::BuiltIn });
+        drop(by_key);
+        if let Some(outdated) = &outdated {
+            outdated.view.end();
+        }
+        drop((ended, outdated));
+        Ok(view)
     }
 
     async fn described(self: &Arc<Self>, served: &ServedResource) -> Described {
@@ -312,21 +371,31 @@ impl Views {
     }
 
     fn sweep(&self) {
-        // Dropped outside of the lock: the end of a view ends its cachers.
-        let unused: Vec<_> = {
-            let mut by_key = self.by_key.lock();
-            let keys: Vec<_> = by_key
-                .iter()
-                .filter(|(_, held)| held.view.idle() > self.limits.unused_after)
-                .map(|(key, _)| key.clone())
-                .collect();
-            keys.iter().filter_map(|key| by_key.remove(key)).collect()
+        let is_over = |held: &Held| {
+            let unused_after = if held.view.is_part() { NAMESPACE_UNUSED_AFTER } else { self.limits.unused_after };
+            held.view.idle() > unused_after && is_unused(&held.view)
         };
+        // Dropped outside of the lock: the end of a view ends its cachers.
+        let unused: Vec<_> = self.by_key.lock().extract_if(|_, held| is_over(held)).collect();
         drop(unused);
     }
 }
 
-/// Whether a view still shows what the members serve: a CRD may be made anew with another kind or scope.
+/// Whether nobody holds a view but its place here: no request, no watch, and no view of a namespace that it feeds.
+fn is_unused(view: &Arc<View>) -> bool {
+    Arc::strong_count(view) == 1
+}
+
+fn too_many(resource: &GroupVersionResource, max: usize) -> Status {
+    let message = format!(
+        "{resource} of {max} namespaces are being read or watched here, as many as are held at once (namespace_views) where a cluster \
+         forbids to list all namespaces"
+    );
+    Status::too_many_requests(message, NAMESPACE_RETRY_AFTER)
+}
+
+/// Whether a view still shows what the members serve: a CRD may be made anew with another kind or scope. And whether it holds it
+/// itself: the policy may have named a namespace since, which was held beside the view of all.
 fn is_of_kind(view: &View, served: &ServedResource) -> bool {
-    view.kind.nature() == served.description.nature()
+    view.kind.nature() == served.description.nature() && !view.is_part()
 }

@@ -235,6 +235,7 @@ impl LimitArguments {
             held_bytes: self.max_held_bytes,
             collection_bytes: self.max_collection_bytes,
             request_timeout: Duration::from_secs(self.request_timeout),
+            ..Limits::default()
         }
     }
 }

@@ -39,12 +39,14 @@ pub struct Rejection {
     pub kinds: Vec<RequestKind>,
     /// Whether only requests for all namespaces are refused, as for a user who may list in single namespaces only.
     pub cluster_wide_only: bool,
+    /// The resources (`pods`, `deployments.apps`) whose requests are refused; empty for all, and for what is of no resource.
+    pub resources: Vec<String>,
 }
 
 impl Rejection {
     /// Refuses every request with this code.
     pub fn all(code: u16) -> Self {
-        Self { code, retry_after: None, kinds: Vec::new(), cluster_wide_only: false }
+        Self { code, retry_after: None, kinds: Vec::new(), cluster_wide_only: false, resources: Vec::new() }
     }
 }
 
@@ -152,12 +154,13 @@ impl Faults {
         self.kubelets_refuse.load(Ordering::SeqCst)
     }
 
-    /// The refusal that a request of this kind meets.
-    pub(crate) fn rejection(&self, kind: RequestKind, cluster_wide: bool) -> Option<Rejection> {
+    /// The refusal that a request of this kind, for this resource, meets.
+    pub(crate) fn rejection(&self, kind: RequestKind, resource: &str, cluster_wide: bool) -> Option<Rejection> {
         let rejection = self.rejection.lock();
         let rejection = rejection.as_ref()?;
         let kind_matches = rejection.kinds.is_empty() || rejection.kinds.contains(&kind);
-        (kind_matches && (cluster_wide || !rejection.cluster_wide_only)).then(|| rejection.clone())
+        let resource_matches = rejection.resources.is_empty() || rejection.resources.iter().any(|own| own == resource);
+        (kind_matches && resource_matches && (cluster_wide || !rejection.cluster_wide_only)).then(|| rejection.clone())
     }
 
     /// Counts a request.

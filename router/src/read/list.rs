@@ -13,7 +13,7 @@ use tributary_merge::{
 };
 
 use super::version::{Versions, Wanted, of_clusters, refuse_list};
-use super::{Asked, Collection, newest, warn, warn_left_out};
+use super::{Asked, Collection, Reading, newest, warn, warn_left_out};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
@@ -49,7 +49,8 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     let options = ListOptions::parse(asked.query, limits::SELECTOR)?;
     let versions = router.versions(&served.resource);
     let state = state(&versions, &served.resource, &options)?;
-    let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
+    let (labels, fields) = (&options.label_selector, &options.field_selector);
+    let collection = asked.collection(router, served, labels, fields, Reading::Once).await?;
     let Collection { view, mut standings, left_out, filter } = collection;
     // With `0` the limit says nothing, behind a continue token neither: the whole list is at hand.
     let any = options.resource_version.as_deref() == Some("0");

@@ -40,6 +40,15 @@ pub struct Asked<'a> {
     pub peer: Option<Peer>,
 }
 
+/// For how long somebody reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// A list, or one object: a namespace that is not there has nothing.
+    Once,
+    /// A watch: the namespace may come.
+    On,
+}
+
 /// What a list or watch reads.
 pub struct Collection {
     /// The resource over all clusters, or one namespace of it.
@@ -72,11 +81,12 @@ impl Asked<'_> {
         served: &ServedResource,
         label_selector: &LabelSelector,
         field_selector: &FieldSelector,
+        reading: Reading,
     ) -> Result<Collection, Status> {
         let namespace = self.request.namespace.as_deref();
         let (_, clusters) = ClusterSelector::split(label_selector)?;
         let partial = router.policy(&served.resource).partial;
-        let (view, standings) = router.view_of(served, namespace, &clusters, partial).await;
+        let (view, standings) = router.view_of(served, namespace, &clusters, partial, reading).await;
         let (name, fields) = (self.request.name.as_deref(), view.decoder.fields());
         let (resource, namespaced) = (&view.kind.resource, view.kind.namespaced);
         let filter = Filter::compile(namespace, name, label_selector, field_selector, resource, fields, namespaced)?;
@@ -118,7 +128,7 @@ pub async fn newest(
     let own = view.own_writes_seen(wanted, partial).await?;
     if own.waited {
         // Who was fresh may have become stale while it was waited for, and is not waited for then.
-        *standings = view.standings_of(wanted);
+        *standings = view.standings_of(wanted).after(standings);
     }
     for (cluster, since) in own.late {
         if standings.of(&cluster).is_some() {

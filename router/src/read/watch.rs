@@ -19,7 +19,7 @@ use tributary_cacher::Cacher;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
 use super::version::{Versions, Wanted, of_clusters, refuse_watch};
-use super::{Asked, Collection, newest, warn, warn_left_out};
+use super::{Asked, Collection, Reading, newest, warn, warn_left_out};
 use crate::Router;
 use crate::body::{self, Body, BoxError};
 use crate::discovery::ServedResource;
@@ -56,7 +56,8 @@ const EVENTS_PER_TURN: usize = 32;
 pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
     let form = asked.preferences.form(Answer::Watch)?;
     let options = WatchOptions::parse(asked.query, limits::SELECTOR)?;
-    let collection = asked.collection(router, served, &options.label_selector, &options.field_selector).await?;
+    let (labels, fields) = (&options.label_selector, &options.field_selector);
+    let collection = asked.collection(router, served, labels, fields, Reading::On).await?;
     let Collection { view, mut standings, left_out, filter } = collection;
     let include = asked.finish(form, Answer::Watch, served)?;
     let versions = router.versions(&served.resource);

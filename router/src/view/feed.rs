@@ -5,11 +5,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::HeaderValue;
+use parking_lot::Mutex;
 use tributary_apimachinery::{ClusterName, Snapshot};
 use tributary_cacher::{Observer, Update};
 use tributary_merge::Log;
 
 use super::View;
+use super::namespace::{self, Followers};
 
 /// What one cacher tells its view. Ended before the cluster leaves the log, so that a late call cannot bring it back.
 pub(super) struct Feed {
@@ -17,12 +19,48 @@ pub(super) struct Feed {
     cluster: ClusterName,
     /// Whether the cluster in the log is known to be this one, seen through another cacher before.
     goes_on: bool,
+    /// Whether it is fed by the feed of another view.
+    follows: bool,
     live: AtomicBool,
+    /// The views of one namespace that are fed from here. Locked before the log.
+    followers: Mutex<Followers>,
 }
 
 impl Feed {
-    pub(super) fn new(view: &Arc<View>, cluster: ClusterName, goes_on: bool) -> Arc<Self> {
-        Arc::new(Self { view: Arc::downgrade(view), cluster, goes_on, live: AtomicBool::new(true) })
+    pub(super) fn new(view: &Arc<View>, cluster: ClusterName, goes_on: bool, follows: bool) -> Arc<Self> {
+        let (view, live, followers) = (Arc::downgrade(view), AtomicBool::new(true), Mutex::default());
+        Arc::new(Self { view, cluster, goes_on, follows, live, followers })
+    }
+
+    /// Feeds a view of one namespace from now on, with the state that there is and each step from there.
+    pub(super) fn lead(&self, namespace: &Arc<str>, follower: &Arc<Feed>) {
+        let mut followers = self.followers.lock();
+        let Some(view) = self.view.upgrade() else { return };
+        let state = view.log().snapshot(&self.cluster).cloned();
+        followers.add(namespace, follower, state);
+        let warnings = view.warnings.of(&self.cluster);
+        if !warnings.is_empty() {
+            follower.warnings(&warnings);
+        }
+    }
+
+    /// Takes a step of all namespaces, as the feed of one.
+    pub(super) fn follow(&self, namespace: &str, step: &Update) {
+        let Some(view) = self.view.upgrade() else { return };
+        let held = view.log().snapshot(&self.cluster).cloned().unwrap_or_default();
+        if let Some(own) = namespace::part(step, namespace, &held, Snapshot::indexed(view.decoder.fields())) {
+            self.update(own);
+        }
+    }
+
+    /// Tells a view that is fed from here how far the cluster is, though nothing of its namespace has changed.
+    pub(super) fn tell_progress(&self, namespace: &str, follower: &Feed) {
+        // Whatever came before has been told.
+        let _followers = self.followers.lock();
+        let state = self.view.upgrade().and_then(|view| view.log().snapshot(&self.cluster).cloned());
+        if let Some(snapshot) = state {
+            follower.follow(namespace, &Update::Progress { snapshot });
+        }
     }
 
     /// Lets no further update through. Call with the log locked for writing.
@@ -43,51 +81,91 @@ fn reset(view: &View, log: &mut Log, name: &ClusterName, after: Snapshot, now: D
 impl Observer for Feed {
     fn update(&self, update: Update) {
         let Some(view) = self.view.upgrade() else { return };
+        let mut followers = self.followers.lock();
+        let step = followers.note_step().then(|| update.clone());
+        match (self.take(&view, update), step) {
+            (Taken::No, _) | (_, None) => {}
+            (Taken::Step, Some(step)) => followers.tell(&step),
+            // That revisions went back may show in other namespaces alone.
+            (Taken::Reset, Some(step)) => {
+                let after = step.snapshot().clone();
+                followers.tell(&Update::Reset { before: Snapshot::default(), after });
+            }
+        }
+    }
+
+    fn warnings(&self, warnings: &[HeaderValue]) {
+        let Some(view) = self.view.upgrade() else { return };
+        let followers = self.followers.lock();
+        // As in `end`: with the log locked, a late call cannot come after it.
+        let log = view.log.read();
+        if self.live.load(Ordering::Relaxed) {
+            view.warnings.set(&self.cluster, warnings);
+        }
+        drop(log);
+        for feed in followers.feeds() {
+            feed.warnings(warnings);
+        }
+    }
+}
+
+/// What became of a step.
+enum Taken {
+    /// The feed has ended.
+    No,
+    /// The log has it.
+    Step,
+    /// The log has it, and revisions went back with it.
+    Reset,
+}
+
+impl Feed {
+    /// Puts a step into the log.
+    fn take(&self, view: &View, update: Update) -> Taken {
         let now = view.started.elapsed();
         let mut log = view.log.write();
         if !self.live.load(Ordering::Relaxed) {
-            return;
+            return Taken::No;
         }
         // A thousand members tell of progress each minute; to thousands of watchers that is no event.
         if let Update::Progress { snapshot } = &update {
-            return log.progress(&self.cluster, snapshot.resource_version(), now);
+            log.progress(&self.cluster, snapshot.resource_version(), now);
+            return Taken::Step;
         }
         let objects = update.snapshot().len();
         if !matches!(update, Update::Changes { .. } | Update::Progress { .. }) {
             view.past.forget();
         }
+        let mut taken = Taken::Step;
         match update {
             // A new cacher for a cluster that is known already, because its configuration changed.
             Update::Synced { snapshot } if self.goes_on => {
                 match log.snapshot(&self.cluster).is_some_and(|before| snapshot.undoes(before)) {
-                    true => reset(&view, &mut log, &self.cluster, snapshot, now),
+                    true => {
+                        taken = Taken::Reset;
+                        reset(view, &mut log, &self.cluster, snapshot, now);
+                    }
                     false => log.relist(&self.cluster, snapshot, now),
                 }
             }
             // The same, but it may be another incarnation.
             Update::Synced { snapshot } if log.snapshot(&self.cluster).is_some() => {
-                log.reset(&self.cluster, snapshot, now)
+                taken = Taken::Reset;
+                log.reset(&self.cluster, snapshot, now);
             }
             Update::Synced { snapshot } => log.join(&self.cluster, snapshot, now),
             Update::Changes { changes, snapshot } => log.append(&self.cluster, changes, snapshot, now),
             Update::Relisted { after, .. } => log.relist(&self.cluster, after, now),
-            Update::Reset { after, .. } => reset(&view, &mut log, &self.cluster, after, now),
+            Update::Reset { after, .. } => reset(view, &mut log, &self.cluster, after, now),
             Update::Progress { .. } => {}
         }
         drop(log);
         view.head.advance();
-        view.metrics
-            .cached_objects
-            .get_or_create(&view.cacher_labels(&self.cluster))
-            .set(i64::try_from(objects).unwrap_or(i64::MAX));
-    }
-
-    fn warnings(&self, warnings: &[HeaderValue]) {
-        let Some(view) = self.view.upgrade() else { return };
-        // As in `end`: with the log locked, a late call cannot come after it.
-        let _log = view.log.read();
-        if self.live.load(Ordering::Relaxed) {
-            view.warnings.set(&self.cluster, warnings);
+        // Of a cluster whose objects are held in all namespaces these are some.
+        if !self.follows {
+            let objects = i64::try_from(objects).unwrap_or(i64::MAX);
+            view.metrics.cached_objects.get_or_create(&view.cacher_labels(&self.cluster)).set(objects);
         }
+        taken
     }
 }

@@ -8,6 +8,7 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource}
 use tributary_cacher::{Cacher, Config, Reason, State, Tuning};
 use tributary_proxy::Transport;
 
+use super::namespace::{Leader, Source};
 use super::quorum::Questions;
 use super::{Feed, Standing, Standings, View};
 use crate::metrics::CacherLabels;
@@ -35,6 +36,8 @@ struct CachedMember {
     cacher: Arc<Cacher>,
     questions: Arc<Questions>,
     feed: Arc<Feed>,
+    /// Of a cluster whose objects of all namespaces are held by another view: what feeds `feed`. The cacher is that view's then.
+    leader: Option<Arc<Feed>>,
     /// Whether the log has a line that this collection alone is in trouble.
     reported: bool,
 }
@@ -44,6 +47,15 @@ struct CachedMember {
 const REPORTED_AFTER: Duration = Duration::from_secs(30);
 
 impl CachedMember {
+    /// Whether it has its objects from where they are to come from.
+    fn comes_from(&self, cluster: &Arc<Cluster>, leader: Option<&Leader>) -> bool {
+        match (&self.leader, leader) {
+            (None, None) => Arc::ptr_eq(&self.cluster, cluster),
+            (Some(own), Some(leader)) => Arc::ptr_eq(own, &leader.feed),
+            _ => false,
+        }
+    }
+
     /// Says when this collection is in trouble though its cluster is not, and when it no longer is. What is wrong with a single
     /// collection by its nature, its cacher has said at once. Called every few seconds.
     fn report(&mut self, resource: &GroupVersionResource) {
@@ -110,10 +122,20 @@ impl View {
             }
             return;
         }
+        let has_own = matches!(members.by_name.get(name), Some(Member::Cached(member)) if member.leader.is_none());
+        let leader = match self.source(name, has_own) {
+            Source::Own => None,
+            Source::Leader(leader) => Some(leader),
+            Source::NotYet => return,
+        };
         if let Some(Member::Cached(member)) = members.by_name.get_mut(name)
-            && Arc::ptr_eq(&member.cluster, cluster)
+            && member.comes_from(cluster, leader.as_ref())
         {
             let uid = cluster.uid();
+            if leader.is_some() {
+                member.uid = uid.or(member.uid.take());
+                return;
+            }
             if member.uid.is_some() && uid.is_some() && member.uid != uid {
                 tracing::debug!(cluster = %name, resource = %self.kind.resource, "listing another incarnation");
                 member.cacher.reset();
@@ -125,19 +147,40 @@ impl View {
         let Ok(transport) = cluster.transport() else { return };
         let mut goes_on = false;
         if let Some(Member::Cached(before)) = members.by_name.get(name) {
-            goes_on = before.uid.is_some() && before.uid == cluster.uid();
+            goes_on = Arc::ptr_eq(&before.cluster, cluster) || before.uid.is_some() && before.uid == cluster.uid();
             // Before the new one says anything: what the old one says afterwards is of an older state.
             let log = self.log.write();
             before.feed.end();
             self.warnings.set(name, &[]);
             drop(log);
         }
-        members.by_name.insert(name.clone(), Member::Cached(self.start_cacher(cluster, transport, goes_on)));
+        let member = match leader {
+            None => self.start_cacher(cluster, transport, goes_on),
+            Some(leader) => self.follow_leader(cluster, leader, goes_on),
+        };
+        members.by_name.insert(name.clone(), Member::Cached(member));
+    }
+
+    /// Has a cluster's objects from the view of all namespaces.
+    fn follow_leader(self: &Arc<Self>, cluster: &Arc<Cluster>, leader: Leader, goes_on: bool) -> CachedMember {
+        self.board.changed();
+        let Leader { cacher, questions, feed: leader } = leader;
+        let feed = Feed::new(self, cluster.name().clone(), goes_on, true);
+        leader.lead(&self.namespace.as_deref().unwrap_or_default().into(), &feed);
+        CachedMember {
+            cluster: Arc::clone(cluster),
+            uid: cluster.uid(),
+            cacher,
+            questions,
+            feed,
+            leader: Some(leader),
+            reported: false,
+        }
     }
 
     fn start_cacher(self: &Arc<Self>, cluster: &Arc<Cluster>, transport: Transport, goes_on: bool) -> CachedMember {
         self.board.changed();
-        let feed = Feed::new(self, cluster.name().clone(), goes_on);
+        let feed = Feed::new(self, cluster.name().clone(), goes_on, false);
         let config = Config {
             cluster: cluster.name().clone(),
             resource: self.kind.resource.clone(),
@@ -153,6 +196,7 @@ impl View {
             cacher,
             questions: Arc::default(),
             feed,
+            leader: None,
             reported: false,
         }
     }
@@ -201,6 +245,9 @@ impl View {
             }
             drop(log);
             self.head.advance();
+            if member.leader.is_some() {
+                return;
+            }
             self.metrics.cached_objects.remove(&self.cacher_labels(name));
             self.metrics.cacher_synced.remove(&self.cacher_labels(name));
         }
@@ -236,6 +283,8 @@ impl View {
         let members = self.members.lock();
         let refusal = |member: &Member| match member {
             Member::Undiscovered(_) => None,
+            // The view that has the cacher tells of it.
+            Member::Cached(CachedMember { leader: Some(_), .. }) => None,
             Member::Cached(member) => match member.cacher.state().reason() {
                 Some(reason @ (Reason::Unauthorized | Reason::Forbidden | Reason::Other(_))) => Some(reason.clone()),
                 _ => None,
@@ -257,6 +306,30 @@ impl View {
         match self.members.lock().by_name.get(name) {
             Some(Member::Cached(member)) => Some((Arc::clone(&member.cacher), Arc::clone(&member.questions))),
             _ => None,
+        }
+    }
+
+    /// What holds all of a cluster's objects, to feed a view of one namespace.
+    pub(super) fn leader(&self, name: &ClusterName) -> Option<Leader> {
+        match self.members.lock().by_name.get(name) {
+            Some(Member::Cached(member)) => Some(Leader {
+                cacher: Arc::clone(&member.cacher),
+                questions: Arc::clone(&member.questions),
+                feed: Arc::clone(&member.feed),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Takes over how far a cluster is whose objects come from the view of all namespaces: where nothing of this one changes, that is
+    /// told to who asks alone.
+    pub(super) fn catch_up(&self, name: &ClusterName) {
+        let feeds = match self.members.lock().by_name.get(name) {
+            Some(Member::Cached(member)) => member.leader.clone().zip(Some(Arc::clone(&member.feed))),
+            _ => None,
+        };
+        if let (Some((leader, feed)), Some(namespace)) = (feeds, &self.namespace) {
+            leader.tell_progress(namespace, &feed);
         }
     }
 

@@ -17,6 +17,7 @@ mod feed;
 mod fences;
 mod head;
 mod members;
+mod namespace;
 mod past;
 mod quorum;
 pub mod standing;
@@ -51,6 +52,7 @@ use board::Board;
 use feed::Feed;
 use head::Head;
 use members::Members;
+use namespace::Whole;
 use past::PastStates;
 
 /// One resource over all clusters, or one namespace of it.
@@ -59,6 +61,8 @@ pub struct View {
     pub kind: ResourceKind,
     /// The one namespace that is held, or `None` for all.
     pub namespace: Option<String>,
+    /// Where the objects of clusters come from that let all namespaces be read, if this is one namespace beside a view of all.
+    whole: Option<Whole>,
     /// Makes its objects; knows its selectable fields.
     pub decoder: ObjectDecoder,
     /// Encoded events that watchers share.
@@ -90,7 +94,8 @@ pub struct View {
 }
 
 impl View {
-    /// Starts to hold a resource: a cacher for each cluster that serves it. Must be called within a tokio runtime.
+    /// Starts to hold a resource, or one namespace of it: a cacher for each cluster that serves it. Must be called within a tokio
+    /// runtime.
     pub fn start(
         kind: ResourceKind,
         namespace: Option<String>,
@@ -100,10 +105,40 @@ impl View {
         metrics: Arc<Metrics>,
         limits: &Limits,
     ) -> Arc<Self> {
+        let view = Self::new(kind, namespace, None, decoder, fleet, policies, metrics, limits);
+        view.follow_fleet();
+        view
+    }
+
+    /// Starts to hold one namespace beside the view of all: a cacher for each cluster that forbids to read all. The other clusters'
+    /// objects are those of the view of all. Must be called within a tokio runtime.
+    pub fn start_part(whole: &Arc<Self>, namespace: &str, limits: &Limits) -> Arc<Self> {
+        let (fleet, policies) = (Arc::clone(&whole.fleet), Arc::clone(&whole.policies));
+        let (kind, decoder, metrics) = (whole.kind.clone(), whole.decoder.clone(), Arc::clone(&whole.metrics));
+        let part_of = Some(Whole::new(whole));
+        let view = Self::new(kind, Some(namespace.to_owned()), part_of, decoder, fleet, policies, metrics, limits);
+        view.follow_whole();
+        view.follow_fleet();
+        view
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "each is a part of the view")]
+    fn new(
+        kind: ResourceKind,
+        namespace: Option<String>,
+        whole: Option<Whole>,
+        decoder: ObjectDecoder,
+        fleet: Arc<Fleet>,
+        policies: Arc<ArcSwap<Policies>>,
+        metrics: Arc<Metrics>,
+        limits: &Limits,
+    ) -> Arc<Self> {
         let labels = ResourceLabels::of(&kind.resource);
-        let view = Arc::new(Self {
+        tracing::info!(resource = %kind.resource, namespace = namespace.as_deref(), "caching starts");
+        Arc::new(Self {
             kind,
             namespace,
+            whole,
             decoder,
             encodings: Encodings::new(limits.encodings_bytes),
             bookmarks: Bookmarks::default(),
@@ -123,10 +158,7 @@ impl View {
             used: Mutex::new(Instant::now()),
             watchers: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
-        });
-        tracing::info!(resource = %view.kind.resource, namespace = view.namespace.as_deref(), "caching starts");
-        view.follow_fleet();
-        view
+        })
     }
 
     /// The merged log. Hold it briefly, and never across an await.
@@ -174,7 +206,10 @@ impl View {
             log.history_bytes()
         };
         self.past.trim();
-        self.counters.held.set(history_bytes, self.encodings.bytes());
+        // The metrics have no namespaces: what the view of all holds is told.
+        if self.whole.is_none() {
+            self.counters.held.set(history_bytes, self.encodings.bytes());
+        }
     }
 
     /// Notes that somebody reads, so that the view is kept.

@@ -167,6 +167,27 @@ impl Standings {
         self.counts.forbidden > 0
     }
 
+    /// The clusters that forbid to read the whole collection.
+    pub fn forbidding(&self) -> impl Iterator<Item = &ClusterName> {
+        let is_forbidden = |standing: &Standing| matches!(standing, Standing::Unknown { forbidden: true, .. });
+        self.by_name.iter().filter(move |(_, standing)| is_forbidden(standing)).map(|(cluster, _)| cluster)
+    }
+
+    /// How clusters stand by now that stood otherwise when a request came. What was known to it stays known: that a cluster which forbids
+    /// to read all has nothing of its namespace; and so does what is left out.
+    pub fn after(mut self: Arc<Self>, before: &Self) -> Arc<Self> {
+        for (cluster, standing) in before.iter() {
+            let is_lost = match self.of(cluster) {
+                Some(now) => standing.is_known() && !now.is_known(),
+                None => matches!(standing, Standing::LeftOut { .. }),
+            };
+            if is_lost {
+                Arc::make_mut(&mut self).set(cluster.clone(), standing.clone());
+            }
+        }
+        self
+    }
+
     /// The clusters of which nothing is known. Nothing is walked where there are none.
     pub fn unknown(&self) -> impl Iterator<Item = &ClusterName> {
         let some = if self.are_known() { &[] } else { &self.by_name[..] };

@@ -225,7 +225,9 @@ impl View {
         let known = self.cacher(cluster).filter(|cacher| cacher.snapshot().is_some());
         let Some(cacher) = known else { return Err(Unreached::Missing(self.missing(cluster))) };
         let reached = cacher.wait_for(version, VERSION_WITHIN).await;
-        reached.map(drop).map_err(|error| Unreached::of(cluster, version, error))
+        reached.map_err(|error| Unreached::of(cluster, version, error))?;
+        self.catch_up(cluster);
+        Ok(())
     }
 
     /// Follows the clusters in which a version is ahead of this process until they have come to it: an idle cacher asks its
@@ -255,10 +257,15 @@ impl View {
             };
             let other = tokio::select! {
                 biased;
-                reached = reached => return match reached {
-                    Err(error @ NotReached::Beyond { .. }) => Err(Unreached::of(&cluster, version, error).of_collection()),
-                    Ok(_) | Err(NotReached::TooNew { .. }) => Ok(()),
-                },
+                reached = reached => {
+                    self.catch_up(&cluster);
+                    return match reached {
+                        Err(error @ NotReached::Beyond { .. }) => {
+                            Err(Unreached::of(&cluster, version, error).of_collection())
+                        }
+                        Ok(_) | Err(NotReached::TooNew { .. }) => Ok(()),
+                    };
+                }
                 other = self.other_cacher(&cluster, &cacher, &mut changes) => other,
             };
             // Of a cluster that left the log says so.

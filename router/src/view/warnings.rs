@@ -38,6 +38,11 @@ impl Warnings {
         });
     }
 
+    /// What a cluster warns of now.
+    pub fn of(&self, cluster: &ClusterName) -> Vec<HeaderValue> {
+        self.said.load().by_cluster.get(cluster).cloned().unwrap_or_default()
+    }
+
     /// Adds them to an answer.
     pub fn add_to(&self, headers: &mut HeaderMap) {
         for warning in &self.said.load().together {

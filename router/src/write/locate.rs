@@ -181,7 +181,7 @@ pub async fn locate_elsewhere(
 }
 
 async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedResource) -> Result<Located, Status> {
-    let (view, standings) = router.view(served, request.namespace.as_deref()).await;
+    let (view, standings) = router.view(served, request.namespace.as_deref()).await?;
     let key = request.key();
     view.own_writes_of_seen(&key).await?;
     let found = view.log().find(key.as_str());

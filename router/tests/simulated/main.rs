@@ -19,6 +19,7 @@ mod lagging;
 mod large;
 mod lists;
 mod live;
+mod namespaces;
 mod openapi;
 mod pages;
 mod patches;

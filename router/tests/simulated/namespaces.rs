@@ -1,0 +1,233 @@
+//! One namespace, where a cluster forbids to read all: the objects of that cluster, and those of the others.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tributary_router::{Limits, Policies, Router, RouterConfig};
+use tributary_simulator::{Rejection, RequestKind};
+
+use crate::harness::{
+    CONFIG_MAPS, Events, Fixture, allow, brief, composite, config, config_map_in, items, pass, until, vector, version,
+};
+
+const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
+
+/// The path of the ConfigMaps that tests made.
+fn made() -> String {
+    format!("{CONFIG_MAPS}?{FILTER}")
+}
+
+/// The path of the ConfigMaps of another namespace.
+fn of(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/configmaps")
+}
+
+/// Has a member forbid lists and watches of all namespaces; `resources` may be empty for all.
+fn forbid(fixture: &Fixture, member: &str, resources: &[&str]) {
+    fixture.member(member).control().reject(Some(Rejection {
+        kinds: vec![RequestKind::List, RequestKind::Watch],
+        cluster_wide_only: true,
+        resources: resources.iter().map(ToString::to_string).collect(),
+        ..Rejection::all(403)
+    }));
+}
+
+/// Members behind a router that holds so many namespaces beside the view of all.
+async fn holding<const N: usize>(names: [&str; N], namespace_views: usize) -> Fixture {
+    let Fixture { members, .. } = Fixture::with(names.map(config), Policies::default()).await;
+    let limits = Limits { namespace_views, ..Limits::default() };
+    let router = Router::new(RouterConfig { policies: allow(), limits, alone: true, ..RouterConfig::default() });
+    let fixture = Fixture { members, router };
+    fixture.set_clusters(&names).await;
+    fixture.router.asked_once(crate::harness::SOON).await;
+    fixture
+}
+
+/// How many watches of ConfigMaps a member was asked for.
+fn watches(fixture: &Fixture, member: &str) -> u64 {
+    fixture.member(member).control().requests_of(RequestKind::Watch, "configmaps")
+}
+
+#[tokio::test]
+async fn only_a_cluster_that_forbids_is_asked_for_each_namespace() {
+    let fixture = holding(["a", "b", "c"], 16).await;
+    // Of its namespaces nothing is known either, as usual for who may read in some of them.
+    forbid(&fixture, "c", &[]);
+    for number in 0..200 {
+        let answer = fixture.get(&of(&format!("made-up-{}", number * 7919 % 1000))).await;
+        assert_eq!((items(&answer.ok()), answer.warnings()), (vec![], vec![]));
+    }
+    assert_eq!([watches(&fixture, "a"), watches(&fixture, "b")], [1, 1], "theirs are of all namespaces");
+    let of_c = watches(&fixture, "c");
+    assert!(of_c >= 200, "{of_c}");
+    // Beside those there may be one of the refused watches that is tried again.
+    until(|| async { fixture.member("c").control().open_watches() <= 16 }).await;
+    fixture.put("a", "x", "1");
+    fixture.put("c", "z", "1");
+    until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/x", "c/z"] }).await;
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_not_there_starts_nothing() {
+    let fixture = Fixture::with(["a", "b", "c"].map(config), Policies::default()).await;
+    forbid(&fixture, "c", &["configmaps"]);
+    for number in 0..200 {
+        let answer = fixture.get(&of(&format!("made-up-{number}"))).await;
+        assert_eq!((items(&answer.ok()), answer.warnings()), (vec![], vec![]), "as a kube-apiserver answers");
+        fixture.get(&format!("{}/nobody", of(&format!("made-up-{number}")))).await.refused(404);
+    }
+    let asked = fixture.member("c").control().request_log();
+    assert!(!asked.iter().any(|line| line.contains("/namespaces/made-up-")), "{asked:?}");
+    // A watch waits for it.
+    let mut events = fixture.watch(&format!("{}?watch=1", of("late"))).await;
+    let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "late"}});
+    fixture.member("c").apply(namespace).unwrap();
+    let mut object = crate::harness::config_map("z", "1");
+    object["metadata"]["namespace"] = "late".into();
+    fixture.member("c").apply(object).unwrap();
+    assert_eq!(events.brief().await, "ADDED c/z");
+    until(|| async { items(&fixture.get(&of("late")).await.ok()) == ["c/z"] }).await;
+}
+
+#[tokio::test]
+async fn what_was_written_here_is_there_though_its_namespace_is_news() {
+    let fixture = Fixture::with(["a", "c"].map(config), Policies::default()).await;
+    forbid(&fixture, "c", &["configmaps"]);
+    assert_eq!(items(&fixture.get(&of("new")).await.ok()), [""; 0]);
+    // The view of namespaces does not hear of it.
+    fixture.member("c").control().slow(Some(10));
+    let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "new"}});
+    fixture.member("c").apply(namespace).unwrap();
+    let mut object = config_map_in("c", "z", "1");
+    object["metadata"]["namespace"] = "new".into();
+    fixture.write("POST", &of("new"), &object).await.ok();
+    fixture.member("c").control().slow(None);
+    assert_eq!(items(&fixture.get(&of("new")).await.ok()), ["c/z"]);
+}
+
+/// Members `a`, which lets all be read, and `b`, which does not; each with an object, and a watch of their namespace.
+async fn two(policies: Policies) -> (Fixture, Events) {
+    let fixture = Fixture::with(["a", "b"].map(config), policies).await;
+    forbid(&fixture, "b", &[]);
+    fixture.put("a", "x", "1");
+    fixture.put("b", "y", "1");
+    until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/x", "b/y"] }).await;
+    let list = fixture.get(&made()).await.ok();
+    let clusters = vector(&version(&list));
+    assert_eq!(clusters.as_object().unwrap().len(), 2, "{clusters}");
+    let events = fixture.watch(&format!("{}&watch=1&resourceVersion={}", made(), version(&list))).await;
+    (fixture, events)
+}
+
+#[tokio::test]
+async fn one_namespace_is_one_collection_wherever_its_objects_come_from() {
+    let (fixture, mut events) = two(Policies::default()).await;
+    fixture.resumes_after_each(&mut events).await;
+    fixture.member("a").delete("configmaps", "default", "x");
+    assert_eq!(events.brief().await, "DELETED a/x");
+    fixture.put("b", "x", "of b");
+    assert_eq!(events.brief().await, "ADDED b/x");
+    // A name that both have: what is left of it is told behind the deletion.
+    fixture.put("a", "x", "of a");
+    assert_eq!(events.brief().await, "ADDED a/x");
+    fixture.get(&format!("{CONFIG_MAPS}/x")).await.refused(409);
+    fixture.member("b").delete("configmaps", "default", "x");
+    assert_eq!([events.brief().await, events.brief().await], ["DELETED b/x", "ADDED a/x"]);
+    // What changes in other namespaces is not told.
+    let mut elsewhere = crate::harness::config_map("elsewhere", "");
+    elsewhere["metadata"]["namespace"] = "kube-system".into();
+    fixture.member("a").apply(elsewhere).unwrap();
+    events.nothing().await;
+    let created = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "own", "1")).await.ok();
+    assert_eq!(fixture.get(&format!("{CONFIG_MAPS}/own")).await.ok()["metadata"]["uid"], created["metadata"]["uid"]);
+    assert_eq!(events.brief().await, "ADDED a/own");
+    assert_eq!(
+        [watches(&fixture, "a"), fixture.member("a").control().requests_of(RequestKind::List, "configmaps")],
+        [1, 0]
+    );
+}
+
+#[tokio::test]
+async fn a_version_of_all_namespaces_is_one_of_each() {
+    let (fixture, _) = two(allow()).await;
+    let mut elsewhere = crate::harness::config_map("elsewhere", "");
+    elsewhere["metadata"]["namespace"] = "kube-system".into();
+    let revision = fixture.member("a").apply(elsewhere).unwrap();
+    let all = composite(&json!({ "a": revision.to_string() }));
+    fixture.get(&format!("/api/v1/configmaps?resourceVersion={all}&resourceVersionMatch=NotOlderThan")).await.ok();
+    // The namespace's own log has not moved with it.
+    let reached = |list: &Value| vector(&version(list))["a"].as_str().unwrap().parse::<u64>().unwrap() >= revision;
+    for query in ["&resourceVersionMatch=NotOlderThan", "&limit=5"] {
+        let list = fixture.get(&format!("{}&resourceVersion={all}{query}", made())).await.ok();
+        assert_eq!(items(&list), ["a/x", "b/y"], "{query}");
+        assert!(reached(&list), "{query}: {list}");
+    }
+    let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={all}", made())).await;
+    assert_eq!(events.brief().await, "ADDED b/y", "of b the version says nothing");
+    fixture.member("a").delete("configmaps", "default", "x");
+    assert_eq!(events.brief().await, "DELETED a/x");
+}
+
+#[tokio::test]
+async fn a_relist_and_a_restore_of_all_namespaces_are_told_in_each() {
+    let (fixture, mut events) = two(Policies::default()).await;
+    let control = fixture.member("a").control();
+    let before = fixture.put("a", "w", "1");
+    assert_eq!(events.brief().await, "ADDED a/w");
+    control.stop_listening().await;
+    fixture.put("a", "x", "2");
+    fixture.member("a").delete("configmaps", "default", "w");
+    control.compact();
+    control.start_listening().await;
+    assert_eq!([events.brief().await, events.brief().await], ["DELETED a/w", "MODIFIED a/x"]);
+    events.nothing().await;
+    let after = fixture.put("a", "undone", "1");
+    let told = events.soon().await;
+    assert_eq!(brief(&told), "ADDED a/undone");
+    assert!(after > before);
+    assert!(control.restore(after - 1));
+    assert_eq!(events.brief().await, "DELETED a/undone");
+    let from = version(&told["object"]);
+    let mut resumed = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
+    assert_eq!(resumed.soon().await["type"], "ERROR", "what was undone is resumed from nowhere");
+}
+
+#[tokio::test]
+async fn a_cluster_that_forbids_no_longer_is_taken_over_without_a_word() {
+    let (fixture, mut events) = two(Policies::default()).await;
+    fixture.member("b").control().reject(None);
+    // The cacher of all namespaces asks again after a while.
+    pass(Duration::from_secs(60)).await;
+    until(|| async { fixture.get("/api/v1/configmaps").await.warnings().is_empty() }).await;
+    for number in 0..50 {
+        fixture.put("b", "y", &format!("again {number}"));
+        assert_eq!(events.brief().await, "MODIFIED b/y");
+    }
+    events.nothing().await;
+    // Its own cacher of the namespace is gone: one watch of all namespaces is left.
+    until(|| async {
+        pass(Duration::from_secs(10)).await;
+        fixture.member("b").control().open_watches() == fixture.member("a").control().open_watches()
+    })
+    .await;
+    fixture.put("b", "y", "at last");
+    assert_eq!(events.brief().await, "MODIFIED b/y");
+}
+
+#[tokio::test]
+async fn more_namespaces_than_the_bound_are_refused_where_all_are_in_use() {
+    let fixture = holding(["a", "b"], 2).await;
+    forbid(&fixture, "b", &[]);
+    let watch = |namespace: &str| format!("{}?watch=1", of(namespace));
+    let first = fixture.watch(&watch("one")).await;
+    let _second = fixture.watch(&watch("two")).await;
+    for path in [of("three"), watch("three"), format!("{}/x", of("three"))] {
+        let refused = fixture.get(&path).await;
+        let message = refused.refused(429);
+        assert!(message.contains("configmaps of 2 namespaces") && message.contains("namespace_views"), "{message}");
+        assert!(refused.headers.contains_key("retry-after"), "{refused:?}");
+    }
+    fixture.get(&of("two")).await.ok();
+    drop(first);
+    until(|| async { fixture.get(&of("three")).await.code == 200 }).await;
+}
