@@ -81,6 +81,11 @@ fn without_annotation(text: &str) -> Vec<&str> {
         if OF_DIFF.iter().any(|start| line.starts_with(start)) {
             continue;
         }
+        let described = line.strip_prefix("Annotations:").is_some_and(|first| first.trim().starts_with(ANNOTATION));
+        if described && rest.peek().is_none_or(|next| indentation(next) == 0) {
+            lines.push("Annotations:  <none>");
+            continue;
+        }
         if !text_of(line).starts_with(ANNOTATION) {
             lines.push(line);
             continue;
@@ -98,9 +103,19 @@ fn text_of(line: &str) -> &str {
     line.trim_start_matches(['+', '-', ' '])
 }
 
-/// Whether a cell says how old something is, which moves on between two commands: `31s`, `2m5s`.
+/// Whether a cell says how old something is, which moves on between two commands: `31s`, `2m5s`; of an event that comes again
+/// `5s (x3 over 31s)`.
 fn is_age(cell: &str) -> bool {
-    cell.starts_with(|c: char| c.is_ascii_digit())
-        && cell.ends_with(['s', 'm', 'h'])
-        && cell.chars().all(|c| c.is_ascii_digit() || matches!(c, 's' | 'm' | 'h'))
+    let is_time = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_digit())
+            && text.ends_with(['s', 'm', 'h'])
+            && text.chars().all(|c| c.is_ascii_digit() || matches!(c, 's' | 'm' | 'h'))
+    };
+    match cell.split_once(" (x") {
+        None => is_time(cell),
+        Some((last, counted)) => {
+            let counted = counted.strip_suffix(')').and_then(|counted| counted.split_once(" over "));
+            is_time(last) && counted.is_some_and(|(count, first)| count.parse::<u32>().is_ok() && is_time(first))
+        }
+    }
 }
