@@ -9,6 +9,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tributary_apimachinery::{ClusterName, explain};
 
 use crate::endpoint::Held;
@@ -63,13 +64,31 @@ pub(crate) struct MemberBody {
     incoming: Incoming,
     lease: Option<Lease>,
     cluster: ClusterName,
+    /// Ends when the body is to be cut off; of answers that may go on for hours alone.
+    cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
+/// Why a body was cut off.
+#[derive(Debug, thiserror::Error)]
+#[error("the cluster is no longer served here")]
+struct CutOff;
+
 impl MemberBody {
-    /// Wraps a response body. One without content gives its capacity back at once.
-    pub(crate) fn boxed(incoming: Incoming, lease: Lease, cluster: ClusterName) -> Body {
+    /// Wraps a response body. One without content gives its capacity back at once. `until` breaks it off.
+    pub(crate) fn boxed(
+        incoming: Incoming,
+        lease: Lease,
+        cluster: ClusterName,
+        until: Option<CancellationToken>,
+    ) -> Body {
         let lease = if incoming.is_end_stream() { None } else { Some(lease) };
-        Self { incoming, lease, cluster }.boxed_unsync()
+        let cut = until.map(|until| Box::pin(until.cancelled_owned()));
+        Self { incoming, lease, cluster, cut }.boxed_unsync()
+    }
+
+    fn broke_off(&self, cause: impl std::error::Error + Send + Sync + 'static) -> BoxError {
+        let (cluster, text) = (self.cluster.clone(), explain(&cause).into());
+        ResponseBodyError { cluster, cause: text, source: Arc::new(cause) }.into()
     }
 }
 
@@ -78,13 +97,16 @@ impl HttpBody for MemberBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        // First: a stream that always has something would never be cut off.
+        if let Some(cut) = &mut self.cut
+            && cut.as_mut().poll(cx).is_ready()
+        {
+            (self.cut, self.lease) = (None, None);
+            return Poll::Ready(Some(Err(self.broke_off(CutOff))));
+        }
         let frame = match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
             Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
-            Some(Err(error)) => {
-                let cause = explain(&error).into();
-                let error = ResponseBodyError { cluster: self.cluster.clone(), cause, source: Arc::new(error) };
-                Some(Err(error.into()))
-            }
+            Some(Err(error)) => Some(Err(self.broke_off(error))),
             None => None,
         };
         self.lease = None;

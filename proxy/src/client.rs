@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use tokio::sync::watch;
@@ -11,7 +12,6 @@ use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::{ClusterName, RequestInfo};
 
 use crate::body::{self, Body, BoxError};
-use crate::credentials::Credentials;
 use crate::dial::{Connector, Dialer};
 use crate::endpoint::{Endpoint, EndpointStatus};
 use crate::endpoints::Endpoints;
@@ -23,6 +23,7 @@ use crate::target::Target;
 use crate::tls::TlsSource;
 use crate::tuning::Tuning;
 use crate::unauthorized::LastQuestion;
+use crate::user::{CurrentUser, User};
 
 /// A transport to one member: requests carry a path and query, the rest is filled in. Errors are [`ForwardError`]s.
 pub type Transport = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
@@ -32,9 +33,25 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of a health check's answer is kept, in bytes.
 const HEALTH_DETAIL_LIMIT: usize = 4096;
 
+/// One address of a member, and how it is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The server's URL.
+    pub url: Uri,
+    /// The proxy on the way, if there is one.
+    pub proxy: Option<Uri>,
+}
+
+impl From<Uri> for Address {
+    /// An address that is reached without a proxy.
+    fn from(url: Uri) -> Self {
+        Self { url, proxy: None }
+    }
+}
+
 /// One member. Cheap to clone; all clones share connections, credentials and what is known of the member.
 ///
-/// The last clone's drop closes idle connections; requests in flight and tunnels go on.
+/// The last clone's drop closes idle connections; requests in flight and tunnels go on, until [`Tuning::shutdown`].
 #[derive(Clone)]
 pub struct ClusterClient {
     pub(crate) inner: Arc<Inner>,
@@ -46,9 +63,7 @@ pub(crate) struct Inner {
     pub(crate) tuning: Tuning,
     /// Headers that the configuration adds to every request.
     pub(crate) extra_headers: HeaderMap,
-    /// The kubeconfig user's own `as` fields.
-    pub(crate) member_impersonation: Option<Impersonation>,
-    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) user: CurrentUser,
     pub(crate) observer: Arc<Observer>,
     /// What the member last said of our own credentials.
     pub(crate) last_question: LastQuestion,
@@ -107,7 +122,8 @@ impl ClusterClient {
     }
 
     /// As [`connect`](Self::connect), to a member that can be reached at further addresses besides the configuration's: all
-    /// of them lead to the same cluster, with the same credentials and authorities. Requests are spread over those that can
+    /// of them lead to the same cluster, with the same credentials and authorities. The configuration's proxy is on the way to
+    /// its own address only. Requests are spread over those that can
     /// be reached.
     ///
     /// # Errors
@@ -115,7 +131,7 @@ impl ClusterClient {
     pub async fn connect_to_all(
         name: ClusterName,
         config: kube::Config,
-        further: &[Uri],
+        further: &[Address],
         tuning: Tuning,
     ) -> Result<Self, ConnectError> {
         Self::new(name, config, further, tuning, None).await
@@ -139,7 +155,7 @@ impl ClusterClient {
     async fn new(
         name: ClusterName,
         config: kube::Config,
-        further: &[Uri],
+        further: &[Address],
         tuning: Tuning,
         connector: Option<Connector>,
     ) -> Result<Self, ConnectError> {
@@ -148,46 +164,69 @@ impl ClusterClient {
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
         let header_error = |field, problem: String| ConnectError::Header { cluster: name.clone(), field, problem };
-        let member_impersonation =
-            configured_impersonation(&config).map_err(|error| header_error("as", error.to_string()))?;
         let extra_headers = HeaderMap::from_iter(config.headers.iter().cloned());
-        let credentials = Credentials::new(&name, &config, &tuning).await?;
+        let user = User::new(&name, &config, &tuning, None).await?;
+        let certificate = user.credentials.configured_certificate().clone();
+        let user: CurrentUser = Arc::new(ArcSwap::from_pointee(user));
         let observer = Arc::new(Observer::new(name.clone()));
         let lone = further.is_empty();
         let mut endpoints = Vec::new();
-        for url in std::iter::once(&config.cluster_url).chain(further) {
+        let first = Address { url: config.cluster_url.clone(), proxy: config.proxy_url.clone() };
+        for Address { url, proxy } in std::iter::once(&first).chain(further) {
             let target = Target::parse(url).map_err(|problem| ConnectError::Server {
                 cluster: name.clone(),
-                server: without_user(url),
+                server: without_user_info(&url.to_string()),
                 problem,
             })?;
             let host = HeaderValue::from_str(target.authority().as_str())
                 .map_err(|error| header_error("server", error.to_string()))?;
             let target = Arc::new(target);
             let tls = TlsSource::new(&name, &config, &target).await?;
-            let dialer = Dialer::new(name.clone(), target.clone(), &config, &tuning, tls, connector.clone())?;
+            let dialer = Dialer::new(name.clone(), target.clone(), proxy.as_ref(), &tuning, tls, connector.clone())?;
+            dialer.check(&certificate).await?;
             let own = if lone { observer.clone() } else { Arc::new(Observer::new(name.clone())) };
-            let pool = Pool::new(name.clone(), dialer, credentials.clone(), own.clone(), tuning.clone());
+            let pool = Pool::new(name.clone(), dialer, user.clone(), own.clone(), tuning.clone());
             endpoints.push(Arc::new(Endpoint::new(target, host, pool, own, lone)));
         }
         let endpoints = Endpoints::new(endpoints, &name, &observer);
         let last_question = LastQuestion::default();
-        let inner = Inner {
-            name,
-            endpoints,
-            tuning,
-            extra_headers,
-            member_impersonation,
-            credentials,
-            observer,
-            last_question,
-        };
+        let inner = Inner { name, endpoints, tuning, extra_headers, user, observer, last_question };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The member's name.
     pub fn name(&self) -> &ClusterName {
         &self.inner.name
+    }
+
+    /// Takes over another user: other credentials, other `as` fields. Of the configuration nothing else counts.
+    ///
+    /// New requests are sent as the new user. Those in flight go on as the old one, and so do open streams, until they end by
+    /// themselves. Connections are kept where they show the same client certificate; else new ones are opened for new requests.
+    ///
+    /// # Errors
+    /// [`ConnectError`] for a user that cannot be used; the old one stays then.
+    pub async fn set_user(&self, config: &kube::Config) -> Result<(), ConnectError> {
+        let before = self.inner.user.load_full();
+        let user = User::new(&self.inner.name, config, &self.inner.tuning, Some(&before)).await?;
+        for endpoint in self.inner.endpoints.iter() {
+            endpoint.pool.check(user.credentials.configured_certificate()).await?;
+        }
+        self.inner.user.store(Arc::new(user));
+        before.credentials.note_renewal();
+        Ok(())
+    }
+
+    /// How often the member has come to see other credentials of ours, renewed ones or another user's. What a member allows is
+    /// known anew with the first request after that.
+    pub fn renewals(&self) -> u64 {
+        self.inner.user.load().credentials.renewals()
+    }
+
+    /// What is wrong with the renewal of the credentials, for people and without secrets; those that there are may still be
+    /// valid.
+    pub fn credentials_problem(&self) -> Option<String> {
+        self.inner.user.load().credentials.problem()
     }
 
     /// A transport with the member's own credentials ([`Identity::Member`]), for discovery and cachers. How long an answer may
@@ -282,42 +321,28 @@ impl fmt::Debug for ClusterClient {
     }
 }
 
-/// A URL for an error message, without what may be a password.
-fn without_user(url: &Uri) -> String {
-    let text = url.to_string();
-    match (text.find("://"), text.find('@')) {
-        (Some(scheme), Some(at)) if scheme < at => format!("{}{}", &text[..scheme + 3], &text[at + 1..]),
-        _ => text,
-    }
-}
-
-/// The kubeconfig user's `as`, `as-groups`, `as-uid` and `as-user-extra`.
-fn configured_impersonation(config: &kube::Config) -> Result<Option<Impersonation>, String> {
-    let auth = &config.auth_info;
-    let groups = auth.impersonate_groups.iter().flatten().map(String::as_str);
-    let extra = auth
-        .impersonate_user_extra
-        .iter()
-        .flatten()
-        .flat_map(|(key, values)| values.iter().map(move |value| (key.as_str(), value.as_str())));
-    match &auth.impersonate {
-        Some(user) => Impersonation::new(user, groups, auth.impersonate_uid.as_deref(), extra)
-            .map(Some)
-            .map_err(|error| error.to_string()),
-        None if auth.impersonate_uid.is_some() || groups.count() > 0 || extra.count() > 0 => {
-            Err("as-groups, as-uid and as-user-extra need as".to_owned())
-        }
-        None => Ok(None),
+/// A URL for people, without what may be a password; also of a text that is no URL.
+pub fn without_user_info(url: &str) -> String {
+    let begin = url.find("://").map_or(0, |scheme| scheme + 3);
+    // A password that is not encoded may hold whatever it likes.
+    match url[begin..].rfind('@') {
+        Some(at) => format!("{}{}", &url[..begin], &url[begin + at + 1..]),
+        None => url.to_owned(),
     }
 }
 
 impl Inner {
     /// Sets in whose name the request is sent, after [`crate::headers::prepare_request`] has removed every claim.
-    pub(crate) fn set_identity(&self, headers: &mut HeaderMap, identity: Identity) -> Result<(), ForwardError> {
+    pub(crate) fn set_identity(
+        &self,
+        headers: &mut HeaderMap,
+        identity: &Identity,
+        user: &User,
+    ) -> Result<(), ForwardError> {
         for (name, value) in &self.extra_headers {
             headers.append(name, value.clone());
         }
-        let own = self.member_impersonation.as_ref().map(Impersonation::headers);
+        let own = user.impersonation.as_ref().map(Impersonation::headers);
         match identity {
             Identity::Member => append(headers, own.into_iter().flatten()),
             Identity::AsGiven(given) => append(headers, given.headers()),
@@ -330,8 +355,37 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// Takes out what [`set_identity`](Self::set_identity) has set, for another user to be set.
+    pub(crate) fn clear_identity(&self, headers: &mut HeaderMap) {
+        let is_claim = |name: &&HeaderName| name.as_str().starts_with("impersonate-");
+        let claims: Vec<HeaderName> = headers.keys().filter(is_claim).cloned().collect();
+        for name in claims.iter().chain(self.extra_headers.keys()) {
+            headers.remove(name);
+        }
+    }
+}
+
 fn append<'a>(headers: &mut HeaderMap, more: impl IntoIterator<Item = (&'a HeaderName, &'a HeaderValue)>) {
     for (name, value) in more {
         headers.append(name, value.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_shown_without_passwords() {
+        for (url, shown) in [
+            ("https://a:6443/path", "https://a:6443/path"),
+            ("https://user:secret@a:6443", "https://a:6443"),
+            ("https://user:se/cr@t@a", "https://a"),
+            ("user:secret@a", "a"),
+            ("", ""),
+        ] {
+            assert_eq!(without_user_info(url), shown, "{url}");
+        }
     }
 }

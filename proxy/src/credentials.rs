@@ -3,14 +3,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Request, Response};
 use kube::client::ConfigExt;
-use kube::config::ExecConfig;
+use secrecy::ExposeSecret;
 use tokio::sync::Mutex;
 use tokio::time::{Duration, Instant};
 use tower::util::BoxCloneSyncService;
@@ -18,16 +18,15 @@ use tower::{Layer, ServiceExt, service_fn};
 use tributary_apimachinery::ClusterName;
 
 use crate::body::BoxError;
+use crate::certificate::Certificate;
 use crate::error::ConnectError;
-use crate::exec_plugin::{self, ClientCertificate, bearer};
-use crate::tls::TlsSource;
+use crate::exec_plugin::{self, bearer};
+use crate::plugins::{Given, Plugin, Why};
 use crate::tuning::Tuning;
 
 /// How long a header from one of kube's auth layers is used before the layer is asked again. The layer keeps the token
 /// and its expiry (with a margin of 10 s or more) itself.
 const PROVIDER_INTERVAL: Duration = Duration::from_secs(5);
-/// Credentials are renewed this long before they expire, or in the last fifth of their life if that is shorter.
-const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 
 /// kube's authentication layer, around a service that hands the finished header back.
 type AuthLayer = BoxCloneSyncService<Request<kube::client::Body>, Response<Option<HeaderValue>>, BoxError>;
@@ -37,7 +36,7 @@ enum Source {
     /// A client certificate in the configuration, a static token, a user and password, or nothing.
     Static,
     TokenFile(PathBuf),
-    Exec(Box<ExecConfig>),
+    Exec(Arc<Plugin>),
     /// `auth-provider` (OIDC, GCP).
     Provider(AuthLayer),
 }
@@ -46,13 +45,15 @@ enum Source {
 pub(crate) struct Current {
     /// The `Authorization` header.
     pub(crate) authorization: Option<HeaderValue>,
-    /// A client certificate from a plugin; one from the configuration is [`TlsSource`]'s own.
-    pub(crate) certificate: Option<ClientCertificate>,
+    /// What a connection shows.
+    pub(crate) certificate: Certificate,
     /// Changes when the client certificate may have changed: connections of another version take no new requests.
     pub(crate) version: u64,
     renew_at: Option<Instant>,
     /// By the wall clock, which goes on while a laptop sleeps.
     expires: Option<SystemTime>,
+    /// Which run of the plugin gave them, if one did.
+    run: Option<u64>,
 }
 
 impl Current {
@@ -77,20 +78,37 @@ struct LastTry {
     error: Option<String>,
 }
 
+/// What the users of one client, one after the other, count together.
+#[derive(Default)]
+struct Counters {
+    versions: AtomicU64,
+    renewals: AtomicU64,
+}
+
+impl Counters {
+    fn next_version(&self) -> u64 {
+        self.versions.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The credentials of one configured user.
 pub(crate) struct Credentials {
-    cluster: ClusterName,
     source: Source,
+    /// The certificate that the configuration has, and the version under which connections show it first.
+    configured: (Certificate, u64),
+    /// What connections showed before this user.
+    shown_before: Option<(Certificate, u64)>,
+    counters: Arc<Counters>,
     current: ArcSwapOption<Current>,
     renewing: Mutex<LastTry>,
     renewing_in_background: AtomicBool,
-    has_certificate_files: bool,
     token_file_interval: Duration,
-    exec_timeout: Duration,
     retry_interval: Duration,
 }
 
 impl Credentials {
-    /// Reads what is static; runs no plugin.
+    /// Reads what is static; runs no plugin. `before` are those of the user whose place this one takes: connections are kept
+    /// where they show the same certificate.
     ///
     /// # Errors
     /// [`ConnectError::Credentials`].
@@ -98,20 +116,63 @@ impl Credentials {
         cluster: &ClusterName,
         config: &kube::Config,
         tuning: &Tuning,
+        before: Option<&Self>,
     ) -> Result<Arc<Self>, ConnectError> {
         let error = |message: String| ConnectError::Credentials { cluster: cluster.clone(), message };
-        let (source, current) = source(config).await.map_err(error)?;
+        let (source, authorization) = source(config, tuning).await.map_err(error)?;
+        let counters = before.map_or_else(Arc::default, |before| before.counters.clone());
+        let shown_before = before.map(Self::shown);
+        let certificate = Certificate::configured(&config.auth_info);
+        let version = match &shown_before {
+            Some((shown, version)) if *shown == certificate && !certificate.is_in_files() => *version,
+            _ => counters.next_version(),
+        };
+        let current = authorization.map(|authorization| {
+            let certificate = certificate.clone();
+            Arc::new(Current { authorization, certificate, version, renew_at: None, expires: None, run: None })
+        });
         Ok(Arc::new(Self {
-            cluster: cluster.clone(),
             source,
-            current: ArcSwapOption::new(current.map(Arc::new)),
+            configured: (certificate, version),
+            shown_before,
+            counters,
+            current: ArcSwapOption::new(current),
             renewing: Mutex::default(),
             renewing_in_background: AtomicBool::new(false),
-            has_certificate_files: TlsSource::has_files(config),
             token_file_interval: tuning.token_file_interval,
-            exec_timeout: tuning.exec_timeout,
             retry_interval: tuning.credential_retry_interval,
         }))
+    }
+
+    /// What connections show now, and their version.
+    fn shown(&self) -> (Certificate, u64) {
+        match &*self.current.load() {
+            Some(current) => (current.certificate.clone(), current.version),
+            None => self.shown_before.clone().unwrap_or_else(|| self.configured.clone()),
+        }
+    }
+
+    /// The certificate that the configuration has.
+    pub(crate) fn configured_certificate(&self) -> &Certificate {
+        &self.configured.0
+    }
+
+    /// How often members have come to see other credentials of this client's, by renewal or because the user was replaced.
+    pub(crate) fn renewals(&self) -> u64 {
+        self.counters.renewals.load(Ordering::Relaxed)
+    }
+
+    /// Notes that members see other credentials from now on.
+    pub(crate) fn note_renewal(&self) {
+        self.counters.renewals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What is wrong with their renewal, though those that there are may still be valid; for people.
+    pub(crate) fn problem(&self) -> Option<String> {
+        match &self.source {
+            Source::Exec(plugin) => plugin.problem(),
+            _ => None,
+        }
     }
 
     /// The credentials for a request. Usually one atomic load; a plugin that has to run first is waited for, and one
@@ -129,16 +190,16 @@ impl Credentials {
                 return Ok(current);
             }
         }
-        self.renew(None).await
+        self.renew(Why::Due, None).await
     }
 
     /// After a 401: gets other credentials than `seen`, unless that was tried a moment ago. True if there are some, so
     /// that trying again makes sense.
     pub(crate) async fn renew_after_unauthorized(self: &Arc<Self>, seen: &Arc<Current>) -> bool {
-        if matches!(self.source, Source::Static) && !self.has_certificate_files {
+        if matches!(self.source, Source::Static) && !self.configured.0.is_in_files() {
             return false;
         }
-        match self.renew(Some(seen)).await {
+        match self.renew(Why::Rejected, Some(seen)).await {
             Ok(renewed) => !Arc::ptr_eq(&renewed, seen),
             Err(_) => false,
         }
@@ -148,109 +209,120 @@ impl Credentials {
         if !self.renewing_in_background.swap(true, Ordering::AcqRel) {
             let (credentials, seen) = (self.clone(), seen.clone());
             tokio::spawn(async move {
-                if let Err(error) = credentials.renew(Some(&seen)).await {
-                    tracing::warn!(cluster = %credentials.cluster, %error, "credentials cannot be renewed; the old ones are still valid");
-                }
+                // The plugin says itself that it fails; the old ones are still valid.
+                let _ = credentials.renew(Why::Due, Some(&seen)).await;
                 credentials.renewing_in_background.store(false, Ordering::Release);
             });
         }
     }
 
-    /// Renews, one caller at a time. With `rejected` set, only as long as those credentials are still the current ones.
-    async fn renew(self: &Arc<Self>, rejected: Option<&Arc<Current>>) -> Result<Arc<Current>, String> {
+    /// Renews, one caller at a time. With `seen` set, only as long as those credentials are still the current ones.
+    async fn renew(self: &Arc<Self>, why: Why, seen: Option<&Arc<Current>>) -> Result<Arc<Current>, String> {
         // The work goes on when the request that started it is dropped: a plugin may be waiting for its user.
-        let (credentials, rejected) = (self.clone(), rejected.cloned());
-        let task = tokio::spawn(async move { credentials.renew_now(rejected.as_ref()).await });
+        let (credentials, seen) = (self.clone(), seen.cloned());
+        let task = tokio::spawn(async move { credentials.renew_now(why, seen.as_ref()).await });
         task.await.unwrap_or_else(|error| Err(format!("renewing was interrupted: {error}")))
     }
 
-    async fn renew_now(&self, rejected: Option<&Arc<Current>>) -> Result<Arc<Current>, String> {
+    async fn renew_now(&self, why: Why, seen: Option<&Arc<Current>>) -> Result<Arc<Current>, String> {
         let mut last = self.renewing.lock().await;
         let current = self.current.load_full();
         if let Some(current) = &current {
-            let replaced = rejected.is_some_and(|rejected| !Arc::ptr_eq(rejected, current));
-            if replaced || (rejected.is_none() && current.is_fresh()) {
+            let replaced = seen.is_some_and(|seen| !Arc::ptr_eq(seen, current));
+            if replaced || (why == Why::Due && current.is_fresh()) {
                 return Ok(current.clone());
             }
         }
         let recent = last.at.is_some_and(|at| at.elapsed() < self.retry_interval);
-        // A plugin whose credentials have expired as it gives them (a wrong clock) must not run for each request either.
-        if recent && (rejected.is_some() || last.error.is_some() || matches!(self.source, Source::Exec(_))) {
+        // When a plugin may run again, it knows itself.
+        if recent && !matches!(self.source, Source::Exec(_)) && (why == Why::Rejected || last.error.is_some()) {
             return match (&last.error, current) {
                 (None, Some(current)) => Ok(current),
                 (error, _) => Err(error.clone().unwrap_or_else(|| "tried a moment ago".to_owned())),
             };
         }
-        let fetched = self.fetch(current.as_ref()).await;
+        let fetched = self.fetch(current.as_ref(), why).await;
         last.at = Some(Instant::now());
         last.error = fetched.as_ref().err().cloned();
-        let fetched = Arc::new(fetched?);
+        let fetched = fetched?;
+        if current.is_some_and(|old| !old.is_same(&fetched)) {
+            self.note_renewal();
+        }
         self.current.store(Some(fetched.clone()));
         Ok(fetched)
     }
 
-    async fn fetch(&self, old: Option<&Arc<Current>>) -> Result<Current, String> {
-        let version = old.map_or(0, |old| old.version);
-        let renewed = |authorization, interval: Duration| Current {
-            authorization,
-            certificate: None,
-            version,
-            renew_at: Some(Instant::now() + interval),
-            expires: None,
+    async fn fetch(&self, old: Option<&Arc<Current>>, why: Why) -> Result<Arc<Current>, String> {
+        let (certificate, first_version) = &self.configured;
+        let version = old.map_or(*first_version, |old| old.version);
+        let own = |authorization, version, interval: Option<Duration>| {
+            Arc::new(Current {
+                authorization,
+                certificate: certificate.clone(),
+                version,
+                renew_at: interval.map(|interval| Instant::now() + interval),
+                expires: None,
+                run: None,
+            })
         };
+        let before = || old.and_then(|old| old.authorization.clone());
         match &self.source {
             // Only certificate files can have changed: the next connection reads them again.
-            Source::Static => Ok(Current {
-                authorization: old.and_then(|old| old.authorization.clone()),
-                certificate: None,
-                version: version + 1,
-                renew_at: None,
-                expires: None,
-            }),
-            Source::TokenFile(path) => match read_token(path).await {
-                Ok(header) => Ok(renewed(Some(header), self.token_file_interval)),
-                // Token files are sometimes removed after the start, to limit exposure (kubernetes#68164).
-                Err(error) => match old.and_then(|old| old.authorization.clone()) {
-                    Some(header) => Ok(renewed(Some(header), self.token_file_interval)),
-                    None => Err(error),
-                },
-            },
-            Source::Exec(config) => {
-                let credential = exec_plugin::run(config, self.exec_timeout).await?;
-                let same = old.is_some_and(|old| old.certificate == credential.certificate);
-                let renew_at = credential.expires.map(|at| Instant::now() + time_to_renewal(at, SystemTime::now()));
-                Ok(Current {
-                    authorization: credential.authorization,
-                    certificate: credential.certificate,
-                    version: if same { version } else { version + 1 },
-                    renew_at,
-                    expires: credential.expires,
+            Source::Static => Ok(own(before(), self.counters.next_version(), None)),
+            Source::TokenFile(path) => {
+                let header = match (read_token(path).await, before()) {
+                    (Ok(header), _) => header,
+                    // Token files are sometimes removed after the start, to limit exposure (kubernetes#68164).
+                    (Err(_), Some(header)) => header,
+                    (Err(error), None) => return Err(error),
+                };
+                Ok(own(Some(header), version, Some(self.token_file_interval)))
+            }
+            Source::Exec(plugin) => {
+                let given = plugin.credentials(old.and_then(|old| old.run), why).await?;
+                Ok(match old {
+                    Some(old) if old.run == Some(given.run) => old.clone(),
+                    _ => Arc::new(self.given(&given)),
                 })
             }
             Source::Provider(layer) => match ask(layer).await {
-                Ok(header) => Ok(renewed(header, PROVIDER_INTERVAL)),
+                Ok(header) => Ok(own(header, version, Some(PROVIDER_INTERVAL))),
                 Err(error) => Err(format!("the auth-provider gave no token: {error}")),
             },
         }
     }
-}
 
-/// The time until credentials should be renewed.
-fn time_to_renewal(expires: SystemTime, now: SystemTime) -> Duration {
-    let left = expires.duration_since(now).unwrap_or_default();
-    left.saturating_sub(EXPIRY_MARGIN.min(left / 5))
+    /// What a plugin gave, on connections of before if they show the same certificate.
+    fn given(&self, given: &Given) -> Current {
+        let certificate = given.certificate.clone().map_or_else(|| self.configured.0.clone(), Certificate::Plugin);
+        let (shown, version) = self.shown();
+        let same = shown == certificate && !certificate.is_in_files();
+        Current {
+            authorization: given.authorization.clone(),
+            certificate,
+            version: if same { version } else { self.counters.next_version() },
+            renew_at: given.renew_at,
+            expires: given.expires,
+            run: Some(given.run),
+        }
+    }
 }
 
 /// Picks the source by kube's order of precedence: auth-provider, user and password, token, token file, plugin.
-async fn source(config: &kube::Config) -> Result<(Source, Option<Current>), String> {
+/// Gives the `Authorization` header with it where it stays the same (`Some(None)`: none is sent).
+async fn source(config: &kube::Config, tuning: &Tuning) -> Result<(Source, Option<Option<HeaderValue>>), String> {
     let auth = &config.auth_info;
-    let fixed = |authorization| Current { authorization, certificate: None, version: 0, renew_at: None, expires: None };
     if auth.auth_provider.is_some() {
         return Ok((Source::Provider(provider_layer(config).await?), None));
     }
-    if auth.token.is_some() || (auth.username.is_some() && auth.password.is_some()) {
-        let header = ask(&layer(config)?).await.map_err(|_| "its token or password cannot be sent in a header")?;
-        return Ok((Source::Static, Some(fixed(header))));
+    if auth.username.is_some() && auth.password.is_some() {
+        let header = ask(&layer(config)?).await.map_err(|_| "its password cannot be sent in a header")?;
+        return Ok((Source::Static, Some(header)));
+    }
+    if let Some(token) = &auth.token {
+        // kube's layer panics where a token is no header.
+        let header = bearer(token.expose_secret()).ok_or("its token cannot be sent in a header")?;
+        return Ok((Source::Static, Some(Some(header))));
     }
     if let Some(path) = &auth.token_file {
         let path = PathBuf::from(path);
@@ -259,9 +331,9 @@ async fn source(config: &kube::Config) -> Result<(Source, Option<Current>), Stri
     }
     if let Some(exec) = &auth.exec {
         exec_plugin::check(exec)?;
-        return Ok((Source::Exec(Box::new(exec.clone())), None));
+        return Ok((Source::Exec(tuning.plugins.plugin(exec, tuning)), None));
     }
-    Ok((Source::Static, Some(fixed(None))))
+    Ok((Source::Static, Some(None)))
 }
 
 /// kube's authentication for a user with an auth-provider. Making it may run a command (GCP), so it is made off the runtime's
@@ -273,7 +345,7 @@ async fn provider_layer(config: &kube::Config) -> Result<AuthLayer, String> {
         .map_err(|error| format!("its credentials were not read: {error}"))?
 }
 
-/// kube's authentication for this user. Does no I/O for a token or a password.
+/// kube's authentication for this user. Does no I/O for a password.
 fn layer(config: &kube::Config) -> Result<AuthLayer, String> {
     let layer = config
         .auth_layer()
@@ -300,18 +372,4 @@ async fn read_token(path: &Path) -> Result<HeaderValue, String> {
         return Err(format!("token file {} is empty", path.display()));
     }
     bearer(token).ok_or_else(|| format!("token file {} holds what cannot be sent in a header", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn credentials_are_renewed_before_they_expire() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        for (left, renewal) in [(3600, 3540), (300, 240), (100, 80), (5, 4), (0, 0)] {
-            assert_eq!(time_to_renewal(now + Duration::from_secs(left), now).as_secs(), renewal, "{left}");
-        }
-        assert_eq!(time_to_renewal(now - Duration::from_secs(9), now), Duration::ZERO);
-    }
 }

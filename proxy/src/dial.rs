@@ -16,8 +16,9 @@ use tower::{Service, ServiceExt};
 use tributary_apimachinery::ClusterName;
 
 use crate::body::{Body, BoxError};
+use crate::certificate::Certificate;
+use crate::credentials::Current;
 use crate::error::{ConnectError, ForwardError, SharedError};
-use crate::exec_plugin::ClientCertificate;
 use crate::target::Target;
 use crate::tls::{self, Protocols, TlsSource};
 use crate::tuning::Tuning;
@@ -83,17 +84,20 @@ impl Dialer {
     pub(crate) fn new(
         cluster: ClusterName,
         target: Arc<Target>,
-        config: &kube::Config,
+        proxy: Option<&Uri>,
         tuning: &Tuning,
         tls: Option<Arc<TlsSource>>,
         given: Option<Connector>,
     ) -> Result<Self, ConnectError> {
         let plain = if given.is_some() { Plain::Http2 } else { Plain::Http1 };
         let connector = match given {
-            Some(given) => given,
-            None => connector(config.proxy_url.as_ref())
-                .map_err(|problem| ConnectError::ProxyUrl { cluster: cluster.clone(), problem })?,
+            Some(given) => Ok(given),
+            None if proxy.is_some() && !target.is_https() => {
+                Err("the server is http://, and the proxy would see credentials")
+            }
+            None => connector(proxy),
         };
+        let connector = connector.map_err(|problem| ConnectError::ProxyUrl { cluster: cluster.clone(), problem })?;
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
             .timer(TokioTimer::new())
@@ -108,16 +112,21 @@ impl Dialer {
         Ok(Self { cluster, target, connector, tls, plain, timeout: tuning.connect_timeout, http2 })
     }
 
+    /// Whether connections can be made with this client certificate.
+    ///
+    /// # Errors
+    /// [`ConnectError::Tls`].
+    pub(crate) async fn check(&self, certificate: &Certificate) -> Result<(), ConnectError> {
+        let Some(tls) = &self.tls else { return Ok(()) };
+        let checked = tls.check(certificate).await;
+        checked.map_err(|source| ConnectError::Tls { cluster: self.cluster.clone(), source })
+    }
+
     /// Connects, within the limit of [`Tuning::connect_timeout`] for everything together.
     ///
     /// # Errors
-    /// `Dial`, `DialTimeout`, `Tls` or `Handshake`.
-    pub(crate) async fn dial(
-        &self,
-        protocols: Protocols,
-        certificate: Option<&ClientCertificate>,
-        version: u64,
-    ) -> Result<Dialed, ForwardError> {
+    /// `Dial`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` where the client certificate cannot be used.
+    pub(crate) async fn dial(&self, protocols: Protocols, credentials: &Current) -> Result<Dialed, ForwardError> {
         let deadline = Instant::now() + self.timeout;
         let raw = self.connect(deadline).await?;
         let Some(tls) = &self.tls else {
@@ -126,7 +135,10 @@ impl Dialer {
                 _ => self.start_http1(raw, deadline).await,
             };
         };
-        let config = tls.current(protocols, certificate, version).await;
+        let config = tls.current(protocols, credentials).await.map_err(|error| ForwardError::Credentials {
+            cluster: self.cluster.clone(),
+            message: format!("the client certificate cannot be used: {error}"),
+        })?;
         let connect = TlsConnector::from(config).connect(tls.server_name(), raw);
         let stream = match timeout_at(deadline, connect).await {
             Err(_) => return Err(self.timed_out("TLS handshake")),

@@ -6,7 +6,6 @@
 //! left out.
 
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use base64::Engine as _;
@@ -17,22 +16,20 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::time::Duration;
 
+use crate::certificate::PluginCertificate;
+
 /// The most that is read of a plugin's output, in bytes. Credentials are a few kilobytes.
 const MAX_OUTPUT: u64 = 1 << 20;
 /// Words of at least this length on standard error are taken for secrets, unless they are addresses.
 const SECRET_LENGTH: usize = 32;
 
-/// A client certificate and its key, as kube's configuration holds them: PEM in base64.
-#[derive(PartialEq, Eq)]
-pub(crate) struct ClientCertificate {
-    pub(crate) chain_base64: Arc<str>,
-    pub(crate) key_base64: Arc<str>,
-}
+/// The version of the protocol that is spoken where the configuration names none.
+const DEFAULT_API_VERSION: &str = "client.authentication.k8s.io/v1";
 
 /// What a plugin gave.
 pub(crate) struct PluginCredential {
     pub(crate) authorization: Option<HeaderValue>,
-    pub(crate) certificate: Option<ClientCertificate>,
+    pub(crate) certificate: Option<PluginCertificate>,
     pub(crate) expires: Option<SystemTime>,
 }
 
@@ -52,7 +49,10 @@ struct ExecSpec<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ExecCredential {
+    #[serde(default)]
+    api_version: String,
     status: Option<ExecStatus>,
 }
 
@@ -113,7 +113,7 @@ pub(crate) async fn run(config: &ExecConfig, limit: Duration) -> Result<PluginCr
     if !said.is_empty() {
         tracing::info!(plugin = name, %said, "credential plugin");
     }
-    parse(&output.stdout)
+    parse(&output.stdout, api_version(config))
         .map_err(|problem| format!("credential plugin {name} gave no usable ExecCredential: {problem}"))
 }
 
@@ -122,6 +122,11 @@ struct Output {
     status: String,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
+}
+
+/// The version of the protocol that the plugin is asked in, and has to answer in.
+fn api_version(config: &ExecConfig) -> &str {
+    config.api_version.as_deref().unwrap_or(DEFAULT_API_VERSION)
 }
 
 async fn execute(config: &ExecConfig, name: &str) -> std::io::Result<Output> {
@@ -133,7 +138,7 @@ async fn execute(config: &ExecConfig, name: &str) -> std::io::Result<Output> {
         }
     }
     let info = ExecInfo {
-        api_version: config.api_version.as_deref().unwrap_or("client.authentication.k8s.io/v1"),
+        api_version: api_version(config),
         kind: "ExecCredential",
         spec: ExecSpec { interactive: false, cluster: config.cluster.as_ref().filter(|_| config.provide_cluster_info) },
     };
@@ -157,12 +162,16 @@ async fn read(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> std::io::Res
     Ok(bytes)
 }
 
-/// Reads an ExecCredential: JSON, or YAML as client-go's decoder also takes it. Errors never quote it.
-fn parse(output: &[u8]) -> Result<PluginCredential, &'static str> {
+/// Reads an ExecCredential of the version that was asked for: JSON, or YAML as client-go's decoder also takes it. Errors never
+/// quote it.
+fn parse(output: &[u8], asked: &str) -> Result<PluginCredential, &'static str> {
     let credential: ExecCredential = match serde_json::from_slice(output) {
         Ok(credential) => credential,
         Err(_) => serde_saphyr::from_slice(output).map_err(|_| "its output is neither JSON nor YAML of that kind")?,
     };
+    if credential.api_version != asked {
+        return Err("its apiVersion is not the one that the kubeconfig asks for (users[].user.exec.apiVersion)");
+    }
     let status = credential.status.ok_or("it has no status")?;
     let expires = match status.expiration_timestamp.as_deref() {
         Some(text) => Some(text.parse::<jiff::Timestamp>().map_err(|_| "its expirationTimestamp is no RFC 3339 time")?),
@@ -172,9 +181,9 @@ fn parse(output: &[u8]) -> Result<PluginCredential, &'static str> {
         Some(token) => Some(bearer(token).ok_or("its token cannot be sent in a header")?),
         None => None,
     };
-    let encode = |pem: String| -> Arc<str> { base64::engine::general_purpose::STANDARD.encode(pem).into() };
+    let encode = |pem: String| -> Box<str> { base64::engine::general_purpose::STANDARD.encode(pem).into() };
     let certificate = match (status.client_certificate_data, status.client_key_data) {
-        (Some(chain), Some(key)) => Some(ClientCertificate { chain_base64: encode(chain), key_base64: encode(key) }),
+        (Some(chain), Some(key)) => Some(PluginCertificate { chain_base64: encode(chain), key_base64: encode(key) }),
         (None, None) => None,
         _ => return Err("of clientCertificateData and clientKeyData only one is set"),
     };
@@ -236,16 +245,26 @@ mod tests {
 
     #[test]
     fn credentials_are_read_from_json_and_yaml() {
-        let json = br#"{"kind":"ExecCredential","status":{"token":"t","expirationTimestamp":"2030-01-01T00:00:00Z"}}"#;
-        let credential = parse(json).unwrap();
+        let json = br#"{"kind":"ExecCredential","apiVersion":"v","status":{"token":"t","expirationTimestamp":"2030-01-01T00:00:00Z"}}"#;
+        let credential = parse(json, "v").unwrap();
         assert_eq!(credential.authorization.unwrap(), "Bearer t");
         assert!(credential.expires.is_some() && credential.certificate.is_none());
-        let yaml = b"kind: ExecCredential\nstatus:\n  clientCertificateData: c\n  clientKeyData: k\n";
-        assert!(parse(yaml).unwrap().certificate.is_some());
-        for bad in
-            ["", "{}", r#"{"status":{}}"#, r#"{"status":{"clientKeyData":"k"}}"#, r#"{"status":{"token":"a\nb"}}"#]
+        let yaml = b"kind: ExecCredential\napiVersion: v\nstatus:\n  clientCertificateData: c\n  clientKeyData: k\n";
+        assert!(parse(yaml, "v").unwrap().certificate.is_some());
+        for bad in ["{}", r#"{"status":{}}"#, r#"{"status":{"clientKeyData":"k"}}"#, r#"{"status":{"token":"a\nb"}}"#] {
+            let bad = bad.replacen('{', r#"{"apiVersion":"v","#, 1).replace(",}", "}");
+            assert!(parse(bad.as_bytes(), "v").is_err(), "{bad}");
+        }
+        assert!(parse(b"", "v").is_err());
+    }
+
+    #[test]
+    fn an_answer_of_another_version_than_asked_is_refused() {
+        for (answered, taken) in
+            [(r#""apiVersion":"a/v1","#, true), (r#""apiVersion":"a/v1beta1","#, false), ("", false)]
         {
-            assert!(parse(bad.as_bytes()).is_err(), "{bad}");
+            let output = format!(r#"{{{answered}"status":{{"token":"t"}}}}"#);
+            assert_eq!(parse(output.as_bytes(), "a/v1").is_ok(), taken, "{output}");
         }
     }
 }

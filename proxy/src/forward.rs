@@ -20,6 +20,7 @@ use crate::identity::{ClientAddress, Identity};
 use crate::pool::{Connection, LaneKind};
 use crate::unauthorized::About;
 use crate::upgrade;
+use crate::user::User;
 
 /// Further tries after the first. One is for a connection that closed under the request (GOAWAY), the other for
 /// meeting the same on the next connection while a load balancer drains an apiserver.
@@ -91,30 +92,39 @@ impl Inner {
         identity: Identity,
     ) -> Result<Response<Body>, ForwardError> {
         let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
-        if let Some(protocol) = self.prepare(&mut request, identity)? {
-            return upgrade::forward(self, request, protocol).await;
+        // One user for the whole request, whoever takes its place meanwhile.
+        let mut user = self.user.load_full();
+        if let Some(protocol) = self.prepare(&mut request, &identity, &user)? {
+            return upgrade::forward(self, request, protocol, &user).await;
         }
         let client_extensions = std::mem::take(request.extensions_mut());
         drop(client_extensions);
         let lane = if class.is_long_running() { LaneKind::LongRunning } else { LaneKind::Short };
         let limit = (!class.is_long_running()).then_some(self.tuning.head_timeout);
-        let replay = Replay::of(&request);
+        let mut replay = Replay::of(&request);
         let mut replayed = false;
         loop {
-            let (response, credentials) = self.exchange(request, replay.as_ref(), lane, limit).await?;
+            let (response, credentials) = self.exchange(request, replay.as_ref(), lane, limit, &user).await?;
             if response.status() != StatusCode::UNAUTHORIZED {
                 return self.finish(response);
             }
             let about = self.about(&credentials).await;
             let renewed = match about {
                 About::Others => return self.finish(response),
-                About::Us => self.credentials.renew_after_unauthorized(&credentials).await,
+                About::Us => user.credentials.renew_after_unauthorized(&credentials).await,
                 About::Before => true,
             };
             match replay.as_ref().filter(|replay| replay.idempotent && renewed && !replayed) {
-                Some(replay) => {
+                Some(again) => {
                     replayed = true;
-                    request = replay.request();
+                    request = again.request();
+                    let now = self.user.load_full();
+                    if !Arc::ptr_eq(&now, &user) {
+                        self.clear_identity(request.headers_mut());
+                        self.set_identity(request.headers_mut(), &identity, &now)?;
+                        replay = Replay::of(&request);
+                        user = now;
+                    }
                 }
                 None if about == About::Before => return self.finish(response),
                 None => return Err(ForwardError::Unauthorized { cluster: self.name.clone() }),
@@ -129,12 +139,13 @@ impl Inner {
         replay: Option<&Replay>,
         lane: LaneKind,
         limit: Option<Duration>,
+        user: &User,
     ) -> Result<(Response<Body>, Arc<Current>), ForwardError> {
         let path = request.uri().clone();
         let mut retries = 0;
         let mut failed: Option<Arc<Endpoint>> = None;
         loop {
-            let credentials = self.credentials().await?;
+            let credentials = self.credentials(user).await?;
             authorize(request.headers_mut(), &credentials);
             let opened = self.endpoints.open(lane, failed.as_ref(), |endpoint| {
                 let credentials = credentials.clone();
@@ -165,7 +176,8 @@ impl Inner {
     fn prepare(
         &self,
         request: &mut Request<Body>,
-        identity: Identity,
+        identity: &Identity,
+        user: &User,
     ) -> Result<Option<UpgradeProtocol>, ForwardError> {
         let upgrade = headers::upgrade_protocol(request.headers())
             .map_err(|problem| ForwardError::UpgradeRefused { cluster: self.name.clone(), problem })?;
@@ -176,15 +188,15 @@ impl Inner {
         self.endpoints.check(request.uri()).map_err(|problem| self.bad_path(request.uri(), problem))?;
         let address = request.extensions().get::<ClientAddress>().copied();
         headers::prepare_request(request.headers_mut(), upgrade);
-        self.set_identity(request.headers_mut(), identity)?;
+        self.set_identity(request.headers_mut(), identity, user)?;
         if let Some(value) = address.and_then(|ClientAddress(ip)| HeaderValue::try_from(ip.to_string()).ok()) {
             request.headers_mut().insert(X_FORWARDED_FOR, value);
         }
         Ok(upgrade)
     }
 
-    pub(crate) async fn credentials(&self) -> Result<Arc<Current>, ForwardError> {
-        self.credentials
+    pub(crate) async fn credentials(&self, user: &User) -> Result<Arc<Current>, ForwardError> {
+        user.credentials
             .get()
             .await
             .map_err(|message| ForwardError::Credentials { cluster: self.name.clone(), message })
@@ -220,7 +232,9 @@ impl Inner {
         };
         endpoint.answered();
         let lease = Lease { connection, held };
-        Ok(response.map(|incoming| MemberBody::boxed(incoming, lease, self.name.clone())))
+        // What has a time limit ends by itself.
+        let until = limit.is_none().then(|| self.tuning.shutdown.clone());
+        Ok(response.map(|incoming| MemberBody::boxed(incoming, lease, self.name.clone(), until)))
     }
 
     /// Waits for a response head.

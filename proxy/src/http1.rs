@@ -43,12 +43,11 @@ impl IdleConnections {
     /// Takes the connection that was used last, if one of this credential version is still open.
     pub(crate) fn take(self: &Arc<Self>, version: u64) -> Option<Checkout> {
         let mut idle = self.idle.lock();
-        while let Some(Idle { sender, version: made, .. }) = idle.pop() {
-            if made == version && !sender.is_closed() {
-                return Some(self.checkout(sender, version));
-            }
-        }
-        None
+        // Those of older credentials are done with; those of newer ones are for others.
+        idle.retain(|idle| idle.version >= version && !idle.sender.is_closed());
+        let last = idle.iter().rposition(|idle| idle.version == version)?;
+        let Idle { sender, .. } = idle.remove(last);
+        Some(self.checkout(sender, version))
     }
 
     /// A fresh connection, in use.

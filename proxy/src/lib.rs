@@ -17,6 +17,7 @@
 //! reach no other address than the member's; nothing here knows a cache or a second cluster.
 
 mod body;
+mod certificate;
 mod client;
 mod credentials;
 mod dial;
@@ -29,6 +30,7 @@ pub mod headers;
 mod http1;
 mod identity;
 mod places;
+mod plugins;
 mod pool;
 mod reachability;
 mod target;
@@ -36,13 +38,15 @@ mod tls;
 mod tuning;
 mod unauthorized;
 mod upgrade;
+mod user;
 
 pub use body::{Body, BoxError, ResponseBodyError};
-pub use client::{ClusterClient, Health, PoolStatistics, Transport};
+pub use client::{Address, ClusterClient, Health, PoolStatistics, Transport, without_user_info};
 pub use dial::{BoxIo, Connector, Io};
 pub use endpoint::EndpointStatus;
 pub use error::{ConnectError, ForwardError, Sent};
 pub use identity::{ClientAddress, GivenIdentity, Identity, Impersonation, InvalidGivenIdentity, InvalidImpersonation};
 pub use places::Places;
+pub use plugins::Plugins;
 pub use reachability::{Reachability, ReachabilityState};
 pub use tuning::Tuning;

@@ -19,15 +19,17 @@ use tokio::time::{Duration, Instant};
 use tributary_apimachinery::{ClusterName, explain};
 
 use crate::body::Body;
+use crate::certificate::Certificate;
 use crate::client::PoolStatistics;
-use crate::credentials::{Credentials, Current};
+use crate::credentials::Current;
 use crate::dial::{Dialed, Dialer, Http2Connection};
-use crate::error::ForwardError;
+use crate::error::{ConnectError, ForwardError};
 use crate::http1::{Checkout, IdleConnections};
 use crate::places::Places;
 use crate::reachability::Observer;
 use crate::tls::Protocols;
 use crate::tuning::Tuning;
+use crate::user::CurrentUser;
 
 /// Streams on one connection where the member allows more, or any number. One lost packet delays them all, and Go's
 /// servers take it for an attack when too many are reset at once.
@@ -121,10 +123,11 @@ struct Lane {
     http1_places: Places,
 }
 
-/// A dial, and when it began.
+/// A dial, when it began, and the version of the credentials that it is made with.
 #[derive(Clone)]
 struct Dial {
     begun: Instant,
+    version: u64,
     ended: SharedDial,
 }
 
@@ -151,10 +154,12 @@ impl Lane {
         usable().find_map(|slot| slot.reserve(100)).map_or(Pick::Full, Pick::Tight)
     }
 
-    /// Adds a connection and forgets those that take no more requests.
+    /// Adds a connection and forgets those that take no more requests: closed ones, and those of older credentials. A request
+    /// that began with the older ones may still add one, which takes nothing from those of newer ones.
     fn push(&self, slot: Arc<Slot>) {
+        let stays = |other: &Arc<Slot>| other.version >= slot.version && !other.sender.is_closed();
         self.slots.rcu(|slots| {
-            let mut slots: Vec<_> = slots.iter().filter(|other| other.is_usable(slot.version)).cloned().collect();
+            let mut slots: Vec<_> = slots.iter().filter(|other| stays(other)).cloned().collect();
             slots.push(slot.clone());
             slots
         });
@@ -186,7 +191,7 @@ impl Lane {
 pub(crate) struct Pool {
     cluster: ClusterName,
     dialer: Dialer,
-    credentials: Arc<Credentials>,
+    user: CurrentUser,
     observer: Arc<Observer>,
     tuning: Tuning,
     short: Lane,
@@ -202,7 +207,7 @@ impl Pool {
     pub(crate) fn new(
         cluster: ClusterName,
         dialer: Dialer,
-        credentials: Arc<Credentials>,
+        user: CurrentUser,
         observer: Arc<Observer>,
         tuning: Tuning,
     ) -> Arc<Self> {
@@ -211,7 +216,7 @@ impl Pool {
         let pool = Arc::new(Self {
             cluster,
             dialer,
-            credentials,
+            user,
             observer,
             short: Lane::new(&tuning),
             long: Lane::new(&tuning),
@@ -235,7 +240,7 @@ impl Pool {
         pool
     }
 
-    /// A place for one request, on a connection made with these credentials.
+    /// A place for one request, on a connection made with these credentials, whether or not they were renewed meanwhile.
     ///
     /// Waits for a dial only where no connection has room. Cancelling leaves the dial running for others.
     ///
@@ -244,15 +249,15 @@ impl Pool {
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         kind: LaneKind,
-        credentials: &Current,
+        credentials: &Arc<Current>,
     ) -> Result<Connection, ForwardError> {
         // Each round, others may take what a dial has brought; so many rounds fill every connection.
         for _ in 0..=self.tuning.max_connections {
             match self.lane(kind).pick(credentials.version) {
                 Pick::Room(permit) => return Ok(Connection::Http2(permit)),
                 Pick::Tight(permit) => {
-                    if self.may_grow(kind) {
-                        drop(self.join_dial(kind));
+                    if self.may_grow(kind, credentials.version) {
+                        drop(self.join_dial(kind, credentials));
                     }
                     return Ok(Connection::Http2(permit));
                 }
@@ -263,15 +268,15 @@ impl Pool {
                 if let Some(checkout) = self.http1.take(credentials.version) {
                     return Ok(Connection::Http1(checkout.placed(place)));
                 }
-                if let Some(checkout) = self.open(kind).await? {
+                if let Some(checkout) = self.open(kind, credentials).await? {
                     return Ok(Connection::Http1(checkout.placed(place)));
                 }
                 continue;
             }
-            if !self.may_grow(kind) {
+            if !self.may_grow(kind, credentials.version) {
                 break;
             }
-            self.dialed(self.join_dial(kind)).await?;
+            self.dialed(self.join_dial(kind, credentials)).await?;
         }
         Err(self.full())
     }
@@ -285,12 +290,20 @@ impl Pool {
 
     /// Dials a connection for short requests, to see whether that can be done; it is kept for them.
     pub(crate) async fn dial(self: &Arc<Self>) -> Result<(), ForwardError> {
-        self.join_dial(LaneKind::Short).ended.await
+        let credentials = self.user.load().credentials.clone().get().await;
+        let credentials =
+            credentials.map_err(|message| ForwardError::Credentials { cluster: self.cluster.clone(), message })?;
+        self.join_dial(LaneKind::Short, &credentials).ended.await
     }
 
     /// Dials a connection of its own for an upgrade: HTTP/1.1, in nobody's list.
     pub(crate) async fn dial_http1(&self, credentials: &Current) -> Result<Dialed, ForwardError> {
-        self.dialer.dial(Protocols::Http1, credentials.certificate.as_ref(), credentials.version).await
+        self.dialer.dial(Protocols::Http1, credentials).await
+    }
+
+    /// Whether connections can be made with this client certificate.
+    pub(crate) async fn check(&self, certificate: &Certificate) -> Result<(), ConnectError> {
+        self.dialer.check(certificate).await
     }
 
     pub(crate) fn statistics(&self) -> PoolStatistics {
@@ -312,9 +325,9 @@ impl Pool {
         }
     }
 
-    fn may_grow(&self, kind: LaneKind) -> bool {
+    fn may_grow(&self, kind: LaneKind, version: u64) -> bool {
         let slots = self.lane(kind).slots.load();
-        slots.iter().filter(|slot| !slot.sender.is_closed()).count() < self.tuning.max_connections
+        slots.iter().filter(|slot| slot.is_usable(version)).count() < self.tuning.max_connections
     }
 
     fn full(&self) -> ForwardError {
@@ -333,15 +346,16 @@ impl Pool {
         }
     }
 
-    /// Starts a dial for the lane, or joins the one under way.
-    fn join_dial(self: &Arc<Self>, kind: LaneKind) -> Dial {
+    /// Starts a dial for the lane, or joins the one under way with the same credentials.
+    fn join_dial(self: &Arc<Self>, kind: LaneKind, credentials: &Arc<Current>) -> Dial {
         let mut dial = self.lane(kind).dial.lock();
-        if let Some(dial) = dial.as_ref().filter(|dial| dial.ended.peek().is_none()) {
+        let version = credentials.version;
+        if let Some(dial) = dial.as_ref().filter(|dial| dial.version == version && dial.ended.peek().is_none()) {
             return dial.clone();
         }
-        let pool = self.clone();
+        let (pool, credentials) = (self.clone(), credentials.clone());
         let task = tokio::spawn(async move {
-            if let Some(checkout) = pool.open(kind).await? {
+            if let Some(checkout) = pool.open(kind, &credentials).await? {
                 // Whoever waits takes it from the idle ones.
                 drop(checkout);
             }
@@ -349,20 +363,15 @@ impl Pool {
         });
         let interrupted = self.full();
         let ended = async move { task.await.unwrap_or(Err(interrupted)) }.boxed().shared();
-        let started = Dial { begun: Instant::now(), ended };
+        let started = Dial { begun: Instant::now(), version, ended };
         *dial = Some(started.clone());
         started
     }
 
     /// Opens a connection. An HTTP/2 one goes into the lane, an HTTP/1.1 one to the caller.
-    async fn open(self: &Arc<Self>, kind: LaneKind) -> Result<Option<Checkout>, ForwardError> {
-        let credentials = self
-            .credentials
-            .get()
-            .await
-            .map_err(|message| ForwardError::Credentials { cluster: self.cluster.clone(), message })?;
+    async fn open(self: &Arc<Self>, kind: LaneKind, credentials: &Current) -> Result<Option<Checkout>, ForwardError> {
         let version = credentials.version;
-        let dialed = self.dialer.dial(Protocols::Http2OrHttp1, credentials.certificate.as_ref(), version).await;
+        let dialed = self.dialer.dial(Protocols::Http2OrHttp1, credentials).await;
         match dialed.inspect_err(|error| self.observer.failed(error))? {
             Dialed::Http1(sender, connection) => {
                 self.speaks_http1.store(true, Ordering::Relaxed);

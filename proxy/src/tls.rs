@@ -1,16 +1,18 @@
-//! TLS to a member: whom to trust, which client certificate to show, and renewing both.
+//! TLS to a member: whom to trust, which client certificate to show, and renewing the latter.
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use kube::client::ConfigExt;
+use kube::config::AuthInfo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::time::{Duration, Instant};
 use tributary_apimachinery::ClusterName;
 
+use crate::certificate::Certificate;
+use crate::credentials::Current;
 use crate::error::{ConnectError, SharedError};
-use crate::exec_plugin::ClientCertificate;
 use crate::target::Target;
 
 /// The age at which files of the client certificate are read again before a dial. A renewed certificate is on disk long
@@ -30,22 +32,23 @@ struct State {
     any: Arc<ClientConfig>,
     http1: Arc<ClientConfig>,
     built: Instant,
+    certificate: Certificate,
     /// The version of the credentials that this was built with.
     version: u64,
 }
 
 /// Makes rustls configurations for one member.
 pub(crate) struct TlsSource {
+    /// Whom to trust; without a user.
     config: kube::Config,
-    has_files: bool,
     server_name: ServerName<'static>,
     /// `server_name` for people.
     pub(crate) server_name_text: Arc<str>,
-    state: ArcSwap<State>,
+    state: ArcSwapOption<State>,
 }
 
 impl TlsSource {
-    /// Loads certificates and keys.
+    /// Loads the authorities; the client certificate is the credentials'.
     ///
     /// # Errors
     /// [`ConnectError::Tls`], [`ConnectError::Server`].
@@ -64,28 +67,22 @@ impl TlsSource {
             problem: "the host, or tls-server-name, is neither a DNS name nor an IP address",
         })?;
         let mut config = config.clone();
-        // kube would run the plugin again for its certificate, each time that it builds a configuration.
-        config.auth_info.exec = None;
-        config.auth_info.auth_provider = None;
+        // With a plugin here kube would run it once more for its certificate, each time that it builds a configuration.
+        config.auth_info = AuthInfo::default();
         let tls_error = |source| ConnectError::Tls { cluster: cluster.clone(), source };
         if config.root_cert.is_none() && !config.accept_invalid_certs {
             config.root_cert = blocking(|| Ok(system_roots())).await.map_err(tls_error)?;
         }
-        let state = build(&config, None, 0).await.map_err(tls_error)?;
-        let has_files = config.auth_info.client_certificate.is_some() || config.auth_info.client_key.is_some();
         let server_name_text = host.into();
-        Ok(Some(Arc::new(Self {
-            config,
-            has_files,
-            server_name,
-            server_name_text,
-            state: ArcSwap::from_pointee(state),
-        })))
+        Ok(Some(Arc::new(Self { config, server_name, server_name_text, state: ArcSwapOption::empty() })))
     }
 
-    /// Whether a renewal can change anything: the client certificate is in files.
-    pub(crate) fn has_files(config: &kube::Config) -> bool {
-        config.auth_info.client_certificate.is_some() || config.auth_info.client_key.is_some()
+    /// Whether connections can be made with this client certificate.
+    ///
+    /// # Errors
+    /// What is wrong with it, or with the authorities.
+    pub(crate) async fn check(&self, certificate: &Certificate) -> Result<(), SharedError> {
+        build(&self.config, certificate, 0).await.map(drop)
     }
 
     pub(crate) fn server_name(&self) -> ServerName<'static> {
@@ -93,51 +90,51 @@ impl TlsSource {
     }
 
     /// The configuration for the next dial. Certificates are loaded again if the credentials have another version, or
-    /// if they are files and a minute old; if that fails, the last ones are used.
+    /// if they are files and a minute old; if files cannot be used just now, what they held the last time is.
+    ///
+    /// # Errors
+    /// What is wrong with the client certificate. Another one, of before, is not shown in its place.
     pub(crate) async fn current(
         &self,
         protocols: Protocols,
-        certificate: Option<&ClientCertificate>,
-        version: u64,
-    ) -> Arc<ClientConfig> {
-        let mut state = self.state.load_full();
-        let stale = self.has_files && state.built.elapsed() >= FILES_INTERVAL;
-        if state.version != version || stale {
-            match build(&self.config, certificate, version).await {
-                Ok(built) => {
-                    state = Arc::new(built);
-                    self.state.store(state.clone());
+        credentials: &Current,
+    ) -> Result<Arc<ClientConfig>, SharedError> {
+        let Current { certificate, version, .. } = credentials;
+        let known = self.state.load_full();
+        let is_current = |state: &Arc<State>| {
+            state.version == *version && !(certificate.is_in_files() && state.built.elapsed() >= FILES_INTERVAL)
+        };
+        let state = match known {
+            Some(state) if is_current(&state) => state,
+            known => match (build(&self.config, certificate, *version).await, known) {
+                (Ok(built), _) => {
+                    let built = Arc::new(built);
+                    self.state.store(Some(built.clone()));
+                    built
                 }
-                Err(error) => {
+                (Err(error), Some(state)) if certificate.is_in_files() && state.certificate == *certificate => {
                     tracing::warn!(server_name = %self.server_name_text, %error, "client certificate cannot be renewed");
+                    state
                 }
-            }
-        }
-        match protocols {
+                (Err(error), _) => return Err(error),
+            },
+        };
+        Ok(match protocols {
             Protocols::Http2OrHttp1 => state.any.clone(),
             Protocols::Http1 => state.http1.clone(),
-        }
+        })
     }
 }
 
-async fn build(
-    config: &kube::Config,
-    certificate: Option<&ClientCertificate>,
-    version: u64,
-) -> Result<State, SharedError> {
-    let mut config = config.clone();
-    if let Some(ClientCertificate { chain_base64, key_base64 }) = certificate {
-        config.auth_info.client_certificate = None;
-        config.auth_info.client_key = None;
-        config.auth_info.client_certificate_data = Some(chain_base64.to_string());
-        config.auth_info.client_key_data = Some(key_base64.to_string().into());
-    }
+async fn build(config: &kube::Config, certificate: &Certificate, version: u64) -> Result<State, SharedError> {
+    let (mut config, certificate) = (config.clone(), certificate.clone());
+    config.auth_info = certificate.as_user();
     blocking(move || {
         let mut any = config.rustls_client_config().map_err(|error| -> SharedError { Arc::new(error) })?;
         let mut http1 = any.clone();
         any.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         http1.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(State { any: Arc::new(any), http1: Arc::new(http1), built: Instant::now(), version })
+        Ok(State { any: Arc::new(any), http1: Arc::new(http1), built: Instant::now(), certificate, version })
     })
     .await
 }

@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::places::Places;
+use crate::plugins::Plugins;
 
 /// How a [`crate::ClusterClient`] behaves. `Tuning::default()` suits a member anywhere on the internet.
 #[derive(Clone, Debug)]
@@ -43,16 +44,20 @@ pub struct Tuning {
     /// The limit of one run of a credential plugin. Default 60 s: some ask the user in a browser.
     pub exec_timeout: Duration,
     /// The time between two runs of a credential plugin or two forced renewals after a 401. Default 5 s, so that a
-    /// broken plugin or account does not become a fork storm.
+    /// broken plugin or account does not become a fork storm; while a plugin fails, or gives what the member rejects, it
+    /// doubles to 10 minutes.
     pub credential_retry_interval: Duration,
+    /// The credential plugins. Clones share them, so that a few run at once in all clients of a process.
+    pub plugins: Plugins,
     /// Where upgraded connections (exec, attach, port-forward) run. Clones share one tracker: `tunnels.len()` counts
     /// them, and after `tunnels.close()` `tunnels.wait()` returns when the last has ended.
     pub tunnels: TaskTracker,
     /// How many upgraded connections there may be at once, to all members whose clients share this. Default 1,024: each takes
     /// two descriptors, and people open a few.
     pub tunnel_places: Places,
-    /// Cancelling it ends every tunnel.
-    pub tunnels_shutdown: CancellationToken,
+    /// Cancelling it ends every tunnel, and breaks off every answer that may go on for hours (watches, logs, what comes from
+    /// workloads): the process ends, or the member is no longer served.
+    pub shutdown: CancellationToken,
 }
 
 impl Default for Tuning {
@@ -71,9 +76,10 @@ impl Default for Tuning {
             token_file_interval: Duration::from_secs(10),
             exec_timeout: Duration::from_secs(60),
             credential_retry_interval: Duration::from_secs(5),
+            plugins: Plugins::default(),
             tunnels: TaskTracker::new(),
             tunnel_places: Places::new(1024),
-            tunnels_shutdown: CancellationToken::new(),
+            shutdown: CancellationToken::new(),
         }
     }
 }

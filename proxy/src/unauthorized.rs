@@ -72,10 +72,11 @@ impl Inner {
         let mut request = Request::new(body::empty());
         *request.method_mut() = Method::GET;
         *request.uri_mut() = Uri::from_static(OWN_PATH);
-        self.set_identity(request.headers_mut(), Identity::Member).ok()?;
+        let user = self.user.load_full();
+        self.set_identity(request.headers_mut(), &Identity::Member, &user).ok()?;
         let replay = Replay::of(&request);
         let limit = Some(self.tuning.head_timeout);
-        let exchanged = self.exchange(request, replay.as_ref(), LaneKind::Short, limit).await;
+        let exchanged = self.exchange(request, replay.as_ref(), LaneKind::Short, limit, &user).await;
         exchanged.ok().map(|(response, with)| (response.status(), with))
     }
 }

@@ -21,6 +21,7 @@ use crate::forward::authorize;
 use crate::headers::{self, UpgradeProtocol};
 use crate::pool::LaneKind;
 use crate::unauthorized::About;
+use crate::user::User;
 
 /// The buffer of each direction of a tunnel, in bytes: `kubectl cp` is a bulk transfer, and larger ones gain little.
 const TUNNEL_BUFFER: usize = 32 << 10;
@@ -30,6 +31,7 @@ pub(crate) async fn forward(
     inner: &Arc<Inner>,
     mut request: Request<Body>,
     protocol: UpgradeProtocol,
+    user: &User,
 ) -> Result<Response<Body>, ForwardError> {
     let refused =
         |problem: &str| ForwardError::UpgradeRefused { cluster: inner.name.clone(), problem: problem.to_owned() };
@@ -40,7 +42,7 @@ pub(crate) async fn forward(
         request.extensions_mut().remove::<OnUpgrade>().ok_or_else(|| refused("the connection cannot switch"))?;
     request.extensions_mut().clear();
     let place = inner.tuning.tunnel_places.take().ok_or_else(|| inner.tunnels_are_full())?;
-    let credentials = inner.credentials().await?;
+    let credentials = inner.credentials(user).await?;
     authorize(request.headers_mut(), &credentials);
     let opened = inner.endpoints.open(LaneKind::LongRunning, None, |endpoint| {
         let credentials = credentials.clone();
@@ -69,13 +71,13 @@ pub(crate) async fn forward(
         StatusCode::SWITCHING_PROTOCOLS => {}
         StatusCode::UNAUTHORIZED if inner.about(&credentials).await == About::Us => {
             // The next try finds other credentials, if there are any.
-            inner.credentials.renew_after_unauthorized(&credentials).await;
+            user.credentials.renew_after_unauthorized(&credentials).await;
             return Err(ForwardError::Unauthorized { cluster: inner.name.clone() });
         }
         _ => {
             let response = response.map(|incoming| {
                 let lease = Lease { connection: Share::Nothing, held };
-                MemberBody::boxed(incoming, lease, inner.name.clone())
+                MemberBody::boxed(incoming, lease, inner.name.clone(), Some(inner.tuning.shutdown.clone()))
             });
             return inner.finish(response);
         }
@@ -88,7 +90,7 @@ pub(crate) async fn forward(
     let (mut head, _nothing) = response.into_parts();
     head.extensions.clear();
     headers::prepare_response(&mut head.headers, Some(protocol));
-    let shutdown = inner.tuning.tunnels_shutdown.clone();
+    let shutdown = inner.tuning.shutdown.clone();
     let cluster = inner.name.clone();
     inner.tuning.tunnels.spawn(async move {
         // In flight for as long as it lasts.

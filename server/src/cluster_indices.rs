@@ -127,6 +127,8 @@ mod tests {
             config: Err("a test".to_owned()),
             further_endpoints: Vec::new(),
             fingerprint: String::new(),
+            user_fingerprint: String::new(),
+            warnings: Vec::new(),
             index: *index,
             labels: BTreeMap::new(),
         };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{ClusterName, explain};
 use tributary_proxy::{ClusterClient, Tuning};
 use tributary_router::ClusterSetup;
@@ -18,39 +19,51 @@ struct Known {
     origin: String,
     /// The description's own fingerprint; the setup's also tells why there is no client.
     fingerprint: String,
+    user_fingerprint: String,
+    /// Why the user that is described last is not the one in use.
+    refused_user: Option<String>,
+    /// Ends what is open to the cluster once it is no longer described; whatever else changes, it stays.
+    shutdown: CancellationToken,
     /// The cluster that this one turned out to be, if it is refused for that.
     twin: Option<ClusterName>,
     setup: ClusterSetup,
 }
 
 impl Clusters {
-    /// No clusters yet; `tuning` is every client's, tunnels included.
+    /// No clusters yet; `tuning` is every client's, tunnels included. Its `shutdown` ends what is open to all of them.
     pub fn new(tuning: Tuning) -> Self {
         Self { tuning, known: BTreeMap::new() }
     }
 
-    /// Takes over new descriptions. A cluster whose fingerprint is known keeps its client, with its connections; one whose
-    /// client cannot be made is there with the reason, so that it is named in answers rather than forgotten, and is tried
-    /// anew each time.
+    /// Takes over new descriptions. A cluster whose fingerprint is known keeps its client, with its connections, whoever its
+    /// user is now; one whose client cannot be made is there with the reason, so that it is named in answers rather than
+    /// forgotten, and is tried anew each time. What is open to a cluster that is no longer described is broken off.
     pub async fn update(&mut self, specs: Vec<ClusterSpec>) {
         let names: Vec<ClusterName> = specs.iter().map(|spec| spec.name.clone()).collect();
         let mut known = BTreeMap::new();
         for spec in specs {
             let entry = match self.known.remove(&spec.name) {
-                Some(same) if same.holds_for(&spec, &names) => Known { origin: spec.origin, ..same },
+                Some(same) if same.holds_for(&spec, &names) => same.with_user_of(spec).await,
                 before => self.connect(spec, before).await,
             };
             known.insert(entry.setup.name.clone(), entry);
         }
-        self.known = known;
+        for gone in std::mem::replace(&mut self.known, known).into_values() {
+            gone.shutdown.cancel();
+        }
     }
 
     /// Makes a client. Why there is none is said once, however often it is tried.
     async fn connect(&self, spec: ClusterSpec, before: Option<Known>) -> Known {
-        let ClusterSpec { name, origin, config, further_endpoints, fingerprint, index, labels: _ } = spec;
+        let ClusterSpec { name, origin, config, further_endpoints, fingerprint, user_fingerprint, index, .. } = spec;
+        for problem in spec.warnings {
+            tracing::warn!(cluster = %name, origin, problem, "the cluster is used though that is dangerous");
+        }
+        let shutdown = before.as_ref().map(|known| known.shutdown.clone());
+        let shutdown = shutdown.unwrap_or_else(|| self.tuning.shutdown.child_token());
         let client = match config {
             Ok(config) => {
-                let tuning = self.tuning.clone();
+                let tuning = Tuning { shutdown: shutdown.clone(), ..self.tuning.clone() };
                 let client = ClusterClient::connect_to_all(name.clone(), config, &further_endpoints, tuning);
                 client.await.map_err(|e| explain(&e))
             }
@@ -75,7 +88,7 @@ impl Clusters {
             Err(reason) => format!("{fingerprint_with_index} {reason}"),
         };
         let setup = ClusterSetup { name, client, fingerprint: setup_fingerprint, index };
-        Known { origin, fingerprint, twin: None, setup }
+        Known { origin, fingerprint, user_fingerprint, refused_user: None, shutdown, twin: None, setup }
     }
 
     /// What the router is told.
@@ -88,9 +101,10 @@ impl Clusters {
         self.known.keys().cloned().collect()
     }
 
-    /// The clusters' fingerprints, which tell of every change.
-    pub fn fingerprints(&self) -> Vec<String> {
-        self.known.values().map(|known| known.setup.fingerprint.clone()).collect()
+    /// The fingerprints of the clusters and their users, which tell of every change.
+    pub fn fingerprints(&self) -> Vec<(String, String)> {
+        let both = |known: &Known| (known.setup.fingerprint.clone(), known.user_fingerprint.clone());
+        self.known.values().map(both).collect()
     }
 
     /// Whether a cluster of this name is there.
@@ -103,9 +117,10 @@ impl Clusters {
         self.known.get(name).map_or("", |known| &known.origin)
     }
 
-    /// Whether a client could not be made, so that another try may help.
+    /// Whether a client could not be made, or not be given its user, so that another try may help.
     pub fn any_failed(&self) -> bool {
-        self.known.values().any(|known| known.setup.client.is_err() && known.twin.is_none())
+        let without_client = |known: &Known| known.setup.client.is_err() && known.twin.is_none();
+        self.known.values().any(|known| without_client(known) || known.refused_user.is_some())
     }
 
     /// Refuses a cluster that turned out to be `twin`, for as long as both are described as they are.
@@ -119,6 +134,33 @@ impl Clusters {
 }
 
 impl Known {
+    /// The same cluster, with the user that is described now. One that cannot be used leaves the one before: a certificate and
+    /// its key may be replaced one after the other.
+    async fn with_user_of(self, spec: ClusterSpec) -> Self {
+        let (name, origin) = (&self.setup.name, spec.origin);
+        let (Ok(client), Ok(config)) = (&self.setup.client, &spec.config) else { return Self { origin, ..self } };
+        if self.user_fingerprint == spec.user_fingerprint && self.refused_user.is_none() {
+            return Self { origin, ..self };
+        }
+        if self.user_fingerprint == spec.user_fingerprint {
+            tracing::info!(cluster = %name, origin, "the cluster's user is the one of before again");
+            return Self { origin, refused_user: None, ..self };
+        }
+        match client.set_user(config).await {
+            Ok(()) => {
+                tracing::info!(cluster = %name, origin, "the cluster's credentials are renewed");
+                Self { origin, user_fingerprint: spec.user_fingerprint, refused_user: None, ..self }
+            }
+            Err(error) => {
+                let reason = explain(&error);
+                if self.refused_user.as_ref() != Some(&reason) {
+                    tracing::error!(cluster = %name, origin, reason, "the cluster's new user is refused; the old one stays");
+                }
+                Self { origin, refused_user: Some(reason), ..self }
+            }
+        }
+    }
+
     fn holds_for(&self, spec: &ClusterSpec, names: &[ClusterName]) -> bool {
         let usable = match &self.twin {
             None => self.setup.client.is_ok(),
@@ -139,9 +181,56 @@ mod tests {
             config: Ok(kube::Config::new("https://127.0.0.1:1".parse().unwrap())),
             further_endpoints: Vec::new(),
             fingerprint: fingerprint.to_owned(),
+            user_fingerprint: String::new(),
+            warnings: Vec::new(),
             index: None,
             labels: BTreeMap::new(),
         }
+    }
+
+    fn fingerprints(clusters: &Clusters) -> Vec<String> {
+        clusters.fingerprints().into_iter().map(|(fingerprint, _)| fingerprint).collect()
+    }
+
+    /// A description with a user that has this token.
+    fn with_token(name: &str, fingerprint: &str, token: &str) -> ClusterSpec {
+        let mut spec = spec(name, fingerprint);
+        spec.config.as_mut().unwrap().auth_info.token = Some(token.to_owned().into());
+        ClusterSpec { user_fingerprint: token.to_owned(), ..spec }
+    }
+
+    #[tokio::test]
+    async fn another_user_keeps_the_client() {
+        let mut clusters = Clusters::new(Tuning::default());
+        clusters.update(vec![with_token("a", "1", "t")]).await;
+        let client = clusters.setups()[0].client.clone().unwrap();
+        clusters.update(vec![with_token("a", "1", "t")]).await;
+        assert_eq!(client.renewals(), 0, "nothing has changed");
+        clusters.update(vec![with_token("a", "1", "u")]).await;
+        assert_eq!((client.renewals(), clusters.any_failed()), (1, false));
+        assert_eq!(clusters.fingerprints(), [("1".to_owned(), "u".to_owned())]);
+        // A token that no header can hold.
+        clusters.update(vec![with_token("a", "1", "a\nb")]).await;
+        assert_eq!((client.renewals(), clusters.any_failed()), (1, true), "the old one stays, and it is tried again");
+        assert!(clusters.setups()[0].client.is_ok());
+        clusters.update(vec![with_token("a", "1", "u")]).await;
+        assert_eq!((client.renewals(), clusters.any_failed()), (1, false));
+    }
+
+    #[tokio::test]
+    async fn what_is_open_to_a_cluster_ends_when_it_is_removed_and_not_before() {
+        let tuning = Tuning::default();
+        let mut clusters = Clusters::new(tuning.clone());
+        clusters.update(vec![with_token("a", "1", "t"), spec("b", "1")]).await;
+        let ends = |clusters: &Clusters, name: &str| clusters.known[&ClusterName::new(name).unwrap()].shutdown.clone();
+        let (a, b) = (ends(&clusters, "a"), ends(&clusters, "b"));
+        clusters.update(vec![with_token("a", "1", "u"), spec("b", "1")]).await;
+        clusters.update(vec![with_token("a", "another address", "u"), spec("b", "1")]).await;
+        assert!(!a.is_cancelled() && !b.is_cancelled());
+        clusters.update(vec![spec("b", "1")]).await;
+        assert!(a.is_cancelled() && !b.is_cancelled());
+        tuning.shutdown.cancel();
+        assert!(b.is_cancelled(), "all of them end with the process");
     }
 
     #[tokio::test]
@@ -149,14 +238,14 @@ mod tests {
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let mut clusters = Clusters::new(Tuning::default());
         clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
-        assert_eq!(clusters.fingerprints(), ["1", "2"]);
+        assert_eq!(fingerprints(&clusters), ["1", "2"]);
         clusters.refuse(&b, &a, "same".to_owned());
-        assert_eq!(clusters.fingerprints(), ["1", "2 same"]);
+        assert_eq!(fingerprints(&clusters), ["1", "2 same"]);
         assert!(!clusters.any_failed(), "another try would not help");
         clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
-        assert_eq!(clusters.fingerprints(), ["1", "2 same"], "an unchanged configuration changes nothing");
+        assert_eq!(fingerprints(&clusters), ["1", "2 same"], "an unchanged configuration changes nothing");
         clusters.update(vec![spec("b", "2")]).await;
-        assert_eq!(clusters.fingerprints(), ["2"]);
+        assert_eq!(fingerprints(&clusters), ["2"]);
         assert!(clusters.setups()[0].client.is_ok());
     }
 

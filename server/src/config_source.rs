@@ -29,9 +29,13 @@ pub struct ClusterSpec {
     /// harm to the others.
     pub config: Result<kube::Config, String>,
     /// The addresses of its servers besides the one in `config`.
-    pub further_endpoints: Vec<http::Uri>,
-    /// Equal for equal configurations, referenced files included.
+    pub further_endpoints: Vec<tributary_proxy::Address>,
+    /// Equal where the member is reached and checked in the same way, referenced files included.
     pub fingerprint: String,
+    /// Equal where the user is the same, referenced files included: a change costs neither connections nor caches.
+    pub user_fingerprint: String,
+    /// What is allowed and dangerous in what the source says, for people.
+    pub warnings: Vec<String>,
     /// The index of `itemResourceVersions: Integer`, if the source gives one.
     pub index: Option<u16>,
     /// What registries select by; a context has none.

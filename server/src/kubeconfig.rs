@@ -2,6 +2,7 @@
 
 mod contexts_of;
 pub mod files;
+pub mod proxies;
 mod referenced;
 pub mod write;
 

@@ -38,6 +38,10 @@ clusters:
   cluster: { server: "https://127.0.0.1:1" }
 - name: plain
   cluster: { server: "http://example.com" }
+- name: password
+  cluster: { server: "https://robot:hunter2@127.0.0.1:1", insecure-skip-tls-verify: true }
+- name: through-proxy
+  cluster: { server: "http://127.0.0.1:8001", proxy-url: "http://robot:hunter2@127.0.0.1:3128" }
 contexts:
 - { name: good, context: { cluster: good, user: admin } }
 - { name: Good, context: { cluster: good, user: admin } }
@@ -46,6 +50,8 @@ contexts:
 - { name: no-file, context: { cluster: no-file, user: admin } }
 - { name: no-ca, context: { cluster: no-ca, user: admin } }
 - { name: plain, context: { cluster: plain, user: admin } }
+- { name: password, context: { cluster: password, user: admin } }
+- { name: through-proxy, context: { cluster: through-proxy, user: admin } }
 - { name: no-key, context: { cluster: good, user: no-key } }
 users:
 - { name: admin, user: { token: hunter2 } }
@@ -67,6 +73,8 @@ fn what_the_kubeconfig_lacks_is_named_with_file_context_and_remedy() {
         ("no-file", vec!["clusters[no-file].cluster.certificate-authority", "missing.pem", "restore the file"]),
         ("no-ca", vec!["clusters[no-ca].cluster.certificate-authority", "insecure-skip-tls-verify"]),
         ("plain", vec!["clusters[plain].cluster.server", "in the clear"]),
+        ("password", vec!["clusters[password].cluster.server", "\"https://127.0.0.1:1\"", "user name or password"]),
+        ("through-proxy", vec!["clusters[through-proxy].cluster.proxy-url", "in the clear", "remove it"]),
         ("no-key", vec!["users[no-key].user.client-key", "add the key"]),
         ("good,Good", vec!["\"good\" and \"Good\"", "cluster good"]),
         ("no-user,no-file", vec!["\"no-user\"", "\"no-file\""]),

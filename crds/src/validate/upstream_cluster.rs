@@ -91,6 +91,7 @@ fn endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
                 problems.warning(field, format!("{endpoint:?} stands twice; remove one"));
             }
             Some(_) => {}
+            None if endpoint.contains('@') => problems.error(field, "is no server; give https://host:port"),
             None => problems.error(field, format!("{endpoint:?} is no server; give https://host:port")),
         }
     }

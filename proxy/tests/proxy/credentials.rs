@@ -13,7 +13,7 @@ use tributary_proxy::{ClusterClient, ConnectError, ForwardError, Identity, Tunin
 use crate::member::{self, Authority, Member, Options, get, text};
 
 /// A plugin: a shell script that counts its runs in the file `runs`.
-fn plugin(folder: &Path, script: &str) -> ExecConfig {
+pub(crate) fn plugin(folder: &Path, script: &str) -> ExecConfig {
     let path = folder.join("plugin.sh");
     let counting = "n=$(($(cat \"$0.runs\" 2>/dev/null || echo 0) + 1)); echo $n > \"$0.runs\"";
     std::fs::write(&path, format!("#!/bin/sh\n{counting}\n{script}\n")).unwrap();
@@ -29,12 +29,12 @@ fn plugin(folder: &Path, script: &str) -> ExecConfig {
     serde_json::from_value(config).unwrap()
 }
 
-fn runs(config: &ExecConfig) -> u32 {
+pub(crate) fn runs(config: &ExecConfig) -> u32 {
     let path = PathBuf::from(format!("{}.runs", config.command.as_deref().unwrap()));
     std::fs::read_to_string(path).map_or(0, |text| text.trim().parse().unwrap())
 }
 
-fn quick() -> Tuning {
+pub(crate) fn quick() -> Tuning {
     Tuning {
         credential_retry_interval: Duration::from_millis(100),
         token_file_interval: Duration::from_millis(30),
@@ -132,7 +132,7 @@ const KUBERNETES_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{}
 #[tokio::test]
 async fn a_401_of_somebody_behind_the_member_is_passed_on_and_says_nothing_of_the_member() {
     let folder = tempfile::tempdir().unwrap();
-    let exec = plugin(folder.path(), r#"echo "{\"status\":{\"token\":\"t\"}}""#);
+    let exec = plugin(folder.path(), crate::plugins::TOKEN);
     let member = Member::start(Options::default(), |seen, _| async move {
         match seen.uri.path() {
             "/api" => text(StatusCode::FORBIDDEN, String::new()),
@@ -201,7 +201,7 @@ async fn a_plugin_runs_once_for_many_requests_and_again_after_401() {
     let script = r#"test "$1$REGION" = get-tokeneu || exit 9
 echo "$KUBERNETES_EXEC_INFO" | grep -q '"interactive":false' || exit 8
 sleep 0.1
-echo "{\"kind\":\"ExecCredential\",\"status\":{\"token\":\"token-$n\",\"expirationTimestamp\":\"2090-01-01T00:00:00Z\"}}""#;
+echo "{\"kind\":\"ExecCredential\",\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":\"token-$n\",\"expirationTimestamp\":\"2090-01-01T00:00:00Z\"}}""#;
     for (a_moment, accepted, expected_runs) in [(Duration::from_secs(3600), false, 1), (Duration::ZERO, true, 2)] {
         let folder = tempfile::tempdir().unwrap();
         let exec = plugin(folder.path(), script);
@@ -227,7 +227,7 @@ echo "{\"kind\":\"ExecCredential\",\"status\":{\"token\":\"token-$n\",\"expirati
 async fn expiring_tokens_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let script = r#"at=$(date -u -d '+1 second' +%Y-%m-%dT%H:%M:%SZ)
-echo "{\"status\":{\"token\":\"token-$n\",\"expirationTimestamp\":\"$at\"}}""#;
+echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":\"token-$n\",\"expirationTimestamp\":\"$at\"}}""#;
     let exec = plugin(folder.path(), script);
     let member = Member::echo().await;
     let mut config = member.config();
@@ -318,6 +318,7 @@ async fn client_certificates_from_a_plugin_are_renewed_with_their_connections() 
     for (number, leaf) in leaves.iter().enumerate() {
         let credential = serde_json::json!({
             "kind": "ExecCredential",
+            "apiVersion": "client.authentication.k8s.io/v1",
             "status": {"clientCertificateData": leaf.pem, "clientKeyData": leaf.key_pem},
         });
         std::fs::write(folder.path().join((number + 1).to_string()), credential.to_string()).unwrap();
@@ -383,7 +384,7 @@ async fn a_plugin_whose_credentials_have_expired_already_does_not_run_for_each_r
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let mut config = member.config();
-    let credential = r#"{"status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}"#;
+    let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}"#;
     let exec = plugin(folder.path(), &format!("echo '{credential}'"));
     config.auth_info.exec = Some(exec.clone());
     let tuning = Tuning { credential_retry_interval: Duration::from_secs(3600), ..quick() };

@@ -58,7 +58,7 @@ async fn client(member: &Member, gates: [&Gate; 2]) -> ClusterClient {
     let mut config = member.config();
     config.cluster_url = gates[0].url();
     let name = ClusterName::new("c1").unwrap();
-    ClusterClient::connect_to_all(name, config, &[gates[1].url()], Tuning::default()).await.unwrap()
+    ClusterClient::connect_to_all(name, config, &[gates[1].url().into()], Tuning::default()).await.unwrap()
 }
 
 /// Answers with the path, but to watches, which stay open.
@@ -212,7 +212,7 @@ async fn a_silent_one_costs_a_second_once() {
     let name = ClusterName::new("c1").unwrap();
     let mut config = member.config();
     config.cluster_url = format!("https://{}", silent.local_addr().unwrap()).parse().unwrap();
-    let client = ClusterClient::connect_to_all(name, config, &[gate.url()], Tuning::default()).await.unwrap();
+    let client = ClusterClient::connect_to_all(name, config, &[gate.url().into()], Tuning::default()).await.unwrap();
     let started = Instant::now();
     for _ in 0..20 {
         client.forward(get("/api"), Identity::Member).await.unwrap();

@@ -112,7 +112,8 @@ async fn of_several_endpoints_one_that_can_be_reached_is_taken() {
     let member = RawMember::start(switching).await;
     let lost = Port::reserve();
     let mut config = member.config.clone();
-    let further = [std::mem::replace(&mut config.cluster_url, format!("https://{}", lost.address()).parse().unwrap())];
+    let reached = std::mem::replace(&mut config.cluster_url, format!("https://{}", lost.address()).parse().unwrap());
+    let further = [reached.into()];
     let name = tributary_apimachinery::ClusterName::new("c1").unwrap();
     let client = ClusterClient::connect_to_all(name, config, &further, Tuning::default()).await.unwrap();
     let address = front(client.clone()).await;
@@ -191,7 +192,7 @@ async fn tunnels_end_on_shutdown() {
     let (mut tcp, _) = ask(address, WEBSOCKET).await;
     assert_eq!(tuning.tunnels.len(), 1);
     tuning.tunnels.close();
-    tuning.tunnels_shutdown.cancel();
+    tuning.shutdown.cancel();
     tokio::time::timeout(SOON, tuning.tunnels.wait()).await.expect("a tunnel goes on");
     assert!(matches!(tcp.read(&mut [0; 1]).await, Ok(0) | Err(_)));
 }

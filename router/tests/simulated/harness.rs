@@ -106,8 +106,8 @@ pub(crate) async fn setup_through(member: &Member, name: &str, urls: &[http::Uri
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     config.cluster_url = urls[0].clone();
     let name = ClusterName::new(name).unwrap();
-    let client =
-        ClusterClient::connect_to_all(name.clone(), config, &urls[1..], tuning).await.map_err(|e| e.to_string());
+    let further: Vec<_> = urls[1..].iter().cloned().map(Into::into).collect();
+    let client = ClusterClient::connect_to_all(name.clone(), config, &further, tuning).await.map_err(|e| e.to_string());
     ClusterSetup { name, client, fingerprint: member.token().to_owned(), index: None }
 }
 

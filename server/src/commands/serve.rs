@@ -101,7 +101,7 @@ async fn serve_until(
     let address = socket.local_addr().map_err(Failure::runtime)?;
 
     let tuning = Tuning::default();
-    let tunnels_shutdown = tuning.tunnels_shutdown.clone();
+    let shutdown = tuning.shutdown.clone();
     let router = Router::new(router_config(&identity.directory, &arguments));
     let mut running = Running {
         clusters: Clusters::new(tuning),
@@ -126,7 +126,7 @@ async fn serve_until(
 
     stop.run_until_cancelled(running.keep_up(reload)).await;
     let drained = serving.await.context("the listener ended").map_err(Failure::runtime)?;
-    tunnels_shutdown.cancel();
+    shutdown.cancel();
     tracing::info!(cut = drained.cut, "stopped");
     Ok(())
 }
@@ -337,7 +337,7 @@ fn different_from(address: SocketAddr, clusters: &[ClusterSpec]) -> anyhow::Resu
     };
     let leads_here = |spec: &&ClusterSpec| {
         spec.config.as_ref().is_ok_and(|config| leads_here(&config.cluster_url))
-            || spec.further_endpoints.iter().any(leads_here)
+            || spec.further_endpoints.iter().any(|further| leads_here(&further.url))
     };
     match clusters.iter().find(leads_here) {
         None => Ok(()),
@@ -419,11 +419,13 @@ mod tests {
                 config: Ok(kube::Config::new(server.parse().unwrap())),
                 further_endpoints: Vec::new(),
                 fingerprint: String::new(),
+                user_fingerprint: String::new(),
+                warnings: Vec::new(),
                 index: None,
                 labels: BTreeMap::new(),
             };
             assert_eq!(different_from(address, std::slice::from_ref(&spec)).is_ok(), expected, "{server}");
-            let further_endpoints = vec![server.parse().unwrap()];
+            let further_endpoints = vec![server.parse::<http::Uri>().unwrap().into()];
             let config = Ok(kube::Config::new(http::Uri::from_static("https://other.example")));
             let behind = ClusterSpec { config, further_endpoints, ..spec };
             assert_eq!(different_from(address, &[behind]).is_ok(), expected, "{server} behind another");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::contexts::{ContextSelection, ContextsError, SelectedContext};
-use crate::kubeconfig::{ContextProblem, KubeconfigFiles, Kubeconfigs, LoadError};
+use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, Kubeconfigs, LoadError};
 
 use super::{ClusterSpec, Configuration};
 
@@ -54,13 +54,13 @@ impl KubeconfigSource {
         for chosen in selected {
             match configs.target(&chosen.context).await {
                 Ok(target) => {
-                    configuration.files.extend(target.files);
                     usable += 1;
-                    configuration.clusters.push(spec(chosen, Ok(target.config), target.fingerprint));
+                    configuration.files.extend(target.files.iter().cloned());
+                    configuration.clusters.push(spec(chosen, Ok(target)));
                 }
                 Err(problem) => {
                     refuses |= chosen.named;
-                    configuration.clusters.push(spec(chosen, Err(problem.to_string()), String::new()));
+                    configuration.clusters.push(spec(chosen, Err(problem.to_string())));
                     problems.push(problem);
                 }
             }
@@ -69,14 +69,20 @@ impl KubeconfigSource {
     }
 }
 
-fn spec(chosen: SelectedContext, config: Result<kube::Config, String>, fingerprint: String) -> ClusterSpec {
+fn spec(chosen: SelectedContext, target: Result<ContextTarget, String>) -> ClusterSpec {
     let origin = format!("context {:?}", chosen.context);
+    let (config, fingerprint, user_fingerprint, warnings) = match target {
+        Ok(target) => (Ok(target.config), target.fingerprint, target.user_fingerprint, target.warnings),
+        Err(problem) => (Err(problem), String::new(), String::new(), Vec::new()),
+    };
     ClusterSpec {
         name: chosen.cluster,
         origin,
         config,
         further_endpoints: Vec::new(),
         fingerprint,
+        user_fingerprint,
+        warnings,
         index: None,
         labels: BTreeMap::new(),
     }

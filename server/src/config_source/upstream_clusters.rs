@@ -10,6 +10,7 @@ use tributary_crds::upstream_cluster::INDEX_MAX;
 use tributary_crds::{
     Credentials, KubeconfigReference, Problem, Secret, Severity, UpstreamCluster, UpstreamClusterSpec,
 };
+use tributary_proxy::{Address, without_user_info};
 
 use super::{ClusterSpec, Configuration};
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, Kubeconfigs, LoadError};
@@ -135,11 +136,17 @@ pub async fn cluster_spec(
     if let Some(reference) = &cluster.spec.kubeconfig {
         files.push(base.join(&reference.path));
     }
-    let further_endpoints = further_endpoints(&cluster.spec)?;
+    let further_endpoints: Vec<Address> = further_endpoints(&cluster.spec)?
+        .into_iter()
+        .map(|url| Address { proxy: target.proxies.on_the_way_to(&url), url })
+        .collect();
     let spec = ClusterSpec {
         origin: format!("UpstreamCluster {name}"),
         config: Ok(target.config),
-        fingerprint: further_endpoints.iter().fold(target.fingerprint, |text, endpoint| format!("{text} {endpoint}")),
+        fingerprint: further_endpoints.iter().fold(target.fingerprint, |text, more| format!("{text} {}", more.url)),
+        user_fingerprint: target.user_fingerprint,
+        // Of its own fields the validation warns.
+        warnings: cluster.spec.kubeconfig.as_ref().map(|_| target.warnings).unwrap_or_default(),
         further_endpoints,
         index: cluster.spec.index,
         labels: cluster.metadata.labels.clone().unwrap_or_default(),
@@ -188,7 +195,7 @@ fn further_endpoints(spec: &UpstreamClusterSpec) -> Result<Vec<http::Uri>, Upstr
         let parsed = endpoint.parse().map_err(|error| {
             field_error(
                 &format!("spec.endpoints[{index}]"),
-                &format!("{endpoint:?}: {error}"),
+                &format!("{:?}: {error}", without_user_info(endpoint)),
                 "give https://host:port",
             )
         })?;
@@ -293,6 +300,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn another_user_is_the_same_cluster() {
+        let base = tempfile::tempdir().unwrap();
+        std::fs::write(base.path().join("ca.pem"), authority()).unwrap();
+        let fingerprints = async |token: &str, server: &str| {
+            let given = upstream(serde_json::json!({
+                "endpoints": [server], "caFile": "ca.pem", "credentials": {"token": token},
+            }));
+            let (spec, _) = cluster_spec(&given, base.path()).await.unwrap();
+            (spec.fingerprint, spec.user_fingerprint)
+        };
+        let before = fingerprints("t", "https://a").await;
+        let (renewed, moved) = (fingerprints("u", "https://a").await, fingerprints("t", "https://b").await);
+        assert!(renewed.0 == before.0 && renewed.1 != before.1);
+        assert!(moved.0 != before.0 && moved.1 == before.1);
+    }
+
+    #[tokio::test]
     async fn every_endpoint_counts_once() {
         let base = tempfile::tempdir().unwrap();
         let cluster = |endpoints: serde_json::Value| {
@@ -301,7 +325,7 @@ mod tests {
         let given = cluster(serde_json::json!(["https://a", "https://b:6443", "https://a", "https://c"]));
         let (spec, _) = cluster_spec(&given, base.path()).await.unwrap();
         assert_eq!(spec.config.as_ref().unwrap().cluster_url.to_string(), "https://a/");
-        let further: Vec<_> = spec.further_endpoints.iter().map(ToString::to_string).collect();
+        let further: Vec<_> = spec.further_endpoints.iter().map(|more| more.url.to_string()).collect();
         assert_eq!(further, ["https://b:6443/", "https://c/"]);
         let (fewer, _) = cluster_spec(&cluster(serde_json::json!(["https://a"])), base.path()).await.unwrap();
         assert!(fewer.further_endpoints.is_empty());

@@ -4,12 +4,13 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use hyper_util::client::proxy::matcher::Matcher;
 use kube::config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
+use tributary_proxy::without_user_info;
 
 use super::files::KubeconfigFiles;
+use super::proxies::{Proxies, is_loopback};
 use super::referenced::{Problem, Referenced, check_certificates, check_key, read_file};
 
 /// Why kubeconfig files cannot be read.
@@ -78,8 +79,14 @@ impl std::error::Error for ContextProblem {}
 pub struct ContextTarget {
     /// How to reach and authenticate to the member.
     pub config: kube::Config,
-    /// Equal for equal configurations, the bytes of certificate and key files included; says nothing about secrets.
+    /// Equal where the member is reached and checked in the same way, the bytes of the authority's file included.
     pub fingerprint: String,
+    /// Equal where the user is the same, the bytes of certificate and key files included; says nothing about secrets.
+    pub user_fingerprint: String,
+    /// Which proxy is on the way to a server of the cluster.
+    pub proxies: Proxies,
+    /// What is allowed and dangerous, for people.
+    pub warnings: Vec<String>,
     /// The files that the context refers to, to be watched for changes.
     pub files: Vec<PathBuf>,
 }
@@ -140,12 +147,18 @@ impl Kubeconfigs {
             let remedy = "correct the cluster and user that the context names".to_owned();
             self.problem(self.file_of_context(context), context, "contexts[]", (error.to_string(), ""), remedy)
         })?;
-        if checked.cluster.proxy_url.as_deref().is_none_or(str::is_empty) {
-            // kube asks NO_PROXY about the proxy's own address; the member's is meant.
-            config.proxy_url =
-                config.proxy_url.filter(|_| Matcher::from_env().intercept(&config.cluster_url).is_some());
-        }
-        Ok(ContextTarget { config, fingerprint: checked.fingerprint(), files: checked.files })
+        let is_explicit = checked.cluster.proxy_url.as_deref().is_some_and(|url| !url.is_empty());
+        let explicit = config.proxy_url.take().filter(|_| is_explicit);
+        let proxies = explicit.map_or_else(Proxies::from_environment, Proxies::Explicit);
+        config.proxy_url = proxies.on_the_way_to(&config.cluster_url);
+        Ok(ContextTarget {
+            config,
+            fingerprint: checked.fingerprint(),
+            user_fingerprint: checked.user_fingerprint(),
+            proxies,
+            warnings: checked.warnings,
+            files: checked.files,
+        })
     }
 
     fn problem(
@@ -196,8 +209,11 @@ struct Checker<'a> {
 struct Checked<'a> {
     cluster: &'a Cluster,
     user: Option<&'a AuthInfo>,
-    /// The bytes of certificates and keys, in a fixed order.
-    contents: Vec<Option<Vec<u8>>>,
+    /// The bytes of the cluster's authority.
+    authority: Option<Vec<u8>>,
+    /// The bytes of the user's certificate and key.
+    user_contents: Vec<Option<Vec<u8>>>,
+    warnings: Vec<String>,
     files: Vec<PathBuf>,
 }
 
@@ -210,6 +226,7 @@ impl<'a> Checker<'a> {
         let report = |field: &str, problem: Problem| self.report(cluster_file, at_cluster(field), problem);
 
         check_server(cluster).map_err(|problem| report("server", problem))?;
+        check_proxy(cluster).map_err(|problem| report("proxy-url", problem))?;
         let authority = authority(cluster);
         let authority_field = field_name(&authority, "certificate-authority");
         let ca = authority.read().map_err(|problem| report(authority_field, problem))?;
@@ -219,15 +236,23 @@ impl<'a> Checker<'a> {
         check_trust(cluster, ca.is_some()).map_err(|problem| report("certificate-authority", problem))?;
 
         let user = self.user(context)?;
-        let mut contents = vec![ca];
+        let mut user_contents = Vec::new();
         if let Some((user_name, user)) = user {
             let user_file = self.configs.file_where(|c| c.auth_infos.iter().any(|named| named.name == user_name));
             let report =
                 |field: &str, problem| self.report(user_file, format!("users[{user_name}].user.{field}"), problem);
-            contents.extend(check_user(user).map_err(|(field, problem)| report(field, problem))?);
+            user_contents.extend(check_user(user).map_err(|(field, problem)| report(field, problem))?);
         }
         let user = user.map(|(_, user)| user);
-        Ok(Checked { cluster, user, contents, files: files(cluster, user) })
+        let unchecked = is_unchecked(cluster).then(|| {
+            let field = at_cluster("insecure-skip-tls-verify");
+            format!(
+                "{field}: the server's certificate is not checked: whoever is on the way can read and change everything, \
+                 credentials included; name its authority by certificate-authority instead"
+            )
+        });
+        let (warnings, files) = (unchecked.into_iter().collect(), files(cluster, user));
+        Ok(Checked { cluster, user, authority: ca, user_contents, warnings, files })
     }
 
     fn context(&self) -> Result<&'a Context, ContextProblem> {
@@ -284,19 +309,37 @@ fn check_server(cluster: &Cluster) -> Result<(), Problem> {
     if server.is_empty() {
         return Err(("it is missing".to_owned(), REMEDY));
     }
-    let uri: http::Uri = server.parse().map_err(|_| (format!("{server:?} is not a URL"), REMEDY))?;
+    let shown = without_user_info(server);
+    let uri: http::Uri = server.parse().map_err(|_| (format!("{shown:?} is not a URL"), REMEDY))?;
+    if shown != server {
+        let remedy = "put the user into users[].user; the server is https://HOST[:PORT][/PATH]";
+        return Err((format!("{shown:?} is given with a user name or password in it"), remedy));
+    }
     match (uri.scheme_str(), uri.host()) {
         (Some("https"), Some(_)) => Ok(()),
+        // kubectl proxy, say: nothing leaves the machine.
         (Some("http"), Some(host)) if is_loopback(host) => Ok(()),
-        (Some("http"), Some(_)) => Err((format!("{server:?} would send credentials in the clear"), REMEDY)),
-        _ => Err((format!("{server:?} is not an https URL"), REMEDY)),
+        (Some("http"), Some(_)) => Err((format!("{shown:?} would send credentials in the clear"), REMEDY)),
+        _ => Err((format!("{shown:?} is not an https URL"), REMEDY)),
     }
 }
 
-/// kubectl proxy, say: nothing leaves the machine.
-fn is_loopback(host: &str) -> bool {
-    host == "localhost"
-        || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+/// What is not encrypted stays on this machine.
+fn check_proxy(cluster: &Cluster) -> Result<(), Problem> {
+    let plain = cluster.server.as_deref().is_some_and(|server| server.starts_with("http:"));
+    match cluster.proxy_url.as_deref() {
+        Some(proxy) if plain && !proxy.is_empty() => Err((
+            "the server is http://, so the proxy would see credentials in the clear".to_owned(),
+            "remove it, or give the server as https://",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether nobody checks who answers.
+fn is_unchecked(cluster: &Cluster) -> bool {
+    cluster.insecure_skip_tls_verify.unwrap_or(false)
+        && cluster.server.as_deref().is_some_and(|server| server.starts_with("https:"))
 }
 
 /// A server whose certificate nobody could check is refused, unless the kubeconfig says so itself.
@@ -358,17 +401,24 @@ fn files(cluster: &Cluster, user: Option<&AuthInfo>) -> Vec<PathBuf> {
 
 impl Checked<'_> {
     fn fingerprint(&self) -> String {
-        let mut hash = Sha256::new();
-        let mut add = |bytes: &[u8]| {
-            hash.update((bytes.len() as u64).to_le_bytes());
-            hash.update(bytes);
-        };
         // Structs of strings: they always serialize.
-        add(&serde_json::to_vec(self.cluster).unwrap_or_default());
-        add(&serde_json::to_vec(&self.user).unwrap_or_default());
-        for content in &self.contents {
-            add(content.as_deref().unwrap_or_default());
-        }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        let cluster = serde_json::to_vec(self.cluster).unwrap_or_default();
+        digest([&cluster[..], self.authority.as_deref().unwrap_or_default()])
     }
+
+    fn user_fingerprint(&self) -> String {
+        let user = serde_json::to_vec(&self.user).unwrap_or_default();
+        let contents = self.user_contents.iter().map(|content| content.as_deref().unwrap_or_default());
+        digest(std::iter::once(&user[..]).chain(contents))
+    }
+}
+
+/// The SHA-256 of parts, in hexadecimal digits; the same bytes parted otherwise have another one.
+fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

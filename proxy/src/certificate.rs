@@ -1,0 +1,89 @@
+//! What a connection shows a member to say who we are.
+
+use std::sync::Arc;
+
+use kube::config::AuthInfo;
+use secrecy::ExposeSecret;
+
+/// The client certificate of a connection.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Certificate {
+    /// The one that the configuration holds or names, if it does.
+    Configured(Arc<ConfiguredCertificate>),
+    /// One that a credential plugin gave.
+    Plugin(Arc<PluginCertificate>),
+}
+
+/// A user's certificate fields, as a kubeconfig has them; all empty where the user has no certificate.
+#[derive(Default, PartialEq, Eq)]
+pub(crate) struct ConfiguredCertificate {
+    chain_base64: Option<String>,
+    key_base64: Option<Box<str>>,
+    chain_file: Option<String>,
+    key_file: Option<String>,
+}
+
+/// A certificate and its key, as kube's configuration holds them: PEM in base64.
+#[derive(PartialEq, Eq)]
+pub(crate) struct PluginCertificate {
+    pub(crate) chain_base64: Box<str>,
+    pub(crate) key_base64: Box<str>,
+}
+
+impl Certificate {
+    /// What a configuration says of its user's certificate.
+    pub(crate) fn configured(user: &AuthInfo) -> Self {
+        Self::Configured(Arc::new(ConfiguredCertificate {
+            chain_base64: user.client_certificate_data.clone(),
+            key_base64: user.client_key_data.as_ref().map(|key| key.expose_secret().into()),
+            chain_file: user.client_certificate.clone(),
+            key_file: user.client_key.clone(),
+        }))
+    }
+
+    /// Whether it stands in files, which may hold another one the next time.
+    pub(crate) fn is_in_files(&self) -> bool {
+        matches!(self, Self::Configured(fields) if fields.chain_file.is_some() || fields.key_file.is_some())
+    }
+
+    /// The user of a configuration that has this certificate and nothing else.
+    pub(crate) fn as_user(&self) -> AuthInfo {
+        match self {
+            Self::Configured(fields) => AuthInfo {
+                client_certificate_data: fields.chain_base64.clone(),
+                client_key_data: fields.key_base64.as_deref().map(|key| key.to_owned().into()),
+                client_certificate: fields.chain_file.clone(),
+                client_key: fields.key_file.clone(),
+                ..AuthInfo::default()
+            },
+            Self::Plugin(given) => AuthInfo {
+                client_certificate_data: Some(given.chain_base64.to_string()),
+                client_key_data: Some(given.key_base64.to_string().into()),
+                ..AuthInfo::default()
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_keeps_its_certificate_and_loses_the_rest() {
+        let user = AuthInfo {
+            client_certificate_data: Some("Yw==".to_owned()),
+            client_key_data: Some("aw==".to_owned().into()),
+            token: Some("t".to_owned().into()),
+            ..AuthInfo::default()
+        };
+        let certificate = Certificate::configured(&user);
+        assert!(!certificate.is_in_files());
+        let alone = certificate.as_user();
+        assert!(alone.token.is_none() && certificate == Certificate::configured(&alone));
+        let other = AuthInfo { client_key_data: Some("bA==".to_owned().into()), ..user };
+        assert!(certificate != Certificate::configured(&other), "another key is another certificate");
+        let file = AuthInfo { client_key: Some("key.pem".to_owned()), ..AuthInfo::default() };
+        assert!(Certificate::configured(&file).is_in_files());
+    }
+}

@@ -1,0 +1,303 @@
+//! When credential plugins run: a few at a time in the whole process, one run for all users that ask for the same, and ever
+//! more rarely while they fail.
+//!
+//! A plugin is somebody's program: `aws` takes 100 MB for a second, another one opens a browser or counts wrong passwords. With
+//! two hundred contexts that use one, all of them would start at once, and again when their tokens expire together.
+//!
+//! Source: client-go `plugin/pkg/client/auth/exec` keeps one authenticator for equal configurations, too.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::SystemTime;
+
+use http::HeaderValue;
+use kube::config::ExecConfig;
+use parking_lot::Mutex;
+use rand::Rng;
+use tokio::sync::Semaphore;
+use tokio::time::{Duration, Instant};
+
+use crate::certificate::PluginCertificate;
+use crate::exec_plugin;
+use crate::tuning::Tuning;
+
+/// How many plugins run at once. Six: of 200 users all have credentials after half a minute where a run takes a second, and the
+/// largest plugins known take 100 MB each.
+const RUNNING_MAX: usize = 6;
+/// The longest pause between two runs of a plugin that fails. Ten minutes: a login page or a locked account is looked at by
+/// people, and until then more tries do harm.
+const PAUSE_MAX: Duration = Duration::from_secs(600);
+/// Credentials are renewed this long before they expire, or in the last fifth of their life if that is shorter.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
+/// The part of the time to the renewal that is left to chance: ten percent about nine tenths of it, so that what was made
+/// together is renewed apart, and nothing later than its margin allows.
+const JITTER: std::ops::RangeInclusive<f64> = 0.8..=1.0;
+
+/// The credential plugins of a process. Clones share them.
+#[derive(Clone)]
+pub struct Plugins {
+    running: Arc<Semaphore>,
+    shared: Arc<Mutex<HashMap<Key, Weak<Plugin>>>>,
+}
+
+/// What makes two configurations one run: the program, and all that it is told.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    api_version: Option<String>,
+    command: Option<String>,
+    args: Vec<String>,
+    env: Vec<(Option<String>, Option<String>)>,
+    drop_env: Vec<String>,
+}
+
+impl Key {
+    /// `None` where the plugin is told for which cluster it runs: then no two runs are alike.
+    fn of(config: &ExecConfig) -> Option<Self> {
+        let variable = |pair: &HashMap<String, String>| (pair.get("name").cloned(), pair.get("value").cloned());
+        (!config.provide_cluster_info).then(|| Self {
+            api_version: config.api_version.clone(),
+            command: config.command.clone(),
+            args: config.args.clone().unwrap_or_default(),
+            env: config.env.iter().flatten().map(variable).collect(),
+            drop_env: config.drop_env.clone().unwrap_or_default(),
+        })
+    }
+}
+
+impl Plugins {
+    /// The plugin of a configuration: the one that an equal configuration has already, if there is one.
+    pub(crate) fn plugin(&self, config: &ExecConfig, tuning: &Tuning) -> Arc<Plugin> {
+        let make = || {
+            Arc::new(Plugin {
+                config: config.clone(),
+                timeout: tuning.exec_timeout,
+                retry_interval: tuning.credential_retry_interval,
+                running: self.running.clone(),
+                state: tokio::sync::Mutex::default(),
+                trouble: Mutex::default(),
+            })
+        };
+        let Some(key) = Key::of(config) else { return make() };
+        let mut shared = self.shared.lock();
+        if let Some(plugin) = shared.get(&key).and_then(Weak::upgrade) {
+            return plugin;
+        }
+        shared.retain(|_, plugin| plugin.strong_count() > 0);
+        let plugin = make();
+        shared.insert(key, Arc::downgrade(&plugin));
+        plugin
+    }
+}
+
+impl Default for Plugins {
+    fn default() -> Self {
+        Self { running: Arc::new(Semaphore::new(RUNNING_MAX)), shared: Arc::default() }
+    }
+}
+
+impl fmt::Debug for Plugins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Plugins({} different ones)", self.shared.lock().len())
+    }
+}
+
+/// One plugin, with what it gave last.
+pub(crate) struct Plugin {
+    config: ExecConfig,
+    timeout: Duration,
+    retry_interval: Duration,
+    running: Arc<Semaphore>,
+    /// Held while it runs: who comes meanwhile takes what the run brings.
+    state: tokio::sync::Mutex<State>,
+    /// What readers of the state see, without waiting for a run.
+    trouble: Mutex<Option<Trouble>>,
+}
+
+#[derive(Default)]
+struct State {
+    given: Option<Arc<Given>>,
+    /// Runs that gave credentials.
+    runs: u64,
+    failures: u32,
+    /// Runs in a row that were made because a member rejected what the one before gave.
+    rejected: u32,
+    not_before: Option<Instant>,
+}
+
+/// A plugin that fails.
+#[derive(Clone)]
+struct Trouble {
+    error: String,
+    failures: u32,
+    since: Instant,
+    next: Instant,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (error, age) = (&self.error, self.since.elapsed().as_secs());
+        let next = self.next.saturating_duration_since(Instant::now()).as_secs_f64().ceil();
+        match self.failures {
+            1 => write!(f, "{error}; it may run again in {next} s"),
+            failures => write!(f, "{error}; it failed {failures} times in {age} s and may run again in {next} s"),
+        }
+    }
+}
+
+/// What one run gave.
+pub(crate) struct Given {
+    pub(crate) authorization: Option<HeaderValue>,
+    pub(crate) certificate: Option<Arc<PluginCertificate>>,
+    pub(crate) expires: Option<SystemTime>,
+    pub(crate) renew_at: Option<Instant>,
+    /// The number of the run, for who comes to get something else.
+    pub(crate) run: u64,
+}
+
+/// Why credentials are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// There are none yet, or they are about to expire.
+    Due,
+    /// The member rejected those that there are.
+    Rejected,
+}
+
+impl Plugin {
+    /// Credentials of another run than `seen`, if one may be made now; else those of the last run.
+    ///
+    /// Cost: a run of the program, after a turn among all plugins of the process. Cancelling kills the run.
+    ///
+    /// # Errors
+    /// Why there are none, for people and without secrets.
+    pub(crate) async fn credentials(&self, seen: Option<u64>, why: Why) -> Result<Arc<Given>, String> {
+        let mut state = self.state.lock().await;
+        let is_valid = |given: &Given| given.expires.is_none_or(|at| SystemTime::now() < at);
+        if let Some(given) = state.given.as_ref().filter(|given| Some(given.run) != seen && is_valid(given)) {
+            return Ok(given.clone());
+        }
+        // One whose credentials have expired as it gives them (a wrong clock) must not run for each request either.
+        if state.not_before.is_some_and(|at| Instant::now() < at) {
+            return match (self.problem(), &state.given) {
+                (None, Some(given)) => Ok(given.clone()),
+                (problem, _) => Err(problem.unwrap_or_else(|| "the credential plugin ran a moment ago".to_owned())),
+            };
+        }
+        // Closed by nobody.
+        let turn = self.running.acquire().await;
+        let ran = exec_plugin::run(&self.config, self.timeout).await;
+        drop(turn);
+        match ran {
+            Ok(credential) => {
+                self.recovered();
+                let jitter = rand::rng().random_range(JITTER);
+                let renew_in = credential.expires.map(|at| time_to_renewal(at, SystemTime::now()).mul_f64(jitter));
+                let rejected = if why == Why::Rejected { state.rejected.saturating_add(1) } else { 0 };
+                let not_before = Instant::now() + pause(self.retry_interval, rejected);
+                let given = Arc::new(Given {
+                    authorization: credential.authorization,
+                    certificate: credential.certificate.map(Arc::new),
+                    expires: credential.expires,
+                    renew_at: renew_in.map(|within| Instant::now() + within),
+                    run: state.runs + 1,
+                });
+                *state = State {
+                    runs: given.run,
+                    given: Some(given.clone()),
+                    failures: 0,
+                    rejected,
+                    not_before: Some(not_before),
+                };
+                Ok(given)
+            }
+            Err(error) => {
+                state.failures = state.failures.saturating_add(1);
+                let jitter = rand::rng().random_range(0.9..=1.1);
+                let next = Instant::now() + pause(self.retry_interval, state.failures).mul_f64(jitter);
+                state.not_before = Some(next);
+                Err(self.failed(error, state.failures, next))
+            }
+        }
+    }
+
+    /// What is wrong with it, if it fails: why, how often, and when it runs next.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.trouble.lock().as_ref().map(ToString::to_string)
+    }
+
+    /// Notes a failure; it is logged when it begins.
+    fn failed(&self, error: String, failures: u32, next: Instant) -> String {
+        let mut trouble = self.trouble.lock();
+        if trouble.is_none() {
+            tracing::warn!(error, "a credential plugin fails");
+        }
+        let since = trouble.as_ref().map_or_else(Instant::now, |trouble| trouble.since);
+        let now = Trouble { error, failures, since, next };
+        let text = now.to_string();
+        *trouble = Some(now);
+        text
+    }
+
+    fn recovered(&self) {
+        if let Some(Trouble { failures, .. }) = self.trouble.lock().take() {
+            let plugin = self.config.command.as_deref().unwrap_or_default();
+            tracing::info!(plugin, failures, "the credential plugin gives credentials again");
+        }
+    }
+}
+
+/// The pause after so many failures in a row: `first`, then twice as long each time, to ten minutes.
+fn pause(first: Duration, failures: u32) -> Duration {
+    first.saturating_mul(1 << failures.saturating_sub(1).min(20)).min(PAUSE_MAX.max(first))
+}
+
+/// The longest time until credentials should be renewed.
+fn time_to_renewal(expires: SystemTime, now: SystemTime) -> Duration {
+    let left = expires.duration_since(now).unwrap_or_default();
+    left.saturating_sub(EXPIRY_MARGIN.min(left / 5))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_renewed_before_they_expire() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        for (left, renewal) in [(3600, 3540), (300, 240), (100, 80), (5, 4), (0, 0)] {
+            assert_eq!(time_to_renewal(now + Duration::from_secs(left), now).as_secs(), renewal, "{left}");
+        }
+        assert_eq!(time_to_renewal(now - Duration::from_secs(9), now), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_pause_doubles_to_ten_minutes() {
+        let first = Duration::from_secs(5);
+        let pauses: Vec<u64> = (0..=10).map(|failures| pause(first, failures).as_secs()).collect();
+        assert_eq!(pauses, [5, 5, 10, 20, 40, 80, 160, 320, 600, 600, 600]);
+        assert_eq!(pause(first, u32::MAX), PAUSE_MAX);
+        assert_eq!(pause(Duration::from_secs(3600), 1), Duration::from_secs(3600), "a longer one that is wished for");
+    }
+
+    #[test]
+    fn equal_configurations_are_one_plugin() {
+        let (plugins, tuning) = (Plugins::default(), Tuning::default());
+        let config = |value: serde_json::Value| serde_json::from_value::<ExecConfig>(value).unwrap();
+        let plugin = |value: serde_json::Value| plugins.plugin(&config(value), &tuning);
+        let first = plugin(serde_json::json!({"command": "aws", "args": ["a"], "installHint": "one"}));
+        let same = plugin(serde_json::json!({"command": "aws", "args": ["a"], "installHint": "two"}));
+        assert!(Arc::ptr_eq(&first, &same), "a hint is for people");
+        for other in [
+            serde_json::json!({"command": "aws", "args": ["b"]}),
+            serde_json::json!({"command": "aws", "args": ["a"], "env": [{"name": "A", "value": "1"}]}),
+            serde_json::json!({"command": "aws", "args": ["a"], "provideClusterInfo": true}),
+            serde_json::json!({"command": "aws", "args": ["a"], "apiVersion": "client.authentication.k8s.io/v1beta1"}),
+        ] {
+            assert!(!Arc::ptr_eq(&first, &plugin(other.clone())), "{other}");
+        }
+        drop((first, same));
+        plugin(serde_json::json!({"command": "other"}));
+        assert_eq!(plugins.shared.lock().len(), 1, "what nobody uses is forgotten");
+    }
+}

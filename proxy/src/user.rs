@@ -1,0 +1,60 @@
+//! As whom a member sees us: the configuration's user, whole.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tributary_apimachinery::ClusterName;
+
+use crate::credentials::Credentials;
+use crate::error::ConnectError;
+use crate::identity::Impersonation;
+use crate::tuning::Tuning;
+
+/// The configuration's user. Credentials and `as` fields stand together: a request takes one user and keeps it, so that a new
+/// user's token is never sent without the `as` that limits it.
+pub(crate) struct User {
+    pub(crate) credentials: Arc<Credentials>,
+    /// The user's own `as` fields.
+    pub(crate) impersonation: Option<Impersonation>,
+}
+
+/// The user of a client now; shared by all that dial for it.
+pub(crate) type CurrentUser = Arc<ArcSwap<User>>;
+
+impl User {
+    /// Takes the user of a configuration; runs no plugin. `before` is whom the client was used as until now.
+    ///
+    /// # Errors
+    /// [`ConnectError::Credentials`], [`ConnectError::Header`].
+    pub(crate) async fn new(
+        cluster: &ClusterName,
+        config: &kube::Config,
+        tuning: &Tuning,
+        before: Option<&Self>,
+    ) -> Result<Self, ConnectError> {
+        let invalid = |problem| ConnectError::Header { cluster: cluster.clone(), field: "as", problem };
+        let impersonation = impersonation(config).map_err(invalid)?;
+        let before = before.map(|before| &*before.credentials);
+        Ok(Self { credentials: Credentials::new(cluster, config, tuning, before).await?, impersonation })
+    }
+}
+
+/// The kubeconfig user's `as`, `as-groups`, `as-uid` and `as-user-extra`.
+fn impersonation(config: &kube::Config) -> Result<Option<Impersonation>, String> {
+    let auth = &config.auth_info;
+    let groups = auth.impersonate_groups.iter().flatten().map(String::as_str);
+    let extra = auth
+        .impersonate_user_extra
+        .iter()
+        .flatten()
+        .flat_map(|(key, values)| values.iter().map(move |value| (key.as_str(), value.as_str())));
+    match &auth.impersonate {
+        Some(user) => Impersonation::new(user, groups, auth.impersonate_uid.as_deref(), extra)
+            .map(Some)
+            .map_err(|error| error.to_string()),
+        None if auth.impersonate_uid.is_some() || groups.count() > 0 || extra.count() > 0 => {
+            Err("as-groups, as-uid and as-user-extra need as".to_owned())
+        }
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,128 @@
+//! Credential plugins as processes, many of them and failing ones.
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures::future::join_all;
+use kube::config::ExecConfig;
+use tokio::time::Instant;
+use tributary_proxy::{ClusterClient, Identity, Tuning};
+
+use crate::credentials::{plugin, quick, runs};
+use crate::member::{self, Member, get};
+
+/// What a plugin says that gives a token for ever.
+pub(crate) const TOKEN: &str = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}'"#;
+
+/// A client of the member with a plugin, and the tuning of others.
+async fn client(member: &Member, exec: &ExecConfig, tuning: &Tuning) -> ClusterClient {
+    let mut config = member.config();
+    config.auth_info.exec = Some(exec.clone());
+    member::connect(config, tuning.clone()).await
+}
+
+/// The same plugin with other arguments.
+fn with_argument(exec: &ExecConfig, argument: usize) -> ExecConfig {
+    ExecConfig { args: Some(vec![argument.to_string()]), ..exec.clone() }
+}
+
+/// A plugin that notes how many of its kind run while it does.
+fn counting_plugin(folder: &Path) -> ExecConfig {
+    let folder_text = folder.display();
+    let script = format!(
+        "mkdir -p {folder_text}/running; touch {folder_text}/running/$$; ls {folder_text}/running | wc -l >> {folder_text}/counts\n\
+         sleep 0.2; rm {folder_text}/running/$$; {TOKEN}"
+    );
+    plugin(folder, &script)
+}
+
+#[tokio::test]
+async fn a_few_plugins_run_at_once_in_all_clients_of_a_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let (member, tuning) = (Member::echo().await, quick());
+    let exec = counting_plugin(folder.path());
+    let clients = (0..20).map(|number| {
+        let (member, tuning, exec) = (&member, &tuning, with_argument(&exec, number));
+        async move { client(member, &exec, tuning).await }
+    });
+    let clients = join_all(clients).await;
+    for answer in join_all(clients.iter().map(|client| client.forward(get("/api"), Identity::Member))).await {
+        answer.unwrap();
+    }
+    let counts = std::fs::read_to_string(folder.path().join("counts")).unwrap();
+    let counts: Vec<u32> = counts.lines().map(|line| line.trim().parse().unwrap()).collect();
+    assert_eq!(counts.len(), 20);
+    assert!(*counts.iter().max().unwrap() <= 6, "{counts:?}");
+}
+
+#[tokio::test]
+async fn users_of_one_plugin_share_its_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (member, tuning) = (Member::echo().await, quick());
+    let exec = plugin(folder.path(), &format!("sleep 0.1; {TOKEN}"));
+    let clients = join_all((0..20).map(|_| client(&member, &exec, &tuning))).await;
+    for answer in join_all(clients.iter().map(|client| client.forward(get("/api"), Identity::Member))).await {
+        answer.unwrap();
+    }
+    assert_eq!(runs(&exec), 1);
+    // One that is told for which cluster it runs, runs for each.
+    let cluster = serde_json::from_value(serde_json::json!({"server": "https://127.0.0.1"})).unwrap();
+    let told = ExecConfig { provide_cluster_info: true, cluster: Some(cluster), ..exec.clone() };
+    for _ in 0..2 {
+        let client = client(&member, &told, &tuning).await;
+        client.forward(get("/api"), Identity::Member).await.unwrap();
+    }
+    assert_eq!(runs(&exec), 3);
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_runs_ever_more_rarely() {
+    let folder = tempfile::tempdir().unwrap();
+    let member = Member::echo().await;
+    let exec = plugin(folder.path(), "echo 'not signed in' >&2; exit 1");
+    let tuning = Tuning { credential_retry_interval: Duration::from_millis(20), ..quick() };
+    let client = client(&member, &exec, &tuning).await;
+    assert_eq!(client.credentials_problem(), None);
+    let begun = Instant::now();
+    // With the same pause each time it would run a hundred times.
+    while begun.elapsed() < Duration::from_secs(2) {
+        client.forward(get("/api"), Identity::Member).await.unwrap_err();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (runs, problem) = (runs(&exec), client.credentials_problem().unwrap());
+    assert!((2..=8).contains(&runs), "{runs}");
+    let told = format!("failed {runs} times in ");
+    assert!(
+        problem.contains("not signed in") && problem.contains(&told) && problem.contains("may run again in"),
+        "{problem}"
+    );
+}
+
+#[tokio::test]
+async fn a_plugin_whose_credentials_are_rejected_runs_ever_more_rarely() {
+    let folder = tempfile::tempdir().unwrap();
+    let exec = plugin(folder.path(), TOKEN);
+    let member = Member::start(member::Options::default(), |_, _| async {
+        member::text(http::StatusCode::UNAUTHORIZED, String::new())
+    })
+    .await;
+    let tuning = Tuning { credential_retry_interval: Duration::from_millis(20), ..quick() };
+    let client = client(&member, &exec, &tuning).await;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        client.forward(get("/api"), Identity::Member).await.unwrap_err();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!((2..=9).contains(&runs(&exec)), "{}", runs(&exec));
+}
+
+#[tokio::test]
+async fn a_plugin_that_answers_in_another_version_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let member = Member::echo().await;
+    let answer = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1beta1","status":{"token":"secret-token"}}'"#;
+    let client = client(&member, &plugin(folder.path(), answer), &quick()).await;
+    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err().to_string();
+    assert!(error.contains("apiVersion") && !error.contains("secret-token"), "{error}");
+    assert!(member.seen().is_empty());
+}

@@ -1,0 +1,202 @@
+//! Another user, or another certificate, in the middle of everything.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use bytes::Bytes;
+use http::StatusCode;
+use http_body_util::BodyExt;
+use kube::config::AuthInfo;
+use tributary_proxy::{ConnectError, ForwardError, Identity, Tuning};
+
+use crate::credentials::{plugin, quick, runs};
+use crate::member::{self, Authority, Leaf, Member, Options, channel, get, text};
+
+/// The configuration of a member with this user.
+fn with_user(member: &Member, user: AuthInfo) -> kube::Config {
+    let mut config = member.config();
+    config.auth_info = user;
+    config
+}
+
+fn token(token: &str) -> AuthInfo {
+    AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() }
+}
+
+fn certificate(chain: &Leaf, key: &Leaf) -> AuthInfo {
+    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    AuthInfo {
+        client_certificate_data: Some(encode(&chain.pem)),
+        client_key_data: Some(encode(&key.key_pem).into()),
+        ..AuthInfo::default()
+    }
+}
+
+#[tokio::test]
+async fn a_new_token_is_sent_over_the_connection_that_there_is() {
+    let member = Member::echo().await;
+    let client = member::connect(with_user(&member, token("old")), quick()).await;
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!((member.last().all("authorization"), client.renewals()), (vec!["Bearer old"], 0));
+    client.set_user(&with_user(&member, token("new"))).await.unwrap();
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!((member.last().all("authorization"), client.renewals()), (vec!["Bearer new"], 1));
+    assert_eq!(member.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_new_certificate_takes_new_connections_and_open_streams_go_on() {
+    let users = Authority::new();
+    let leaves = [users.leaf("one"), users.leaf("two")];
+    let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
+    let (events, watched) = channel();
+    let watched = std::sync::Mutex::new(Some(watched));
+    let member = Member::start(options, move |seen, _| {
+        let watch = if seen.uri.query().is_some() { watched.lock().unwrap().take() } else { None };
+        async move { watch.map_or_else(|| text(StatusCode::OK, String::new()), http::Response::new) }
+    })
+    .await;
+    let client = member::connect(with_user(&member, certificate(&leaves[0], &leaves[0])), quick()).await;
+    let mut watch = client.forward(get("/api/v1/pods?watch=1"), Identity::Member).await.unwrap().into_body();
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[0].der));
+    let before = member.connections();
+
+    client.set_user(&with_user(&member, certificate(&leaves[1], &leaves[1]))).await.unwrap();
+    for _ in 0..3 {
+        client.forward(get("/api"), Identity::Member).await.unwrap();
+        assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[1].der));
+    }
+    assert_eq!(member.connections(), before + 1);
+    events.send(Bytes::from_static(b"event")).unwrap();
+    assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), "event");
+
+    // The same user once more changes nothing for anybody.
+    client.set_user(&with_user(&member, certificate(&leaves[1], &leaves[1]))).await.unwrap();
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!(member.connections(), before + 1);
+}
+
+#[tokio::test]
+async fn no_token_is_sent_without_the_as_that_belongs_to_it() {
+    let member = Member::echo().await;
+    let limited = AuthInfo { impersonate: Some("reader".to_owned()), ..token("administrator") };
+    let users = [with_user(&member, token("robot")), with_user(&member, limited)];
+    let client = member::connect(users[0].clone(), quick()).await;
+    let requests = async {
+        for _ in 0..200 {
+            client.forward(get("/api"), Identity::Member).await.unwrap();
+        }
+    };
+    let replacements = async {
+        for number in 0..200 {
+            client.set_user(&users[number % 2]).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::join!(requests, replacements);
+    for seen in member.seen() {
+        let whole = match seen.all("authorization")[..] {
+            ["Bearer robot"] => seen.all("impersonate-user").is_empty(),
+            ["Bearer administrator"] => seen.all("impersonate-user") == ["reader"],
+            _ => false,
+        };
+        assert!(whole, "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_that_cannot_be_used_leaves_the_old_one() {
+    let users = Authority::new();
+    let leaves = [users.leaf("one"), users.leaf("two")];
+    let member = Member::echo().await;
+    let client = member::connect(with_user(&member, token("old")), quick()).await;
+    // As while a certificate and its key are replaced one after the other.
+    let error = client.set_user(&with_user(&member, certificate(&leaves[0], &leaves[1]))).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Tls { .. }), "{error}");
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    assert_eq!((member.last().all("authorization"), client.renewals()), (vec!["Bearer old"], 0));
+}
+
+#[tokio::test]
+async fn a_new_user_never_shows_the_certificate_of_the_old_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = Authority::new();
+    let leaf = users.leaf("one");
+    let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
+    let member = Member::start(options, |_, _| async { text(StatusCode::OK, String::new()) }).await;
+    let client = member::connect(with_user(&member, certificate(&leaf, &leaf)), quick()).await;
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","status":{"clientCertificateData":"c","clientKeyData":"k"}}"#;
+    let exec = plugin(folder.path(), &format!("echo '{credential}'"));
+    client.set_user(&with_user(&member, AuthInfo { exec: Some(exec), ..AuthInfo::default() })).await.unwrap();
+    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    assert!(matches!(error, ForwardError::Credentials { .. }), "{error}");
+    assert_eq!(member.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_renewed_under_way_costs_one_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = Authority::new();
+    for number in 1..=64 {
+        let leaf = users.leaf("one");
+        // They have expired as they are given: whoever asks again is given others.
+        let credential = serde_json::json!({
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "status": {"clientCertificateData": leaf.pem, "clientKeyData": leaf.key_pem,
+                "expirationTimestamp": "2020-01-01T00:00:00Z"},
+        });
+        std::fs::write(folder.path().join(number.to_string()), credential.to_string()).unwrap();
+    }
+    let exec = plugin(folder.path(), &format!("cat {}/$n", folder.path().display()));
+    let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
+    let member = Member::start(options, |_, _| async { text(StatusCode::OK, String::new()) }).await;
+    let config = with_user(&member, AuthInfo { exec: Some(exec.clone()), ..AuthInfo::default() });
+    let client = member::connect(config, Tuning { credential_retry_interval: Duration::ZERO, ..quick() }).await;
+    for _ in 0..3 {
+        client.forward(get("/api"), Identity::Member).await.unwrap();
+    }
+    assert_eq!((member.connections(), runs(&exec)), (3, 3));
+}
+
+#[tokio::test]
+async fn the_streams_of_a_member_that_is_no_longer_served_break_off() {
+    let member = Member::start(Options::default(), |seen, _| async move {
+        if seen.uri.path() == "/api" {
+            return text(StatusCode::OK, "short".to_owned());
+        }
+        let (sender, body) = channel();
+        // Something always comes.
+        tokio::spawn(async move {
+            while sender.send(Bytes::from_static(b"line\n")).is_ok() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        http::Response::new(body)
+    })
+    .await;
+    let tuning = Tuning::default();
+    let client = member::connect(member.config(), tuning.clone()).await;
+    let mut streams = Vec::new();
+    for path in ["/api/v1/pods?watch=1", "/api/v1/namespaces/a/pods/p/log?follow=true"] {
+        let mut body = client.forward(get(path), Identity::Member).await.unwrap().into_body();
+        body.frame().await.unwrap().unwrap();
+        streams.push(body);
+    }
+    let short = client.forward(get("/api"), Identity::Member).await.unwrap();
+    tuning.shutdown.cancel();
+    for mut body in streams {
+        let broken = async {
+            loop {
+                if let Err(error) = body.frame().await.expect("no clean end") {
+                    return error.to_string();
+                }
+            }
+        };
+        let error = tokio::time::timeout(Duration::from_secs(5), broken).await.expect("it goes on");
+        assert!(error.contains("cluster c1") && error.contains("no longer served"), "{error}");
+    }
+    assert_eq!(client.pool_statistics().long_streams, 0);
+    assert_eq!(member::read(short).await, "short", "what ends by itself may end");
+}

@@ -1,0 +1,82 @@
+//! Which proxy is on the way to a server, by kubeconfig and environment; for each server by itself.
+//!
+//! Source: client-go takes `proxy-url`, else `http.ProxyFromEnvironment`, which never asks a proxy for `localhost` and loopback
+//! addresses: a kind or k3d cluster is reached directly on a machine where `HTTPS_PROXY` is set.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::Uri;
+use hyper_util::client::proxy::matcher::Matcher;
+
+/// Which proxies a cluster's servers are reached through.
+#[derive(Clone, Debug)]
+pub enum Proxies {
+    /// This one, by `proxy-url`: whatever the server.
+    Explicit(Uri),
+    /// What `HTTPS_PROXY` names, but for the servers that `NO_PROXY` names.
+    Environment {
+        /// The proxy, with its user and password.
+        proxy: Option<Uri>,
+        /// Knows for which servers it is.
+        matcher: Arc<Matcher>,
+    },
+}
+
+impl Proxies {
+    /// What the process's environment says.
+    pub fn from_environment() -> Self {
+        let given = ["HTTPS_PROXY", "https_proxy"].iter().filter_map(|name| std::env::var(name).ok());
+        let proxy = given.filter(|text| !text.is_empty()).find_map(|text| text.parse().ok());
+        Self::Environment { proxy, matcher: Arc::new(Matcher::from_env()) }
+    }
+
+    /// The proxy on the way to this server, if there is one. Never one of the environment's for a server on this machine, nor
+    /// for one that is not encrypted.
+    pub fn on_the_way_to(&self, server: &Uri) -> Option<Uri> {
+        match self {
+            Self::Explicit(proxy) => Some(proxy.clone()),
+            Self::Environment { proxy, matcher } => {
+                let is_here = server.host().is_none_or(is_loopback);
+                let is_meant = || server.scheme_str() == Some("https") && matcher.intercept(server).is_some();
+                proxy.clone().filter(|_| !is_here && is_meant())
+            }
+        }
+    }
+}
+
+/// Whether a URL's host is this machine.
+pub(super) fn is_loopback(host: &str) -> bool {
+    let address = || host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_server_has_the_proxy_that_is_meant_for_it() {
+        let proxy = Uri::from_static("http://u:p@proxy.example:3128");
+        let matcher = Matcher::builder().https("http://proxy.example:3128").no("direct.example,10.0.0.0/8").build();
+        let environment = Proxies::Environment { proxy: Some(proxy.clone()), matcher: Arc::new(matcher) };
+        let explicit = Proxies::Explicit(proxy.clone());
+        for (server, by_environment) in [
+            ("https://eu.example:6443", true),
+            ("https://192.0.2.1", true),
+            ("https://direct.example", false),
+            ("https://10.1.2.3:6443", false),
+            ("https://127.0.0.1:6443", false),
+            ("https://127.8.8.8:6443", false),
+            ("https://localhost:6443", false),
+            ("https://[::1]:6443", false),
+            ("https://[::ffff:127.0.0.1]:6443", false),
+            ("http://127.0.0.1:8001", false),
+            ("http://plain.example", false),
+        ] {
+            let server: Uri = server.parse().unwrap();
+            assert_eq!(environment.on_the_way_to(&server), by_environment.then(|| proxy.clone()), "{server}");
+            assert_eq!(explicit.on_the_way_to(&server).as_ref(), Some(&proxy), "{server}");
+        }
+    }
+}
