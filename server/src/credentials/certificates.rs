@@ -3,12 +3,16 @@
 //! The authority lives for ten years and stands in kubeconfigs; the serving certificate lives for one and is renewed
 //! under the same authority, so that a kubeconfig written once stays valid. Both files hold certificate and key together:
 //! one rename replaces both.
+//!
+//! People put the authority into browsers and systems, where it would be believed for every site in the world. So it says
+//! itself for what it speaks: `localhost` and loopback addresses, and nothing else (RFC 5280 §4.2.1.10).
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CidrSubnet, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    GeneralSubtree, IsCa, Issuer, KeyPair, KeyUsagePurpose, NameConstraints,
 };
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
@@ -66,6 +70,9 @@ struct Stored {
     certificate: String,
     /// Its key, PKCS#8 PEM.
     key: String,
+    /// Whether an authority can speak for loopback names alone. Those of the first releases could speak for any.
+    #[serde(default)]
+    constrained: bool,
 }
 
 impl Stored {
@@ -93,7 +100,12 @@ impl Certificates {
         let stored_authority = read(directory, AUTHORITY_FILE)?.filter(|stored| usable_authority(stored, now));
         let stored_serving = stored_authority.is_some().then(|| read(directory, SERVING_FILE)).transpose()?.flatten();
         let authority = match stored_authority {
-            Some(authority) => authority,
+            Some(authority) if authority.constrained => authority,
+            Some(authority) => {
+                let authority = constrained(&authority, now)?;
+                write(directory, AUTHORITY_FILE, &authority)?;
+                authority
+            }
             None => {
                 let authority = make_authority(now)?;
                 // First, so that a crash in between never leaves a certificate of the old authority beside the new one.
@@ -161,15 +173,25 @@ fn write(directory: &DataDirectory, file: &str, stored: &Stored) -> Result<(), D
 }
 
 fn make_authority(now: Duration) -> Result<Stored, CertificateError> {
-    let key = KeyPair::generate()?;
-    let parameters = authority_parameters(&key, now);
-    let certificate = parameters.self_signed(&key)?;
-    Ok(stored(Vec::new(), now + AUTHORITY_LIFETIME, &certificate, &key))
+    sign_authority(&KeyPair::generate()?, now, now + AUTHORITY_LIFETIME)
+}
+
+/// The same authority with constraints: by its name and key it is the one that kubeconfigs hold already, so certificates of
+/// either are good under both.
+fn constrained(authority: &Stored, now: Duration) -> Result<Stored, CertificateError> {
+    sign_authority(&KeyPair::from_pem(&authority.key)?, now, Duration::from_secs(authority.not_after_seconds))
+}
+
+fn sign_authority(key: &KeyPair, now: Duration, end: Duration) -> Result<Stored, CertificateError> {
+    let mut parameters = authority_parameters(key);
+    set_validity(&mut parameters, now, end.saturating_sub(now));
+    let certificate = parameters.self_signed(key)?;
+    Ok(Stored { constrained: true, ..stored(Vec::new(), end, &certificate, key) })
 }
 
 /// The same for making the authority and for signing with it later: its name depends on its key alone. The name is
 /// unique per key, because some clients pick an issuer by name.
-fn authority_parameters(key: &KeyPair, now: Duration) -> CertificateParams {
+fn authority_parameters(key: &KeyPair) -> CertificateParams {
     use sha2::Digest;
     let digest = sha2::Sha256::digest(key.public_key_raw());
     let serial: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
@@ -177,13 +199,25 @@ fn authority_parameters(key: &KeyPair, now: Duration) -> CertificateParams {
     parameters.distinguished_name = name(&format!("tributary personal authority {serial}"));
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    set_validity(&mut parameters, now, AUTHORITY_LIFETIME);
+    parameters.name_constraints =
+        Some(NameConstraints { permitted_subtrees: loopback(), excluded_subtrees: Vec::new() });
     parameters
+}
+
+/// All that a listener may be reached by: see [`ListenAddress`](crate::listener::ListenAddress).
+fn loopback() -> Vec<GeneralSubtree> {
+    let network = Ipv4Addr::new(127, 0, 0, 0);
+    vec![
+        GeneralSubtree::DnsName("localhost".to_owned()),
+        GeneralSubtree::IpAddress(CidrSubnet::from_addr_prefix(network.into(), 8)),
+        GeneralSubtree::IpAddress(CidrSubnet::from_addr_prefix(Ipv6Addr::LOCALHOST.into(), 128)),
+        GeneralSubtree::IpAddress(CidrSubnet::from_addr_prefix(network.to_ipv6_mapped().into(), 96 + 8)),
+    ]
 }
 
 fn make_serving(authority: &Stored, names: &[String], now: Duration) -> Result<Stored, CertificateError> {
     let authority_key = KeyPair::from_pem(&authority.key)?;
-    let issuer = Issuer::new(authority_parameters(&authority_key, now), authority_key);
+    let issuer = Issuer::new(authority_parameters(&authority_key), authority_key);
     let key = KeyPair::generate()?;
     let mut parameters =
         CertificateParams::new(names.to_vec()).map_err(|_| CertificateError::Name(names.join(", ")))?;
@@ -198,7 +232,8 @@ fn make_serving(authority: &Stored, names: &[String], now: Duration) -> Result<S
 }
 
 fn stored(names: Vec<String>, not_after: Duration, certificate: &rcgen::Certificate, key: &KeyPair) -> Stored {
-    Stored { names, not_after_seconds: not_after.as_secs(), certificate: certificate.pem(), key: key.serialize_pem() }
+    let (certificate, key) = (certificate.pem(), key.serialize_pem());
+    Stored { names, not_after_seconds: not_after.as_secs(), certificate, key, constrained: false }
 }
 
 fn name(common_name: &str) -> DistinguishedName {
@@ -240,6 +275,63 @@ mod tests {
         renewed.certified_key().unwrap();
         let much_later = Certificates::open(&directory, &names(), NOW + DAY * 3640).unwrap();
         assert_ne!(first.authority_pem(), much_later.authority_pem());
+    }
+
+    /// Whether a client that trusts the authority takes the serving certificate for this name.
+    fn accepts(authority_pem: &str, serving: &Stored, name: &str) -> bool {
+        use rustls::client::danger::ServerCertVerifier;
+        let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(der(authority_pem)).unwrap();
+        let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier =
+            rustls::client::WebPkiServerVerifier::builder_with_provider(roots.into(), provider).build().unwrap();
+        let (name, at) = (name.to_owned().try_into().unwrap(), rustls_pki_types::UnixTime::since_unix_epoch(NOW));
+        verifier.verify_server_cert(&der(&serving.certificate), &[], &name, &[], at).is_ok()
+    }
+
+    #[test]
+    fn the_authority_speaks_for_every_address_that_may_be_listened_on_and_for_no_other() {
+        for listen in ["127.0.0.1:1", "127.0.0.2:1", "127.255.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            let parent = tempfile::tempdir().unwrap();
+            let names = listen.parse::<crate::listener::ListenAddress>().unwrap().certificate_names();
+            let made = Certificates::open(&directory(&parent), &names, NOW).unwrap();
+            for name in &names {
+                assert!(accepts(made.authority_pem(), &made.serving, name), "{name}");
+            }
+        }
+        let parent = tempfile::tempdir().unwrap();
+        let others = ["example.com", "192.0.2.1", "2001:db8::1"].map(str::to_owned);
+        let made = Certificates::open(&directory(&parent), &others, NOW).unwrap();
+        for name in &others {
+            assert!(!accepts(made.authority_pem(), &made.serving, name), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_authority_of_before_is_constrained_and_its_kubeconfigs_stay_valid() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = directory(&parent);
+        // As the first releases made it.
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = authority_parameters(&key);
+        parameters.name_constraints = None;
+        set_validity(&mut parameters, NOW, AUTHORITY_LIFETIME);
+        let old = stored(Vec::new(), NOW + AUTHORITY_LIFETIME, &parameters.self_signed(&key).unwrap(), &key);
+        let serving_of_old = make_serving(&old, &names(), NOW).unwrap();
+        write(&directory, AUTHORITY_FILE, &old).unwrap();
+        write(&directory, SERVING_FILE, &serving_of_old).unwrap();
+
+        let now = Certificates::open(&directory, &names(), NOW).unwrap();
+        assert_ne!(now.authority_pem(), old.certificate);
+        assert_eq!(now.serving.certificate, serving_of_old.certificate, "the serving certificate stays");
+        let renewed = Certificates::open(&directory, &[&names()[..], &["127.0.0.2".to_owned()]].concat(), NOW).unwrap();
+        assert_eq!(renewed.authority_pem(), now.authority_pem(), "once");
+        for serving in [&serving_of_old, &renewed.serving] {
+            for authority in [&old.certificate, now.authority_pem()] {
+                assert!(accepts(authority, serving, "localhost") && accepts(authority, serving, "127.0.0.1"));
+            }
+        }
     }
 
     #[test]
