@@ -61,9 +61,9 @@ pub enum ClusterIndexError {
 ///
 /// # Errors
 /// [`ClusterIndexError`]; nothing is kept then.
-pub fn assign(directory: &DataDirectory, clusters: &mut [ClusterSpec]) -> Result<(), ClusterIndexError> {
+pub async fn assign(directory: &DataDirectory, clusters: &mut [ClusterSpec]) -> Result<(), ClusterIndexError> {
     // Two processes with one directory must not give one number to two clusters.
-    let _lock = directory.lock()?;
+    let _lock = directory.lock().await?;
     let mut owners = read(directory)?;
     let before = owners.0.clone();
     owners.assign(clusters)?;
@@ -135,14 +135,14 @@ mod tests {
         clusters.iter().map(spec).collect()
     }
 
-    fn assigned(directory: &DataDirectory, clusters: &[(&str, Option<u16>)]) -> Result<Vec<u16>, String> {
+    async fn assigned(directory: &DataDirectory, clusters: &[(&str, Option<u16>)]) -> Result<Vec<u16>, String> {
         let mut specs = specs(clusters);
-        assign(directory, &mut specs).map_err(|error| error.to_string())?;
+        assign(directory, &mut specs).await.map_err(|error| error.to_string())?;
         Ok(specs.into_iter().filter_map(|spec| spec.index).collect())
     }
 
-    #[test]
-    fn a_number_is_never_given_to_another_cluster() {
+    #[tokio::test]
+    async fn a_number_is_never_given_to_another_cluster() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         let unnumbered = |names: &[&'static str]| names.iter().map(|name| (*name, None)).collect::<Vec<_>>();
@@ -157,15 +157,15 @@ mod tests {
             (vec![("f", Some(9))], vec![9]),
             (vec![("g", None)], vec![21]),
         ] {
-            assert_eq!(assigned(&directory, &clusters), Ok(expected), "{clusters:?}");
+            assert_eq!(assigned(&directory, &clusters).await, Ok(expected), "{clusters:?}");
         }
-        let refused = assigned(&directory, &[("x", None), ("new", Some(1))]).unwrap_err();
+        let refused = assigned(&directory, &[("x", None), ("new", Some(1))]).await.unwrap_err();
         assert!(
             refused.contains("UpstreamCluster new: spec.index: 1 was given to cluster a before")
                 && refused.contains("22 say"),
             "{refused}"
         );
-        assert_eq!(assigned(&directory, &[("x", None)]), Ok(vec![22]), "what was refused is not kept");
+        assert_eq!(assigned(&directory, &[("x", None)]).await, Ok(vec![22]), "what was refused is not kept");
         use std::os::unix::fs::PermissionsExt;
         let mode = std::fs::metadata(directory.file(FILE)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -183,12 +183,12 @@ mod tests {
         assert!(error.to_string().contains("UpstreamCluster more: all 10000 indices"), "{error}");
     }
 
-    #[test]
-    fn a_damaged_file_is_no_empty_one() {
+    #[tokio::test]
+    async fn a_damaged_file_is_no_empty_one() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         directory.write(FILE, b"{\"0\":\"A_B\"}").unwrap();
-        let error = assigned(&directory, &[("a", None)]).unwrap_err();
+        let error = assigned(&directory, &[("a", None)]).await.unwrap_err();
         assert!(error.contains("cluster-indices.json is damaged"), "{error}");
     }
 }

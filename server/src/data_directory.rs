@@ -3,12 +3,16 @@
 //!
 //! Every file is 0600 and replaced atomically (a temporary file in the same directory, then a rename), so that a reader
 //! sees the old bytes or the new ones and a crash leaves no half of either. A directory or file of another user is
-//! refused: that user could read what is written, or choose what is read.
+//! refused, and so is one that is not ours and into which others may write: they could read what is written, or choose what is
+//! read.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::OFlags;
 
 /// The mode of the directory: nobody but its owner.
 const DIRECTORY_MODE: u32 = 0o700;
@@ -16,6 +20,10 @@ const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 /// The file that a process locks while it looks for what is there and makes what is not.
 const LOCK_FILE: &str = "lock";
+/// How long another process may hold the lock. It takes milliseconds to make everything; ten seconds also on a slow disk.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// How often the lock is tried meanwhile.
+const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why the data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +49,26 @@ pub enum DataDirectoryError {
         path: PathBuf,
         /// Its owner.
         owner: u32,
+    },
+    /// It is not this user's, and others may write into it.
+    #[error(
+        "data directory {path} is not this user's own, and others may write into it (mode {mode:o}), who could choose the \
+         credentials in it; name a directory inside of it by --data-dir, which is made for this user alone"
+    )]
+    Shared {
+        /// The directory.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// Another process holds the lock.
+    #[error(
+        "{path} has been locked by another process for {} s; end it, or name another directory by --data-dir",
+        LOCK_PATIENCE.as_secs()
+    )]
+    Locked {
+        /// The file.
+        path: PathBuf,
     },
     /// A file in it could not be read.
     #[error("{path} cannot be read")]
@@ -81,11 +109,12 @@ impl DataDirectory {
             .ok_or(DataDirectoryError::Unknown)
     }
 
-    /// Opens the directory, making it (0700) and its parents if need be. The mode of one that exists is left alone (volumes
-    /// in a cluster are open to a group): its files are 0600 in any case, and a mode that lets others write is warned of.
+    /// Opens the directory, making it (0700) and its parents if need be. The mode of one that exists is left alone: its files
+    /// are 0600 in any case, and a mode of our own one that lets others write is warned of.
     ///
     /// # Errors
-    /// [`DataDirectoryError::Create`]; [`DataDirectoryError::Foreign`] unless it is this user's or root's.
+    /// [`DataDirectoryError::Create`]; [`DataDirectoryError::Foreign`] unless it is this user's or root's;
+    /// [`DataDirectoryError::Shared`] for root's where others may write (`/tmp`, or a volume that is open to a group).
     pub fn open(path: PathBuf) -> Result<Self, DataDirectoryError> {
         let made =
             DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&path).and_then(|()| fs::metadata(&path));
@@ -93,28 +122,38 @@ impl DataDirectory {
             Ok(metadata) => metadata,
             Err(source) => return Err(DataDirectoryError::Create { path, source }),
         };
-        if !is_trusted(&metadata) {
-            return Err(DataDirectoryError::Foreign { path, owner: metadata.uid() });
-        }
-        if metadata.mode() & 0o022 != 0 {
-            tracing::warn!(
+        let mode = metadata.mode() & 0o7777;
+        match Trust::of(metadata.uid(), mode, own_uid()) {
+            Trust::Whole => {}
+            Trust::OpenToOthers => tracing::warn!(
                 path = %path.display(),
-                mode = format!("{:o}", metadata.mode() & 0o7777),
+                mode = format!("{mode:o}"),
                 "others may write into the data directory, and so choose the credentials in it; close it by `chmod go-w`"
-            );
+            ),
+            Trust::Shared => return Err(DataDirectoryError::Shared { path, mode }),
+            Trust::Foreign => return Err(DataDirectoryError::Foreign { path, owner: metadata.uid() }),
         }
         Ok(Self(path))
     }
 
-    /// Waits until no other process makes what is missing here, and keeps others waiting until the file is dropped.
+    /// Waits until no other process makes what is missing here, for ten seconds at most, and keeps others waiting until the
+    /// file is dropped. Cancelling is safe.
     ///
     /// # Errors
-    /// [`DataDirectoryError::Write`].
-    pub fn lock(&self) -> Result<File, DataDirectoryError> {
-        let path = self.file(LOCK_FILE);
-        let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(&path);
-        let locked = open().and_then(|file| file.lock().map(|()| file));
-        locked.map_err(|source| DataDirectoryError::Write { path, source })
+    /// [`DataDirectoryError::Locked`]; [`DataDirectoryError::Write`], also where the file is a link or somebody else's.
+    pub async fn lock(&self) -> Result<File, DataDirectoryError> {
+        let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
+        loop {
+            let path = self.file(LOCK_FILE);
+            let tried = tokio::task::spawn_blocking(move || try_lock(&path)).await;
+            let path = self.file(LOCK_FILE);
+            match tried.unwrap_or_else(|error| Err(io::Error::other(error))) {
+                Ok(Some(file)) => return Ok(file),
+                Ok(None) if tokio::time::Instant::now() < deadline => tokio::time::sleep(LOCK_INTERVAL).await,
+                Ok(None) => return Err(DataDirectoryError::Locked { path }),
+                Err(source) => return Err(DataDirectoryError::Write { path, source }),
+            }
+        }
     }
 
     /// The directory itself.
@@ -233,12 +272,7 @@ fn read_private(path: &Path) -> io::Result<Vec<u8>> {
     }
     let mut file = File::open(path)?;
     let metadata = file.metadata()?;
-    if !is_trusted(&metadata) {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!("it belongs to another user (uid {})", metadata.uid()),
-        ));
-    }
+    check_owner(&metadata)?;
     let mode = metadata.mode() & 0o777;
     if mode & !FILE_MODE != 0 {
         file.set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
@@ -249,9 +283,61 @@ fn read_private(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether something belongs to this process's user, or to root, who could read it anyway.
-fn is_trusted(metadata: &fs::Metadata) -> bool {
-    metadata.uid() == 0 || metadata.uid() == rustix::process::geteuid().as_raw()
+/// Opens and locks a file; `None` if somebody else has locked it. Neither waits: not for a lock, and not for who reads a pipe.
+fn try_lock(path: &Path) -> io::Result<Option<File>> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    check_owner(&metadata)?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+    }
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Refuses what belongs to another user. Root's is taken: root could read and write everything anyway.
+fn check_owner(metadata: &fs::Metadata) -> io::Result<()> {
+    match Trust::of(metadata.uid(), 0, own_uid()) {
+        Trust::Foreign => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("it belongs to another user (uid {})", metadata.uid()),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// How far a directory can be trusted, by its owner and permissions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trust {
+    /// It is ours or root's, and nobody else may write into it.
+    Whole,
+    /// It is ours, and we let others write into it.
+    OpenToOthers,
+    /// It is root's, and others may write into it: it is meant for many.
+    Shared,
+    /// It is somebody else's.
+    Foreign,
+}
+
+impl Trust {
+    fn of(owner: u32, mode: u32, own: u32) -> Self {
+        let is_open = mode & 0o022 != 0;
+        match (owner == own, owner == 0) {
+            (true, _) if is_open => Self::OpenToOthers,
+            (false, true) if is_open => Self::Shared,
+            (true, _) | (_, true) => Self::Whole,
+            (false, false) => Self::Foreign,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -304,15 +390,66 @@ mod tests {
     }
 
     #[test]
-    fn one_process_at_a_time_makes_what_is_missing() {
+    fn directories_are_trusted_by_owner_and_mode() {
+        for (owner, mode, own, expected) in [
+            (1000, 0o700, 1000, Trust::Whole),
+            (1000, 0o755, 1000, Trust::Whole),
+            (1000, 0o775, 1000, Trust::OpenToOthers),
+            (0, 0o1777, 0, Trust::OpenToOthers),
+            (0, 0o755, 1000, Trust::Whole),
+            (0, 0o1777, 1000, Trust::Shared),
+            (0, 0o2775, 1000, Trust::Shared),
+            (1001, 0o700, 1000, Trust::Foreign),
+            (1001, 0o777, 1000, Trust::Foreign),
+            (1001, 0o700, 0, Trust::Foreign),
+        ] {
+            assert_eq!(Trust::of(owner, mode, own), expected, "{mode:o} of {owner} for {own}");
+        }
+    }
+
+    #[tokio::test]
+    async fn one_process_at_a_time_makes_what_is_missing() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
-        let first = directory.lock().unwrap();
+        let first = directory.lock().await.unwrap();
         let other = File::open(directory.file(LOCK_FILE)).unwrap();
         assert!(other.try_lock().is_err());
         drop(first);
         assert!(other.try_lock().is_ok());
         assert_eq!(mode(&directory.file(LOCK_FILE)), 0o600);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_is_held_is_waited_for_with_a_limit() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        let held = directory.lock().await.unwrap();
+        let error = directory.lock().await.unwrap_err();
+        assert!(matches!(error, DataDirectoryError::Locked { .. }), "{error}");
+        let (waiting, ()) = tokio::join!(directory.lock(), async move {
+            tokio::time::sleep(LOCK_PATIENCE / 2).await;
+            drop(held);
+        });
+        waiting.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_lock_is_no_link_no_pipe_and_nobody_elses() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        let lock = directory.file(LOCK_FILE);
+        std::os::unix::fs::symlink(directory.file("elsewhere"), &lock).unwrap();
+        directory.lock().await.unwrap_err();
+        assert!(!directory.file("elsewhere").exists(), "nothing is made where a link leads");
+        fs::remove_file(&lock).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&lock).status().unwrap();
+        assert!(made.success());
+        directory.lock().await.unwrap_err();
+        fs::remove_file(&lock).unwrap();
+        fs::write(&lock, "").unwrap();
+        // Only root can give things away; elsewhere this user's own must do.
+        let given = std::os::unix::fs::chown(&lock, Some(4321), None).is_ok();
+        assert_eq!(directory.lock().await.is_err(), given);
     }
 
     #[test]

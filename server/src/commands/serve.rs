@@ -96,7 +96,8 @@ async fn serve_until(
     }
     let Some(configuration) = stop.run_until_cancelled(sources.read()).await else { return Ok(()) };
     let configuration = configuration.map_err(Failure::usage)?;
-    let identity = Identity::open(&arguments)?;
+    let Some(identity) = stop.run_until_cancelled(Identity::open(&arguments)).await else { return Ok(()) };
+    let identity = identity?;
     let socket = listener::bind(arguments.listen.socket_address()).map_err(Failure::runtime)?;
     let address = socket.local_addr().map_err(Failure::runtime)?;
 
@@ -141,14 +142,14 @@ struct Identity {
 }
 
 impl Identity {
-    fn open(arguments: &ServeArguments) -> Result<Self, Failure> {
+    async fn open(arguments: &ServeArguments) -> Result<Self, Failure> {
         let path = match &arguments.data_dir {
             Some(path) => path.clone(),
             None => default_data_directory().map_err(Failure::usage)?,
         };
         let directory = DataDirectory::open(path).map_err(Failure::runtime)?;
         // Two processes that begin at once must not make two authorities.
-        let _lock = directory.lock().map_err(Failure::runtime)?;
+        let _lock = directory.lock().await.map_err(Failure::runtime)?;
         let token = BearerToken::open(&directory).map_err(Failure::runtime)?;
         let names = arguments.listen.certificate_names();
         let made = Certificates::open(&directory, &names, certificates::now()).map_err(Failure::runtime)?;
@@ -162,8 +163,8 @@ impl Identity {
     }
 
     /// Replaces the serving certificate when its end is near.
-    fn renew(&mut self) -> Result<(), certificates::CertificateError> {
-        let _lock = self.directory.lock()?;
+    async fn renew(&mut self) -> Result<(), certificates::CertificateError> {
+        let _lock = self.directory.lock().await?;
         let made = Certificates::open(&self.directory, &self.listen.certificate_names(), certificates::now())?;
         self.certificate.replace(made.certified_key()?);
         self.authority_pem = made.authority_pem().to_owned();
@@ -202,7 +203,7 @@ impl Running {
         let known = configuration.clusters.iter().map(|spec| (spec.name.clone(), spec.labels.clone())).collect();
         let policies = policies(&PolicyFlags::from(&self.arguments), &configuration.registries, &known)?;
         if policies.any_integer() {
-            cluster_indices::assign(&self.identity.directory, &mut configuration.clusters)?;
+            cluster_indices::assign(&self.identity.directory, &mut configuration.clusters).await?;
         }
         self.watch.set(configuration.files);
         self.clusters.update(configuration.clusters).await;
@@ -233,7 +234,7 @@ impl Running {
                 () = self.watch.changed() => self.reload("the files have changed").await,
                 () = reload.notified() => self.reload("SIGHUP").await,
                 _ = same_cluster.tick() => self.refuse_same_clusters(),
-                _ = certificate.tick() => self.renew_certificate(),
+                _ = certificate.tick() => self.renew_certificate().await,
                 _ = retry.tick() => if self.refused.is_some() || self.clusters.any_failed() {
                     self.reload(ANOTHER_TRY).await;
                 },
@@ -289,9 +290,9 @@ impl Running {
         }
     }
 
-    fn renew_certificate(&mut self) {
+    async fn renew_certificate(&mut self) {
         let before = self.identity.authority_pem.clone();
-        if let Err(error) = self.identity.renew() {
+        if let Err(error) = self.identity.renew().await {
             tracing::error!(error = tributary_apimachinery::explain(&error), "the serving certificate was not renewed");
         } else if before != self.identity.authority_pem
             && let Err(error) = self.write_kubeconfig()
