@@ -16,6 +16,7 @@ pub mod clusters;
 pub mod commands;
 pub mod config_source;
 pub mod contexts;
+pub mod core_dumps;
 pub mod credentials;
 pub mod data_directory;
 pub mod descriptors;

@@ -21,6 +21,7 @@ use crate::cluster_indices;
 use crate::clusters::Clusters;
 use crate::config_source::watch::FileWatch;
 use crate::config_source::{ClusterSpec, Configuration, Sources};
+use crate::core_dumps;
 use crate::credentials::{BearerToken, Certificates, certificates};
 use crate::data_directory::{DataDirectory, DataDirectoryError};
 use crate::descriptors;
@@ -71,6 +72,7 @@ pub(super) fn default_data_directory() -> Result<PathBuf, DataDirectoryError> {
 /// # Errors
 /// [`Failure`] of the start; what comes later is logged and served around.
 pub async fn serve(arguments: ServeArguments, on_ready: impl FnOnce(&Ready<'_>)) -> Result<(), Failure> {
+    core_dumps::forbid();
     descriptors::raise_limit();
     let (stop, at_once, reload) = (CancellationToken::new(), CancellationToken::new(), Arc::new(Notify::new()));
     let reload_on_signal = Arc::clone(&reload);
