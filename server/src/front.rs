@@ -89,7 +89,9 @@ impl<H: Handler> Front<H> {
 
     async fn answer(&self, request: Request<Body>, note: impl FnOnce(Outcome)) -> Response<Body> {
         let (mut head, body) = request.into_parts();
-        let user = match self.authenticator.authenticate(&mut head) {
+        let authentication = self.authenticator.authenticate(&mut head);
+        let is_known = matches!(authentication, Authentication::User(_));
+        let user = match authentication {
             Authentication::User(user) => {
                 self.metrics.count_authentication(true);
                 note(Outcome::Known);
@@ -108,6 +110,7 @@ impl<H: Handler> Front<H> {
         let handshake = websocket::take(&mut head);
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), user)).catch_unwind();
         match handled.await {
+            Ok(response) if !is_known => status::one_word(&response),
             Ok(response) if response.extensions().get::<ForwardedWatch>().is_some() => {
                 drain::end_with(self.stop.clone(), response)
             }

@@ -1,4 +1,4 @@
-//! The few answers that the server gives itself, as `metav1.Status`.
+//! The few answers that the server gives itself, as `metav1.Status` but for the plainest.
 
 use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
@@ -29,6 +29,14 @@ pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {
     let mut response =
         status(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", &format!("only {allowed} is allowed here"));
     response.headers_mut().insert(http::header::ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
+/// What a health check comes to, for who did not say who they are: neither clusters nor reasons.
+pub fn one_word<B>(checked: &Response<B>) -> Response<Body> {
+    let mut response = Response::new(full(if checked.status().is_success() { "ok" } else { "failed" }));
+    *response.status_mut() = checked.status();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
 

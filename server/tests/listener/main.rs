@@ -39,6 +39,11 @@ impl Handler for StandIn {
             "/clusters/a/api/v1/pods" => forwarded_watch(),
             "/tunnel" => tunnel(request),
             "/late" => late(request),
+            "/healthz" => {
+                let mut response = Response::new(full("[-]cluster/eu failed: https://eu.internal:6443"));
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                response
+            }
             _ => {
                 let seen = request.headers().contains_key(header::AUTHORIZATION);
                 Response::new(full(format!("{} {} {seen}", user.name, request.headers().len())))
@@ -148,7 +153,12 @@ async fn requests_need_the_token() {
     let mut client = server.http2().await;
     let healthy = client.send_request(server.bare("/readyz").body(Empty::new()).unwrap()).await.unwrap();
     assert_eq!(healthy.status(), StatusCode::OK);
-    assert!(text(healthy).await.starts_with("system:anonymous "));
+    assert_eq!(text(healthy).await, "ok");
+    let failing = client.send_request(server.bare("/healthz").body(Empty::new()).unwrap()).await.unwrap();
+    assert_eq!(failing.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(text(failing).await, "failed", "who is not known is told one word");
+    let told = client.send_request(server.request("/healthz").body(Empty::new()).unwrap()).await.unwrap();
+    assert!(text(told).await.contains("cluster/eu"));
     let known = client.send_request(server.request("/api").body(Empty::new()).unwrap()).await.unwrap();
     assert_eq!(text(known).await, "tributary:personal 0 false", "the handler does not see the credential");
     let scrape = client.send_request(server.request("/metrics").body(Empty::new()).unwrap()).await.unwrap();
