@@ -185,7 +185,8 @@ mod tests {
         let others: Vec<_> = (3..8).map(|port| greedy(&share, peer(port))).collect();
         assert!(others.iter().all(|portions| !portions.is_empty()));
         drop((first, second, others));
-        assert_eq!((share.state.lock().held, share.state.lock().by_holder.len()), (0, 0));
+        let state = share.state.lock();
+        assert_eq!((state.held, state.by_holder.len()), (0, 0));
         assert_eq!(share.metrics.used.get(), 0);
     }
 
