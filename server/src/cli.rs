@@ -48,6 +48,7 @@ pub struct Cli {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one per process")]
 pub enum Command {
     /// Serve the clusters of a kubeconfig, or of configuration files, as one
     #[command(after_help = SERVE_HELP)]
