@@ -22,6 +22,7 @@ pub mod guard;
 pub mod http;
 pub mod kubeconfig;
 pub mod kubectl;
+pub mod kubelet;
 mod kwok;
 pub mod member;
 pub mod metrics_server;

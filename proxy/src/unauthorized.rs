@@ -57,7 +57,11 @@ impl Inner {
             return if asked.rejected { About::Us } else { About::Others };
         }
         let asked = timeout(OWN_WITHIN, self.ask_for_ourselves()).await.ok().flatten();
-        let Some((status, with)) = asked else { return About::Others };
+        let Some((status, with)) = asked else {
+            // Those who wait do not ask again one after the other.
+            *last = Some(Asked { at: Instant::now(), with: Arc::clone(used), rejected: false });
+            return About::Others;
+        };
         let about = match status {
             _ if !with.is_same(used) => About::Before,
             StatusCode::UNAUTHORIZED => About::Us,

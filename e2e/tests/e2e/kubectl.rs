@@ -106,7 +106,7 @@ impl Setup {
     }
 }
 
-fn pod(name: &str, node: &str) -> Value {
+pub(crate) fn pod(name: &str, node: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
         "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.test/main:1"}]},

@@ -7,6 +7,7 @@
 // A test's `unwrap` is an assertion; clippy's exemption for tests does not see a harness of one's own.
 #![allow(clippy::unwrap_used)]
 
+mod behind;
 mod bookmarks;
 mod clients;
 mod compact_versions;
@@ -53,6 +54,7 @@ fn main() -> anyhow::Result<()> {
         tables::cases(),
         faults::cases(),
         topology::cases(),
+        behind::cases(),
         rights::cases(),
         same_names::cases(),
         differing::cases(),

@@ -200,6 +200,24 @@ pub(crate) const WRITE_TO_NOTHING: Difference = Difference {
     reason: "bodies and options are judged by the cluster that owns the object, and none does",
 };
 
+/// What a member warns of.
+pub(crate) const WARNING_OF_A_MEMBER: Difference = Difference {
+    kubernetes: "the text alone",
+    tributary: "behind the name of the cluster, and ten at most",
+    reason: "the text of one cluster could pass for what another, or all of them, say",
+};
+
+/// A member's warning without the cluster that Tributary names with it.
+pub(crate) fn without_cluster(warning: &str) -> String {
+    match warning.split_once("\"cluster") {
+        Some((before, named)) => match named.split_once(": ") {
+            Some((_, text)) => format!("{before}\"{text}"),
+            None => warning.to_owned(),
+        },
+        None => warning.to_owned(),
+    }
+}
+
 /// The `Warning` of a delete of an object that does not exist.
 pub(crate) const WARNING_OF_A_DELETE: Difference = Difference {
     kubernetes: "a delete of a Job warns that its pods stay, even of one that does not exist",

@@ -37,7 +37,7 @@ fn normalized(side: &Side, text: &str) -> String {
     let mut cluster_column = None;
     let mut normalized = String::new();
     for line in lines {
-        let mut cells = cells(line);
+        let mut cells = cells(without_cluster(line));
         if cells.is_empty() {
             cluster_column = None;
         } else if let Some(column) = cells.iter().position(|cell| *cell == "CLUSTER") {
@@ -62,6 +62,12 @@ fn normalized(side: &Side, text: &str) -> String {
         normalized.push('\n');
     }
     normalized
+}
+
+/// A member's warning without the cluster that Tributary names with it.
+fn without_cluster(line: &str) -> &str {
+    let named = line.strip_prefix("Warning: cluster ").and_then(|named| named.split_once(": "));
+    named.map_or(line.strip_prefix("Warning: ").unwrap_or(line), |(_, text)| text)
 }
 
 /// The cells of a line of a table. kubectl puts three spaces between them, and one within some.

@@ -1,0 +1,93 @@
+//! A kubelet that rejects whoever asks, as one does whose authority for clients is not its kube-apiserver's. What is asked of it
+//! through `nodes/<name>/proxy/echo` it sends back, as it comes.
+
+use crate::{Member, certificates::Certificates};
+use anyhow::Context;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use serde_json::json;
+use std::{convert::Infallible, sync::Arc};
+use tokio::{net::TcpListener, task::JoinHandle};
+use tokio_rustls::TlsAcceptor;
+
+/// A running kubelet. Dropping it stops it.
+#[derive(Debug)]
+pub struct RefusingKubelet {
+    port: u16,
+    task: JoinHandle<()>,
+}
+
+impl RefusingKubelet {
+    /// Starts it on a free port of 127.0.0.1.
+    ///
+    /// # Errors
+    /// When no certificate can be made or no port be had.
+    pub async fn start() -> anyhow::Result<Self> {
+        let certificates = Certificates::generate("kubelet")?;
+        let chain = CertificateDer::pem_slice_iter(certificates.serving_certificate.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .context("read the certificate")?;
+        let key = PrivateKeyDer::from_pem_slice(certificates.serving_key.as_bytes()).context("read the key")?;
+        let mut tls = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("listen")?;
+        let port = listener.local_addr().context("read the port")?.port();
+        let task = tokio::spawn(serve(listener, TlsAcceptor::from(Arc::new(tls))));
+        Ok(Self { port, task })
+    }
+
+    /// Makes a node of this name in a member whose kubelet this is.
+    ///
+    /// # Errors
+    /// When the member refuses the node.
+    pub async fn register(&self, member: &Member, node: &str) -> anyhow::Result<()> {
+        let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}});
+        member.http().post("/api/v1/nodes", &object).send().await?.expect(201)?;
+        let status = json!({"status": {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self.port}},
+        }});
+        let path = format!("/api/v1/nodes/{node}/status");
+        member.http().patch(&path, "strategic-merge-patch+json", &status).send().await?.expect(200)?;
+        Ok(())
+    }
+}
+
+impl Drop for RefusingKubelet {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
+    // Connections end with this task.
+    let mut connections = tokio::task::JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let acceptor = acceptor.clone();
+        connections.spawn(async move {
+            let Ok(stream) = acceptor.accept(stream).await else { return };
+            let service = service_fn(|request| async { Ok::<_, Infallible>(answer(request)) });
+            let _ended =
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+fn answer(request: Request<Incoming>) -> Response<BoxBody<Bytes, hyper::Error>> {
+    if request.uri().path() == "/echo" {
+        let (head, body) = request.into_parts();
+        let mut response = Response::new(body.boxed());
+        if let Some(content_type) = head.headers.get(header::CONTENT_TYPE) {
+            response.headers_mut().insert(header::CONTENT_TYPE, content_type.clone());
+        }
+        return response;
+    }
+    // A kubelet's own words (`InstallAuthFilter` in its `server.go`).
+    let mut response = Response::new(Full::from("Unauthorized").map_err(|never| match never {}).boxed());
+    *response.status_mut() = StatusCode::UNAUTHORIZED;
+    response
+}
