@@ -77,6 +77,10 @@ pub(crate) struct Faults {
     pub(crate) listens: watch::Sender<bool>,
     /// The resources that are not served, as if they were not installed.
     pub(crate) hidden: watch::Sender<BTreeSet<String>>,
+    /// The resources whose watches get no bookmarks, but for the one that ends initial events.
+    unmarked: Mutex<BTreeSet<String>>,
+    /// By how many milliseconds watches lag behind writes.
+    watch_lag: AtomicU64,
     ready: AtomicBool,
     pub(crate) broken_openapi: AtomicBool,
     cut_after: AtomicU64,
@@ -104,6 +108,9 @@ impl Faults {
             listening: watch::Sender::new(true),
             listens: watch::Sender::new(false),
             hidden: watch::Sender::default(),
+            // kube-apiserver keeps no watch cache of them (`DefaultWatchCacheSizes`), and bookmarks are the cache's.
+            unmarked: Mutex::new(["events".to_owned()].into()),
+            watch_lag: AtomicU64::new(0),
             ready: AtomicBool::new(true),
             broken_openapi: AtomicBool::new(false),
             cut_after: AtomicU64::new(u64::MAX),
@@ -127,6 +134,16 @@ impl Faults {
     /// Whether a resource (`pods`, `deployments.apps`) is not served.
     pub(crate) fn is_hidden(&self, resource: &str) -> bool {
         self.hidden.borrow().contains(resource)
+    }
+
+    /// Whether watches of a resource (`pods`, `deployments.apps`) get bookmarks.
+    pub(crate) fn has_bookmarks(&self, resource: &str) -> bool {
+        !self.unmarked.lock().contains(resource)
+    }
+
+    /// How long after a write watches tell of it.
+    pub(crate) fn watch_lag(&self) -> Duration {
+        Duration::from_millis(self.watch_lag.load(Ordering::SeqCst))
     }
 
     /// Whether `/readyz` says ok.
@@ -263,6 +280,22 @@ impl Control {
                 hidden.insert(resource.to_owned());
             }
         });
+    }
+
+    /// Whether watches of a resource (`pods`, `deployments.apps`) get bookmarks. Events get none from the start, as from a
+    /// kube-apiserver that has no watch cache of them; the bookmark that ends initial events comes all the same.
+    pub fn bookmarks(&self, resource: &str, on: bool) {
+        let mut unmarked = self.faults.unmarked.lock();
+        if on {
+            unmarked.remove(resource);
+        } else {
+            unmarked.insert(resource.to_owned());
+        }
+    }
+
+    /// Has every watch tell of a write so long after it; zero ends that. Lists are not late: they wait for what was written.
+    pub fn lag_watches(&self, lag: Duration) {
+        self.faults.watch_lag.store(u64::try_from(lag.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
     /// Whether `/readyz` says ok. A member that is not ready still answers everything else.

@@ -194,6 +194,17 @@ impl Member {
         write::remove(&self.control.store, resource, namespace, name)
     }
 
+    /// Deletes objects of a resource, each a (namespace, name), in one transaction, as etcd does when a lease ends that they share:
+    /// one revision for all, and a DELETED of that version for each, in the order of their keys. Returns the revision, or `None`
+    /// where none of them was there.
+    pub fn expire(&self, resource: &str, objects: &[(&str, &str)]) -> Option<u64> {
+        let resource = catalog::CATALOG.iter().position(|r| r.qualified() == resource)?;
+        let key = |(namespace, name): &(&str, &str)| {
+            tributary_apimachinery::ObjectKey::new(namespace, name).as_str().to_owned()
+        };
+        self.control.store.delete_together(resource, &objects.iter().map(key).collect())
+    }
+
     /// An object as it is now.
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let resource = catalog::CATALOG.iter().position(|r| r.qualified() == resource)?;

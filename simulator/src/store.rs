@@ -3,7 +3,7 @@
 //! Generated objects are not stored: an overlay holds the objects that were written, and marks the ones that were deleted.
 //! One lock, held for microseconds and never across an await.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use imbl::OrdMap;
@@ -211,7 +211,8 @@ impl Store {
         Some(overlay)
     }
 
-    /// The events of a resource after `revision`, at most `max`, and the revision up to which they are complete.
+    /// The events of a resource after `revision`, at most `max` and what shares the last one's revision, and the revision up to
+    /// which they are complete.
     /// `None` if some of them are forgotten.
     pub(crate) fn events_after(&self, resource: ResourceIndex, revision: u64, max: usize) -> Option<(Vec<Event>, u64)> {
         let inner = self.inner.lock();
@@ -222,10 +223,14 @@ impl Store {
         let mut events = Vec::new();
         for event in inner.events.range(from..) {
             if event.resource == resource {
-                events.push(event.clone());
-                if events.len() == max {
-                    return Some((events, event.revision));
+                // Who is told some events of a revision and goes on after it would miss the others.
+                if let Some(last) =
+                    events.last().filter(|last: &&Event| events.len() >= max && last.revision < event.revision)
+                {
+                    let upto = last.revision;
+                    return Some((events, upto));
                 }
+                events.push(event.clone());
             }
         }
         Some((events, inner.revision.max(revision)))
@@ -271,6 +276,34 @@ impl Store {
         Ok(Some(object))
     }
 
+    /// Deletes objects in one transaction: the deletions share one revision, in the order of their keys. Gives that revision, or
+    /// `None` where none of them is there.
+    pub(crate) fn delete_together(&self, resource: ResourceIndex, keys: &BTreeSet<String>) -> Option<u64> {
+        let mut inner = self.inner.lock();
+        let view = View::new(
+            self.generator.clone(),
+            self.decoders[resource].clone(),
+            resource,
+            inner.overlays[resource].clone(),
+            inner.revision,
+        );
+        let revision = inner.revision + 1;
+        let there: Vec<_> = keys.iter().filter_map(|key| Some((key, view.get(key)?))).collect();
+        for (key, last) in &there {
+            inner.overlays[resource].insert(key.as_str().into(), None);
+            let object = self.with_revision(resource, last, revision);
+            let content =
+                Content::Change { change_type: ChangeType::Deleted, object, previous: Some(Arc::clone(last)) };
+            self.note(&mut inner, Event { revision, resource, content });
+        }
+        if there.is_empty() {
+            return None;
+        }
+        // Nobody is woken between two of them.
+        self.revision.send_replace(revision);
+        Some(revision)
+    }
+
     /// The object with another version.
     fn with_revision(&self, resource: ResourceIndex, object: &Arc<Object>, revision: u64) -> Arc<Object> {
         let version = revision.to_string();
@@ -281,6 +314,11 @@ impl Store {
     }
 
     fn push(&self, inner: &mut Inner, event: Event) {
+        self.note(inner, event);
+        self.revision.send_replace(inner.revision);
+    }
+
+    fn note(&self, inner: &mut Inner, event: Event) {
         inner.revision = event.revision;
         if self.keep_history
             && let Content::Change { change_type, object, .. } = &event.content
@@ -296,7 +334,6 @@ impl Store {
                 inner.floor = lost.revision;
             }
         }
-        self.revision.send_replace(inner.revision);
     }
 
     /// What happened to a resource, from the `from`th event on.

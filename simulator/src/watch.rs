@@ -146,8 +146,11 @@ impl Watcher {
         let mut changes = store.changes();
         let (faults, resource) = (self.api.faults().clone(), CATALOG[self.target.resource].qualified());
         let mut hidden = faults.hidden.subscribe();
+        let bookmarks = options.bookmarks && faults.has_bookmarks(&resource);
         if options.initial_events {
-            self.initial_events(&options).await?;
+            // The end may come before that of the initial events.
+            let initial = tokio::time::timeout_at(end, self.initial_events(&options)).await;
+            initial.unwrap_or(Err(Over))?;
         } else {
             self.cursor = if options.version == 0 { store.revision() } else { options.version };
             self.bookmarked = self.cursor;
@@ -156,6 +159,14 @@ impl Watcher {
         let mut last_bookmark_due = true;
         loop {
             changes.mark_unchanged();
+            let lag = faults.watch_lag();
+            if !lag.is_zero() {
+                tokio::select! {
+                    () = sleep_until(Instant::now() + lag) => {}
+                    () = sleep_until(end) => return Ok(()),
+                    () = self.sender.closed() => return Err(Over),
+                }
+            }
             let Some((events, upto)) = store.events_after(self.target.resource, self.cursor, BATCH) else {
                 // Too old at the start is an error; a reader that fell behind later is left with EOF.
                 if !self.sent_any && self.cursor == options.version {
@@ -163,7 +174,7 @@ impl Watcher {
                 }
                 return Ok(());
             };
-            let more = events.len() == BATCH;
+            let more = events.len() >= BATCH;
             for event in events {
                 self.event(&event);
             }
@@ -179,7 +190,7 @@ impl Watcher {
                 _ = expire.changed() => {
                     return self.error(&Status::watch_expired(self.cursor, store.revision())).await;
                 }
-                () = sleep_until(next_bookmark), if options.bookmarks && last_bookmark_due => {
+                () = sleep_until(next_bookmark), if bookmarks && last_bookmark_due => {
                     last_bookmark_due = next_bookmark + BOOKMARK_BEFORE_END < end;
                     next_bookmark = self.bookmark_time(end);
                     self.bookmark(self.cursor, false).await?;
