@@ -380,7 +380,8 @@ impl ObjectDecoder {
         let omitted = if json[1..].starts_with(type_meta) { 1..1 + type_meta.len() } else { 0..0 };
         let (annotation_at, annotation_place) = places.annotation(&json, &metadata);
         Ok(Object {
-            key: ObjectKey::new(text(&places.namespace), text(&places.name)),
+            // RBAC's names may be such that JSON escapes them; a kube-apiserver does so with `&`, `<` and `>`, too.
+            key: ObjectKey::new(&json::unescaped(text(&places.namespace)), &json::unescaped(text(&places.name))),
             resource_version: ResourceVersion::parse(text(&places.resource_version))
                 .map_err(DecodeError::ResourceVersion)?,
             type_meta: omitted.into(),
@@ -579,6 +580,19 @@ mod tests {
             "Pod",
             vec![SelectableField::dotted("spec.nodeName"), SelectableField::dotted("status.phase")].into(),
         )
+    }
+
+    /// As a kube-apiserver writes names that Roles and ClusterRoles may have.
+    #[test]
+    fn names_that_json_escapes_are_what_they_stand_for() {
+        for (written, name) in
+            [(r"a\u0026b", "a&b"), (r"x\u003cy", "x<y"), (r#"say \"hi\""#, r#"say "hi""#), (r"\u00e4", "ä")]
+        {
+            let text = format!(r#"{{"metadata":{{"name":"{written}","namespace":"n","resourceVersion":"1"}}}}"#);
+            let object = decoder().decode(text.as_bytes()).unwrap();
+            assert_eq!((object.name(), object.namespace(), object.key().as_str()), (name, "n", &*format!("n/{name}")));
+            assert!(std::str::from_utf8(object.json()).unwrap().contains(written), "the text stays as it is");
+        }
     }
 
     fn rendered(text: &str, list_item: bool) -> String {
