@@ -5,6 +5,7 @@
 
 pub mod change;
 pub mod cluster_name;
+pub mod collection_version;
 pub mod duration;
 pub mod explain;
 pub mod filter;
@@ -24,6 +25,7 @@ pub mod wire;
 
 pub use change::{Change, ChangeType};
 pub use cluster_name::{ClusterName, InvalidClusterName};
+pub use collection_version::CollectionVersion;
 pub use explain::explain;
 pub use filter::{ClusterSelector, Filter};
 pub use object::{

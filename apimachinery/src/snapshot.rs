@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use imbl::OrdSet;
 
-use crate::{Object, ResourceVersion, SelectableField};
+use crate::{CollectionVersion, Object, SelectableField};
 use field_index::FieldIndex;
 pub use scope::Scope;
 pub use walk::Walk;
 
-/// The objects of one resource of one cluster at one resourceVersion, in key order.
+/// The objects of one resource of one cluster at one version, in key order.
 ///
 /// A persistent (copy-on-write) ordered set: a clone is O(1) and shares everything, so a reader keeps one for as long
 /// as it likes and never blocks the writer. A change copies one path of the tree, about a microsecond; with an
@@ -24,7 +24,7 @@ pub use walk::Walk;
 pub struct Snapshot {
     objects: OrdSet<ByKey>,
     index: Option<FieldIndex>,
-    resource_version: ResourceVersion,
+    resource_version: CollectionVersion,
 }
 
 /// An object ordered by its key.
@@ -75,13 +75,13 @@ impl Snapshot {
     }
 
     /// The version up to which every change is contained.
-    pub fn resource_version(&self) -> ResourceVersion {
+    pub fn resource_version(&self) -> CollectionVersion {
         self.resource_version
     }
 
     /// Sets the version up to which every change is contained.
-    pub fn set_resource_version(&mut self, version: ResourceVersion) {
-        self.resource_version = version;
+    pub fn set_resource_version(&mut self, version: impl Into<CollectionVersion>) {
+        self.resource_version = version.into();
     }
 
     /// How many objects there are.
@@ -138,7 +138,7 @@ impl Snapshot {
             };
             !olds.peek().is_some_and(is_same)
         };
-        let mut covers = self.iter().filter(|object| object.resource_version() <= covered);
+        let mut covers = self.iter().filter(|object| covered >= object.resource_version());
         self.resource_version < covered || covers.any(is_new)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument;
-use tributary_apimachinery::{Object, ResourceVersion, Snapshot};
+use tributary_apimachinery::{CollectionVersion, Object, ResourceVersion, Snapshot};
 
 use crate::Transport;
 use crate::config::Config;
@@ -91,7 +91,8 @@ impl Cacher {
         self.shared.reset.notify_one();
     }
 
-    /// Waits until every change up to `version` is contained, and gives a snapshot that contains them.
+    /// Waits until every change up to `version` is contained, and gives a snapshot that contains them. Who waits for one write
+    /// waits until its revision has [begun](CollectionVersion::begun).
     ///
     /// Returns at once if so already. Where the member's collection does not change, neither does its version: then the
     /// member is asked for progress after a moment, once for all waiters, which takes about 1.2 s on a kube-apiserver 1.36.
@@ -100,7 +101,12 @@ impl Cacher {
     /// # Errors
     /// [`NotReached::Beyond`] as soon as the member says that it has not come so far itself; [`NotReached::TooNew`] if
     /// `within` passes first.
-    pub async fn wait_for(&self, version: ResourceVersion, within: Duration) -> Result<Snapshot, NotReached> {
+    pub async fn wait_for(
+        &self,
+        version: impl Into<CollectionVersion>,
+        within: Duration,
+    ) -> Result<Snapshot, NotReached> {
+        let version = version.into();
         let now = self.snapshot();
         if let Some(snapshot) = now.filter(|snapshot| snapshot.resource_version() >= version) {
             return Ok(snapshot);
@@ -113,8 +119,12 @@ impl Cacher {
     ///
     /// # Errors
     /// As [`wait_for`](Self::wait_for).
-    pub async fn wait_for_known(&self, version: ResourceVersion, within: Duration) -> Result<Snapshot, NotReached> {
-        self.wait(self.shared.wanted.enter_known(version, 0), within).await
+    pub async fn wait_for_known(
+        &self,
+        version: impl Into<CollectionVersion>,
+        within: Duration,
+    ) -> Result<Snapshot, NotReached> {
+        self.wait(self.shared.wanted.enter_known(version.into(), 0), within).await
     }
 
     async fn wait(&self, waiting: Waiting<'_>, within: Duration) -> Result<Snapshot, NotReached> {

@@ -54,6 +54,9 @@ pub struct Tuning {
     /// The bounds of `timeoutSeconds`, drawn at random for each watch so that members are not hit in unison. 5 to 10
     /// minutes as in client-go's reflector.
     pub watch_timeout: (Duration, Duration),
+    /// The same for a watch that streams the collection first. 1 to 2 hours: it counts from the first byte, and a collection of
+    /// 1 GB over a line of 2 Mbit/s takes more than an hour; one that ends before its initial events do has to begin again.
+    pub watch_list_timeout: (Duration, Duration),
     /// How long contact may be lost before the state is [`Stale`](crate::State::Stale). 5 s: the end of a watch and its
     /// resumption, or the restart of a load balancer, are no news.
     pub stale_after: Duration,
@@ -88,6 +91,7 @@ impl Default for Tuning {
             watch_silence: Duration::from_secs(90),
             initial_events_silence: Duration::from_secs(10),
             watch_timeout: (Duration::from_secs(300), Duration::from_secs(600)),
+            watch_list_timeout: (Duration::from_secs(3600), Duration::from_secs(7200)),
             stale_after: Duration::from_secs(5),
             settled_after: Duration::from_secs(1),
             progress_after: Duration::from_millis(200),

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!                Unsupported, Ended, Silent
-//!   ┌───────────┐ ───────────────────▶ ┌───────────┐──┐ PageEnd, more
-//!   │ WatchList │                      │   Pages   │◀─┘
+//!   ┌───────────┐ ───────────────────▶ ┌───────────┐──┐ PageEnd, more;
+//!   │ WatchList │                      │   Pages   │◀─┘ Expired behind the first: all in one piece
 //!   └───────────┘                      └───────────┘
 //!     ▲   │ InitialEnd (same stream goes on)  │ PageEnd, last
 //!     │   └──────────────┐        ┌───────────┘
 //!     │                  ▼        ▼
 //!     │   Expired     ┌──────────────┐──┐ Ended after Proved: resume at once
-//!     ├───────────────│    Watch     │◀─┘ Progress: resume with a short one
+//!     ├───────────────│    Watch     │◀─┘ Progress: resume with a short one (list anew, where it sends no bookmarks)
 //!     │               └──────────────┘
 //!     │                │ Silent,   ▲ Latest, not behind
 //!     │                │ Suspect   │
@@ -35,8 +35,8 @@ use crate::request::Target;
 enum Phase {
     /// The collection is being streamed.
     WatchList,
-    /// The collection is being listed in pages.
-    Pages,
+    /// The collection is being listed in pages, or in one piece. `continued`: this is not the first page.
+    Pages { continued: bool },
     /// Events are awaited. `proved`: this watch has yielded something, or been open for a while.
     Watch { proved: bool },
     /// The member is being asked for its latest version.
@@ -72,8 +72,8 @@ pub(crate) enum Input {
     Failed { retry_after: Option<Duration> },
     /// The wait is over.
     Elapsed,
-    /// A waiter's version exists and did not come: learn of progress.
-    Progress,
+    /// A waiter's version exists and did not come: learn of progress, by a bookmark if the member sends any of this collection.
+    Progress { bookmarks: bool },
     /// Revisions went back, or so we were told.
     WentBack,
 }
@@ -119,7 +119,7 @@ impl Machine {
                 Self { void: true, ..self }.list()
             }
             (Phase::WatchList, input) => self.in_watch_list(input),
-            (Phase::Pages, input) => self.in_pages(input),
+            (Phase::Pages { continued }, input) => self.in_pages(continued, input),
             (Phase::Watch { proved }, input) => self.in_watch(proved, input),
             (Phase::Latest, input) => self.in_latest(input),
             (Phase::Waiting { then }, Input::Elapsed) => self.open(then),
@@ -139,11 +139,13 @@ impl Machine {
         }
     }
 
-    fn in_pages(self, input: Input) -> (Self, Action) {
+    fn in_pages(self, continued: bool, input: Input) -> (Self, Action) {
         match input {
             Input::PageEnd { more: Some(token) } => self.open(Target::Page { continue_token: Some(token) }),
             Input::PageEnd { more: None } => Self { void: false, ..self }.open(Target::Watch { short: false }),
-            // The token expired: a list put together of two moments would be none, so it starts over.
+            // The token expired: a list put together of two moments would be none. Pages take longer than the member remembers
+            // revisions, and would again, so it is asked for in one piece (client-go's `FullListIfExpired`).
+            Input::Expired if continued => self.open(Target::Whole),
             Input::Expired | Input::Unsupported | Input::Ended | Input::Silent => self.wait_to_list(None),
             Input::Failed { retry_after } => self.wait_to_list(retry_after),
             _ => (self, Action::Read),
@@ -153,7 +155,8 @@ impl Machine {
     fn in_watch(self, proved: bool, input: Input) -> (Self, Action) {
         match input {
             Input::Proved => (Self { phase: Phase::Watch { proved: true }, failures: 0, ..self }, Action::Read),
-            Input::Progress => self.open(Target::Watch { short: true }),
+            Input::Progress { bookmarks: true } => self.open(Target::Watch { short: true }),
+            Input::Progress { bookmarks: false } => self.list(),
             Input::Ended if proved => self.open(Target::Watch { short: false }),
             // The first that ends with nothing may be chance; after that it is a failure like others.
             Input::Ended if self.failures == 0 => Self { failures: 1, ..self }.open(Target::Watch { short: false }),
@@ -190,7 +193,8 @@ impl Machine {
     fn open(self, target: Target) -> (Self, Action) {
         let phase = match &target {
             Target::WatchList => Phase::WatchList,
-            Target::Page { .. } => Phase::Pages,
+            Target::Page { continue_token } => Phase::Pages { continued: continue_token.is_some() },
+            Target::Whole => Phase::Pages { continued: false },
             Target::Watch { .. } => Phase::Watch { proved: false },
             Target::Latest => Phase::Latest,
         };
@@ -271,16 +275,25 @@ mod tests {
         assert!(!ignored.streaming);
         let ended = run("the stream ends early", vec![(Input::Opened, Action::Read), (Input::Ended, open(FIRST))]);
         assert!(ended.streaming, "it is tried again the next time");
-        run(
-            "an expired token starts over, with pauses",
+        let expires = || {
             vec![
                 (Input::Unsupported, open(FIRST)),
                 (page(Some("t")), open(Target::Page { continue_token: Some("t".to_owned()) })),
-                (Input::Expired, wait(1)),
-                (Input::Elapsed, open(FIRST)),
-                (page(Some("u")), open(Target::Page { continue_token: Some("u".to_owned()) })),
-                (Input::Expired, wait(2)),
-            ],
+                (Input::Expired, open(Target::Whole)),
+                (Input::Opened, Action::Read),
+            ]
+        };
+        run(
+            "behind an expired token all comes in one piece",
+            expires().into_iter().chain([(page(None), open(WATCH))]).collect(),
+        );
+        run(
+            "where that expires too it starts over, with pauses",
+            expires().into_iter().chain([(Input::Expired, wait(1)), (Input::Elapsed, open(FIRST))]).collect(),
+        );
+        run(
+            "a first page that expires is no matter of its length",
+            vec![(Input::Unsupported, open(FIRST)), (Input::Expired, wait(1)), (Input::Elapsed, open(FIRST))],
         );
         run(
             "failures grow the pause",
@@ -331,9 +344,17 @@ mod tests {
         after_sync(
             "progress replaces the watch by a short one and that by a long one",
             vec![
-                (Input::Progress, open(SHORT)),
+                (Input::Progress { bookmarks: true }, open(SHORT)),
                 (Input::Opened, Action::Read),
                 (Input::Proved, Action::Read),
+                (Input::Ended, open(WATCH)),
+            ],
+        );
+        after_sync(
+            "where no bookmarks come, a list says how far the member is",
+            vec![
+                (Input::Progress { bookmarks: false }, open(Target::WatchList)),
+                (Input::InitialEnd, Action::Read),
                 (Input::Ended, open(WATCH)),
             ],
         );
@@ -386,7 +407,8 @@ mod tests {
             Input::Unsupported,
             FAILED,
             Input::Elapsed,
-            Input::Progress,
+            Input::Progress { bookmarks: true },
+            Input::Progress { bookmarks: false },
         ];
         for failing in [Input::Ended, Input::Expired, Input::Unsupported, FAILED] {
             for before in &inputs {

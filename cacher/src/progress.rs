@@ -10,6 +10,11 @@
 //! 3. If some version that is waited for exists by then, the watch is replaced by a short one from the version held, whose
 //!    bookmark comes after about a second; when that one ends, a long one follows as after any end.
 //!
+//! Bookmarks are the watch cache's. Of a collection that a kube-apiserver does not cache (Events, `--watch-cache-sizes=x#0`,
+//! many aggregated servers) none come but the one that ends initial events, whatever happens. There the collection is listed anew
+//! instead, which says how far it goes and shares what did not change. That none come is known of Events beforehand, and of
+//! others once a short watch has ended without one; the first that comes says otherwise.
+//!
 //! The answer is told to the waiters as well: who waits for a version that the member has not come to is not kept waiting.
 //!
 //! Replacing the watch, rather than opening a second one beside it, keeps one source of events: nothing can be applied
@@ -18,7 +23,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use tributary_apimachinery::ResourceVersion;
+use tributary_apimachinery::{CollectionVersion, GroupVersionResource, ResourceVersion};
 
 use crate::request::{Latest, LatestError};
 use crate::wait::Wanted;
@@ -28,14 +33,21 @@ use crate::wait::Wanted;
 pub(crate) struct Progress {
     due: Option<Instant>,
     asked: Option<Question>,
+    /// Whether no bookmarks come.
+    unmarked: bool,
+    /// When the collection was last listed for want of them.
+    listed: Option<Instant>,
 }
+
+/// The collection of which a kube-apiserver keeps no watch cache by default (`DefaultWatchCacheSizes`), in each of its groups.
+const UNCACHED: (&str, [&str; 2]) = ("events", ["", "events.k8s.io"]);
 
 /// A question under way.
 struct Question {
     /// Its number.
     number: u64,
     /// The version held when it was put.
-    held: ResourceVersion,
+    held: CollectionVersion,
     latest: Latest,
 }
 
@@ -47,7 +59,7 @@ pub(crate) enum Call {
     /// The time to ask has come.
     Due,
     /// The member answered question `number`; `held` is the version that was held when it was asked.
-    Answered { number: u64, held: ResourceVersion, latest: Result<ResourceVersion, LatestError> },
+    Answered { number: u64, held: CollectionVersion, latest: Result<ResourceVersion, LatestError> },
 }
 
 /// What an answer means.
@@ -64,6 +76,33 @@ pub(crate) enum Verdict {
 }
 
 impl Progress {
+    /// For one collection.
+    pub(crate) fn new(resource: &GroupVersionResource) -> Self {
+        let (name, groups) = UNCACHED;
+        let unmarked = *resource.resource == *name && groups.contains(&&*resource.group);
+        Self { unmarked, ..Self::default() }
+    }
+
+    /// Takes note that a bookmark has come, or has not though it was due.
+    pub(crate) fn note_bookmarks(&mut self, come: bool) {
+        self.unmarked = !come;
+    }
+
+    /// Whether bookmarks come, as far as is known.
+    pub(crate) fn has_bookmarks(&self) -> bool {
+        !self.unmarked
+    }
+
+    /// Whether the collection may be listed for want of bookmarks, and if so notes that it is. A second apart at least: reads that
+    /// come without pause would have it listed without pause.
+    pub(crate) fn may_list(&mut self, now: Instant, apart: Duration) -> bool {
+        let may = self.listed.is_none_or(|last| now >= last + apart);
+        if may {
+            self.listed = Some(now);
+        }
+        may
+    }
+
     /// Ends with the next thing that calls for attention. Cancelling loses nothing.
     pub(crate) async fn next(&mut self, wanted: &Wanted) -> Call {
         if let Some(Question { number, held, latest }) = &mut self.asked {
@@ -86,7 +125,7 @@ impl Progress {
     }
 
     /// Puts a question.
-    pub(crate) fn ask(&mut self, number: u64, held: ResourceVersion, latest: Latest) {
+    pub(crate) fn ask(&mut self, number: u64, held: CollectionVersion, latest: Latest) {
         self.asked = Some(Question { number, held, latest });
     }
 
@@ -98,9 +137,9 @@ impl Progress {
 
 /// What the answer `latest` means, where `held` was the version when the question was put and `next` is the lowest
 /// version above the present one that is waited for.
-pub(crate) fn verdict(held: ResourceVersion, latest: ResourceVersion, next: Option<ResourceVersion>) -> Verdict {
+pub(crate) fn verdict(held: CollectionVersion, latest: ResourceVersion, next: Option<CollectionVersion>) -> Verdict {
     match next {
-        _ if latest < held => Verdict::WentBack,
+        _ if held > latest => Verdict::WentBack,
         None => Verdict::Idle,
         Some(next) if next <= latest => Verdict::Reachable,
         Some(_) => Verdict::NotYet,
@@ -113,18 +152,21 @@ mod tests {
 
     #[test]
     fn an_answer_is_compared_with_what_was_held_when_it_was_asked_for() {
-        let version = ResourceVersion;
+        let version = |text: &str| CollectionVersion::parse(text).unwrap();
         let cases = [
-            (10, 10, None, Verdict::Idle),
-            (10, 12, None, Verdict::Idle),
-            (10, 12, Some(12), Verdict::Reachable),
-            (10, 12, Some(11), Verdict::Reachable),
-            (10, 12, Some(13), Verdict::NotYet),
-            (10, 9, Some(11), Verdict::WentBack),
-            (10, 9, None, Verdict::WentBack),
+            ("10", 10, None, Verdict::Idle),
+            ("10", 12, None, Verdict::Idle),
+            ("10", 12, Some("12"), Verdict::Reachable),
+            ("10", 12, Some("11"), Verdict::Reachable),
+            ("10", 12, Some("13"), Verdict::NotYet),
+            ("10", 9, Some("11"), Verdict::WentBack),
+            ("10", 9, None, Verdict::WentBack),
+            ("10-1", 10, None, Verdict::Idle),
+            ("10-1", 10, Some("10"), Verdict::Reachable),
+            ("10-1", 9, None, Verdict::WentBack),
         ];
         for (held, latest, next, expected) in cases {
-            assert_eq!(verdict(version(held), version(latest), next.map(version)), expected);
+            assert_eq!(verdict(version(held), ResourceVersion(latest), next.map(version)), expected);
         }
     }
 }

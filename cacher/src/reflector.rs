@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tributary_apimachinery::{Change, ChangeType, DecodeError, ResourceVersion};
+use tributary_apimachinery::{Change, ChangeType, CollectionVersion, DecodeError, ResourceVersion};
 
 use crate::backoff;
 use crate::cacher::Shared;
@@ -82,6 +82,7 @@ impl Reflector {
     pub(crate) fn new(shared: Arc<Shared>, transport: Transport, observer: Arc<dyn Observer>) -> Self {
         let (machine, first) = Machine::start();
         let health = Health::new(Instant::now(), shared.config.tuning.stale_after);
+        let resource = shared.config.resource.clone();
         Self {
             shared,
             transport,
@@ -92,7 +93,7 @@ impl Reflector {
             staging: Staging::default(),
             question: 0,
             reading: Reading::Nothing,
-            progress: Progress::default(),
+            progress: Progress::new(&resource),
             health,
             announced: Announced::default(),
             decode_logged: None,
@@ -128,14 +129,14 @@ impl Reflector {
         if target == Target::Latest {
             return self.ask_latest().await;
         }
-        if matches!(target, Target::WatchList | Target::Page { continue_token: None }) {
+        if matches!(target, Target::WatchList | Target::Page { continue_token: None } | Target::Whole) {
             self.staging = Staging::new(self.shared.config.decoder.fields(), self.store.as_ref().map(Store::snapshot));
             self.progress.forget();
             self.question = self.shared.wanted.next_question();
         }
         let shared = self.shared.clone();
         let tuning = &shared.config.tuning;
-        let request = match request::build(&shared.config, &target, self.version()) {
+        let request = match request::build(&shared.config, &target, self.version().resume_after()) {
             Ok(request) => request,
             Err(error) => return Ok(self.failed(Reason::Other(format!("no request can be made: {error}")))),
         };
@@ -186,6 +187,10 @@ impl Reflector {
                 self.reading = Reading::Page(body, continue_token.clone());
                 return;
             }
+            Target::Whole => {
+                self.reading = Reading::Page(body, None);
+                return;
+            }
             // Asked by `ask_latest` alone.
             Target::Latest => return,
             Target::WatchList => (true, false),
@@ -204,7 +209,7 @@ impl Reflector {
             self.shared.wanted.answered(number, *latest);
         }
         Ok(match latest {
-            Ok(latest) if latest < self.version() => {
+            Ok(latest) if self.version() > latest => {
                 self.health.lost(Instant::now(), Reason::Reset);
                 Input::Latest { behind: true }
             }
@@ -352,7 +357,7 @@ impl Reflector {
             }
         };
         // The end of the initial events leaves the loop, so the frames taken were of one sort.
-        if initial || self.version() == before {
+        if initial || (changes.is_empty() && self.version() == before) {
             return input;
         }
         self.tell(changes);
@@ -422,12 +427,13 @@ impl Reflector {
             return Err(Input::InitialEnd);
         }
         stream.bookmark_due = false;
+        self.progress.note_bookmarks(true);
         let store = self.store.get_or_insert_default();
-        if version < store.version() {
+        if store.version() > version {
             tracing::debug!(%version, held = %store.version(), "the member's bookmark lies below the version held");
             return Err(Input::Suspect);
         }
-        store.advance(version);
+        store.advance(version.into());
         Ok(())
     }
 
@@ -455,10 +461,7 @@ impl Reflector {
                 shared.wanted.answered(number, latest);
                 match progress::verdict(held, latest, next) {
                     Verdict::WentBack => return Some(self.went_back()),
-                    Verdict::Reachable => {
-                        self.progress.schedule(now, tuning.progress_after);
-                        return Some(Input::Progress);
-                    }
+                    Verdict::Reachable => return self.learn_progress(),
                     Verdict::NotYet => self.progress.schedule(now, tuning.progress_interval),
                     Verdict::Idle => {}
                 }
@@ -467,10 +470,19 @@ impl Reflector {
         None
     }
 
+    /// A version that is waited for exists: a bookmark is to tell that it is reached, or else a list, unless there was one just now.
+    fn learn_progress(&mut self) -> Option<Input> {
+        let (now, tuning) = (Instant::now(), &self.shared.config.tuning);
+        let bookmarks = self.progress.has_bookmarks();
+        let may = bookmarks || self.progress.may_list(now, tuning.progress_interval);
+        self.progress.schedule(now, if may { tuning.progress_after } else { tuning.progress_interval });
+        may.then_some(Input::Progress { bookmarks })
+    }
+
     // ---- the collection ----
 
     /// The version held; zero before the first list.
-    fn version(&self) -> ResourceVersion {
+    fn version(&self) -> CollectionVersion {
         self.store.as_ref().map(Store::version).unwrap_or_default()
     }
 
@@ -529,6 +541,9 @@ impl Reflector {
 
     fn ended(&mut self, stream: &WatchStream) -> Input {
         tracing::debug!(proved = stream.proved, "the member ended the watch");
+        if stream.lacks_bookmark(Instant::now(), &self.shared.config.tuning) {
+            self.progress.note_bookmarks(false);
+        }
         self.health.lost(Instant::now(), Reason::Unreachable("the watch ended and is not back".to_owned()));
         Input::Ended
     }

@@ -26,6 +26,8 @@ pub(crate) enum Target {
     WatchList,
     /// One page of the collection, the first one as of "most recent".
     Page { continue_token: Option<String> },
+    /// The collection in one piece, as of "most recent".
+    Whole,
     /// The member's latest version: a list of one object.
     Latest,
     /// The events after the version that is held. A short watch ends soon, for the sake of its bookmark.
@@ -41,25 +43,26 @@ const REFUSAL_SIZE_MAX: usize = 64 << 10;
 /// The longest text of a reason, in bytes: it is shown in warnings and logs.
 const REASON_LENGTH_MAX: usize = 300;
 
-/// The request for a target; `version` is the one that a watch resumes from.
+/// The request for a target; `version` is the one that a watch goes on after.
 ///
 /// Fails only for a continue token that does not fit into a URI.
 pub(crate) fn build(config: &Config, target: &Target, version: ResourceVersion) -> Result<Request<Body>, http::Error> {
     let tuning = &config.tuning;
-    let (shortest, longest) = tuning.watch_timeout;
-    let watch_timeout = || rand::random_range(shortest..=longest.max(shortest)).as_secs();
+    let timeout =
+        |(shortest, longest): (Duration, Duration)| rand::random_range(shortest..=longest.max(shortest)).as_secs();
     let query = match target {
         Target::WatchList => format!(
             "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds={}",
-            watch_timeout()
+            timeout(tuning.watch_list_timeout)
         ),
         Target::Page { continue_token: None } => format!("limit={}", tuning.page_size),
         Target::Page { continue_token: Some(token) } => {
             format!("limit={}&continue={}", tuning.page_size, utf8_percent_encode(token, QUERY_VALUE))
         }
+        Target::Whole => "limit=0".to_owned(),
         Target::Latest => "limit=1".to_owned(),
         Target::Watch { short } => {
-            let seconds = if *short { tuning.progress_timeout.as_secs().max(1) } else { watch_timeout() };
+            let seconds = if *short { tuning.progress_timeout.as_secs().max(1) } else { timeout(tuning.watch_timeout) };
             format!("watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds={seconds}")
         }
     };
@@ -256,7 +259,11 @@ mod tests {
             resource: GroupVersionResource::new("apps", "v1", "deployments"),
             namespace: namespace.map(str::to_owned),
             decoder: ObjectDecoder::new("apps/v1", "Deployment", [].into()),
-            tuning: Tuning { watch_timeout: (Duration::from_secs(9), Duration::from_secs(9)), ..Tuning::default() },
+            tuning: Tuning {
+                watch_timeout: (Duration::from_secs(9), Duration::from_secs(9)),
+                watch_list_timeout: (Duration::from_secs(3600), Duration::from_secs(3600)),
+                ..Tuning::default()
+            },
         };
         let request = build(&config, target, ResourceVersion(7)).unwrap();
         assert_eq!(request.headers()[ACCEPT_ENCODING], "identity");
@@ -269,9 +276,10 @@ mod tests {
         assert_eq!(
             uri(None, &Target::WatchList),
             format!(
-                "{path}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=9"
+                "{path}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=3600"
             )
         );
+        assert_eq!(uri(None, &Target::Whole), format!("{path}?limit=0"));
         assert_eq!(uri(None, &Target::Page { continue_token: None }), format!("{path}?limit=10000"));
         assert_eq!(
             uri(Some("n"), &Target::Page { continue_token: Some("a+b/=_-".to_owned()) }),

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{Change, ChangeType, Object, ResourceVersion, SelectableField, Snapshot};
+use tributary_apimachinery::{
+    Change, ChangeType, CollectionVersion, Object, ResourceVersion, SelectableField, Snapshot,
+};
 
 /// The collection of one cacher at one version, and its size. Written by the reflector alone; readers get clones of the
 /// snapshot.
@@ -18,7 +20,7 @@ impl Store {
         self.snapshot.clone()
     }
 
-    pub(crate) fn version(&self) -> ResourceVersion {
+    pub(crate) fn version(&self) -> CollectionVersion {
         self.snapshot.resource_version()
     }
 
@@ -29,30 +31,40 @@ impl Store {
 
     /// Applies one event of a watch and gives the change that it makes, if any.
     ///
-    /// An event at or below the version held is a repetition: watches are in order of version, so what it says is
-    /// contained already. The change's type follows from what is held, not from the event: an object that is already
-    /// there is `Modified` even if the event says ADDED, and one that is not there cannot be `Deleted`.
+    /// An event of a revision before the one held is a repetition: watches are in order of revision, so what it says is
+    /// contained already. One of the very revision may be one of several that share it, and says something new if it changes
+    /// something. The change's type follows from what is held, not from the event: an object that is already there is
+    /// `Modified` even if the event says ADDED, and one that is not there cannot be `Deleted`.
     pub(crate) fn apply(&mut self, change_type: ChangeType, object: Object) -> Option<Change> {
-        if !self.advance(object.resource_version()) {
+        let version = object.resource_version();
+        if version < self.version().revision() {
             return None;
         }
-        let object = Arc::new(object);
-        if change_type == ChangeType::Deleted {
-            let previous = self.remove(object.key().as_str())?;
-            return Some(Change { change_type, object, previous: Some(previous) });
+        let held = self.snapshot.get(object.key().as_str());
+        if held.is_some_and(|held| held.resource_version() >= version) {
+            return None;
         }
-        let previous = self.insert(object.clone());
-        let change_type = if previous.is_some() { ChangeType::Modified } else { ChangeType::Added };
-        Some(Change { change_type, object, previous })
+        let is_held = held.is_some();
+        let object = Arc::new(object);
+        let change = Change { change_type, object: Arc::clone(&object), previous: None };
+        if change_type == ChangeType::Deleted && !is_held {
+            self.advance(CollectionVersion::begun(version));
+            return None;
+        }
+        self.advance(self.version().after(&change));
+        if change_type == ChangeType::Deleted {
+            return Some(Change { previous: self.remove(object.key().as_str()), ..change });
+        }
+        let previous = self.insert(object);
+        let change_type = if is_held { ChangeType::Modified } else { ChangeType::Added };
+        Some(Change { change_type, previous, ..change })
     }
 
-    /// Moves the version forward; whether it did.
-    pub(crate) fn advance(&mut self, version: ResourceVersion) -> bool {
-        let forward = version > self.version();
-        if forward {
+    /// Moves the version forward, unless it is there already.
+    pub(crate) fn advance(&mut self, version: CollectionVersion) {
+        if version > self.version() {
             self.snapshot.set_resource_version(version);
         }
-        forward
     }
 
     fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
@@ -134,20 +146,29 @@ mod tests {
         let mut store = Staging::new(&[], None).finish(ResourceVersion(10));
         // (event, name, version) → (change, version of the previous object), version after
         let cases = [
-            ((Added, "a", 11), Some((Added, None)), 11),
-            ((Added, "a", 12), Some((Modified, Some(11))), 12),
-            ((Modified, "b", 13), Some((Added, None)), 13),
-            ((Modified, "b", 13), None, 13),
-            ((Deleted, "b", 12), None, 13),
-            ((Deleted, "c", 14), None, 14),
-            ((Deleted, "a", 15), Some((Deleted, Some(12))), 15),
-            ((Modified, "b", 9), None, 15),
+            ((Added, "a", 11), Some((Added, None)), "11"),
+            ((Added, "a", 12), Some((Modified, Some(11))), "12"),
+            ((Modified, "b", 13), Some((Added, None)), "13"),
+            ((Modified, "b", 13), None, "13"),
+            ((Deleted, "b", 12), None, "13"),
+            ((Deleted, "b", 13), None, "13"),
+            ((Deleted, "c", 14), None, "14-0"),
+            ((Deleted, "a", 15), Some((Deleted, Some(12))), "15-1"),
+            ((Deleted, "a", 15), None, "15-1"),
+            ((Modified, "b", 9), None, "15-1"),
+            ((Deleted, "b", 15), Some((Deleted, Some(13))), "15-2"),
+            ((Added, "d", 16), Some((Added, None)), "16"),
+            ((Added, "e", 16), Some((Added, None)), "16"),
+            ((Added, "f", 17), Some((Added, None)), "17"),
+            ((Deleted, "d", 18), Some((Deleted, Some(16))), "18-1"),
+            ((Deleted, "e", 18), Some((Deleted, Some(16))), "18-2"),
+            ((Deleted, "d", 18), None, "18-2"),
         ];
         for ((event, name, version), expected, after) in cases {
             let change = store.apply(event, object(name, version, "some text"));
             let found = change.as_ref().map(|c| (c.change_type, c.previous.as_ref().map(|o| o.resource_version().0)));
             assert_eq!(found, expected, "{event:?} {name} {version}");
-            assert_eq!(store.version().0, after);
+            assert_eq!(store.version().to_string(), after, "{event:?} {name} {version}");
             assert_eq!(store.bytes(), size(&store));
             if let Some(change) = change {
                 assert_eq!(change.resource_version().0, version);
@@ -176,6 +197,9 @@ mod tests {
         };
         assert!(shared("n/a"));
         assert!(!shared("n/b"));
-        assert_eq!((after.snapshot().len(), after.version().0, after.bytes()), (3, 7, size(&after)));
+        assert_eq!(
+            (after.snapshot().len(), after.version(), after.bytes()),
+            (3, ResourceVersion(7).into(), size(&after))
+        );
     }
 }

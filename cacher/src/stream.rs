@@ -14,6 +14,10 @@ use crate::progress::{Call, Progress};
 use crate::wait::Wanted;
 use crate::{Body, BoxError};
 
+/// How long before its `timeoutSeconds` a watch may have been ended by them, seen from here. Half a second: they count from when the
+/// member took the request, not from its answer.
+const ENDS_EARLY: Duration = Duration::from_millis(500);
+
 /// A watch that is being read.
 pub(crate) struct WatchStream {
     body: Body,
@@ -68,6 +72,12 @@ impl WatchStream {
                 settled_after: tuning.settled_after,
             },
         }
+    }
+
+    /// Whether this watch, which has ended, was a short one that should have brought a bookmark and did not. One that ended long before
+    /// its time says nothing: the member may be shutting down.
+    pub(crate) fn lacks_bookmark(&self, now: Instant, tuning: &Tuning) -> bool {
+        self.bookmark_due && now + ENDS_EARLY >= self.opened + tuning.progress_timeout
     }
 
     /// How long this watch may be silent.

@@ -27,7 +27,8 @@ pub enum Update {
         /// The collection.
         snapshot: Snapshot,
     },
-    /// Changes in the member's order, in ascending version: all that one read of the stream brought, at least one.
+    /// Changes in the member's order, in ascending version: all that one read of the stream brought, at least one. Deletions of
+    /// one version may come in several of these.
     ///
     /// Their types fit the store: an `Added` object was not there before, a `Modified` or `Deleted` one was and is
     /// `previous`.

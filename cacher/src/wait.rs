@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
-use tributary_apimachinery::ResourceVersion;
+use tributary_apimachinery::{CollectionVersion, ResourceVersion};
 
 /// Why a version was not reached.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,16 +14,16 @@ pub enum NotReached {
     #[error("too large resource version: {wanted}, current: {}", .current.unwrap_or_default())]
     TooNew {
         /// The version that was waited for.
-        wanted: ResourceVersion,
+        wanted: CollectionVersion,
         /// The cacher's version when the time was over; `None` if it was not synced.
-        current: Option<ResourceVersion>,
+        current: Option<CollectionVersion>,
     },
     /// The member itself, asked after the wait began, has not come so far: who knows this version has it from before its
     /// revisions went back, or from elsewhere.
     #[error("too large resource version: {wanted}, the member's latest: {latest}")]
     Beyond {
         /// The version that was waited for.
-        wanted: ResourceVersion,
+        wanted: CollectionVersion,
         /// The member's latest version.
         latest: ResourceVersion,
     },
@@ -44,7 +44,7 @@ pub struct StillThere {
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     /// How many wait for each version.
-    versions: Mutex<BTreeMap<ResourceVersion, usize>>,
+    versions: Mutex<BTreeMap<CollectionVersion, usize>>,
     arrived: Notify,
     /// How many questions for the latest version were put.
     questions: AtomicU64,
@@ -61,12 +61,12 @@ pub(crate) struct Answer {
 
 impl Wanted {
     /// Enters a version that has just become known until the guard is dropped, and wakes the reflector.
-    pub(crate) fn enter(&self, version: ResourceVersion) -> Waiting<'_> {
+    pub(crate) fn enter(&self, version: CollectionVersion) -> Waiting<'_> {
         self.enter_known(version, self.questions.load(Ordering::SeqCst))
     }
 
     /// Enters a version that was known when so many questions had been put.
-    pub(crate) fn enter_known(&self, version: ResourceVersion, questions: u64) -> Waiting<'_> {
+    pub(crate) fn enter_known(&self, version: CollectionVersion, questions: u64) -> Waiting<'_> {
         *self.versions.lock().entry(version).or_default() += 1;
         self.arrived.notify_one();
         Waiting { wanted: self, version, questions }
@@ -88,7 +88,7 @@ impl Wanted {
     }
 
     /// The lowest version above `current` that is waited for.
-    pub(crate) fn next_above(&self, current: ResourceVersion) -> Option<ResourceVersion> {
+    pub(crate) fn next_above(&self, current: CollectionVersion) -> Option<CollectionVersion> {
         let above = (std::ops::Bound::Excluded(current), std::ops::Bound::Unbounded);
         self.versions.lock().range(above).next().map(|(version, _)| *version)
     }
@@ -98,14 +98,14 @@ impl Wanted {
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     wanted: &'a Wanted,
-    version: ResourceVersion,
+    version: CollectionVersion,
     /// How many questions had been put when the version was known.
     questions: u64,
 }
 
 impl Waiting<'_> {
     /// The version that is waited for.
-    pub(crate) fn version(&self) -> ResourceVersion {
+    pub(crate) fn version(&self) -> CollectionVersion {
         self.version
     }
 
@@ -114,7 +114,7 @@ impl Waiting<'_> {
     /// Only questions put since the version was known count: the answer to an earlier one may be older than the version.
     pub(crate) async fn beyond(&self) -> ResourceVersion {
         let mut answers = self.wanted.answer.subscribe();
-        let beyond = |answer: &Answer| answer.question > self.questions && answer.latest < self.version;
+        let beyond = |answer: &Answer| answer.question > self.questions && self.version > answer.latest;
         let latest = answers.wait_for(beyond).await.ok().map(|answer| answer.latest);
         match latest {
             Some(latest) => latest,
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn versions_are_counted_until_the_last_waiter_leaves() {
         let wanted = Wanted::default();
-        let version = ResourceVersion;
+        let version = |revision| CollectionVersion::whole(ResourceVersion(revision));
         let first = wanted.enter(version(5));
         let second = wanted.enter(version(5));
         let third = wanted.enter(version(9));
@@ -161,7 +161,7 @@ mod tests {
     async fn only_answers_to_later_questions_count() {
         let wanted = Wanted::default();
         let early = wanted.next_question();
-        let waiting = wanted.enter(ResourceVersion(5));
+        let waiting = wanted.enter(ResourceVersion(5).into());
         let beyond = waiting.beyond();
         tokio::pin!(beyond);
         assert!(futures::poll!(&mut beyond).is_pending());

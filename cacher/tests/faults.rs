@@ -28,7 +28,7 @@ async fn an_expired_watch_is_relisted_while_the_old_state_is_served() {
     let Update::Relisted { before, after } = updates.next().await else { panic!("not relisted") };
     assert_eq!(contents(&before), names(&[("same", 1), ("changed", 2), ("gone", 3), ("late", 6)]));
     assert_eq!(contents(&after), names(&[("same", 1), ("changed", 8), ("new", 9)]));
-    assert_eq!((before.resource_version().0, after.resource_version().0), (6, 10));
+    assert_eq!((before.resource_version().revision().0, after.resource_version().revision().0), (6, 10));
     let same = |key| Arc::ptr_eq(before.get(key).unwrap(), after.get(key).unwrap());
     assert!(same("ns/same") && !same("ns/changed"));
     assert_eq!(updates.changes().await.0, [("DELETED", "new".to_owned(), 11)]);
@@ -234,7 +234,7 @@ async fn a_member_that_went_back_is_reset() {
     // It has even passed the old version by the time of the list.
     member.sync(&[pod("a", 90), pod("b", 101)], 120).await;
     let Update::Reset { before, after } = updates.next().await else { panic!("not reset") };
-    assert_eq!((before.resource_version().0, after.resource_version().0), (100, 120));
+    assert_eq!((before.resource_version().revision().0, after.resource_version().revision().0), (100, 120));
     assert!(Arc::ptr_eq(before.get("ns/a").unwrap(), after.get("ns/a").unwrap()));
     assert_eq!(cacher.state(), State::Synced);
     assert_eq!((cacher.stats().relists, cacher.stats().resets), (1, 1));
@@ -244,7 +244,7 @@ async fn a_member_that_went_back_is_reset() {
     member.sync(&[pod("a", 90)], 100).await.send(expired());
     updates.synced().await;
     member.sync(&[pod("a", 20)], 30).await;
-    assert!(matches!(updates.next().await, Update::Reset { after, .. } if after.resource_version().0 == 30));
+    assert!(matches!(updates.next().await, Update::Reset { after, .. } if after.resource_version().revision().0 == 30));
 }
 
 #[tokio::test(start_paused = true)]

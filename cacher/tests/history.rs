@@ -204,7 +204,8 @@ impl Checker {
         }
         assert!(self.synced, "something came before the first state");
         let snapshot = update.snapshot();
-        let count = usize::try_from(snapshot.resource_version().0 + 1 - FIRST).expect("a version of the history");
+        let count =
+            usize::try_from(snapshot.resource_version().revision().0 + 1 - FIRST).expect("a version of the history");
         if matches!(update, Update::Changes { .. } | Update::Progress { .. }) {
             assert_eq!(count, self.seen, "the version covers exactly what was told");
         }

@@ -24,7 +24,7 @@ async fn a_version_that_is_there_is_not_waited_for_and_an_event_ends_the_wait() 
         tokio::task::yield_now().await;
         feed.send(event("ADDED", &pod("c", 8)));
     });
-    assert_eq!(found.unwrap().resource_version().0, 8);
+    assert_eq!(found.unwrap().resource_version().revision().0, 8);
     assert_eq!(started.elapsed(), Duration::ZERO);
     assert!(!member.is_asked(), "events that come need no asking");
     tokio::time::sleep(Duration::from_secs(20)).await;
@@ -36,7 +36,7 @@ async fn a_version_that_is_there_is_not_waited_for_and_an_event_ends_the_wait() 
 async fn the_first_sync_is_waited_for() {
     let (cacher, mut member, _updates) = start();
     let early = cacher.wait_for(ResourceVersion(5), THREE_SECONDS).await;
-    assert_eq!(early.unwrap_err(), NotReached::TooNew { wanted: ResourceVersion(5), current: None });
+    assert_eq!(early.unwrap_err(), NotReached::TooNew { wanted: ResourceVersion(5).into(), current: None });
     let (found, _feed) = tokio::join!(cacher.wait_for(ResourceVersion(5), THREE_SECONDS), member.sync(&[], 5));
     assert!(found.is_ok());
 }
@@ -69,7 +69,7 @@ async fn an_idle_member_is_asked_for_progress_once_for_all_waiters() {
     );
     for found in [first, second, third] {
         let snapshot = found.unwrap();
-        assert_eq!((snapshot.resource_version().0, snapshot.len()), (20, 2));
+        assert_eq!((snapshot.resource_version().revision().0, snapshot.len()), (20, 2));
     }
     assert!(started.elapsed() < Duration::from_secs(2));
     assert_eq!(cacher.stats().progress_requests, 1);
@@ -121,12 +121,12 @@ async fn a_version_that_the_member_has_not_come_to_is_not_waited_for() {
         };
         let (late, ()) = tokio::join!(late, answer);
         let (wanted, latest) = (ResourceVersion(900), ResourceVersion(21));
-        assert_eq!(late.unwrap_err(), NotReached::Beyond { wanted, latest });
+        assert_eq!(late.unwrap_err(), NotReached::Beyond { wanted: wanted.into(), latest });
     };
     let first = async {
         let error = cacher.wait_for(ResourceVersion(1000), THREE_SECONDS).await.unwrap_err();
         let (wanted, latest) = (ResourceVersion(1000), ResourceVersion(20));
-        assert_eq!(error, NotReached::Beyond { wanted, latest });
+        assert_eq!(error, NotReached::Beyond { wanted: wanted.into(), latest });
         assert_eq!(error.to_string(), "too large resource version: 1000, the member's latest: 20");
         assert!(started.elapsed() < Duration::from_millis(300), "{:?}", started.elapsed());
     };
@@ -159,7 +159,7 @@ async fn a_list_that_was_asked_for_later_says_that_a_version_does_not_exist() {
     };
     let (early, _list) = tokio::join!(early, script);
     let (wanted, latest) = (ResourceVersion(31), ResourceVersion(30));
-    assert_eq!(early.unwrap_err(), NotReached::Beyond { wanted, latest });
+    assert_eq!(early.unwrap_err(), NotReached::Beyond { wanted: wanted.into(), latest });
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,7 +175,7 @@ async fn a_member_that_does_not_answer_leaves_the_version_too_new() {
     let (found, ()) = tokio::join!(cacher.wait_for(ResourceVersion(1000), THREE_SECONDS), script);
     let error = found.unwrap_err();
     let (wanted, current) = (ResourceVersion(1000), Some(ResourceVersion(5)));
-    assert_eq!(error, NotReached::TooNew { wanted, current });
+    assert_eq!(error, NotReached::TooNew { wanted: wanted.into(), current: current.map(Into::into) });
     assert_eq!(error.to_string(), "too large resource version: 1000, current: 5");
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!(!member.is_asked() && !feed.is_dropped(), "it costs few requests");
@@ -213,12 +213,12 @@ async fn an_object_is_gone_when_its_uid_is() {
     let (found, ()) = tokio::join!(cacher.wait_until_gone("ns/a", "uid-a", None, THREE_SECONDS), async {
         feed.send(event("DELETED", &pod("a", 6)));
     });
-    assert_eq!(found.unwrap().resource_version().0, 6);
+    assert_eq!(found.unwrap().resource_version().revision().0, 6);
     let (found, ()) =
         tokio::join!(cacher.wait_until_gone("ns/b", "uid-b", Some(ResourceVersion(2)), THREE_SECONDS), async {
             feed.send(event("MODIFIED", &pod("b", 7)));
         });
-    assert_eq!(found.unwrap().resource_version().0, 7, "it is being deleted");
+    assert_eq!(found.unwrap().resource_version().revision().0, 7, "it is being deleted");
     let again = pod("b", 9).replace("uid-b", "uid-b2");
     let (found, ()) = tokio::join!(cacher.wait_until_gone("ns/b", "uid-b", None, THREE_SECONDS), async {
         feed.send(event("DELETED", &pod("b", 8)) + &event("ADDED", &again));
@@ -235,7 +235,7 @@ async fn the_member_tells_its_latest_version() {
         member.expect(&["/api/v1/pods?limit=1"]).await.text(list(&[pod("a", 1)], 77, Some("t")));
     });
     assert_eq!(latest.unwrap().0, 77);
-    assert_eq!(cacher.snapshot().unwrap().resource_version().0, 5, "the store is not touched");
+    assert_eq!(cacher.snapshot().unwrap().resource_version().revision().0, 5, "the store is not touched");
     let (refused, ()) = tokio::join!(cacher.latest(), async {
         member.asked().await.status(403, r#"{"code":403,"message":"no"}"#);
     });

@@ -1,8 +1,8 @@
 //! The composite resourceVersion: one member's version per cluster, as one opaque text.
 //!
 //! Two texts stand for the same value. Up to 4 KiB it is base64url of a JSON object with sorted keys, which a person
-//! can read (`{"cluster1":"1234","cluster2":"5678"}`); above that the compact form of [`crate::epochs`] takes over,
-//! because clients send versions in the query of a URL. Both are accepted wherever one is, and only in their one
+//! can read (`{"cluster1":"1234","cluster2":"5678-1"}`, the second with a [part](CollectionVersion::part) of its revision);
+//! above that the compact form of [`crate::epochs`] takes over, because clients send versions in the query of a URL. Both are accepted wherever one is, and only in their one
 //! canonical spelling: what decodes always encodes to the same text again.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use tributary_apimachinery::{ClusterName, ResourceVersion, Snapshot};
+use tributary_apimachinery::{ClusterName, CollectionVersion, Snapshot};
 
 use crate::{ClusterIndex, Epochs};
 
@@ -27,7 +27,7 @@ pub const TEXT_MAX: usize = 128 * 1024;
 /// It depends on the members' versions alone, never on the process that wrote it, so any replica can resume from it.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct CompositeResourceVersion {
-    components: Vec<(ClusterName, ResourceVersion)>,
+    components: Vec<(ClusterName, CollectionVersion)>,
 }
 
 /// Why a text is not a composite resourceVersion that can be honoured here.
@@ -76,12 +76,13 @@ impl CompositeResourceVersion {
     }
 
     /// A cluster's component.
-    pub fn get(&self, cluster: &ClusterName) -> Option<ResourceVersion> {
+    pub fn get(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         self.place(cluster).ok().map(|at| self.components[at].1)
     }
 
     /// Sets a cluster's component.
-    pub fn set(&mut self, cluster: &ClusterName, version: ResourceVersion) {
+    pub fn set(&mut self, cluster: &ClusterName, version: impl Into<CollectionVersion>) {
+        let version = version.into();
         match self.place(cluster) {
             Ok(at) => self.components[at].1 = version,
             Err(at) => self.components.insert(at, (cluster.clone(), version)),
@@ -89,7 +90,8 @@ impl CompositeResourceVersion {
     }
 
     /// Raises a cluster's component to `version`, and leaves a higher one as it is.
-    pub fn raise(&mut self, cluster: &ClusterName, version: ResourceVersion) {
+    pub fn raise(&mut self, cluster: &ClusterName, version: impl Into<CollectionVersion>) {
+        let version = version.into();
         match self.place(cluster) {
             Ok(at) => self.components[at].1 = self.components[at].1.max(version),
             Err(at) => self.components.insert(at, (cluster.clone(), version)),
@@ -97,12 +99,12 @@ impl CompositeResourceVersion {
     }
 
     /// Takes a cluster out.
-    pub fn remove(&mut self, cluster: &ClusterName) -> Option<ResourceVersion> {
+    pub fn remove(&mut self, cluster: &ClusterName) -> Option<CollectionVersion> {
         self.place(cluster).ok().map(|at| self.components.remove(at).1)
     }
 
     /// The components in the order of the clusters' names.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&ClusterName, ResourceVersion)> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&ClusterName, CollectionVersion)> {
         self.components.iter().map(|(cluster, version)| (cluster, *version))
     }
 
@@ -183,9 +185,9 @@ impl CompositeResourceVersion {
     }
 }
 
-impl FromIterator<(ClusterName, ResourceVersion)> for CompositeResourceVersion {
+impl<V: Into<CollectionVersion>> FromIterator<(ClusterName, V)> for CompositeResourceVersion {
     /// Of a cluster that comes twice the last one counts.
-    fn from_iter<I: IntoIterator<Item = (ClusterName, ResourceVersion)>>(components: I) -> Self {
+    fn from_iter<I: IntoIterator<Item = (ClusterName, V)>>(components: I) -> Self {
         let mut vector = Self::new();
         for (cluster, version) in components {
             // Components nearly always come in order, and then this is a push.
@@ -201,8 +203,10 @@ impl fmt::Debug for CompositeResourceVersion {
     }
 }
 
-fn member_len(cluster: &ClusterName, version: ResourceVersion) -> usize {
-    cluster.as_str().len() + "\"\":\"\"".len() + version.0.checked_ilog10().unwrap_or(0) as usize + 1
+fn member_len(cluster: &ClusterName, version: CollectionVersion) -> usize {
+    let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;
+    let part = version.changes().map_or(0, |changes| 1 + digits(changes.into()));
+    cluster.as_str().len() + "\"\":\"\"".len() + digits(version.revision().0) + part
 }
 
 /// The length of unpadded base64 over so many bytes.
@@ -216,11 +220,11 @@ fn is_number(text: &str) -> bool {
 }
 
 /// Reads the one canonical spelling: no space, no escape, keys strictly ascending (so none twice), values as strings.
-fn parse_json(json: &[u8]) -> Result<Vec<(ClusterName, ResourceVersion)>, DecodeError> {
+fn parse_json(json: &[u8]) -> Result<Vec<(ClusterName, CollectionVersion)>, DecodeError> {
     const SHAPE: DecodeError = DecodeError::Malformed("it is not an object of cluster and resourceVersion");
     let text = std::str::from_utf8(json).map_err(|_| SHAPE)?;
     let members = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or(SHAPE)?;
-    let mut components: Vec<(ClusterName, ResourceVersion)> = Vec::new();
+    let mut components: Vec<(ClusterName, CollectionVersion)> = Vec::new();
     if members.is_empty() {
         return Ok(components);
     }
@@ -232,7 +236,7 @@ fn parse_json(json: &[u8]) -> Result<Vec<(ClusterName, ResourceVersion)>, Decode
             .ok_or(SHAPE)?;
         let name = ClusterName::new(name).map_err(|_| DecodeError::Malformed("it names no valid cluster"))?;
         let version =
-            ResourceVersion::parse(version).map_err(|_| DecodeError::Malformed("a component is not a number"))?;
+            CollectionVersion::parse(version).map_err(|_| DecodeError::Malformed("a component is not a number"))?;
         if components.last().is_some_and(|(last, _)| *last >= name) {
             return Err(DecodeError::Malformed("its clusters are not in order"));
         }
@@ -244,6 +248,7 @@ fn parse_json(json: &[u8]) -> Result<Vec<(ClusterName, ResourceVersion)>, Decode
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tributary_apimachinery::ResourceVersion;
 
     use super::*;
 
@@ -267,7 +272,7 @@ mod tests {
         value.join(&other);
         assert_eq!(value, vector(&[("a", 2), ("b", 5), ("c", 9)]));
         assert!(value.covers(&other));
-        assert_eq!(value.remove(&ClusterName::new("b").unwrap()), Some(ResourceVersion(5)));
+        assert_eq!(value.remove(&ClusterName::new("b").unwrap()), Some(ResourceVersion(5).into()));
         assert_eq!(value, vector(&[("a", 2), ("c", 9)]));
     }
 
@@ -289,6 +294,9 @@ mod tests {
             encode(r#"{"a":"01"}"#),
             encode(r#"{"a":""}"#),
             encode(r#"{"a":"-1"}"#),
+            encode(r#"{"a":"0-1"}"#),
+            encode(r#"{"a":"1-"}"#),
+            encode(r#"{"a":"1-01"}"#),
             encode(r#"{"a":"18446744073709551616"}"#),
             encode(r#"{"a":"1","a":"1"}"#),
             encode(r#"{"b":"1","a":"1"}"#),
@@ -318,9 +326,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trips(components in prop::collection::btree_map("[a-z][a-z0-9]{0,20}x", any::<u64>(), 0..40)) {
+        fn round_trips(components in prop::collection::btree_map("[a-z][a-z0-9]{0,20}x", any::<(u64, Option<u32>)>(), 0..40)) {
+            let version = |(revision, part): (u64, Option<u32>)| match part {
+                Some(changes) if revision > 0 => CollectionVersion::part(ResourceVersion(revision), changes),
+                _ => CollectionVersion::whole(ResourceVersion(revision)),
+            };
             let value: CompositeResourceVersion =
-                components.iter().map(|(n, v)| (ClusterName::new(n).unwrap(), ResourceVersion(*v))).collect();
+                components.iter().map(|(n, v)| (ClusterName::new(n).unwrap(), version(*v))).collect();
             let text = value.encode(&Epochs::default());
             prop_assert_eq!(base64_len(value.json_len()), text.len());
             prop_assert_eq!(CompositeResourceVersion::decode(&text, &Epochs::default()), Ok(value));

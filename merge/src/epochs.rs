@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! c1.<base64url of: epoch (8 bytes, big-endian), then for each cluster of the epoch's list in order of names
-//!                   0 if it has no component, else its version + 1; each as a little-endian base-128 varint>
+//!                   0 if it has no component, else its revision + 1; then for each of those of whose revision only a
+//!                   part is meant its rank in the list, ascending, and how many changes; each as a little-endian
+//!                   base-128 varint>
 //! ```
 //!
 //! A dot is no letter of base64url, so no JSON form begins like this. An *epoch* is the first 64 bits of SHA-256 over
@@ -22,7 +24,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use tributary_apimachinery::{ClusterName, ResourceVersion};
+use tributary_apimachinery::{ClusterName, CollectionVersion, ResourceVersion};
 
 use crate::composite::{CompositeResourceVersion, DecodeError, Foreign};
 
@@ -85,10 +87,16 @@ impl Epoch {
         let mut bytes = Vec::with_capacity(8 + 6 * self.members.len());
         bytes.extend(self.id.to_be_bytes());
         let mut components = vector.iter().peekable();
-        for (name, _) in &self.members {
+        let mut parts = Vec::new();
+        for (rank, (name, _)) in self.members.iter().enumerate() {
             let component = components.next_if(|(cluster, _)| *cluster == name);
-            put_varint(&mut bytes, component.map_or(0, |(_, version)| u128::from(version.0) + 1));
+            put_varint(&mut bytes, component.map_or(0, |(_, version)| u128::from(version.revision().0) + 1));
+            if let Some(changes) = component.and_then(|(_, version)| version.changes()) {
+                put_varint(&mut parts, rank as u128);
+                put_varint(&mut parts, changes.into());
+            }
         }
+        bytes.append(&mut parts);
         components.next().is_none().then_some(bytes)
     }
 }
@@ -164,7 +172,17 @@ impl Epochs {
             }
             vector.set(name, ResourceVersion(version));
         }
-        if rest.is_empty() { Ok(vector) } else { Err(DecodeError::Malformed("bytes are left over")) }
+        let mut ranks = 0..epoch.members.len() as u128;
+        while !rest.is_empty() {
+            const LEFT: DecodeError = DecodeError::Malformed("bytes are left over");
+            let rank = take_varint(&mut rest).filter(|rank| ranks.contains(rank)).ok_or(LEFT)?;
+            let changes = take_varint(&mut rest).and_then(|changes| u32::try_from(changes).ok()).ok_or(LEFT)?;
+            ranks.start = rank + 1;
+            let (name, _) = usize::try_from(rank).ok().and_then(|rank| epoch.members.get(rank)).ok_or(LEFT)?;
+            let whole = vector.get(name).filter(|whole| *whole > ResourceVersion::default()).ok_or(LEFT)?;
+            vector.set(name, CollectionVersion::part(whole.revision(), changes));
+        }
+        Ok(vector)
     }
 }
 
@@ -333,9 +351,19 @@ mod tests {
         let text = |rest: &[u8]| PREFIX.to_owned() + &URL_SAFE_NO_PAD.encode([&id[..], rest].concat());
         let decode = |text: &str| CompositeResourceVersion::decode(text, &epochs);
         assert!(decode(&text(&[2, 0])).is_ok());
+        let part = [(name(0), CollectionVersion::part(ResourceVersion(1), 7))].into_iter().collect();
+        assert_eq!(decode(&text(&[2, 0, 0, 7])), Ok(part));
         for rest in [
             &[2][..],
-            &[2, 0, 0],
+            // Parts of a cluster without a component, of none, of revision zero, twice, not in order, not in full, too many.
+            &[2, 0, 1, 1],
+            &[2, 0, 2, 1],
+            &[1, 0, 0, 1],
+            &[2, 2, 0, 1, 0, 1],
+            &[2, 2, 1, 1, 0, 1],
+            &[2, 2, 0],
+            &[2, 2, 0, 0x80],
+            &[2, 2, 0, 0x80, 0x80, 0x80, 0x80, 0x10],
             &[0x82, 0x00, 0],
             &[0x80; 12],
             &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0],
@@ -350,12 +378,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trips(versions in prop::collection::vec(prop::option::of(any::<u64>()), 1..40)) {
+        fn round_trips(versions in prop::collection::vec(prop::option::of((1..=u64::MAX, any::<Option<u32>>())), 1..40)) {
             let epochs = epochs(versions.len());
             let value: CompositeResourceVersion = versions
                 .iter()
                 .enumerate()
-                .filter_map(|(index, version)| Some((name(index), ResourceVersion((*version)?))))
+                .filter_map(|(index, version)| {
+                    let (revision, part) = (*version)?;
+                    let whole = CollectionVersion::whole(ResourceVersion(revision));
+                    Some((name(index), part.map_or(whole, |changes| CollectionVersion::part(whole.revision(), changes))))
+                })
                 .collect();
             let text = epochs.encode(&value).unwrap();
             prop_assert_eq!(CompositeResourceVersion::decode(&text, &epochs), Ok(value));

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion, Snapshot};
+use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion, Object, Snapshot};
 
 use crate::CompositeResourceVersion;
 pub(crate) use entry::{Boundary, BoundaryKind, Entry};
@@ -69,7 +69,7 @@ impl Default for LogConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LogVersion {
     pub(crate) position: u64,
-    pub(crate) component: Option<ResourceVersion>,
+    pub(crate) component: Option<CollectionVersion>,
 }
 
 /// A version that cannot be resumed from: the changes since are not known here. Judged per cluster.
@@ -79,9 +79,9 @@ pub struct TooOld {
     /// The cluster.
     pub cluster: ClusterName,
     /// Its component.
-    pub requested: ResourceVersion,
+    pub requested: CollectionVersion,
     /// The oldest component that could be resumed from; `None` if the cluster is gone.
-    pub oldest: Option<ResourceVersion>,
+    pub oldest: Option<CollectionVersion>,
 }
 
 /// Why there is no snapshot at a vector.
@@ -96,9 +96,9 @@ pub enum SnapshotError {
         /// The cluster.
         cluster: ClusterName,
         /// Its component.
-        requested: ResourceVersion,
+        requested: CollectionVersion,
         /// Where the cluster stands.
-        current: ResourceVersion,
+        current: CollectionVersion,
     },
 }
 
@@ -235,7 +235,7 @@ impl Log {
     }
 
     /// A cluster's component before a position.
-    pub(crate) fn component_before(&self, cluster: &ClusterName, position: u64) -> Option<ResourceVersion> {
+    pub(crate) fn component_before(&self, cluster: &ClusterName, position: u64) -> Option<CollectionVersion> {
         self.histories.get(cluster)?.component_before(position)
     }
 
@@ -295,15 +295,15 @@ impl Log {
         self.push_boundary(cluster, BoundaryKind::Join(left), Some(snapshot), now);
     }
 
-    /// Changes of one cluster in its order, and its state after them. Objects' versions must not go down.
+    /// Changes of one cluster in its order, and its state after them. Objects' versions must not go down; deletions may share one.
     ///
-    /// A snapshot that is newer than the last change is progress as well.
+    /// A snapshot that is newer than the last change is progress as well: behind a deletion, that all of its revision is known.
     pub fn append(&mut self, cluster: &ClusterName, changes: Vec<Change>, snapshot: Snapshot, now: Duration) {
         let Some(mut component) = self.snapshot(cluster).map(Snapshot::resource_version) else {
             return self.join(cluster, snapshot, now);
         };
         for change in changes {
-            component = component.max(change.resource_version());
+            component = component.after(&change);
             let others = self.others(cluster, std::slice::from_ref(&change));
             self.index(cluster, &change);
             let bytes = change.object.size() + size_of::<Entry>();
@@ -346,7 +346,8 @@ impl Log {
     }
 
     /// The cluster reached a version, and nothing changed up to there.
-    pub fn progress(&mut self, cluster: &ClusterName, version: ResourceVersion, now: Duration) {
+    pub fn progress(&mut self, cluster: &ClusterName, version: impl Into<CollectionVersion>, now: Duration) {
+        let version = version.into();
         let Ok(at) = self.head.binary_search_by(|(name, _)| name.cmp(cluster)) else { return };
         let known = self.component_before(cluster, self.next);
         if self.head[at].1.resource_version() < version {
@@ -388,7 +389,7 @@ impl Log {
         self.push(entry, component, size_of::<Entry>(), now);
     }
 
-    fn push(&mut self, entry: Entry, component: Option<ResourceVersion>, bytes: usize, now: Duration) {
+    fn push(&mut self, entry: Entry, component: Option<CollectionVersion>, bytes: usize, now: Duration) {
         let mark = Mark { seq: self.next, component, at: now, bytes };
         let history = self.histories.entry(entry.cluster.clone()).or_default();
         history.events.queue.push_back(mark);
@@ -476,7 +477,7 @@ mod tests {
         let name = |number: u32| ClusterName::new(&format!("c{number:04}")).unwrap_or_else(|error| panic!("{error}"));
         let at = |version| {
             let mut snapshot = Snapshot::default();
-            snapshot.set_resource_version(ResourceVersion(version));
+            snapshot.set_resource_version(tributary_apimachinery::ResourceVersion(version));
             snapshot
         };
         let mut now = Duration::ZERO;

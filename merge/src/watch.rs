@@ -18,7 +18,7 @@ mod pending;
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{Change, ChangeType, ClusterName, Filter, Object, ResourceVersion};
+use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion, Filter, Object, ResourceVersion};
 
 use crate::log::{Boundary, BoundaryKind, Entry, Log, LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
@@ -179,7 +179,7 @@ impl<F: ObjectFilter> Watcher<F> {
     ///
     /// Meanwhile the stream tells what is new in the other clusters up to the first DELETED, and waits there: the
     /// client may have an object of that name, unknown here, which would have to be announced behind it.
-    pub fn ahead(&self) -> Option<(&ClusterName, ResourceVersion)> {
+    pub fn ahead(&self) -> Option<(&ClusterName, CollectionVersion)> {
         self.pending.ahead()
     }
 
@@ -346,7 +346,7 @@ impl At<'_> {
             (
                 ChangeType::Deleted,
                 Some(Boundary { kind: BoundaryKind::Relist | BoundaryKind::Reset, component_before, .. }),
-            ) => component_before.unwrap_or(own),
+            ) => component_before.map_or(own, CollectionVersion::revision),
             _ => own,
         }
     }

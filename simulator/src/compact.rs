@@ -1,15 +1,15 @@
 //! The compact form of a composite resourceVersion, written from its description alone, so that a mistake is not made twice:
 //! `c1.` and the unpadded base64url of the epoch and of one varint for each cluster, sorted by name: 0 for none, else the
-//! revision and one. The epoch is the first 64 bits of SHA-256 over (name, uid of kube-system), each behind its length.
+//! revision and one; then for each cluster whose component has a hyphen its rank and the number behind that. The epoch is the first 64 bits of SHA-256 over (name, uid of kube-system), each behind its length.
 
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
 
-/// The compact form of a vector (cluster → revision) over these clusters, given as name and uid; `None` where it has another
-/// cluster.
-pub fn encode(vector: &BTreeMap<String, u64>, clusters: &BTreeMap<String, String>) -> Option<String> {
+/// The compact form of a vector (cluster → component as in the long form) over these clusters, given as name and uid; `None` where
+/// it has another cluster, or what is no component.
+pub fn encode(vector: &BTreeMap<String, String>, clusters: &BTreeMap<String, String>) -> Option<String> {
     if !vector.keys().all(|cluster| clusters.contains_key(cluster)) {
         return None;
     }
@@ -19,16 +19,30 @@ pub fn encode(vector: &BTreeMap<String, u64>, clusters: &BTreeMap<String, String
         hash.update(part);
     }
     let mut bytes = hash.finalize()[..8].to_vec();
-    for cluster in clusters.keys() {
-        let mut rest = vector.get(cluster).map_or(0, |revision| u128::from(*revision) + 1);
-        loop {
-            let low = (rest & 0x7f) as u8;
-            rest >>= 7;
-            bytes.push(if rest > 0 { low | 0x80 } else { low });
-            if rest == 0 {
-                break;
-            }
+    let mut parts = Vec::new();
+    for (rank, cluster) in clusters.keys().enumerate() {
+        let Some(component) = vector.get(cluster) else {
+            bytes.push(0);
+            continue;
+        };
+        let (revision, changes) = component.split_once('-').map_or((&**component, None), |(a, b)| (a, Some(b)));
+        put_varint(&mut bytes, revision.parse::<u128>().ok()? + 1);
+        if let Some(changes) = changes {
+            put_varint(&mut parts, rank as u128);
+            put_varint(&mut parts, changes.parse().ok()?);
         }
     }
+    bytes.append(&mut parts);
     Some(format!("c1.{}", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes)))
+}
+
+fn put_varint(bytes: &mut Vec<u8>, mut rest: u128) {
+    loop {
+        let low = (rest & 0x7f) as u8;
+        rest >>= 7;
+        bytes.push(if rest > 0 { low | 0x80 } else { low });
+        if rest == 0 {
+            break;
+        }
+    }
 }

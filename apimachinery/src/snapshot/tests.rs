@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::ResourceVersion;
 use crate::{FieldSelector, Filter, GroupVersionResource, LabelSelector, ObjectDecoder, selectable_fields};
 
 fn pods() -> GroupVersionResource {

@@ -190,9 +190,13 @@ pub fn start() -> (Cacher, Member, Updates) {
 }
 
 pub fn start_with(tuning: Tuning) -> (Cacher, Member, Updates) {
+    start_of_config(config(tuning))
+}
+
+pub fn start_of_config(config: Config) -> (Cacher, Member, Updates) {
     let (sender, updates) = mpsc::unbounded_channel();
     let (transport, member) = transport();
-    (Cacher::start(config(tuning), transport, Arc::new(Forward(sender))), member, Updates(updates))
+    (Cacher::start(config, transport, Arc::new(Forward(sender))), member, Updates(updates))
 }
 
 /// Waits for a state; paused time moves on.

@@ -17,6 +17,7 @@ mod context;
 mod differential;
 mod differing;
 mod endpoints;
+mod events;
 mod faults;
 mod fixture;
 mod kubectl;
@@ -60,6 +61,7 @@ fn main() -> anyhow::Result<()> {
         differing::cases(),
         endpoints::cases(),
         precedents::cases(),
+        events::cases(),
         compaction::cases(),
         compact_versions::cases(),
         bookmarks::cases(),

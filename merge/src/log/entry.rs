@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, ResourceVersion, Snapshot};
+use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion, Object, ResourceVersion, Snapshot};
 
 /// One place in the log.
 #[derive(Debug)]
@@ -32,9 +32,9 @@ pub(crate) struct Boundary {
     /// How many changes come first, at the component before: those that are told as DELETED, and they alone.
     pub(crate) first: usize,
     /// The cluster's component before; `None` for a join.
-    pub(crate) component_before: Option<ResourceVersion>,
+    pub(crate) component_before: Option<CollectionVersion>,
     /// The cluster's component after; `None` for a leave.
-    pub(crate) component: Option<ResourceVersion>,
+    pub(crate) component: Option<CollectionVersion>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +53,9 @@ pub(crate) enum BoundaryKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     /// Time went on.
-    At(ResourceVersion),
+    At(CollectionVersion),
     /// Its revisions went back meanwhile: versions of before stand for something else now.
-    Undone(ResourceVersion),
+    Undone(CollectionVersion),
 }
 
 /// The component of a cluster that is leaving, from its first DELETED to the last but one.
@@ -63,7 +63,7 @@ pub(crate) enum Left {
 /// Its own version would claim that the client still has the state of that version, though half of the objects are
 /// deleted: if the stream is cut there and the cluster comes back, a replica would take it at its word and never add
 /// them again. Zero claims nothing and is too old everywhere.
-pub(crate) const LEAVING: ResourceVersion = ResourceVersion(0);
+pub(crate) const LEAVING: CollectionVersion = CollectionVersion::whole(ResourceVersion(0));
 
 /// Where a version lies with respect to a boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Entry {
 
     /// The cluster's component while the change at `part` is being told; `None` where it is still the component before the
     /// entry. Of a cluster that is leaving it is [`LEAVING`] at its first DELETED already.
-    pub(crate) fn component_at(&self, part: usize) -> Option<ResourceVersion> {
+    pub(crate) fn component_at(&self, part: usize) -> Option<CollectionVersion> {
         match self.boundary() {
             Some(Boundary { kind: BoundaryKind::Leave, .. }) => Some(LEAVING),
             _ => self.component_after(part.checked_sub(1)?),
@@ -110,7 +110,7 @@ impl Entry {
 
     /// The cluster's component after the change at `part`, unless that is the last one; `None` where it is still the
     /// component before the entry.
-    pub(crate) fn component_after(&self, part: usize) -> Option<ResourceVersion> {
+    pub(crate) fn component_after(&self, part: usize) -> Option<CollectionVersion> {
         let boundary = self.boundary()?;
         let change = &boundary.changes[part];
         if boundary.kind == BoundaryKind::Leave {
@@ -119,7 +119,8 @@ impl Entry {
         if part < boundary.first {
             return None;
         }
-        let own = boundary.component.map_or(change.resource_version(), |after| change.resource_version().min(after));
+        let own = CollectionVersion::whole(change.resource_version());
+        let own = boundary.component.map_or(own, |after| own.min(after));
         match boundary.kind {
             BoundaryKind::Relist => Some(boundary.component_before.map_or(own, |before| own.max(before))),
             _ => Some(own),
@@ -130,13 +131,13 @@ impl Entry {
 impl Boundary {
     /// The newest version that was undone here, if this one stands for two states since: for one that was undone, and for one that
     /// came later.
-    pub(crate) fn undone(&self, version: ResourceVersion) -> Option<ResourceVersion> {
+    pub(crate) fn undone(&self, version: CollectionVersion) -> Option<CollectionVersion> {
         let newest = match self.kind {
             BoundaryKind::Reset => self.component_before,
             BoundaryKind::Join(Some(Left::Undone(left))) => Some(left),
             BoundaryKind::Join(_) | BoundaryKind::Leave | BoundaryKind::Relist => None,
         };
-        newest.filter(|newest| self.component < Some(version) && version <= *newest)
+        newest.map(CollectionVersion::completed).filter(|newest| self.component < Some(version) && version <= *newest)
     }
 
     /// Where a version of this cluster lies.
@@ -144,15 +145,16 @@ impl Boundary {
     /// Strictly inside a gap a version comes from a replica that saw what this process did not, perhaps an object
     /// that appeared and went away meanwhile: the differences known here would never delete it, so such a version is
     /// too old. At the version before a relist the client has exactly the state that the differences start from, and
-    /// they are replayed.
-    pub(crate) fn place(&self, version: ResourceVersion) -> Place {
-        let before = self.component_before;
+    /// they are replayed. Where that was a part of a revision, who has all of it has no more but some of its deletions: of those
+    /// it is told again.
+    pub(crate) fn place(&self, version: CollectionVersion) -> Place {
+        let before = self.component_before.map(CollectionVersion::completed);
         match self.kind {
             BoundaryKind::Leave | BoundaryKind::Relist if before.is_some_and(|before| version <= before) => {
                 Place::Before
             }
             _ if self.component.is_some_and(|after| version >= after) => Place::Covered,
-            BoundaryKind::Join(Some(Left::At(left))) if version <= left => Place::Before,
+            BoundaryKind::Join(Some(Left::At(left))) if version <= left.completed() => Place::Before,
             _ => Place::Gap,
         }
     }

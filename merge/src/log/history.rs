@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tributary_apimachinery::ResourceVersion;
+use tributary_apimachinery::CollectionVersion;
 
 /// A place of one cluster in the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     pub(crate) seq: u64,
     /// The cluster's component from here on; `None` once it left.
-    pub(crate) component: Option<ResourceVersion>,
+    pub(crate) component: Option<CollectionVersion>,
     pub(crate) at: Duration,
     pub(crate) bytes: usize,
 }
@@ -65,7 +65,7 @@ impl Marks {
 
 impl History {
     /// The cluster's component before a position. Exact if no event from there on has been forgotten.
-    pub(crate) fn component_before(&self, position: u64) -> Option<ResourceVersion> {
+    pub(crate) fn component_before(&self, position: u64) -> Option<CollectionVersion> {
         let newer = match (self.events.last_before(position), self.progress.last_before(position)) {
             (Some(event), Some(progress)) => Some(if event.seq > progress.seq { event } else { progress }),
             (event, progress) => event.or(progress),
@@ -92,10 +92,30 @@ impl History {
     }
 
     /// The first event of `from..to` that is newer than a version, or `to`. Versions ascend within the range.
-    pub(crate) fn first_newer(&self, from: u64, to: u64, version: ResourceVersion) -> u64 {
+    pub(crate) fn first_newer(&self, from: u64, to: u64, version: CollectionVersion) -> u64 {
         let at = self.events.queue.partition_point(|mark| {
             mark.seq < from || (mark.seq < to && mark.component.is_some_and(|component| component <= version))
         });
         self.events.queue.get(at).map_or(to, |mark| mark.seq.min(to))
+    }
+
+    /// Where a client goes on that has a part of a revision up to a place: there, if that is all there was or is of it; if several
+    /// events share the revision, at the first. Then it is told all of them, so that nothing rests on replicas counting them alike.
+    /// `None` if one of them has been forgotten.
+    pub(crate) fn first_of_revision(&self, place: u64, version: CollectionVersion) -> Option<u64> {
+        let shares =
+            |mark: &&Mark| mark.component.is_some_and(|own| own.is_part() && own.revision() == version.revision());
+        if !version.is_part() {
+            return Some(place);
+        }
+        if self.events.base.as_ref().is_some_and(|base| shares(&base)) {
+            return None;
+        }
+        let marks = &self.events.queue;
+        let at = marks.partition_point(|mark| mark.seq < place);
+        let before = marks.range(..at).rev().take_while(shares).count();
+        let behind = marks.range(at..).take_while(shares).count();
+        let first = marks.get(at - before).filter(|_| before + behind > 1);
+        Some(first.map_or(place, |mark| mark.seq))
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use tributary_apimachinery::{Change, ChangeType, Object, ResourceVersion, Snapshot};
+use tributary_apimachinery::{Change, ChangeType, CollectionVersion, Object, Snapshot};
 
 /// A past state of one cluster, taken from the log and not rebuilt yet: so the log can be let go of before the work begins.
 #[derive(Clone, Debug)]
 pub struct Past {
     /// The version that the state stands for.
-    pub(super) version: ResourceVersion,
+    pub(super) version: CollectionVersion,
     /// A later state.
     pub(super) later: Snapshot,
     /// The changes from the past state to the later one, oldest first.

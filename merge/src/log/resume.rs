@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tributary_apimachinery::{Change, ClusterName, Object, ResourceVersion, Snapshot};
+use tributary_apimachinery::{Change, ClusterName, CollectionVersion, Object, ResourceVersion, Snapshot};
 
 use super::entry::{Boundary, BoundaryKind, EntryKind, Place};
 use super::history::{History, Mark};
@@ -15,7 +15,7 @@ impl Log {
     /// The first place of a cluster that a version does not cover, or the head.
     ///
     /// Goes back from boundary to boundary until one is covered: from there to the next the versions only go up.
-    pub(crate) fn resume_at(&self, cluster: &ClusterName, version: ResourceVersion) -> Result<u64, TooOld> {
+    pub(crate) fn resume_at(&self, cluster: &ClusterName, version: CollectionVersion) -> Result<u64, TooOld> {
         let too_old = || TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) };
         let history = self.histories.get(cluster).ok_or_else(too_old)?;
         let mut end = self.next;
@@ -35,8 +35,21 @@ impl Log {
         }
     }
 
+    /// Where a client goes on after a version whose [first uncovered place](Self::resume_at) is this: there, or, where it is a part
+    /// of a revision that several deletions share, at the first of those.
+    pub(crate) fn go_on_at(
+        &self,
+        cluster: &ClusterName,
+        version: CollectionVersion,
+        place: u64,
+    ) -> Result<u64, TooOld> {
+        let history = self.histories.get(cluster);
+        let place = history.and_then(|history| history.first_of_revision(place, version));
+        place.ok_or_else(|| TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) })
+    }
+
     /// The oldest version of a cluster that its present history can be resumed from.
-    pub fn oldest(&self, cluster: &ClusterName) -> Option<ResourceVersion> {
+    pub fn oldest(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         let history = self.histories.get(cluster)?;
         let begin = history.boundaries.iter().rev().filter_map(|mark| self.boundary(mark.seq)).find_map(|boundary| {
             match boundary.kind {
@@ -62,24 +75,40 @@ impl Log {
     ///
     /// None if another event may carry this version, or a client that names it may have been told more than what stands up to there:
     ///
+    /// * several deletions share it;
     /// * the cluster came or left since, or its revisions went back: its objects were told again under the versions that they had;
     /// * the cluster was listed anew right behind it, and what was found gone carries this version;
     /// * a client that had more was told it, or what follows, with a version of its own.
     pub(crate) fn place_of_change(&self, cluster: &ClusterName, version: ResourceVersion) -> Option<u64> {
         let history = self.histories.get(cluster)?;
         let newest_first = history.events.queue.iter().rev();
-        let mark = newest_first.take_while(|mark| mark.component >= Some(version)).find(|mark| {
-            mark.component == Some(version)
+        let own = CollectionVersion::begun(version);
+        let mut marks = newest_first.take_while(|mark| mark.component >= Some(own)).filter(|mark| {
+            mark.component.map(CollectionVersion::revision) == Some(version)
                 && self.change(mark.seq).is_some_and(|change| change.resource_version() == version)
-        })?;
+        });
+        let (mark, None) = (marks.next()?, marks.next()) else { return None };
         let since = history.boundaries.iter().rev().take_while(|boundary| boundary.seq > mark.seq);
         let carries_another = |boundary: &Boundary| {
-            let has_early_ones = boundary.first > 0 && boundary.component_before == Some(version);
+            let before = boundary.component_before.map(CollectionVersion::revision);
+            let has_early_ones = boundary.first > 0 && before == Some(version);
             boundary.kind != BoundaryKind::Relist || has_early_ones
         };
         let is_another = since.filter_map(|boundary| self.boundary(boundary.seq)).any(carries_another)
             || mark.seq < self.own_before.load(Ordering::Relaxed);
         (!is_another).then_some(mark.seq)
+    }
+
+    /// The version of the collection that one event's stands for, where it is a whole vector: all of its revision, if that gave an
+    /// object its state here. Otherwise it may be of a deletion of which others share the revision.
+    ///
+    /// Cost: O(entries since).
+    pub fn version_of_item(&self, cluster: &ClusterName, version: ResourceVersion) -> CollectionVersion {
+        let (part, whole) = (CollectionVersion::part(version, 1), CollectionVersion::whole(version));
+        let marks = self.histories.get(cluster).into_iter().flat_map(|history| history.events.queue.iter().rev());
+        let mut own = marks.take_while(|mark| mark.component.is_none_or(|component| component >= part));
+        let is_put = |mark: &Mark| mark.component == Some(whole) && self.change(mark.seq).is_some();
+        if own.any(is_put) { whole } else { part }
     }
 
     /// The exact past state at a vector: one snapshot for each of its clusters, which may have left since, and none
@@ -108,7 +137,7 @@ impl Log {
     ///
     /// # Errors
     /// As [`snapshot_at`](Self::snapshot_at).
-    pub fn past(&self, cluster: &ClusterName, version: ResourceVersion) -> Result<Past, SnapshotError> {
+    pub fn past(&self, cluster: &ClusterName, version: CollectionVersion) -> Result<Past, SnapshotError> {
         if self.undone(cluster, version).is_some() {
             return Err(TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) }.into());
         }
@@ -128,13 +157,13 @@ impl Log {
     /// The newest version that was undone when a cluster's revisions went back, if this version stands for two states: one of
     /// before, and one of after. A list may be refused then, because its client begins anew; a watch only once the cluster has
     /// passed what was undone, or it would be refused again.
-    pub(crate) fn undone(&self, cluster: &ClusterName, version: ResourceVersion) -> Option<ResourceVersion> {
+    pub(crate) fn undone(&self, cluster: &ClusterName, version: CollectionVersion) -> Option<CollectionVersion> {
         let boundaries = self.histories.get(cluster).into_iter().flat_map(|history| &history.boundaries);
         boundaries.filter_map(|mark| self.boundary(mark.seq)?.undone(version)).max()
     }
 
     /// A cluster's state before a place, which stands for a version. Everything of the cluster from there on must still be in the log.
-    fn since(&self, cluster: &ClusterName, place: u64, version: ResourceVersion) -> Past {
+    fn since(&self, cluster: &ClusterName, place: u64, version: CollectionVersion) -> Past {
         let Some(history) = self.histories.get(cluster) else {
             return Past { version, later: Snapshot::default(), since: Vec::new() };
         };

@@ -123,7 +123,7 @@ impl MissingClusters {
                 };
                 let whole = current.snapshot.resource_version();
                 let last = current.objects.is_empty();
-                let component = if last { whole } else { object.resource_version().min(whole) };
+                let component = if last { whole } else { whole.min(object.resource_version().into()) };
                 self.vector.set(&current.cluster, component);
                 turn.push(added(&current.cluster, object, EventVersion::Vector(Arc::new(self.vector.clone()))));
                 if turn.is_over() {

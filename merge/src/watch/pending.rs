@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tributary_apimachinery::{ClusterName, ResourceVersion, Snapshot};
+use tributary_apimachinery::{ClusterName, CollectionVersion, Snapshot};
 
 use crate::log::{Entry, Log, LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
@@ -23,8 +23,10 @@ struct Seen {
     /// The first place of the cluster that the client lacks; `None` while the client is ahead: it has seen more than
     /// the log's head, at another replica.
     start: Option<u64>,
+    /// Up to where the client has it: behind `start` where it is told something again.
+    has: u64,
     /// The client's component; `None` for a cluster that left before the client came.
-    component: Option<ResourceVersion>,
+    component: Option<CollectionVersion>,
 }
 
 impl Pending {
@@ -39,15 +41,16 @@ impl Pending {
     ) -> Result<(Self, u64), TooOld> {
         let mut clusters = BTreeMap::new();
         for (cluster, component) in from.iter() {
-            let start = match filter.wants_cluster(cluster) {
-                true => start(log, cluster, component)?,
-                false => Some(log.position()),
+            let (start, has) = match filter.wants_cluster(cluster) {
+                true => start(log, cluster, component)?.unzip(),
+                false => (Some(log.position()), None),
             };
-            clusters.insert(cluster.clone(), Seen { start, component: Some(component) });
+            let has = has.unwrap_or(log.position());
+            clusters.insert(cluster.clone(), Seen { start, has, component: Some(component) });
         }
         for cluster in log.clusters().filter(|cluster| from.get(cluster).is_none()) {
             let component = log.snapshot(cluster).map(|snapshot| snapshot.resource_version());
-            clusters.insert(cluster.clone(), Seen { start: Some(log.position()), component });
+            clusters.insert(cluster.clone(), Seen { start: Some(log.position()), has: log.position(), component });
         }
         let position = clusters.values().filter_map(|seen| seen.start).min().unwrap_or(log.position());
         let dropped_before = log.dropped_before();
@@ -60,7 +63,7 @@ impl Pending {
     }
 
     /// The first cluster, if any, in which the client is ahead of the log's head, and its component.
-    pub(crate) fn ahead(&self) -> Option<(&ClusterName, ResourceVersion)> {
+    pub(crate) fn ahead(&self) -> Option<(&ClusterName, CollectionVersion)> {
         let mut ahead = self.clusters.iter().filter(|(_, seen)| seen.start.is_none());
         ahead.find_map(|(cluster, seen)| Some((cluster, seen.component?)))
     }
@@ -70,10 +73,10 @@ impl Pending {
         self.clusters.get(cluster).is_some_and(|seen| seen.start.is_none_or(|start| seq < start))
     }
 
-    /// The clusters of which the client has seen more than up to `seq`, by name, and the first place that it lacks.
+    /// The clusters of which the client has seen more than up to `seq`, by name, and up to where it has them.
     pub(crate) fn further(&self, seq: u64) -> impl Iterator<Item = (&ClusterName, u64)> {
-        let starts = self.clusters.iter().filter_map(|(cluster, seen)| Some((cluster, seen.start?)));
-        starts.filter(move |(_, start)| *start > seq)
+        let further = self.clusters.iter().filter(move |(_, seen)| seen.start.is_some_and(|start| start > seq));
+        further.map(|(cluster, seen)| (cluster, seen.has))
     }
 
     /// Up to where the client has, or may have, something that stands behind a place; `None` if it has nothing of that.
@@ -92,13 +95,14 @@ impl Pending {
     /// that was still below it.
     pub(crate) fn settle(&mut self, log: &Log, position: u64) -> Result<(), TooOld> {
         for (cluster, seen) in &mut self.clusters {
-            if let Seen { start: None, component: Some(requested) } = *seen {
-                let caught_up = start(log, cluster, requested)?;
+            if let Seen { start: None, component: Some(requested), .. } = *seen {
+                let (caught_up, has) = start(log, cluster, requested)?.unzip();
                 let is_undone = caught_up.is_some() && log.undone(cluster, requested).is_some();
                 if is_undone || log.is_another_since(cluster, self.head) {
                     return Err(TooOld { cluster: cluster.clone(), requested, oldest: log.oldest(cluster) });
                 }
                 seen.start = caught_up;
+                seen.has = has.unwrap_or(seen.has);
             }
         }
         self.head = log.position();
@@ -144,16 +148,19 @@ impl Pending {
     }
 }
 
-/// Where a cluster's reading starts after a component; `None` if that is newer than the log's head.
+/// Where a cluster's reading starts after a component, and up to where who has that has the cluster; `None` if it is newer than
+/// the log's head. Who has all of the revision of
+/// which the head has a part is not ahead: it has the more of its deletions, and is told of them again.
 ///
 /// One that stands for two states may be of a client that has what was undone. It is refused once a list would give another one.
-fn start(log: &Log, cluster: &ClusterName, component: ResourceVersion) -> Result<Option<u64>, TooOld> {
+fn start(log: &Log, cluster: &ClusterName, component: CollectionVersion) -> Result<Option<(u64, u64)>, TooOld> {
     let head = log.snapshot(cluster).map(Snapshot::resource_version);
-    if head.is_some_and(|head| head < component) {
+    if head.is_some_and(|head| head.completed() < component) {
         return Ok(None);
     }
     if log.undone(cluster, component).is_some_and(|undone| head > Some(undone)) {
         return Err(TooOld { cluster: cluster.clone(), requested: component, oldest: log.oldest(cluster) });
     }
-    log.resume_at(cluster, component).map(Some)
+    let has = log.resume_at(cluster, component)?;
+    Ok(Some((log.go_on_at(cluster, component, has)?, has)))
 }

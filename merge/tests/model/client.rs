@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use tributary_apimachinery::{ChangeType, ClusterName, ResourceVersion};
+use tributary_apimachinery::{ChangeType, ClusterName, CollectionVersion};
 use tributary_merge::{
     CompositeResourceVersion, Epochs, EventVersion, Log, ObjectEvent, ObjectFilter, Progress, SharedKey, WatchEvent,
     Watcher,
@@ -32,7 +32,7 @@ pub(crate) struct Client {
     pub(crate) ambiguous: bool,
     /// Where the clusters were in the logs that told of them. After a cut in the middle of differences, the client holds
     /// exactly what there is only once a cluster has come to there.
-    owed: BTreeMap<ClusterName, ResourceVersion>,
+    owed: BTreeMap<ClusterName, CollectionVersion>,
     /// Whether nothing may repeat after a cut either, because no cluster comes, goes or is listed anew.
     pub(crate) exactly_once: bool,
     stream: Stream,
@@ -224,7 +224,7 @@ impl Client {
             }
             assert!(!self.stream.initial, "nothing before the end bookmark but items");
             let told = vector(log, &event.version).expect("an event that is no initial one has a vector");
-            let covered = told.get(&event.cluster) >= Some(event.object.resource_version());
+            let covered = told.get(&event.cluster) >= Some(event.object.resource_version().into());
             assert!(deleted || covered, "{key} of {} at {version} is more than {told:?} says", event.cluster);
         }
     }
@@ -249,7 +249,7 @@ impl Client {
         if *version != log.resource_version() {
             return;
         }
-        let owed = |(cluster, head): (&ClusterName, &ResourceVersion)| {
+        let owed = |(cluster, head): (&ClusterName, &CollectionVersion)| {
             version.get(cluster).is_some_and(|component| component < *head)
         };
         if self.owed.iter().any(owed) {

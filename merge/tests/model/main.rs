@@ -30,6 +30,11 @@ enum Op {
         cluster: usize,
         key: usize,
     },
+    /// What shares a lease goes at one revision.
+    Expire {
+        cluster: usize,
+        keys: [bool; KEYS.len()],
+    },
     /// The member's revision moves for another resource.
     Elsewhere {
         cluster: usize,
@@ -38,6 +43,7 @@ enum Op {
         replica: usize,
         cluster: usize,
         count: usize,
+        bookmark: bool,
     },
     Relist {
         replica: usize,
@@ -89,7 +95,9 @@ fn op(boundaries: bool) -> impl Strategy<Value = Op> {
         24 => (c.clone(), 0..5usize, any::<bool>()).prop_map(|(cluster, key, red)| Op::Write { cluster, key, red }),
         12 => (c.clone(), 0..5usize).prop_map(|(cluster, key)| Op::Delete { cluster, key }),
         3 => c.clone().prop_map(|cluster| Op::Elsewhere { cluster }),
-        24 => (r.clone(), c.clone(), 1..6usize).prop_map(|(replica, cluster, count)| Op::Feed { replica, cluster, count }),
+        24 => (r.clone(), c.clone(), 1..6usize, any::<bool>())
+            .prop_map(|(replica, cluster, count, bookmark)| Op::Feed { replica, cluster, count, bookmark }),
+        5 => (c.clone(), any::<[bool; KEYS.len()]>()).prop_map(|(cluster, keys)| Op::Expire { cluster, keys }),
         3 => (r.clone(), c.clone()).prop_map(|(replica, cluster)| Op::Relist { replica, cluster }),
         2 => c.clone().prop_map(|cluster| Op::Leave { cluster }),
         4 => c.clone().prop_map(|cluster| Op::Join { cluster }),
@@ -137,7 +145,11 @@ impl Run {
             Op::Write { cluster, key, red } => world.members[cluster].write(KEYS[key], red),
             Op::Delete { cluster, key } => world.members[cluster].delete(KEYS[key]),
             Op::Elsewhere { cluster } => world.members[cluster].revision += 1,
-            Op::Feed { replica, cluster, count } => world.feed(replica, cluster, count),
+            Op::Expire { cluster, keys } => {
+                let chosen: Vec<_> = KEYS.iter().zip(keys).filter(|(_, chosen)| *chosen).map(|(key, _)| *key).collect();
+                world.members[cluster].expire(&chosen);
+            }
+            Op::Feed { replica, cluster, count, bookmark } => world.feed(replica, cluster, count, bookmark),
             Op::Relist { replica, cluster } => world.relist(replica, cluster),
             Op::Join { cluster } => world.join(cluster),
             Op::Leave { cluster } => world.leave(cluster),
@@ -177,7 +189,8 @@ impl Run {
             client.revisions_went_back();
         }
         let name = cluster(index);
-        self.lists.retain(|(_, vector, _)| vector.get(&name).is_none_or(|component| component.0 <= revision));
+        self.lists
+            .retain(|(_, vector, _)| vector.get(&name).is_none_or(|component| component.revision().0 <= revision));
     }
 
     /// A past state is given exactly or not at all.

@@ -82,6 +82,21 @@ impl Member {
         self.record(Change { change_type: ChangeType::Deleted, object, previous: Some(last) });
     }
 
+    /// Deletes several objects in one transaction: in the order of their keys, at one revision.
+    pub(crate) fn expire(&mut self, keys: &[&str]) {
+        let gone: Vec<_> = keys.iter().filter_map(|key| Some((*key, self.objects.remove(*key)?))).collect();
+        if gone.is_empty() {
+            return;
+        }
+        self.revision += 1;
+        for (key, last) in gone {
+            let red = last.label("color") == Some("red");
+            let object = object(key, self.revision, last.uid().parse().unwrap(), red);
+            self.history.push(Change { change_type: ChangeType::Deleted, object, previous: Some(last) });
+        }
+        self.backups.push((self.revision, self.objects.clone()));
+    }
+
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut snapshot: Snapshot = self.objects.values().cloned().collect();
         snapshot.set_resource_version(ResourceVersion(self.revision));
@@ -141,9 +156,9 @@ impl World {
         world
     }
 
-    /// Gives a replica's log up to `count` of the changes that its cacher has not seen. With all of them comes the
+    /// Gives a replica's log up to `count` of the changes that its cacher has not seen. With all of them may come a bookmark of the
     /// member's revision.
-    pub(crate) fn feed(&mut self, replica: usize, index: usize, count: usize) {
+    pub(crate) fn feed(&mut self, replica: usize, index: usize, count: usize, bookmark: bool) {
         if !self.joined[index] {
             return;
         }
@@ -157,9 +172,9 @@ impl World {
                 ChangeType::Deleted => drop(feed.snapshot.remove(change.object.key().as_str())),
                 _ => drop(feed.snapshot.insert(change.object.clone())),
             }
-            feed.snapshot.set_resource_version(change.resource_version());
+            feed.snapshot.set_resource_version(feed.snapshot.resource_version().after(change));
         }
-        if end == member.history.len() {
+        if bookmark && end == member.history.len() {
             feed.snapshot.set_resource_version(ResourceVersion(member.revision));
         }
         replica.log.append(&cluster(index), changes, feed.snapshot.clone(), self.now);
@@ -168,7 +183,7 @@ impl World {
     pub(crate) fn feed_all(&mut self) {
         for replica in 0..REPLICAS {
             for index in 0..CLUSTERS {
-                self.feed(replica, index, usize::MAX >> 1);
+                self.feed(replica, index, usize::MAX >> 1, true);
             }
         }
     }

@@ -7,6 +7,7 @@ mod integers;
 mod past;
 mod relists;
 mod restores;
+mod shared_revisions;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tributary_apimachinery::{
-    Change, ChangeType, ClusterName, Filter, Object, ObjectDecoder, ResourceVersion, Snapshot,
+    Change, ChangeType, ClusterName, CollectionVersion, Filter, Object, ObjectDecoder, ResourceVersion, Snapshot,
 };
 use tributary_merge::{
     CompositeResourceVersion, EventVersion, ListCursor, ListPage, Log, LogConfig, Position, Progress, SnapshotError,
@@ -46,7 +47,7 @@ fn snapshot(version: u64, objects: &[&str]) -> Snapshot {
 
 fn vector(text: &str) -> CompositeResourceVersion {
     let components = text.split_whitespace().map(|part| part.split_once(':').unwrap());
-    components.map(|(cluster, version)| (name(cluster), ResourceVersion(version.parse().unwrap()))).collect()
+    components.map(|(cluster, version)| (name(cluster), CollectionVersion::parse(version).unwrap())).collect()
 }
 
 /// A log with some clusters, each `name`, version, objects.
@@ -58,7 +59,7 @@ fn log(clusters: &[(&str, u64, &[&str])]) -> Log {
     log
 }
 
-/// Puts or deletes (`-key version`) an object, as the member would report it.
+/// Puts or deletes (`-key version`) an object, as the member would report it, with a bookmark behind it.
 fn change(log: &mut Log, cluster: &str, text: &str) {
     change_at(log, cluster, text, NOW);
 }
@@ -74,6 +75,18 @@ fn change_at(log: &mut Log, cluster: &str, text: &str, now: Duration) {
     };
     snapshot.set_resource_version(object.resource_version());
     log.append(&name(cluster), vec![Change { change_type, object, previous }], snapshot, now);
+}
+
+/// Deletes objects (`key version`) one after the other, as the member would report it, without a bookmark.
+fn delete(log: &mut Log, cluster: &str, texts: &[&str]) {
+    for text in texts {
+        let mut snapshot = log.snapshot(&name(cluster)).unwrap().clone();
+        let object = object(text);
+        let previous = snapshot.remove(object.key().as_str());
+        let change = Change { change_type: ChangeType::Deleted, object, previous };
+        snapshot.set_resource_version(snapshot.resource_version().after(&change));
+        log.append(&name(cluster), vec![change], snapshot, NOW);
+    }
 }
 
 fn everything(_: &ClusterName, _: &Object) -> bool {

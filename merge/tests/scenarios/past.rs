@@ -35,7 +35,7 @@ fn history_ages_but_the_newest_entries_stay() {
     }
     log.progress(&name("a"), ResourceVersion(99), NOW);
     log.trim(Duration::from_secs(301));
-    assert_eq!((log.len(), log.oldest(&name("a"))), (2, Some(ResourceVersion(13))));
+    assert_eq!((log.len(), log.oldest(&name("a"))), (2, Some(ResourceVersion(13).into())));
     assert!(resume(&log, "a:13").is_ok() && resume(&log, "a:12").is_err());
     assert_eq!(log.resource_version(), vector("a:99"));
     log.relist(&name("a"), snapshot(100, &[]), Duration::from_secs(302));
@@ -75,7 +75,7 @@ fn an_object_that_changed_often_is_as_it_was_at_each_version() {
         change(&mut log, "a", text);
     }
     let shown = |version: u64| -> Vec<String> {
-        let past = log.past(&name("a"), ResourceVersion(version)).unwrap();
+        let past = log.past(&name("a"), ResourceVersion(version).into()).unwrap();
         let state = past.rebuild();
         assert_eq!(state.resource_version(), ResourceVersion(version));
         state.iter().map(|object| format!("{}@{}", object.name(), object.resource_version())).collect()

@@ -19,12 +19,13 @@ fn a_client_ahead_of_a_reset_is_not_caught_up_with_by_other_changes() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29"])]);
     log.relist(&name("b"), snapshot(28, &["y 5"]), NOW);
     let mut undone = resume(&log, "a:10 b:30").unwrap();
-    assert_eq!(undone.ahead(), Some((&name("b"), ResourceVersion(30))));
+    assert_eq!(undone.ahead(), Some((&name("b"), ResourceVersion(30).into())));
     change(&mut log, "b", "x 29");
     assert!(read(&log, &mut undone).is_empty(), "the member may come to what another process has seen");
     change(&mut log, "b", "z 30");
     change(&mut log, "b", "w 31");
-    let too_old = TooOld { cluster: name("b"), requested: ResourceVersion(30), oldest: Some(ResourceVersion(28)) };
+    let too_old =
+        TooOld { cluster: name("b"), requested: ResourceVersion(30).into(), oldest: Some(ResourceVersion(28).into()) };
     assert_eq!(undone.next(&log, 10, &mut Vec::new()), Progress::Expired(too_old), "of which 30 is it?");
     assert!(resume(&log, "a:10 b:30").is_err() && resume(&log, "a:10 b:31").is_ok(), "a new list has another");
 }

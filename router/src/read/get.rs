@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{Response, StatusCode};
 use tributary_apimachinery::{ClusterName, GetOptions, Object, ObjectKey, Status};
 
-use super::version::{Wanted, refuse_get};
+use super::version::{Wanted, refuse_get, seen};
 use super::{Asked, warn};
 use crate::Router;
 use crate::body::Body;
@@ -35,8 +35,7 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
         }
         Wanted::Any => {}
         Wanted::Item(cluster, version) => {
-            let alone = [(cluster, version)].into_iter().collect();
-            view.reached(&alone).await.map_err(Unreached::of_object)?;
+            view.reached(&seen(&cluster, version)).await.map_err(Unreached::of_object)?;
         }
         Wanted::Version(version) => view.reached(&version).await.map_err(Unreached::of_object)?,
     }

@@ -12,7 +12,7 @@ use tributary_merge::{
     SnapshotError,
 };
 
-use super::version::{Versions, Wanted, of_clusters, refuse_list};
+use super::version::{Versions, Wanted, of_clusters, refuse_list, seen};
 use super::{Asked, Collection, Reading, newest, warn, warn_left_out};
 use crate::Router;
 use crate::body::Body;
@@ -136,18 +136,20 @@ fn state(versions: &Versions, resource: &GroupVersionResource, options: &ListOpt
         });
     }
     let text = options.resource_version.as_deref();
-    let version = match versions.wanted(resource, text, refuse_list)? {
-        Wanted::Newest => return Ok(State::Newest),
-        Wanted::Any => return Ok(State::Any),
-        Wanted::Version(version) => version,
-        Wanted::Item(cluster, version) => [(cluster, version)].into_iter().collect(),
+    let wanted = versions.wanted(resource, text, refuse_list)?;
+    // Before there was a match, a limit pinned the version (`LegacyExact`).
+    let is_exact = match options.resource_version_match {
+        Some(ResourceVersionMatch::Exact) => true,
+        Some(ResourceVersionMatch::NotOlderThan) => false,
+        None => options.limit > 0,
     };
-    Ok(match options.resource_version_match {
-        Some(ResourceVersionMatch::Exact) => State::Exact(version),
-        Some(ResourceVersionMatch::NotOlderThan) => State::NotOlderThan(version),
-        // Before there was a match, a limit pinned the version (`LegacyExact`).
-        None if options.limit > 0 => State::Exact(version),
-        None => State::NotOlderThan(version),
+    Ok(match wanted {
+        Wanted::Newest => State::Newest,
+        Wanted::Any => State::Any,
+        Wanted::Version(version) if is_exact => State::Exact(version),
+        Wanted::Version(version) => State::NotOlderThan(version),
+        Wanted::Item(cluster, version) if is_exact => State::Exact([(cluster, version)].into_iter().collect()),
+        Wanted::Item(cluster, version) => State::NotOlderThan(seen(&cluster, version)),
     })
 }
 

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ResourceVersion, Status};
+use tributary_apimachinery::{
+    ClusterName, ClusterSelector, CollectionVersion, GroupVersionResource, ResourceVersion, Status,
+};
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, DecodeError, Epochs, Foreign, IntegerResourceVersion,
 };
@@ -139,10 +141,10 @@ impl Versions {
 
 impl Given {
     /// What is said of a cluster.
-    pub fn component(&self, cluster: &ClusterName) -> Option<ResourceVersion> {
+    pub fn component(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         match self {
             Self::Vector(vector) => vector.get(cluster),
-            Self::Item(own, version) => (own == cluster).then_some(*version),
+            Self::Item(own, version) => (own == cluster).then_some((*version).into()),
         }
     }
 }
@@ -162,6 +164,11 @@ impl Wanted {
             }),
         }
     }
+}
+
+/// What a read that names one object's version waits for: that this write is seen, which is no more than a part of its revision.
+pub fn seen(cluster: &ClusterName, version: ResourceVersion) -> CompositeResourceVersion {
+    [(cluster.clone(), CollectionVersion::begun(version))].into_iter().collect()
 }
 
 /// The refusal of a watch, to be told in the stream: clients treat an HTTP 410 as no answer.
@@ -238,7 +245,7 @@ mod tests {
     #[test]
     fn an_integer_says_nothing_of_other_clusters() {
         let given = versions(ItemResourceVersions::Integer).decode("12340003").unwrap();
-        assert_eq!(given.component(&name("a")), Some(ResourceVersion(1234)));
+        assert_eq!(given.component(&name("a")), Some(ResourceVersion(1234).into()));
         assert_eq!(given.component(&name("b")), None);
     }
 
@@ -250,7 +257,7 @@ mod tests {
             let mut text = String::new();
             versions.clusters[&owner].mark.item_version(items, ResourceVersion(version), &mut text);
             let given = versions.decode(&text).unwrap();
-            prop_assert_eq!(given.component(&owner), Some(ResourceVersion(version)));
+            prop_assert_eq!(given.component(&owner), Some(ResourceVersion(version).into()));
             prop_assert_eq!(given.component(&name("c")), None);
             prop_assert_eq!(matches!(given, Given::Item(..)), integer);
         }

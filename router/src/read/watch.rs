@@ -14,11 +14,11 @@ use rand::Rng;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tributary_apimachinery::{ClusterName, Filter, ResourceVersion, Status, Timeout, WatchOptions};
+use tributary_apimachinery::{ClusterName, CollectionVersion, Filter, ResourceVersion, Status, Timeout, WatchOptions};
 use tributary_cacher::Cacher;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
-use super::version::{Versions, Wanted, of_clusters, refuse_watch};
+use super::version::{Versions, Wanted, of_clusters, refuse_watch, seen};
 use super::{Asked, Collection, Reading, newest, warn, warn_left_out};
 use crate::Router;
 use crate::body::{self, Body, BoxError};
@@ -149,8 +149,7 @@ async fn start(
         }
         Wanted::Version(version) => ahead = members_behind(view, &of_clusters(version, &filter.clusters))?,
         Wanted::Item(cluster, version) => {
-            let alone = [(cluster.clone(), *version)].into_iter().collect();
-            view.reached(&alone).await.map_err(|unreached| match Refusal::of_version(unreached) {
+            view.reached(&seen(cluster, *version)).await.map_err(|unreached| match Refusal::of_version(unreached) {
                 Refusal::InStream(status) if !options.sends_initial_events() => expired(status.message),
                 refusal => refusal,
             })?;
@@ -165,6 +164,7 @@ async fn start(
         Wanted::Version(version) => Watcher::resume(&log, &version, filter).map_err(expired)?,
         Wanted::Item(cluster, version) if is_whole => {
             // Any process can resume it.
+            let version = log.version_of_item(&cluster, version);
             Watcher::resume(&log, &[(cluster, version)].into_iter().collect(), filter).map_err(expired)?
         }
         Wanted::Item(cluster, version) => after_item(router, &log, &cluster, version, filter)?,
@@ -211,7 +211,7 @@ impl Refusal {
 }
 
 /// A cluster in which a client is ahead of this process, the client's version and the cacher that is to reach it.
-type Ahead = (ClusterName, ResourceVersion, Arc<Cacher>);
+type Ahead = (ClusterName, CollectionVersion, Arc<Cacher>);
 
 /// Checks the components of a version that is to be resumed: a cluster that is configured but unknown (after our restart, say)
 /// is waited for by the client. Gives the components above ours: they are on their way, or of revisions that no longer exist.
@@ -230,7 +230,8 @@ fn members_behind(view: &Arc<View>, version: &CompositeResourceVersion) -> Resul
         if own.is_none() && cacher.snapshot().is_none() {
             return Err(Refusal::Before(view.missing(cluster)));
         }
-        if own.is_none_or(|own| own < component) {
+        // Of what we have a part it has the more: nothing that is still to be told.
+        if own.is_none_or(|own| own.completed() < component) {
             ahead.push((cluster.clone(), component, cacher));
         }
     }

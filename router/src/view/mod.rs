@@ -39,7 +39,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, ObjectDecoder, ResourceVersion, Snapshot};
+use tributary_apimachinery::{ClusterName, CollectionVersion, ObjectDecoder, Snapshot};
 use tributary_merge::Log;
 
 use crate::limits::Limits;
@@ -167,7 +167,7 @@ impl View {
     }
 
     /// A cluster's version in the log; `None` until it is known.
-    pub fn version_of(&self, cluster: &ClusterName) -> Option<ResourceVersion> {
+    pub fn version_of(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         self.log.read().snapshot(cluster).map(Snapshot::resource_version)
     }
 

@@ -112,7 +112,7 @@ impl View {
 
 #[cfg(test)]
 mod tests {
-    use tributary_apimachinery::{ClusterName, ResourceVersion, Snapshot};
+    use tributary_apimachinery::{ClusterName, CollectionVersion, ResourceVersion, Snapshot};
 
     use super::*;
 
@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn state(components: &[(&str, u64)]) -> Heads {
-        let snapshot = |(cluster, version): (&ClusterName, ResourceVersion)| {
+        let snapshot = |(cluster, version): (&ClusterName, CollectionVersion)| {
             let mut snapshot = Snapshot::default();
             snapshot.set_resource_version(version);
             (cluster.clone(), snapshot)

@@ -102,7 +102,7 @@ impl View {
         let Some((cacher, questions)) = self.questions(cluster) else { return Err("it is not held any more".into()) };
         let held = cacher.snapshot().map(|snapshot| snapshot.resource_version()).unwrap_or_default();
         let latest = questions.latest(&cacher).await?;
-        if latest < held {
+        if held > latest {
             // What is held is of a state that is no more.
             cacher.reset();
             return Err(format!("its revisions went back from {held} to {latest}").into());

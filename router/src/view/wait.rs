@@ -1,12 +1,13 @@
 //! What readers wait for: that clusters are known, that a write is seen, that a version is reached.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use tributary_apimachinery::{ClusterName, ClusterSelector, ObjectKey, ResourceVersion, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, CollectionVersion, ObjectKey, ResourceVersion, Status};
 use tributary_cacher::{Cacher, NotReached};
 use tributary_merge::CompositeResourceVersion;
 
@@ -35,20 +36,20 @@ pub enum Unreached {
         /// The member.
         cluster: ClusterName,
         /// The version's component.
-        version: ResourceVersion,
+        version: CollectionVersion,
         /// The member's own latest version.
         latest: ResourceVersion,
     },
 }
 
 /// 504: a cluster has not come so far within 3 s.
-fn not_reached(cluster: &ClusterName, version: ResourceVersion, current: ResourceVersion) -> Status {
+fn not_reached(cluster: &ClusterName, version: impl Display, current: impl Display) -> Status {
     let cause = format!("it has not come so far within {} s", VERSION_WITHIN.as_secs());
     Status::version_not_reached(cluster, version, current, &cause)
 }
 
 impl Unreached {
-    fn of(cluster: &ClusterName, version: ResourceVersion, error: NotReached) -> Self {
+    fn of(cluster: &ClusterName, version: CollectionVersion, error: NotReached) -> Self {
         match error {
             NotReached::TooNew { current, .. } => {
                 Self::TooNew(not_reached(cluster, version, current.unwrap_or_default()))
@@ -174,7 +175,8 @@ impl View {
             return Ok(());
         }
         let deadline = Instant::now() + within;
-        let current = match cacher.wait_for(fence.version, within).await {
+        // The write is alone in its revision, or with deletions that nobody asked for here: once something of it is seen, it is.
+        let current = match cacher.wait_for(CollectionVersion::begun(fence.version), within).await {
             // Beyond what the member itself has of this collection: it was a version of something else.
             Ok(_) | Err(NotReached::Beyond { .. }) => None,
             Err(NotReached::TooNew { current, .. }) => Some(current.unwrap_or_default()),
@@ -218,7 +220,7 @@ impl View {
         join_all(waits).await.into_iter().collect()
     }
 
-    async fn cluster_reached(&self, cluster: &ClusterName, version: ResourceVersion) -> Result<(), Unreached> {
+    async fn cluster_reached(&self, cluster: &ClusterName, version: CollectionVersion) -> Result<(), Unreached> {
         if self.version_of(cluster).is_some_and(|own| own >= version) {
             return Ok(());
         }
@@ -233,7 +235,10 @@ impl View {
     /// Follows the clusters in which a version is ahead of this process until they have come to it: an idle cacher asks its
     /// member for progress meanwhile. Gives the refusal once a member says that it has not come so far itself. Cancelling is
     /// safe.
-    pub async fn caught_up(self: Arc<Self>, ahead: Vec<(ClusterName, ResourceVersion, Arc<Cacher>)>) -> Option<Status> {
+    pub async fn caught_up(
+        self: Arc<Self>,
+        ahead: Vec<(ClusterName, CollectionVersion, Arc<Cacher>)>,
+    ) -> Option<Status> {
         let waits =
             ahead.into_iter().map(|(cluster, version, cacher)| self.cluster_caught_up(cluster, version, cacher));
         futures::future::try_join_all(waits).await.err()
@@ -242,7 +247,7 @@ impl View {
     async fn cluster_caught_up(
         &self,
         cluster: ClusterName,
-        version: ResourceVersion,
+        version: CollectionVersion,
         cacher: Arc<Cacher>,
     ) -> Result<(), Status> {
         let mut changes = self.board.changes();

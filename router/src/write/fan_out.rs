@@ -91,7 +91,7 @@ async fn delete_in(
         }
         let given = versions.decode(text).map_err(|error| Status::bad_request(format!("resourceVersion: {error}")))?;
         match (given.component(cluster.name()), given) {
-            (Some(own), _) => Ok(own.to_string()),
+            (Some(own), _) => Ok(own.revision().to_string()),
             // No object of another cluster is at this version: each deletion would fail.
             (None, Given::Item(owner, _)) => {
                 let cause = format!("resourceVersion {text} is of cluster {owner}");

@@ -24,7 +24,7 @@ pub fn fits(call: Call<'_>, target: &Target) -> Result<(), Status> {
     }
     let cluster = target.cluster.name();
     let held = router.views().get(&resource.resource, None).and_then(|view| view.version_of(cluster));
-    let own = target.object.as_ref().map(|object| object.resource_version());
+    let own = target.object.as_ref().map(|object| object.resource_version().into());
     let newest = held.max(own).unwrap_or_default();
     let max = ResourceVersion(IntegerResourceVersion::VERSION_MAX.0 - HEADROOM);
     if newest <= max {

@@ -214,8 +214,8 @@ fn native(router: &Router, target: &Target, request: &ResourceRequest, text: &st
     let component =
         given.component(cluster).ok_or_else(|| refuse(&format!("of cluster {cluster}, which has the object")))?;
     let own = object.resource_version();
-    let covered = matches!(given, Given::Vector(_)) && own <= component;
-    Ok(if covered { own } else { component }.to_string())
+    let covered = matches!(given, Given::Vector(_)) && component >= own;
+    Ok(if covered { own } else { component.revision() }.to_string())
 }
 
 /// The member's own version for one that an Event notes of the object that it is about: as [`native`], but what means nothing to
@@ -224,10 +224,10 @@ fn reference_version(router: &Router, target: &Target, text: &str) -> String {
     let given = router.versions_of_any().decode(text).ok();
     match given.as_ref().and_then(|given| Some((given, given.component(target.cluster.name())?))) {
         None => String::new(),
-        Some((Given::Item(..), own)) => own.to_string(),
+        Some((Given::Item(..), own)) => own.revision().to_string(),
         Some((Given::Vector(_), component)) => {
             let own = target.involved.as_ref().map(|object| object.resource_version());
-            own.filter(|own| *own <= component).unwrap_or(component).to_string()
+            own.filter(|own| component >= *own).unwrap_or(component.revision()).to_string()
         }
     }
 }

@@ -198,7 +198,7 @@ impl Client {
     /// A watch from the version that came last, of an event or of a bookmark, as client-go's reflector goes on.
     async fn resume(&mut self, replica: usize) -> anyhow::Result<()> {
         let Profile { alone, topology, hides, .. } = self.world.profile;
-        let (version, item, told_again) = {
+        let (version, item, perhaps_another) = {
             let mut locked = self.follower.lock();
             let Some(follower) = &mut *locked else { return Ok(()) };
             let item = follower.item.clone();
@@ -216,8 +216,8 @@ impl Client {
                 *locked = None;
                 return Ok(());
             }
-            let told_again = self.world.with_truth(|truth| follower.is_perhaps_told_again(truth));
-            (follower.version.clone().unwrap_or_default(), item, told_again)
+            let perhaps_another = self.world.with_truth(|truth| follower.is_perhaps_another(truth));
+            (follower.version.clone().unwrap_or_default(), item, perhaps_another)
         };
         // Of several routers none knows what another one had told before that event.
         // A cluster that is the only one is a whole vector.
@@ -238,7 +238,7 @@ impl Client {
         let forgotten = self.told.last.elapsed() > KEPT_FOR;
         let end = self.stream(replica, query).await?;
         self.refused = false;
-        self.after(end, refused || forgotten || told_again)
+        self.after(end, refused || forgotten || perhaps_another)
     }
 
     fn after(&mut self, end: End, expected: bool) -> anyhow::Result<()> {

@@ -98,7 +98,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         }),
         Trial::test(name("a_cluster_that_left_with_its_objects_untold_is_found_out"), || {
             let mut follower = Follower::listed(Selection::default(), objects(&truth(), 13, 6), vector(13, 6));
-            let left = Event::Bookmark { vector: [("b".to_owned(), 6)].into(), initial_end: false };
+            let left = Event::Bookmark { vector: [("b".to_owned(), 6.into())].into(), initial_end: false };
             let expected = Expectations { calm: false, may_go_back: ["a".to_owned()].into() };
             found_out(follower.observe(&truth(), &expected, &left).map_err(|lie| lie.to_string()))
         }),
@@ -130,7 +130,7 @@ fn state(value: &str) -> State {
 }
 
 fn vector(a: u64, b: u64) -> Vector {
-    [("a".to_owned(), a), ("b".to_owned(), b)].into()
+    [("a".to_owned(), a.into()), ("b".to_owned(), b.into())].into()
 }
 
 /// Two members: `a` with x and y, `b` with x and z.
@@ -324,7 +324,7 @@ fn change_vector(event: &mut Event, change: impl FnOnce(&mut Vector)) {
 
 fn set(event: &mut Event, cluster: &str, revision: u64) {
     change_vector(event, |vector| {
-        vector.insert(cluster.to_owned(), revision);
+        vector.insert(cluster.to_owned(), revision.into());
     });
 }
 

@@ -81,7 +81,10 @@ impl Version {
     /// The revision of a single object, as lists and initial events show it.
     pub(crate) fn revision_of_item(&self, cluster: &str) -> Option<u64> {
         match self {
-            Self::Vector(vector) => vector.get(cluster).copied().filter(|_| vector.len() == 1),
+            Self::Vector(vector) => {
+                let own = vector.get(cluster).filter(|own| own.part.is_none() && vector.len() == 1);
+                own.map(|own| own.revision)
+            }
             Self::Item(of, revision) => (of == cluster).then_some(*revision),
         }
     }
@@ -125,7 +128,9 @@ impl Follower {
         let version = self.version.clone().unwrap_or_default();
         for (cluster, history) in &truth.clusters {
             let exact = match version.get(cluster) {
-                Some(revision) => truth.is_cluster_state(&self.selection, &self.objects, cluster, *revision).is_ok(),
+                // Of several changes that share a revision all are told again.
+                Some(version) if history.is_some_of_several(*version) => false,
+                Some(version) => truth.is_cluster_state(&self.selection, &self.objects, cluster, *version).is_ok(),
                 None => !self.objects.keys().any(|(own, _)| own == cluster),
             };
             // Of a version that may stand for two states nobody knows which of them is meant.
@@ -145,15 +150,18 @@ impl Follower {
     pub(crate) fn is_undone(&self, truth: &Truth) -> bool {
         let mut components = self.version.iter().flatten();
         components.any(|(cluster, revision)| {
-            let outlived = truth.history(cluster).is_ok_and(|history| history.outlived(*revision));
+            let outlived = truth.history(cluster).is_ok_and(|history| history.outlived(revision.revision));
             outlived && truth.is_cluster_state(&self.selection, &self.objects, cluster, *revision).is_err()
         })
     }
 
-    /// Whether the object of the last event's integer may have been told again since, behind the DELETED of another cluster's: nobody
-    /// knows then which of the two events is meant.
-    pub(crate) fn is_perhaps_told_again(&self, truth: &Truth) -> bool {
-        let Some(Item { cluster, key, again, .. }) = &self.item else { return false };
+    /// Whether another event may carry the last one's integer: one that shares its revision, or its object told again since, behind
+    /// the DELETED of another cluster's. Nobody knows then which of them is meant.
+    pub(crate) fn is_perhaps_another(&self, truth: &Truth) -> bool {
+        let Some(Item { cluster, key, again, revision }) = &self.item else { return false };
+        if truth.history(cluster).is_ok_and(|history| history.is_shared(*revision)) {
+            return true;
+        }
         let mut others = truth.clusters.keys().filter(|other| !are_one_member(other, cluster));
         *again || others.any(|other| truth.ever_had(&self.selection, other, key))
     }

@@ -41,7 +41,8 @@ const SEEDS_PER_TRIAL: u64 = 50;
 
 /// Seeds that failed, and what was wrong with the product. What a seed does changes with the schedule; each has a smaller test
 /// beside the code that was wrong.
-const FAILED_ONCE: [(u64, &str); 9] = [
+const FAILED_ONCE: [(u64, &str); 10] = [
+    (0, "of_several_deletions_at_one_revision_all_but_the_first_were_lost"),
     (2, "a_leaving_cluster_kept_its_version_at_a_deletion_that_another_cluster_follows"),
     (20, "a_cluster_that_became_stale_while_its_write_was_waited_for_was_not_named"),
     (395, "what_another_cluster_has_of_a_deleted_name_was_not_told_to_who_went_on_from_an_integer"),

@@ -59,6 +59,10 @@ pub(crate) struct Profile {
     pub(crate) compact: bool,
     pub(crate) watch_list: bool,
     pub(crate) bookmark_interval: Duration,
+    /// Members send no bookmarks, as of a resource that they do not cache.
+    pub(crate) unmarked: bool,
+    /// Watches tell of writes seconds later.
+    pub(crate) lags: bool,
     /// How many events members remember.
     pub(crate) window: usize,
 }
@@ -77,6 +81,9 @@ impl Profile {
         let (watch_list, bookmarks) = (random.random_bool(0.7), [1, 5, 60][random.random_range(0..3)]);
         let forbids = !calm && random.random_bool(0.2);
         let (integer, quorum, compact) = (random.random_bool(0.3), random.random_bool(0.2), random.random_bool(0.3));
+        let alone = integer && random.random_bool(0.5);
+        let unmarked = random.random_bool(0.2);
+        let lags = !calm && random.random_bool(0.3);
         Self {
             seed,
             steps,
@@ -89,19 +96,31 @@ impl Profile {
             nonsense,
             forbids,
             integer,
-            alone: integer && random.random_bool(0.5),
+            alone,
             quorum,
             compact,
             watch_list,
             bookmark_interval: Duration::from_secs(bookmarks),
+            unmarked,
+            lags,
             window: if small { 6 } else { 10_000 },
         }
     }
 
     /// What can be expected of a run.
     pub(crate) fn expectations(&self) -> Expectations {
-        let trouble =
-            [self.expires, self.restores, self.topology, self.hides, self.restarts, self.nonsense, self.forbids];
+        // Without bookmarks, or where they come late, a collection is listed anew for who waits for a version.
+        let trouble = [
+            self.expires,
+            self.restores,
+            self.topology,
+            self.hides,
+            self.restarts,
+            self.nonsense,
+            self.forbids,
+            self.unmarked,
+            self.lags,
+        ];
         let calm = !trouble.contains(&true);
         let any = self.restores || self.topology || self.hides;
         let names: BTreeSet<String> = NAMES.iter().flatten().map(ToString::to_string).collect();
@@ -140,6 +159,9 @@ fn write(world: &World, random: &mut StdRng) {
         return;
     }
     let member = &world.members[number];
+    if random.random_bool(0.08) {
+        return expire(world, number, random);
+    }
     let [namespace, name] = [pick(random, &NAMESPACES), pick(random, &OBJECTS)];
     if random.random_bool(0.3) {
         let gone = member.delete(RESOURCE, namespace, name);
@@ -149,6 +171,15 @@ fn write(world: &World, random: &mut StdRng) {
     let (color, service_type, value) = (pick(random, &COLORS), pick(random, &TYPES), world.value());
     let put = member.apply(service(namespace, name, &value, color, service_type));
     world.trace(|| format!("{} puts {namespace}/{name} {value} {color} {service_type}: {put:?}", member.name()));
+}
+
+/// Deletes several objects of one member in one transaction, as where they share a lease.
+fn expire(world: &World, number: usize, random: &mut StdRng) {
+    let places = NAMESPACES.iter().flat_map(|namespace| OBJECTS.iter().map(move |name| (*namespace, *name)));
+    let chosen: Vec<_> = places.filter(|_| random.random_bool(0.5)).collect();
+    let member = &world.members[number];
+    let gone = member.expire(RESOURCE, &chosen);
+    world.trace(|| format!("{} deletes at once {chosen:?}: {gone:?}", member.name()));
 }
 
 fn pick<'a>(random: &mut StdRng, of: &[&'a str]) -> &'a str {
@@ -165,7 +196,7 @@ async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> 
     } else {
         random.random_range(6000..60_000)
     });
-    let kind = random.random_range(0..20);
+    let kind = random.random_range(0..21);
     let name = member.name().to_owned();
     let note = |what: &str| world.trace(|| format!("{name}: {what}, for {lasts:?}"));
     match kind {
@@ -268,6 +299,11 @@ async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> 
             }
             heal(lasts, move || control.reject(None));
         }
+        20 if profile.lags => {
+            note("watches lag");
+            control.lag_watches(Duration::from_millis(random.random_range(100..6000)));
+            heal(lasts, move || control.lag_watches(Duration::ZERO));
+        }
         _ => {
             for _ in 0..20 {
                 write(world, random);
@@ -309,6 +345,7 @@ async fn restore(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyh
     sleep(Duration::from_millis(random.random_range(0..3000))).await;
     control.half_open(false);
     control.reject(None);
+    control.lag_watches(Duration::ZERO);
     control.start_listening().await;
     let world = Arc::clone(world);
     tokio::spawn(async move {
@@ -339,7 +376,7 @@ async fn is_noticed(world: &World, number: usize) -> anyhow::Result<bool> {
             return Ok(false);
         }
         let version = vector(&list.json["metadata"]["resourceVersion"])?;
-        if NAMES[number].iter().any(|name| version.get(*name).is_some_and(|own| *own > revision)) {
+        if NAMES[number].iter().any(|name| version.get(*name).is_some_and(|own| own.revision > revision)) {
             return Ok(false);
         }
     }
@@ -393,6 +430,7 @@ pub(crate) async fn end_of_trouble(world: &Arc<World>) -> anyhow::Result<()> {
         control.slow(None);
         control.half_open(false);
         control.reject(None);
+        control.lag_watches(Duration::ZERO);
         control.serve(RESOURCE, true);
         control.start_listening().await;
     }

@@ -6,8 +6,59 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A vector as it is decoded: cluster → revision.
-pub(crate) type Vector = BTreeMap<String, u64>;
+/// A vector as it is decoded: cluster → component.
+pub(crate) type Vector = BTreeMap<String, Component>;
+
+/// A component of a vector: all of a revision, or all before it and so many of its own changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Component {
+    pub(crate) revision: u64,
+    /// `None` for all.
+    pub(crate) part: Option<usize>,
+}
+
+impl From<u64> for Component {
+    fn from(revision: u64) -> Self {
+        Self { revision, part: None }
+    }
+}
+
+impl Ord for Component {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let place = |own: &Self| (own.revision, own.part.unwrap_or(usize::MAX));
+        place(self).cmp(&place(other))
+    }
+}
+
+impl PartialOrd for Component {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Component {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text.split_once('-') {
+            None => Some(text.parse::<u64>().ok()?.into()),
+            Some((revision, part)) => Some(Self { revision: revision.parse().ok()?, part: Some(part.parse().ok()?) }),
+        }
+    }
+}
+
+impl fmt::Display for Component {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.part {
+            None => write!(f, "{}", self.revision),
+            Some(part) => write!(f, "{}-{part}", self.revision),
+        }
+    }
+}
+
+impl fmt::Debug for Component {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 /// What identifies one state of one object. Every write has a value of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,14 +220,49 @@ impl History {
         steps[..steps.partition_point(|(own, _)| *own <= revision)].last().map_or(*first, |(_, step)| *step)
     }
 
-    /// The steps that a revision may stand for, the oldest first.
-    fn steps_of(&self, revision: u64) -> Vec<usize> {
+    /// The steps of one revision in an era, the first first: a transaction takes several.
+    fn steps_at(&self, revision: u64, era: usize) -> Vec<usize> {
+        let Era { base, steps, .. } = &self.eras[era];
+        if era > 0 && revision < *base {
+            return self.steps_at(revision, era - 1);
+        }
+        steps.iter().filter(|(own, _)| *own == revision).map(|(_, step)| *step).collect()
+    }
+
+    /// The step that a version stands for in an era.
+    fn step_of_version(&self, Component { revision, part }: Component, era: usize) -> usize {
+        let before = || self.step_of(revision.saturating_sub(1), era);
+        match part {
+            None => self.step_of(revision, era),
+            Some(0) => before(),
+            Some(part) => self.steps_at(revision, era).get(part - 1).copied().unwrap_or_else(before),
+        }
+    }
+
+    /// The steps that a version may stand for, the oldest first.
+    fn steps_of(&self, version: Component) -> Vec<usize> {
         let eras = 0..self.eras.len();
-        let eras = eras.filter(|era| self.eras[*era].end.is_none_or(|end| revision <= end));
-        let mut steps: Vec<_> = eras.map(|era| self.step_of(revision, era)).collect();
+        let eras = eras.filter(|era| self.eras[*era].end.is_none_or(|end| version.revision <= end));
+        let mut steps: Vec<_> = eras.map(|era| self.step_of_version(version, era)).collect();
         steps.sort_unstable();
         steps.dedup();
         steps
+    }
+
+    /// The version up to which nothing comes again to who goes on after this one: where several changes share a revision, all but
+    /// the first may.
+    fn promised(version: Component) -> Component {
+        Component { part: version.part.map(|part| part.min(1)), ..version }
+    }
+
+    /// Whether several changes share a revision.
+    pub(crate) fn is_shared(&self, revision: u64) -> bool {
+        (0..self.eras.len()).any(|era| self.steps_at(revision, era).len() > 1)
+    }
+
+    /// Whether a version means some of several changes that share a revision.
+    pub(crate) fn is_some_of_several(&self, version: Component) -> bool {
+        version.part.is_some() && self.is_shared(version.revision)
     }
 
     /// Every key that ever was.
@@ -194,19 +280,31 @@ impl History {
     }
 
     /// Whether an object is shown exactly as it was at a revision.
-    pub(crate) fn is_at(&self, selection: &Selection, key: &str, shown: Option<&State>, revision: u64) -> bool {
+    pub(crate) fn is_at(
+        &self,
+        selection: &Selection,
+        key: &str,
+        shown: Option<&State>,
+        version: impl Into<Component>,
+    ) -> bool {
         let states = self.objects.get(key);
         let then = |step| selection.of(key, states.and_then(|states| state_at(states, step)));
-        self.steps_of(revision).into_iter().any(|step| then(step) == shown)
+        self.steps_of(version.into()).into_iter().any(|step| then(step) == shown)
     }
 
     /// Whether a client that has this of an object, and goes on after a revision, ends with what there is: a version may
     /// promise less than what was written to a stream, but of what it covers nothing comes again. Where changes were taken
     /// together (a relist) it may cover one that is not told, if a later one is still to come.
-    pub(crate) fn is_resumable(&self, selection: &Selection, key: &str, shown: Option<&State>, revision: u64) -> bool {
+    pub(crate) fn is_resumable(
+        &self,
+        selection: &Selection,
+        key: &str,
+        shown: Option<&State>,
+        version: Component,
+    ) -> bool {
         let Some(states) = self.objects.get(key) else { return shown.is_none() };
         let now = selection.of(key, states.last().and_then(|(_, state)| state.as_ref()));
-        self.steps_of(revision).into_iter().any(|step| {
+        self.steps_of(Self::promised(version)).into_iter().any(|step| {
             let mut before = selection.of(key, state_at(states, step));
             let mut has = shown;
             for (_, state) in states.iter().filter(|(own, _)| *own > step) {
@@ -222,7 +320,7 @@ impl History {
     }
 
     /// Whether an object came to be in this state by a revision.
-    pub(crate) fn is_by(&self, key: &str, state: &State, revision: u64) -> bool {
+    pub(crate) fn is_by(&self, key: &str, state: &State, version: Component) -> bool {
         let Some(began) = self
             .objects
             .get(key)
@@ -230,7 +328,7 @@ impl History {
         else {
             return false;
         };
-        self.steps_of(revision).into_iter().any(|step| began <= step)
+        self.steps_of(version).into_iter().any(|step| began <= step)
     }
 
     /// The last step in which an object came to be in this state.
@@ -286,7 +384,7 @@ impl Truth {
         selection: &Selection,
         objects: &BTreeMap<(String, String), State>,
         cluster: &str,
-        revision: u64,
+        revision: Component,
     ) -> Result<(), Lie> {
         self.are_at(selection, objects, cluster, revision, |_| true)
     }
@@ -296,7 +394,7 @@ impl Truth {
         selection: &Selection,
         objects: &BTreeMap<(String, String), State>,
         cluster: &str,
-        revision: u64,
+        revision: Component,
         looked_at: impl Fn(&String) -> bool,
     ) -> Result<(), Lie> {
         let history = self.history(cluster)?;
@@ -319,7 +417,7 @@ impl Truth {
         selection: &Selection,
         objects: &BTreeMap<(String, String), State>,
         cluster: &str,
-        revision: u64,
+        revision: Component,
     ) -> Result<(), Lie> {
         let history = self.history(cluster)?;
         if !selection.wants(cluster) {

@@ -21,7 +21,7 @@ use tributary_simulator::{Config, HistoryEvent, Member, Simulator};
 
 use crate::follower::{Expectations, Follower, Version};
 use crate::schedule::Profile;
-use crate::truth::{History, Lie, State, Truth, Vector};
+use crate::truth::{Component, History, Lie, State, Truth, Vector};
 
 /// How many members there are.
 pub(crate) const MEMBERS: usize = 3;
@@ -101,7 +101,9 @@ impl World {
             config.watch_window = profile.window;
             config.watch_list = profile.watch_list;
             config.bookmark_interval = profile.bookmark_interval;
-            members.push(Arc::new(Simulator::start_in_process(config)?));
+            let member = Simulator::start_in_process(config)?;
+            member.control().bookmarks(RESOURCE, !profile.unmarked);
+            members.push(Arc::new(member));
         }
         let configured = NAMES.iter().enumerate().map(|(number, names)| (names[0].to_owned(), number)).collect();
         let world = Arc::new(Self {
@@ -300,7 +302,7 @@ impl World {
         let is_beyond = |follower: &Follower| {
             let mut versions = follower.version.iter().flatten();
             versions.any(|(name, own)| {
-                NAMES[number].contains(&name.as_str()) && follower.selection.wants(name) && *own > revision
+                NAMES[number].contains(&name.as_str()) && follower.selection.wants(name) && own.revision > revision
             })
         };
         self.followers.lock().iter().any(|follower| follower.lock().as_ref().is_some_and(is_beyond))
@@ -332,7 +334,8 @@ impl World {
     pub(crate) fn latest(&self) -> Vector {
         let configured = self.configured().1;
         self.with_truth(|truth| {
-            let known = configured.keys().filter_map(|name| Some((name.clone(), truth.clusters.get(name)?.latest())));
+            let known =
+                configured.keys().filter_map(|name| Some((name.clone(), truth.clusters.get(name)?.latest().into())));
             known.collect()
         })
     }
@@ -341,7 +344,8 @@ impl World {
     pub(crate) fn compact(&self, vector: &Vector) -> Option<String> {
         let configured = self.configured().1.into_iter();
         let uids: Option<BTreeMap<_, _>> = configured.map(|(name, member)| Some((name, self.uid(member)?))).collect();
-        compact::encode(vector, &uids?)
+        let vector = vector.iter().map(|(cluster, component)| (cluster.clone(), component.to_string())).collect();
+        compact::encode(&vector, &uids?)
     }
 
     /// What a member is told from others by: the uid of its namespace kube-system.
@@ -458,7 +462,7 @@ pub(crate) fn vector(version: &Value) -> Result<Vector, Lie> {
     let decode = || -> Option<Vector> {
         let json = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(version.as_str()?).ok()?;
         let texts: BTreeMap<String, String> = serde_json::from_slice(&json).ok()?;
-        texts.into_iter().map(|(cluster, revision)| Some((cluster, revision.parse().ok()?))).collect()
+        texts.into_iter().map(|(cluster, revision)| Some((cluster, Component::parse(&revision)?))).collect()
     };
     decode().ok_or_else(|| Lie(format!("{version} is no composite resourceVersion")))
 }

@@ -30,6 +30,7 @@ mod registries;
 mod replicas;
 mod reviews;
 mod selection;
+mod shared_revisions;
 mod storm;
 mod topology;
 mod watches;

@@ -65,6 +65,22 @@ async fn a_collection_that_does_not_change_is_confirmed() {
     assert!(reached >= revision, "{reached} {revision}");
 }
 
+/// A kube-apiserver does not cache them, so their watches get no bookmarks.
+#[tokio::test]
+async fn events_that_do_not_change_are_confirmed() {
+    let fixture = start(Partial::Deny).await;
+    let path = "/api/v1/namespaces/default/events";
+    fixture.get(path).await.ok();
+    for _ in 0..2 {
+        let revision = fixture.put("a", "x", "");
+        let started = Instant::now();
+        let list = fixture.get(path).await.ok();
+        let reached: u64 = crate::harness::vector(&version(&list))["a"].as_str().unwrap().parse().unwrap();
+        assert!(reached >= revision, "{reached} {revision}");
+        assert!(started.elapsed() < Duration::from_millis(2500), "{:?}", started.elapsed());
+    }
+}
+
 #[tokio::test]
 async fn many_reads_share_few_questions() {
     let fixture = start(Partial::Deny).await;

@@ -68,7 +68,8 @@ async fn without_a_version(target: Target) -> anyhow::Result<()> {
 async fn a_name_that_json_escapes(target: Target) -> anyhow::Result<()> {
     const NAME: &str = "x<y&z";
     let roles = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles", target.namespace);
-    let role = json!({"kind": "Role", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": NAME}, "rules": []});
+    let role =
+        json!({"kind": "Role", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": NAME}, "rules": []});
     target.http.get(&roles).send().await?.expect(200)?;
     let made = target.http.post(&roles, &role).send().await?.expect(201)?;
     ensure!(made.text().contains(r"x\u003cy\u0026z"), "{}", made.text());

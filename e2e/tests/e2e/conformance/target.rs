@@ -163,12 +163,13 @@ impl Target {
 
     /// A version that no member has reached yet.
     pub(crate) fn future(&self, version: &str) -> anyhow::Result<String> {
-        const AHEAD: u64 = 1_000_000;
         if self.kind == Kind::Bare {
             return Ok((version.parse::<u64>().context("a native version is a number")? + AHEAD).to_string());
         }
-        let ahead: BTreeMap<String, String> =
-            vector(version)?.into_iter().map(|(cluster, native)| (cluster, (native + AHEAD).to_string())).collect();
+        let ahead: BTreeMap<String, String> = vector(version)?
+            .into_iter()
+            .map(|(cluster, native)| Ok((cluster, ahead_of(&native)?)))
+            .collect::<anyhow::Result<_>>()?;
         Ok(URL_SAFE_NO_PAD.encode(serde_json::to_vec(&ahead).context("encode the vector")?))
     }
 
@@ -208,12 +209,20 @@ impl Target {
     }
 }
 
-/// The vector that a composite version in its long form stands for: cluster → revision.
-fn vector(version: &str) -> anyhow::Result<BTreeMap<String, u64>> {
+/// The vector that a composite version in its long form stands for: cluster → component, a revision or a part of one.
+fn vector(version: &str) -> anyhow::Result<BTreeMap<String, String>> {
     let bytes = URL_SAFE_NO_PAD.decode(version).with_context(|| format!("{version} is not base64url"))?;
-    let vector: BTreeMap<String, String> =
-        serde_json::from_slice(&bytes).with_context(|| format!("{version} is not a vector"))?;
-    vector.into_iter().map(|(cluster, native)| Ok((cluster, native.parse().context("a revision")?))).collect()
+    serde_json::from_slice(&bytes).with_context(|| format!("{version} is not a vector"))
+}
+
+/// How many revisions no member gets on during a test.
+const AHEAD: u64 = 1_000_000;
+
+/// A revision that a member has not reached.
+fn ahead_of(component: &str) -> anyhow::Result<String> {
+    let revision = component.split_once('-').map_or(component, |(revision, _)| revision);
+    let revision: u64 = revision.parse().context("a revision")?;
+    Ok((revision + AHEAD).to_string())
 }
 
 /// A config map.

@@ -1,0 +1,85 @@
+//! Several deletions at one revision, as where a lease ends: a DELETED for each, and none says that it is the last.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use tributary_apimachinery::{CollectionVersion, ResourceVersion};
+use tributary_cacher::{NotReached, Update};
+
+const THREE_SECONDS: Duration = Duration::from_secs(3);
+
+fn gone(name: &str) -> String {
+    event("DELETED", &pod(name, 11))
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_are_told_in_one_chunk_and_in_several() {
+    let (cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[pod("a", 1), pod("b", 2), pod("c", 3), pod("d", 4)], 10).await;
+    updates.synced().await;
+    feed.send(gone("a") + &gone("b"));
+    let (changes, snapshot) = updates.changes().await;
+    assert_eq!(changes, [("DELETED", "a".to_owned(), 11), ("DELETED", "b".to_owned(), 11)]);
+    assert_eq!(snapshot.resource_version(), CollectionVersion::part(ResourceVersion(11), 2));
+    feed.send(gone("c"));
+    let (changes, snapshot) = updates.changes().await;
+    assert_eq!(changes, [("DELETED", "c".to_owned(), 11)]);
+    assert_eq!(snapshot.resource_version(), CollectionVersion::part(ResourceVersion(11), 3));
+    feed.send(bookmark(11));
+    assert!(matches!(updates.next().await, Update::Progress { .. }));
+    assert_eq!(cacher.snapshot().unwrap().resource_version(), ResourceVersion(11));
+    feed.send(event("DELETED", &pod("d", 12)) + &event("ADDED", &pod("e", 13)));
+    let (_, snapshot) = updates.changes().await;
+    assert_eq!(snapshot.resource_version(), ResourceVersion(13), "a later revision says that this was all");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_cut_between_two_goes_on_before_both() {
+    let (_cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[pod("a", 1), pod("b", 2)], 10).await;
+    updates.synced().await;
+    feed.send(gone("a"));
+    updates.changes().await;
+    drop(feed);
+    let feed = member.expect(&["watch=1", "resourceVersion=10&"]).await.stream();
+    feed.send(gone("a") + &gone("b"));
+    let (changes, _) = updates.changes().await;
+    assert_eq!(changes, [("DELETED", "b".to_owned(), 11)], "what came before the cut is not told again");
+    drop(feed);
+    member.expect(&["watch=1", "resourceVersion=10&"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_is_seen_with_the_first_and_the_whole_revision_once_that_is_certain() {
+    let (cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[pod("a", 1), pod("b", 2)], 10).await;
+    updates.synced().await;
+    feed.send(gone("a"));
+    updates.changes().await;
+    let own = CollectionVersion::begun(ResourceVersion(11));
+    assert_eq!(cacher.wait_for(own, Duration::ZERO).await.unwrap().len(), 1);
+    let script = async {
+        member.expect(&["limit=1"]).await.text(list(&[], 11, None));
+        let short = member.expect(&["resourceVersion=10&", "timeoutSeconds=3"]).await.stream();
+        short.send(gone("a") + &gone("b") + &bookmark(11));
+        short
+    };
+    let (found, short) = tokio::join!(cacher.wait_for(ResourceVersion(11), THREE_SECONDS), script);
+    assert_eq!(found.unwrap().len(), 0);
+    drop(short);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_more_than_a_part_that_the_member_does_not_have_is_told_so() {
+    let (cacher, mut member, mut updates) = start();
+    let feed = member.sync(&[pod("a", 1)], 10).await;
+    updates.synced().await;
+    feed.send(gone("a"));
+    updates.changes().await;
+    let script = async { member.expect(&["limit=1"]).await.text(list(&[], 11, None)) };
+    let (beyond, ()) = tokio::join!(cacher.wait_for(ResourceVersion(12), THREE_SECONDS), script);
+    let wanted = ResourceVersion(12).into();
+    assert_eq!(beyond.unwrap_err(), NotReached::Beyond { wanted, latest: ResourceVersion(11) });
+}

@@ -1,0 +1,125 @@
+//! A collection that the member does not cache: its watches get no bookmarks.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::*;
+use tokio::time::Instant;
+use tributary_apimachinery::{GroupVersionResource, ResourceVersion};
+use tributary_cacher::{Cacher, Config, Tuning, Update};
+
+const THREE_SECONDS: Duration = Duration::from_secs(3);
+
+fn start_of(group: &str, resource: &str) -> (Cacher, Member, Updates) {
+    let config = Config { resource: GroupVersionResource::new(group, "v1", resource), ..config(Tuning::default()) };
+    start_of_config(config)
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_listed_anew_for_who_waits() {
+    for group in ["", "events.k8s.io"] {
+        let (cacher, mut member, mut updates) = start_of(group, "events");
+        let feed = member.sync(&[pod("a", 1)], 5).await;
+        updates.synced().await;
+        let script = async {
+            member.expect(&["limit=1"]).await.text(list(&[], 20, None));
+            let feed = member.expect(&["sendInitialEvents=true"]).await.stream();
+            feed.send(event("ADDED", &pod("a", 1)) + &end_bookmark(21));
+            feed
+        };
+        let started = Instant::now();
+        let (found, again) = tokio::join!(cacher.wait_for(ResourceVersion(20), THREE_SECONDS), script);
+        assert_eq!(found.unwrap().resource_version(), ResourceVersion(21));
+        assert!(started.elapsed() < Duration::from_millis(500), "after {:?}", started.elapsed());
+        assert!(feed.is_dropped(), "one source of events");
+        assert!(matches!(updates.next().await, Update::Relisted { .. }));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(!member.is_asked() && !again.is_dropped(), "nobody waits any more");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_that_does_not_come_is_not_waited_for_again() {
+    let (cacher, mut member, mut updates) = start_of("example.com", "widgets");
+    let _feed = member.sync(&[pod("a", 1)], 5).await;
+    updates.synced().await;
+    let script = async {
+        member.expect(&["limit=1"]).await.text(list(&[], 20, None));
+        let short = member.expect(&["resourceVersion=5&", "timeoutSeconds=3"]).await.stream();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        drop(short);
+        member.expect(&["resourceVersion=5&"]).await.stream()
+    };
+    let (first, long) = tokio::join!(cacher.wait_for(ResourceVersion(20), THREE_SECONDS), script);
+    assert!(first.is_err(), "who finds out waits in vain");
+    let script = async {
+        member.expect(&["limit=1"]).await.text(list(&[], 30, None));
+        let again = member.expect(&["sendInitialEvents=true"]).await.stream();
+        again.send(event("ADDED", &pod("a", 1)) + &end_bookmark(30));
+        again
+    };
+    let (second, again) = tokio::join!(cacher.wait_for(ResourceVersion(30), THREE_SECONDS), script);
+    assert!(second.is_ok() && long.is_dropped());
+    // A bookmark says that there are some.
+    again.send(bookmark(31));
+    let script = async {
+        member.expect(&["limit=1"]).await.text(list(&[], 40, None));
+        let short = member.expect(&["resourceVersion=31&", "timeoutSeconds=3"]).await.stream();
+        short.send(bookmark(40));
+        short
+    };
+    let (third, _short) = tokio::join!(cacher.wait_for(ResourceVersion(40), THREE_SECONDS), script);
+    assert!(third.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_watch_that_ends_before_its_time_says_nothing_of_bookmarks() {
+    let (cacher, mut member, mut updates) = start_of("example.com", "widgets");
+    let _feed = member.sync(&[pod("a", 1)], 5).await;
+    updates.synced().await;
+    let script = async {
+        member.expect(&["limit=1"]).await.text(list(&[], 20, None));
+        drop(member.expect(&["resourceVersion=5&", "timeoutSeconds=3"]).await.stream());
+        let long = member.expect(&["resourceVersion=5&"]).await.stream();
+        member.expect(&["limit=1"]).await.text(list(&[], 20, None));
+        let short = member.expect(&["resourceVersion=5&", "timeoutSeconds=3"]).await.stream();
+        assert!(long.is_dropped());
+        short.send(bookmark(20));
+        short
+    };
+    let (found, _short) = tokio::join!(cacher.wait_for(ResourceVersion(20), THREE_SECONDS), script);
+    assert!(found.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_without_pause_has_it_listed_once_a_second() {
+    let (cacher, mut member, mut updates) = start_of("", "events");
+    let mut feed = member.sync(&[], 5).await;
+    updates.synced().await;
+    let cacher = Arc::new(cacher);
+    let readers = tokio::spawn({
+        let cacher = Arc::clone(&cacher);
+        async move {
+            for version in 6..10 {
+                cacher.wait_for(ResourceVersion(version), THREE_SECONDS).await.expect("it is listed in time");
+            }
+        }
+    });
+    let (mut revision, mut lists) = (5, Vec::new());
+    while lists.len() < 4 {
+        let asked = member.asked().await;
+        if asked.uri.contains("limit=1") {
+            asked.text(list(&[], revision + 1, None));
+        } else {
+            revision += 1;
+            lists.push(asked.at);
+            feed = asked.stream();
+            feed.send(end_bookmark(revision));
+        }
+    }
+    readers.await.expect("no panic");
+    assert!(lists.windows(2).all(|pair| pair[1] - pair[0] >= Duration::from_secs(1)), "{lists:?}");
+    drop(feed);
+}

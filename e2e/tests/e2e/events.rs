@@ -1,0 +1,115 @@
+//! Events of a real member: they expire together, and their watches get no bookmarks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+use tributary_e2e::{Member, Tributary};
+
+use crate::context::{Case, TestContext, cases, eventually};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// How long Events live here: the shortest time of which one lease is shared for seconds (a twentieth).
+const TIME_TO_LIVE: Duration = Duration::from_secs(60);
+
+/// How much later they may be gone: etcd looks each half second for leases that are over, and extends those that a restart met.
+const SLACK: Duration = Duration::from_secs(60);
+
+/// How many Events share a lease.
+const COUNT: usize = 20;
+
+pub(crate) fn cases() -> Vec<Case> {
+    cases!["events"; expire_together, are_watched_without_bookmarks]
+}
+
+fn event(name: &str) -> Value {
+    json!({"kind": "Event", "apiVersion": "v1", "metadata": {"name": name}, "reason": "Test", "type": "Normal",
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}})
+}
+
+fn names_of(list: &Value) -> Vec<&str> {
+    list["items"].as_array().into_iter().flatten().filter_map(|item| item["metadata"]["name"].as_str()).collect()
+}
+
+/// Twenty Events that are written within a second are gone together, in one transaction of etcd: the member sends a DELETED for
+/// each, all of one version, and so does Tributary.
+async fn expire_together(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let lives = format!("--event-ttl={}s", TIME_TO_LIVE.as_secs());
+    let member = Member::builder("brief").apiserver_argument(&lives).start(context.fixture.tools().await?).await?;
+    let member = Arc::new(member);
+    let namespace = context.namespace("events", &[Arc::clone(&member)]).await?;
+    let tributary = Tributary::builder(&member.kubeconfig(), ["brief"]).start().await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let path = format!("/api/v1/namespaces/{namespace}/events");
+    for index in 0..COUNT {
+        member.http().post(&path, &event(&format!("e{index:02}"))).send().await?.expect(201)?;
+    }
+    let http = tributary.http().await?;
+    eventually(SOON, async || {
+        let list = http.get(&path).send().await?.expect(200)?.json()?;
+        ensure!(names_of(&list).len() == COUNT, "{list}");
+        Ok(())
+    })
+    .await?;
+    let list = http.get(&path).send().await?.expect(200)?.json()?;
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    let mut merged = http.watch(&format!("{path}?watch=true&resourceVersion={version}")).await?;
+    let list = member.http().get(&path).send().await?.expect(200)?.json()?;
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    let mut bare = member.http().watch(&format!("{path}?watch=true&resourceVersion={version}")).await?;
+    let (mut own, mut told, mut shared) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..COUNT {
+        let [of_member, merged] = [bare.expect(TIME_TO_LIVE + SLACK).await?, merged.expect(SOON).await?];
+        for event in [&of_member, &merged] {
+            ensure!(event["type"] == "DELETED", "{event}");
+        }
+        shared.push(of_member["object"]["metadata"]["resourceVersion"].clone());
+        own.push(of_member["object"]["metadata"]["name"].clone());
+        told.push(merged["object"]["metadata"]["name"].clone());
+    }
+    ensure!(own == told, "{own:?} of the member, and {told:?}");
+    // What all this is about: the member's own versions repeat.
+    shared.sort_by_key(Value::to_string);
+    shared.dedup();
+    ensure!(shared.len() < COUNT, "each had a version of its own: {shared:?}");
+    for http in [member.http(), &http] {
+        let list = http.get(&path).send().await?.expect(200)?.json()?;
+        ensure!(names_of(&list).is_empty(), "{list}");
+    }
+    Ok(())
+}
+
+/// A watch of Events ends without a bookmark, though one is asked for; but their initial events end with one of the present
+/// revision, and that is how Tributary learns how far they are.
+async fn are_watched_without_bookmarks(context: TestContext) -> anyhow::Result<()> {
+    let pair = context.fixture.pair().await?;
+    let member = &pair[0];
+    let namespace = context.namespace("unmarked", std::slice::from_ref(member)).await?;
+    let (path, maps) =
+        (format!("/api/v1/namespaces/{namespace}/events"), format!("/api/v1/namespaces/{namespace}/configmaps"));
+    let ends = |resource: &str, version: &str| {
+        format!("{resource}?watch=true&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion={version}")
+    };
+    let seen = async |resource: &str| {
+        let list = member.http().get(resource).send().await?.expect(200)?.json()?;
+        let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+        let mut stream = member.http().watch(&ends(resource, &version)).await?;
+        let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"generateName": "x-"}});
+        member.http().post(&format!("/api/v1/namespaces/{namespace}/configmaps"), &map).send().await?.expect(201)?;
+        let mut types = Vec::new();
+        while let Some(event) = stream.next(SOON).await? {
+            types.push(event["type"].as_str().unwrap_or_default().to_owned());
+        }
+        anyhow::Ok(types)
+    };
+    ensure!(seen(&path).await?.is_empty(), "events have bookmarks");
+    ensure!(seen(&maps).await?.iter().any(|kind| kind == "BOOKMARK"), "a collection that is cached has none");
+    let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut stream = member.http().watch(&format!("{path}?{query}")).await?;
+    let end = stream.expect(SOON).await?;
+    ensure!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true", "{end}");
+    Ok(())
+}

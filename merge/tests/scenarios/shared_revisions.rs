@@ -1,0 +1,127 @@
+//! Several deletions at one revision, as where a lease ends.
+
+use super::*;
+
+const OBJECTS: [&str; 3] = ["x 5", "y 6", "z 7"];
+
+#[test]
+fn all_of_them_are_told_and_nobody_is_told_that_this_is_all() {
+    let mut log = log(&[("a", 10, &OBJECTS)]);
+    let mut watcher = resume(&log, "a:10").unwrap();
+    let bookmark = |log: &Log, watcher: &Watcher<Matches>| text(log, &watcher.bookmark(log).unwrap());
+    delete(&mut log, "a", &["x 11"]);
+    assert_eq!(read(&log, &mut watcher), ["DELETED a/x@11 a:11-1"]);
+    delete(&mut log, "a", &["y 11"]);
+    assert_eq!(read(&log, &mut watcher), ["DELETED a/y@11 a:11-2"]);
+    assert_eq!(bookmark(&log, &watcher), "a:11-2");
+    log.progress(&name("a"), ResourceVersion(11), NOW);
+    assert_eq!(read(&log, &mut watcher), [""; 0]);
+    assert_eq!(bookmark(&log, &watcher), "a:11");
+}
+
+#[test]
+fn who_was_cut_among_them_is_told_all_again_and_who_was_told_the_only_one_is_not() {
+    let mut log = log(&[("a", 10, &OBJECTS)]);
+    delete(&mut log, "a", &["x 11"]);
+    let mut early = resume(&log, "a:11-1").unwrap();
+    assert_eq!(read(&log, &mut early), [""; 0]);
+    delete(&mut log, "a", &["y 11"]);
+    assert_eq!(read(&log, &mut early), ["DELETED a/y@11 a:11-2"]);
+    // Whatever it says that it has: another replica may have counted otherwise.
+    for from in ["a:11-0", "a:11-1", "a:11-2", "a:11-3"] {
+        let told = read(&log, &mut resume(&log, from).unwrap());
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].starts_with("DELETED* a/x@11") && told[1].contains(" a/y@11"), "{told:?}");
+    }
+    assert_eq!(read(&log, &mut resume(&log, "a:10").unwrap()), ["DELETED a/x@11 a:11-1", "DELETED a/y@11 a:11-2"]);
+    change(&mut log, "a", "w 12");
+    assert_eq!(read(&log, &mut resume(&log, "a:11-1").unwrap())[2..], ["ADDED a/w@12 a:12"]);
+    assert_eq!(read(&log, &mut resume(&log, "a:11").unwrap()), ["ADDED* a/w@12 a:12"]);
+}
+
+#[test]
+fn who_has_the_whole_revision_elsewhere_is_not_ahead_of_a_part_and_keeps_it() {
+    let mut log = log(&[("a", 10, &OBJECTS), ("b", 3, &[])]);
+    delete(&mut log, "a", &["x 11"]);
+    let mut watcher = resume(&log, "a:11 b:3").unwrap();
+    assert_eq!(watcher.ahead(), None);
+    change(&mut log, "b", "w 4");
+    delete(&mut log, "a", &["y 11"]);
+    assert_eq!(read(&log, &mut watcher), ["ADDED* b/w@4 a:11 b:4", "DELETED* a/y@11 a:11 b:4"]);
+    log.progress(&name("a"), ResourceVersion(11), NOW);
+    change(&mut log, "b", "-w 5");
+    assert_eq!(read(&log, &mut watcher), ["DELETED* b/w@5 a:11 b:5-1"]);
+}
+
+#[test]
+fn who_comes_with_a_part_is_ahead_of_a_log_that_has_none_of_it() {
+    let mut log = log(&[("a", 10, &OBJECTS)]);
+    let mut watcher = resume(&log, "a:11-1").unwrap();
+    assert!(watcher.ahead().is_some());
+    delete(&mut log, "a", &["x 11"]);
+    assert_eq!(read(&log, &mut watcher), [""; 0]);
+    delete(&mut log, "a", &["y 11", "z 11"]);
+    assert_eq!(read(&log, &mut watcher), ["DELETED a/y@11 a:11-2", "DELETED a/z@11 a:11-3"]);
+}
+
+#[test]
+fn a_list_of_that_very_revision_may_lack_what_was_not_told() {
+    let log = log(&[("a", 11, &["z 7"])]);
+    assert!(too_old(&log, "a:11-1").starts_with("too old resource version of cluster a: 11-1"));
+    assert!(resume(&log, "a:11").is_ok());
+}
+
+#[test]
+fn a_relist_behind_a_part_deletes_what_was_still_to_come() {
+    let mut log = log(&[("a", 10, &OBJECTS)]);
+    delete(&mut log, "a", &["x 11"]);
+    log.relist(&name("a"), snapshot(20, &["w 15"]), NOW);
+    let rest = |log: &Log, from| {
+        let told = read(log, &mut resume(log, from).unwrap());
+        told.iter().map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(rest(&log, "a:11-1"), ["a/y@6", "a/z@7", "a/w@15"]);
+    // Who had more of it at another replica has no more than this one, but of what is deleted anyway.
+    assert_eq!(rest(&log, "a:11-2"), rest(&log, "a:11-1"));
+    assert_eq!(rest(&log, "a:11"), rest(&log, "a:11-1"));
+    assert!(too_old(&log, "a:12-1").contains("12-1"));
+    assert!(too_old(&log, "a:20-1").contains("20-1"));
+}
+
+#[test]
+fn what_was_forgotten_may_be_what_is_missing() {
+    let config = LogConfig { history_age_max: Duration::from_secs(10), history_entries_min: 1, ..LogConfig::default() };
+    let mut log = Log::new(config);
+    log.join(&name("a"), snapshot(10, &OBJECTS), NOW);
+    delete(&mut log, "a", &["x 11", "y 11"]);
+    log.trim(Duration::from_secs(20));
+    assert_eq!(log.len(), 1, "the second");
+    assert!(too_old(&log, "a:11-2").contains("11-2"));
+    assert_eq!(read(&log, &mut resume(&log, "a:11").unwrap()), [""; 0]);
+}
+
+#[test]
+fn a_part_is_an_exact_state() {
+    let mut log = log(&[("a", 10, &OBJECTS)]);
+    let at = |log: &Log, version| log.snapshot_at(&vector(version)).unwrap()[0].1.len();
+    delete(&mut log, "a", &["x 11"]);
+    assert_eq!((at(&log, "a:11-1"), at(&log, "a:10")), (2, 3));
+    assert!(matches!(log.snapshot_at(&vector("a:11-2")), Err(SnapshotError::TooNew { .. })));
+    delete(&mut log, "a", &["y 11"]);
+    change(&mut log, "a", "w 12");
+    assert_eq!((at(&log, "a:11-1"), at(&log, "a:11-2"), at(&log, "a:11"), at(&log, "a:12")), (2, 1, 1, 2));
+}
+
+#[test]
+fn an_integer_that_several_share_names_none_of_them() {
+    let mut log = log(&[("a", 10, &OBJECTS)]);
+    let after =
+        |log: &Log, version| Watcher::after_event(log, &name("a"), ResourceVersion(version), everything as Matches);
+    change(&mut log, "a", "w 11");
+    delete(&mut log, "a", &["x 12"]);
+    assert!(after(&log, 12).is_some_and(|watcher| watcher.is_caught_up(&log)));
+    delete(&mut log, "a", &["y 12"]);
+    assert!(after(&log, 12).is_none() && after(&log, 11).is_some());
+    let of_item = |version| log.version_of_item(&name("a"), ResourceVersion(version)).to_string();
+    assert_eq!(["11", "12-1", "10-1"].map(str::to_owned), [11, 12, 10].map(of_item));
+}

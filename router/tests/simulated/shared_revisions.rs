@@ -1,0 +1,156 @@
+//! Several deletions at one revision, as where Events expire that share a lease.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tributary_simulator::{Control, RequestKind};
+
+use crate::harness::{CONFIG_MAPS, Events, Fixture, allow, brief, items, until, version};
+
+const EVENTS: &str = "/api/v1/namespaces/default/events";
+
+/// Without what every namespace has.
+const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
+
+fn event(name: &str) -> Value {
+    json!({"kind": "Event", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}, "reason": "Test",
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}})
+}
+
+/// A watch of the config maps from now on, and the version that it begins at.
+async fn watch_from_now(fixture: &Fixture) -> (Events, String) {
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    (resume(fixture, &version(&list)).await, version(&list))
+}
+
+async fn resume(fixture: &Fixture, version: &str) -> Events {
+    fixture.watch(&format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={version}")).await
+}
+
+/// Ends the member's streams, and has each that comes then end after so many bytes. Returns once the cacher watches again.
+async fn cut_each_after(control: &Control, bytes: u64) {
+    let before = control.requests_of(RequestKind::Watch, "configmaps");
+    control.cut_streams_after(Some(bytes));
+    control.cut_streams();
+    until(|| async { control.requests_of(RequestKind::Watch, "configmaps") > before }).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+}
+
+#[tokio::test]
+async fn events_that_expire_together_are_all_gone_and_all_told() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let names: Vec<_> = (10..30).map(|number| format!("e{number}")).collect();
+    for name in &names {
+        fixture.member("a").apply(event(name)).unwrap();
+    }
+    until(|| async { items(&fixture.get(EVENTS).await.ok()).len() == names.len() }).await;
+    let list = fixture.get(EVENTS).await.ok();
+    let mut events = fixture.watch(&format!("{EVENTS}?watch=1&resourceVersion={}", version(&list))).await;
+    let chosen: Vec<_> = names.iter().map(|name| ("default", name.as_str())).collect();
+    let revision = fixture.member("a").expire("events", &chosen).unwrap();
+    let mut count = 0;
+    for name in &names {
+        let told = events.soon().await;
+        assert_eq!(brief(&told), format!("DELETED a/{name}"));
+        let vector = crate::harness::vector(&version(&told["object"]));
+        count += 1;
+        assert_eq!(vector["a"], format!("{revision}-{count}"), "nobody knows whether this was all");
+    }
+    assert!(items(&fixture.get(EVENTS).await.ok()).is_empty());
+    fixture.member("a").apply(event("later")).unwrap();
+    let told = events.soon().await;
+    assert_eq!(brief(&told), "ADDED a/later");
+    let vector = crate::harness::vector(&version(&told["object"]));
+    assert_eq!(vector["a"], (revision + 1).to_string());
+}
+
+#[tokio::test]
+async fn a_cut_between_two_of_them_on_the_way_to_us_loses_none() {
+    let fixture = Fixture::start(["a"]).await;
+    for name in ["x1", "x2", "x3"] {
+        fixture.put_and_see("a", name, "").await;
+    }
+    let (mut events, _) = watch_from_now(&fixture).await;
+    let member = fixture.member("a");
+    let frame = member.get("configmaps", "default", "x1").unwrap().to_string().len() as u64;
+    // The first, and a part of the second.
+    cut_each_after(&member.control(), frame + frame / 2).await;
+    member.expire("configmaps", &[("default", "x1"), ("default", "x2"), ("default", "x3")]).unwrap();
+    assert_eq!(events.brief().await, "DELETED a/x1");
+    member.control().cut_streams_after(None);
+    assert_eq!(events.brief().await, "DELETED a/x2");
+    assert_eq!(events.brief().await, "DELETED a/x3");
+    events.nothing().await;
+    assert_eq!(fixture.config_maps_of_members().len(), items(&fixture.get(CONFIG_MAPS).await.ok()).len());
+}
+
+#[tokio::test]
+async fn a_client_that_is_cut_between_two_of_them_is_told_the_rest_at_any_replica() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let other = fixture.restarted(allow()).await;
+    for name in ["x1", "x2"] {
+        fixture.put_and_see("a", name, "").await;
+    }
+    other.get(CONFIG_MAPS).await.ok();
+    let (mut events, _) = watch_from_now(&fixture).await;
+    let revision = fixture.member("a").expire("configmaps", &[("default", "x1"), ("default", "x2")]).unwrap();
+    let first = events.soon().await;
+    assert_eq!(brief(&first), "DELETED a/x1");
+    drop(events);
+    let cut = version(&first["object"]);
+    for replica in [&fixture, &other] {
+        until(|| async { !items(&replica.get(CONFIG_MAPS).await.ok()).iter().any(|item| item.contains("/x")) }).await;
+        let mut told = Vec::new();
+        let mut events = resume(replica, &cut).await;
+        while told.last().map(String::as_str) != Some("DELETED a/x2") {
+            told.push(events.brief().await);
+            assert!(told.len() < 5, "{told:?}");
+        }
+    }
+    // A replica that knows no more of that revision than its list may have missed the second.
+    let late = fixture.restarted(allow()).await;
+    let list = late.get(CONFIG_MAPS).await.ok();
+    assert_eq!(crate::harness::vector(&version(&list))["a"], revision.to_string());
+    assert_eq!(resume(&late, &cut).await.soon().await["object"]["code"], 410);
+}
+
+/// Nothing says how far a collection without bookmarks is: where a client is ahead of it, it is listed anew.
+#[tokio::test]
+async fn who_is_ahead_of_events_is_not_left_waiting() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.member("b").apply(event("e")).unwrap();
+    fixture.get(EVENTS).await.ok();
+    fixture.put("a", "elsewhere", "");
+    let late = fixture.restarted(allow()).await;
+    let list = late.get(EVENTS).await.ok();
+    let ahead = crate::harness::vector(&version(&list))["a"].clone();
+    let behind = fixture.get(&format!("{EVENTS}?resourceVersion=0")).await.ok();
+    assert_ne!(crate::harness::vector(&version(&behind))["a"], ahead);
+    let mut events = fixture.watch(&format!("{EVENTS}?watch=1&resourceVersion={}", version(&list))).await;
+    fixture.member("b").delete("events", "default", "e").unwrap();
+    assert_eq!(events.brief().await, "DELETED b/e", "a deletion waits until all clusters are where the client is");
+}
+
+#[tokio::test]
+async fn who_is_told_of_a_deletion_alone_is_not_told_again() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for name in ["x", "y"] {
+        fixture.put_and_see("a", name, "").await;
+    }
+    let (mut events, _) = watch_from_now(&fixture).await;
+    fixture.member("a").delete("configmaps", "default", "x").unwrap();
+    let deleted = events.soon().await;
+    assert_eq!(brief(&deleted), "DELETED a/x");
+    resume(&fixture, &version(&deleted["object"])).await.nothing().await;
+    let (mut listed, _) = watch_from_now(&fixture).await;
+    listed.nothing().await;
+    // Nor does a read wait for what says that it was all.
+    let written = fixture.write("DELETE", &format!("{CONFIG_MAPS}/y"), &Value::Null).await;
+    assert_eq!(written.code, 200, "{written:?}");
+    let started = std::time::Instant::now();
+    assert_eq!(fixture.get(&format!("{CONFIG_MAPS}/y")).await.code, 404);
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    for events in [&mut events, &mut listed] {
+        assert_eq!(events.brief().await, "DELETED a/y");
+    }
+}
