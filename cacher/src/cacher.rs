@@ -24,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) state: watch::Sender<State>,
     pub(crate) wanted: Wanted,
     pub(crate) reset: Notify,
+    /// When the watch is to be opened anew, if it is.
+    pub(crate) reopen_at: watch::Sender<Option<Instant>>,
     pub(crate) counts: Counts,
 }
 
@@ -52,6 +54,7 @@ impl Cacher {
             state: watch::Sender::new(State::Syncing { since: Instant::now(), reason: None }),
             wanted: Wanted::default(),
             reset: Notify::new(),
+            reopen_at: watch::Sender::new(None),
             counts: Counts::default(),
             config,
         });
@@ -89,6 +92,13 @@ impl Cacher {
     /// observer told [`Reset`](crate::Update::Reset). Until then the old state is served.
     pub fn reset(&self) {
         self.shared.reset.notify_one();
+    }
+
+    /// Says that requests to the member carry other credentials from now on: the watch is opened anew from the version held, at
+    /// some moment within this time, so that what they allow is known. Until then the open one goes on, and no event is lost.
+    pub fn reopen(&self, within: Duration) {
+        let at = Instant::now() + within.mul_f64(rand::random());
+        self.shared.reopen_at.send_modify(|due| *due = Some(due.map_or(at, |due| due.min(at))));
     }
 
     /// Waits until every change up to `version` is contained, and gives a snapshot that contains them. Who waits for one write

@@ -9,7 +9,7 @@
 //!     │   └──────────────┐        ┌───────────┘
 //!     │                  ▼        ▼
 //!     │   Expired     ┌──────────────┐──┐ Ended after Proved: resume at once
-//!     ├───────────────│    Watch     │◀─┘ Progress: resume with a short one (list anew, where it sends no bookmarks)
+//!     ├───────────────│    Watch     │◀─┘ Progress: resume with a short one (list anew, where it sends no bookmarks); Renewed: resume
 //!     │               └──────────────┘
 //!     │                │ Silent,   ▲ Latest, not behind
 //!     │                │ Suspect   │
@@ -74,6 +74,8 @@ pub(crate) enum Input {
     Elapsed,
     /// A waiter's version exists and did not come: learn of progress, by a bookmark if the member sends any of this collection.
     Progress { bookmarks: bool },
+    /// The watch is to be opened anew, though nothing is wrong with it: the credentials are others.
+    Renewed,
     /// Revisions went back, or so we were told.
     WentBack,
 }
@@ -157,6 +159,7 @@ impl Machine {
             Input::Proved => (Self { phase: Phase::Watch { proved: true }, failures: 0, ..self }, Action::Read),
             Input::Progress { bookmarks: true } => self.open(Target::Watch { short: true }),
             Input::Progress { bookmarks: false } => self.list(),
+            Input::Renewed => self.open(Target::Watch { short: false }),
             Input::Ended if proved => self.open(Target::Watch { short: false }),
             // The first that ends with nothing may be chance; after that it is a failure like others.
             Input::Ended if self.failures == 0 => Self { failures: 1, ..self }.open(Target::Watch { short: false }),
@@ -358,6 +361,10 @@ mod tests {
                 (Input::Ended, open(WATCH)),
             ],
         );
+        after_sync(
+            "other credentials resume, and count as no failure",
+            vec![(Input::Renewed, open(WATCH)), (Input::Opened, Action::Read), (Input::Ended, open(WATCH))],
+        );
     }
 
     #[test]
@@ -409,6 +416,7 @@ mod tests {
             Input::Elapsed,
             Input::Progress { bookmarks: true },
             Input::Progress { bookmarks: false },
+            Input::Renewed,
         ];
         for failing in [Input::Ended, Input::Expired, Input::Unsupported, FAILED] {
             for before in &inputs {

@@ -136,6 +136,10 @@ impl Reflector {
         }
         let shared = self.shared.clone();
         let tuning = &shared.config.tuning;
+        if matches!(target, Target::WatchList | Target::Watch { .. }) {
+            // This one has the credentials of now.
+            shared.reopen_at.send_replace(None);
+        }
         let request = match request::build(&shared.config, &target, self.version().resume_after()) {
             Ok(request) => request,
             Err(error) => return Ok(self.failed(Reason::Other(format!("no request can be made: {error}")))),
@@ -309,13 +313,14 @@ impl Reflector {
     /// Reads a watch until something is to be decided, and keeps it for going on.
     async fn read_watch(&mut self, mut stream: Box<WatchStream>) -> Result<Input, ResetAsked> {
         let shared = self.shared.clone();
+        let mut reopen_at = shared.reopen_at.subscribe();
         loop {
             if let Some(input) = self.take_frames(&mut stream) {
                 self.reading = Reading::Watch(stream);
                 return Ok(input);
             }
             let mut progress = std::mem::take(&mut self.progress);
-            let turn = self.attend(stream.turn(&mut progress, &shared.wanted)).await;
+            let turn = self.attend(stream.turn(&mut progress, &shared.wanted, &mut reopen_at)).await;
             self.progress = progress;
             let input = match turn? {
                 Turn::Read(Some(Ok(frame))) => {
@@ -331,6 +336,7 @@ impl Reflector {
                 Turn::Silent => Some(self.silent(&stream)),
                 Turn::Settled => Some(self.prove(&mut stream)),
                 Turn::Progress(call) => self.progress(call, &stream),
+                Turn::Renewed => Some(Input::Renewed),
             };
             if let Some(input) = input {
                 self.reading = Reading::Watch(stream);

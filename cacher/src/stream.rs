@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Frame;
 use http_body_util::BodyExt;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::config::Tuning;
@@ -53,6 +54,8 @@ pub(crate) enum Turn {
     Settled,
     /// Progress calls.
     Progress(Call),
+    /// It is time to open it anew.
+    Renewed,
 }
 
 impl WatchStream {
@@ -92,7 +95,12 @@ impl WatchStream {
     }
 
     /// Waits for the next thing. Cancelling loses nothing.
-    pub(crate) async fn turn(&mut self, progress: &mut Progress, wanted: &Wanted) -> Turn {
+    pub(crate) async fn turn(
+        &mut self,
+        progress: &mut Progress,
+        wanted: &Wanted,
+        reopen_at: &mut watch::Receiver<Option<Instant>>,
+    ) -> Turn {
         let silent_at = self.heard + self.silence_max();
         let settled_at = self.opened + self.limits.settled_after;
         let settling = !self.initial && !self.proved;
@@ -105,7 +113,20 @@ impl WatchStream {
             }
             () = sleep_until(silent_at) => Turn::Silent,
             () = sleep_until(settled_at), if settling => Turn::Settled,
+            () = due(reopen_at), if live => Turn::Renewed,
             call = progress.next(wanted), if live => Turn::Progress(call),
+        }
+    }
+}
+
+/// Ends at the time that the channel holds, whenever that is said.
+async fn due(reopen_at: &mut watch::Receiver<Option<Instant>>) {
+    loop {
+        let at = *reopen_at.borrow_and_update();
+        tokio::select! {
+            () = sleep_until(at.unwrap_or_else(Instant::now)), if at.is_some() => return,
+            // The sender lives as long as the reflector.
+            _ = reopen_at.changed() => {}
         }
     }
 }

@@ -36,6 +36,7 @@ pub fn answer<'a>(
         for cluster in clusters {
             let problem = problem(cluster).or_else(|| refusals.remove(cluster.name()));
             lines.push((format!("cluster/{}", cluster.name()), problem));
+            lines.extend(credentials(cluster));
             lines.extend(endpoints(cluster));
         }
     }
@@ -65,6 +66,12 @@ pub fn answer<'a>(
 
 fn problem(cluster: &Cluster) -> Option<String> {
     cluster.problem().or_else(|| cluster.discovery().is_none().then(|| "it has not been asked yet".to_owned()))
+}
+
+/// A line for credentials that cannot be renewed: the cluster itself may be well as long as the old ones are valid.
+fn credentials(cluster: &Cluster) -> Option<(String, Option<String>)> {
+    let problem = cluster.setup.client.as_ref().ok().and_then(ClusterClient::credentials_problem)?;
+    Some((format!("cluster/{}/credentials", cluster.name()), Some(problem)))
 }
 
 /// A line for each of several endpoints; of a lone one the cluster's line says it.

@@ -43,14 +43,7 @@ impl Api {
         tasks: TaskTracker,
         stop: CancellationToken,
     ) -> Self {
-        Self {
-            control,
-            token: format!("Bearer {token}"),
-            watch_list: config.watch_list,
-            bookmark_interval: config.bookmark_interval,
-            tasks,
-            stop,
-        }
+        Self { control, token, watch_list: config.watch_list, bookmark_interval: config.bookmark_interval, tasks, stop }
     }
 
     pub(crate) fn store(&self) -> &Arc<Store> {
@@ -108,8 +101,17 @@ impl Api {
             let not_ready = path.starts_with("/readyz") && !self.faults().is_ready();
             return Ok(if not_ready { not_ok() } else { text("ok") });
         }
-        if request.headers().get(http::header::AUTHORIZATION).is_none_or(|given| given != self.token.as_str()) {
-            return Err(Status::unauthorized());
+        let given = request.headers().get(http::header::AUTHORIZATION).and_then(|given| given.to_str().ok());
+        let given = given.and_then(|given| given.strip_prefix("Bearer ")).unwrap_or_default();
+        match self.faults().token(given, kind, &resource, cluster_wide) {
+            (_, Some(rejection)) => return Err(status::rejected(&rejection)),
+            (is_accepted, None) if !is_accepted && given != self.token => return Err(Status::unauthorized()),
+            _ => {}
+        }
+        if kind == RequestKind::List || query.bool("sendInitialEvents") == Some(true) {
+            let mut held = self.faults().lists_held.subscribe();
+            // The sender lives as long as the member.
+            let _ = held.wait_for(|held| !held).await;
         }
         match route {
             Route::Resource(_) if self.faults().is_hidden(&resource) && self.faults().is_ready() => {

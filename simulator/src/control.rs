@@ -48,6 +48,12 @@ impl Rejection {
     pub fn all(code: u16) -> Self {
         Self { code, retry_after: None, kinds: Vec::new(), cluster_wide_only: false, resources: Vec::new() }
     }
+
+    fn meets(&self, kind: RequestKind, resource: &str, cluster_wide: bool) -> bool {
+        (self.kinds.is_empty() || self.kinds.contains(&kind))
+            && (self.resources.is_empty() || self.resources.iter().any(|own| own == resource))
+            && (cluster_wide || !self.cluster_wide_only)
+    }
 }
 
 /// What becomes of the answer to a write that was carried out.
@@ -89,6 +95,10 @@ pub(crate) struct Faults {
     write_answers: Mutex<WriteAnswers>,
     kubelets_refuse: AtomicBool,
     rejection: Mutex<Option<Rejection>>,
+    /// Tokens that are accepted besides the member's own, and what requests with them meet.
+    tokens: Mutex<BTreeMap<String, Option<Rejection>>>,
+    /// Whether lists and initial events wait.
+    pub(crate) lists_held: watch::Sender<bool>,
     requests: Mutex<BTreeMap<(RequestKind, String), u64>>,
     log: Mutex<Vec<String>>,
     open_watches: AtomicI64,
@@ -119,6 +129,8 @@ impl Faults {
             write_answers: Mutex::default(),
             kubelets_refuse: AtomicBool::new(false),
             rejection: Mutex::default(),
+            tokens: Mutex::default(),
+            lists_held: watch::Sender::new(false),
             requests: Mutex::default(),
             log: Mutex::default(),
             open_watches: AtomicI64::new(0),
@@ -173,11 +185,23 @@ impl Faults {
 
     /// The refusal that a request of this kind, for this resource, meets.
     pub(crate) fn rejection(&self, kind: RequestKind, resource: &str, cluster_wide: bool) -> Option<Rejection> {
-        let rejection = self.rejection.lock();
-        let rejection = rejection.as_ref()?;
-        let kind_matches = rejection.kinds.is_empty() || rejection.kinds.contains(&kind);
-        let resource_matches = rejection.resources.is_empty() || rejection.resources.iter().any(|own| own == resource);
-        (kind_matches && resource_matches && (cluster_wide || !rejection.cluster_wide_only)).then(|| rejection.clone())
+        self.rejection.lock().clone().filter(|rejection| rejection.meets(kind, resource, cluster_wide))
+    }
+
+    /// Whether a token is accepted, and the refusal that a request of this kind, for this resource, with it meets.
+    pub(crate) fn token(
+        &self,
+        token: &str,
+        kind: RequestKind,
+        resource: &str,
+        cluster_wide: bool,
+    ) -> (bool, Option<Rejection>) {
+        match self.tokens.lock().get(token) {
+            None => (false, None),
+            Some(rejection) => {
+                (true, rejection.clone().filter(|rejection| rejection.meets(kind, resource, cluster_wide)))
+            }
+        }
     }
 
     /// Counts a request.
@@ -326,6 +350,17 @@ impl Control {
     /// Refuses requests; `None` stops doing so.
     pub fn reject(&self, rejection: Option<Rejection>) {
         *self.faults.rejection.lock() = rejection;
+    }
+
+    /// Accepts another token besides the member's own; requests with it meet this refusal, as those of a user with lesser
+    /// rights. Rights are asked for at the beginning of a request alone: open watches go on whatever changes.
+    pub fn accept(&self, token: &str, rejection: Option<Rejection>) {
+        self.faults.tokens.lock().insert(token.to_owned(), rejection);
+    }
+
+    /// Lets lists and watches with initial events wait before they are answered, or go on.
+    pub fn hold_lists(&self, on: bool) {
+        self.faults.lists_held.send_replace(on);
     }
 
     /// Falls silent or speaks again: connections stay open and new ones are accepted, but no byte is read or written,

@@ -29,7 +29,8 @@ pub struct ClusterSetup {
     pub name: ClusterName,
     /// Sends requests to it, or says why none can be sent (a missing file, say).
     pub client: Result<ClusterClient, String>,
-    /// Changes whenever the configuration of this cluster changes; an equal one keeps connections and caches.
+    /// Changes whenever the cluster is to be reached, or checked, in another way; an equal one keeps connections and caches.
+    /// Who we are to the cluster is no part of it: the client is told of another user itself.
     pub fingerprint: String,
     /// The index of `itemResourceVersions: Integer`, if one is set.
     pub index: Option<u16>,
@@ -210,6 +211,11 @@ impl Cluster {
     /// Which version its server is; `None` until it is known, or if it does not tell us.
     pub fn version(&self) -> Option<Arc<ServerVersion>> {
         self.version.load_full()
+    }
+
+    /// How often the member has come to see other credentials of ours.
+    pub fn renewals(&self) -> u64 {
+        self.setup.client.as_ref().map_or(0, ClusterClient::renewals)
     }
 
     /// What is wrong with it, as last seen.

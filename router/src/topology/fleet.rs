@@ -181,6 +181,10 @@ impl Fleet {
         for setup in setups {
             let name = setup.name.clone();
             let kept = before.get(&name).filter(|cluster| cluster.setup.fingerprint == setup.fingerprint);
+            if let Some(kept) = kept.filter(|kept| kept.problem().is_some()) {
+                // What was wrong may be mended: other credentials, say.
+                kept.refresh();
+            }
             let cluster = kept.cloned().unwrap_or_else(|| {
                 let cluster = Cluster::new(setup, before.get(&name), &self.documents);
                 started.push(Arc::clone(&cluster));

@@ -38,9 +38,16 @@ struct CachedMember {
     feed: Arc<Feed>,
     /// Of a cluster whose objects of all namespaces are held by another view: what feeds `feed`. The cacher is that view's then.
     leader: Option<Arc<Feed>>,
+    /// How often the credentials had been renewed when the cacher was last told.
+    renewals: u64,
     /// Whether the log has a line that this collection alone is in trouble.
     reported: bool,
 }
+
+/// Within which time watches are opened anew after the credentials were renewed. With the 10 s after which a renewal is seen at
+/// the latest that is a minute: short enough for who took rights away, long enough that a renewal which concerns all clusters
+/// is not felt by any.
+const REOPENED_WITHIN: Duration = Duration::from_secs(50);
 
 /// How long a collection may be in trouble, though its cluster answers, before that is worth a line in the log. 30 s: by
 /// then it is known whether the whole cluster is in trouble, which is said once and for all collections.
@@ -141,6 +148,11 @@ impl View {
                 member.cacher.reset();
             }
             member.uid = uid.or(member.uid.take());
+            let renewals = cluster.renewals();
+            if member.renewals != renewals {
+                member.renewals = renewals;
+                member.cacher.reopen(REOPENED_WITHIN);
+            }
             member.report(&self.kind.resource);
             return;
         }
@@ -170,6 +182,7 @@ impl View {
         CachedMember {
             cluster: Arc::clone(cluster),
             uid: cluster.uid(),
+            renewals: cluster.renewals(),
             cacher,
             questions,
             feed,
@@ -193,6 +206,7 @@ impl View {
         CachedMember {
             cluster: Arc::clone(cluster),
             uid: cluster.uid(),
+            renewals: cluster.renewals(),
             cacher,
             questions: Arc::default(),
             feed,

@@ -27,6 +27,7 @@ mod placement;
 mod precedents;
 mod quorum;
 mod registries;
+mod renewal;
 mod replicas;
 mod reviews;
 mod selection;

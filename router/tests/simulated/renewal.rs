@@ -1,0 +1,133 @@
+//! Other credentials for a cluster, in the middle of everything.
+
+use std::time::Duration;
+
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use tributary_proxy::ClusterClient;
+use tributary_router::{ClusterSetup, Partial, Policies, Policy};
+use tributary_simulator::{Member, Rejection, RequestKind, Simulator};
+
+use crate::harness::{CONFIG_MAPS, Fixture, SOON, allow, config, items, name, pass, router, setup, until, version};
+
+const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
+
+/// By when a cluster's rights are known after its credentials were renewed.
+const RIGHTS_KNOWN_WITHIN: Duration = Duration::from_secs(60);
+
+fn made() -> String {
+    format!("{CONFIG_MAPS}?{FILTER}")
+}
+
+/// Clusters `a` and `b` with an object each, both known to the router, and what the router was told of them.
+async fn synced(policies: Policies) -> (Fixture, Vec<ClusterSetup>) {
+    let mut members = Vec::new();
+    for name in ["a", "b"] {
+        members.push(Simulator::start(config(name)).await.unwrap());
+    }
+    let fixture = Fixture { members, router: router(policies) };
+    let mut setups = Vec::new();
+    for member in &fixture.members {
+        setups.push(setup(member, member.name()).await);
+    }
+    fixture.router.set_clusters(setups.clone());
+    fixture.router.asked_once(SOON).await;
+    fixture.put_and_see("a", "x", "").await;
+    fixture.put_and_see("b", "y", "").await;
+    (fixture, setups)
+}
+
+/// A partial answer is refused.
+fn deny() -> Policies {
+    Policies { default: Policy { partial: Partial::Deny, ..Policy::default() }, ..Policies::default() }
+}
+
+/// Gives the client another token for its member.
+async fn renew(client: &ClusterClient, member: &Member, token: &str) {
+    let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig().replace(member.token(), token)).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    client.set_user(&config).await.unwrap();
+}
+
+/// The requests that took the collection anew.
+fn lists(member: &Member) -> Vec<String> {
+    let taken_anew = |line: &String| {
+        line.contains("/configmaps?") && !line.contains("limit=1&") && !line.contains("watch=1&resourceVersion=")
+    };
+    member.control().request_log().into_iter().filter(taken_anew).collect()
+}
+
+#[tokio::test]
+async fn renewed_credentials_cost_no_list_no_stream_and_no_wait() {
+    let (fixture, setups) = synced(deny()).await;
+    let from = version(&fixture.get(&made()).await.ok());
+    let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
+    let control = fixture.member("a").control();
+    control.reset_counters();
+    // A list would never be answered.
+    control.hold_lists(true);
+    control.accept("renewed", None);
+    renew(setups[0].client.as_ref().unwrap(), fixture.member("a"), "renewed").await;
+    fixture.router.set_clusters(setups.clone());
+    assert_eq!(name(&fixture.get(&format!("{CONFIG_MAPS}/y")).await.ok()), "y");
+    let list = fixture.get(&made()).await;
+    assert_eq!((items(&list.ok()), list.warnings()), (vec!["a/x".to_owned(), "b/y".to_owned()], vec![]));
+    fixture.put("a", "before", "");
+    assert_eq!(events.brief().await, "ADDED a/before");
+    let watches = || control.requests_of(RequestKind::Watch, "configmaps");
+    pass(RIGHTS_KNOWN_WITHIN).await;
+    assert_eq!((watches(), control.open_watches() > 0), (1, true), "{:?}", control.request_log());
+    fixture.put("a", "after", "");
+    assert_eq!(events.brief().await, "ADDED a/after");
+    assert_eq!(lists(fixture.member("a")), Vec::<String>::new());
+    events.nothing().await;
+}
+
+#[tokio::test]
+async fn lesser_rights_show_within_a_minute() {
+    let (fixture, setups) = synced(allow()).await;
+    let control = fixture.member("a").control();
+    let forbidden = Rejection { kinds: vec![RequestKind::List, RequestKind::Watch], ..Rejection::all(403) };
+    control.accept("lesser", Some(forbidden));
+    renew(setups[0].client.as_ref().unwrap(), fixture.member("a"), "lesser").await;
+    fixture.router.set_clusters(setups.clone());
+    pass(RIGHTS_KNOWN_WITHIN).await;
+    // A moment is granted to every watch that breaks off.
+    pass(Duration::from_secs(6)).await;
+    let list = fixture.get(&made()).await;
+    assert_eq!(items(&list.ok()), ["a/x", "b/y"]);
+    let warnings = list.warnings();
+    assert!(
+        warnings.len() == 1 && warnings[0].contains("cluster a") && warnings[0].contains("forbidden"),
+        "{warnings:?}"
+    );
+    // And greater ones again, as soon as the member is asked again.
+    renew(setups[0].client.as_ref().unwrap(), fixture.member("a"), fixture.member("a").token()).await;
+    pass(Duration::from_secs(60)).await;
+    until(|| async { fixture.get(&made()).await.warnings().is_empty() }).await;
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_is_told_among_the_health_checks() {
+    let member = Simulator::start(config("a")).await.unwrap();
+    let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig()).unwrap();
+    let mut user = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let plugin = serde_json::json!({"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+        "command": "/bin/sh", "args": ["-c", "echo not signed in >&2; exit 1"]});
+    user.auth_info = AuthInfo { exec: Some(serde_json::from_value(plugin).unwrap()), ..AuthInfo::default() };
+    let setup = setup(&member, "a").await;
+    let client = setup.client.clone().unwrap();
+    client.set_user(&user).await.unwrap();
+    let fixture = Fixture { members: vec![member], router: router(allow()) };
+    fixture.router.set_clusters(vec![setup]);
+    fixture.router.asked_once(SOON).await;
+    let checks = fixture.get("/readyz?verbose").await;
+    let text = String::from_utf8(checks.body.to_vec()).unwrap();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("[-]cluster/a/credentials failed: "))
+        .unwrap_or_else(|| panic!("{text}"));
+    assert!(line.contains("not signed in") && line.contains("may run again in"), "{line}");
+    renew(&client, fixture.member("a"), fixture.member("a").token()).await;
+    let checks = fixture.get("/readyz?verbose").await;
+    assert!(!String::from_utf8_lossy(&checks.body).contains("credentials failed"), "another user has another state");
+}
