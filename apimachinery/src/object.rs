@@ -419,9 +419,9 @@ pub fn mark_object<'v>(
     let mut cut = std::borrow::Cow::Borrowed(json);
     let (mut metadata, mut places) = (metadata.clone(), MetadataPlaces::find(json, &metadata));
     while let Some(unwanted) = places.unwanted_annotation(&cut) {
-        metadata.end -= cut.len();
+        let before = cut.len();
         cut_member(cut.to_mut(), unwanted);
-        metadata.end += cut.len();
+        metadata.end -= before - cut.len();
         places = MetadataPlaces::find(&cut, &metadata);
     }
     let (at, place) = places.annotation(&cut, &metadata);

@@ -1,12 +1,11 @@
-//! A kubelet that rejects whoever asks, as one does whose authority for clients is not its kube-apiserver's. What is asked of it
-//! through `nodes/<name>/proxy/echo` it sends back, as it comes.
+//! A kubelet that rejects whoever asks, as one does whose authority for clients is not its kube-apiserver's.
 
 use crate::{Member, certificates::Certificates};
 use anyhow::Context;
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full, combinators::BoxBody};
-use hyper::{body::Incoming, service::service_fn};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use serde_json::json;
@@ -70,24 +69,16 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
         let acceptor = acceptor.clone();
         connections.spawn(async move {
             let Ok(stream) = acceptor.accept(stream).await else { return };
-            let service = service_fn(|request| async { Ok::<_, Infallible>(answer(request)) });
+            let service = service_fn(|_request| async { Ok::<_, Infallible>(answer()) });
             let _ended =
                 hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
 
-fn answer(request: Request<Incoming>) -> Response<BoxBody<Bytes, hyper::Error>> {
-    if request.uri().path() == "/echo" {
-        let (head, body) = request.into_parts();
-        let mut response = Response::new(body.boxed());
-        if let Some(content_type) = head.headers.get(header::CONTENT_TYPE) {
-            response.headers_mut().insert(header::CONTENT_TYPE, content_type.clone());
-        }
-        return response;
-    }
+fn answer() -> Response<Full<Bytes>> {
     // A kubelet's own words (`InstallAuthFilter` in its `server.go`).
-    let mut response = Response::new(Full::from("Unauthorized").map_err(|never| match never {}).boxed());
+    let mut response = Response::new(Full::from("Unauthorized"));
     *response.status_mut() = StatusCode::UNAUTHORIZED;
     response
 }

@@ -1,11 +1,12 @@
 //! What the router holds at most, and how much of what a client sends it looks at.
 //!
 //! What is held is in the configuration and, as `tributary_limit`, in the metrics, beside what is used of it. A client that sends more
-//! than is looked at is answered 400 with the bound; `router/tests/simulated/bounds.rs` has a row for each.
+//! than is looked at is answered 400 with the bound, or 413 for a body; `router/tests/simulated/bounds.rs` and `held.rs` have a row for
+//! each. How long a watch may last is a type, [`Timeout`](tributary_apimachinery::Timeout), which cuts what is more.
 
 use std::time::Duration;
 
-use tributary_apimachinery::{RequestInfo, ResourceRequest, SelectorBounds, Status, Timeout};
+use tributary_apimachinery::{RequestInfo, ResourceRequest, SelectorBounds, Status};
 use tributary_merge::LogConfig;
 use tributary_proxy::Tuning;
 
@@ -29,7 +30,8 @@ pub struct Limits {
     /// How many requests are in flight at once until the heads of their answers are made; what lasts (watches, exec, logs) and
     /// health checks do not count.
     pub requests_in_flight: usize,
-    /// What may be held of bodies, in bytes: of requests, and of members' answers that are rewritten.
+    /// What may be held of bodies, in bytes: of requests that are read whole, and of lists that are asked of members. A member's answer
+    /// to a write is not counted: once the write is done, nobody can be told to come again.
     pub held_bytes: usize,
     /// How long a request may take that does not last.
     pub request_timeout: Duration,
@@ -55,9 +57,6 @@ pub const NAME_BYTES: usize = 8 << 10;
 /// How many parameters a query may have. Reads and writes have up to ten; those of exec and of workloads are passed on untouched, and not
 /// counted. kube-apiserver has no bound but the length of a request.
 pub const QUERY_PARAMETERS: usize = 64;
-
-/// How long a watch may ask to last. Who asks for more is given this.
-pub const WATCH_TIMEOUT: Duration = Timeout::MAX;
 
 /// 4,000: twice the streams of a connection, so that a client alone is refused none of them. Each costs some 10 KiB until it is
 /// answered. kube-apiserver's 400 and 200 (`--max-requests-inflight`, `--max-mutating-requests-inflight`) protect its etcd; here
@@ -102,6 +101,7 @@ pub(crate) const REQUESTS: &str = "requests_in_flight";
 
 /// The name of the bound of held bytes in the metrics.
 pub(crate) const BYTES: &str = "held_bytes";
+
 /// 256: more namespaces than a person or a controller goes about in, and a watch of each in a cluster that forbids to watch all are half of
 /// what one member's connections carry.
 const NAMESPACE_VIEWS: usize = 256;
@@ -160,7 +160,7 @@ impl Limits {
         LogConfig { history_bytes_max: self.history_bytes, history_age_max: self.history_age, ..LogConfig::default() }
     }
 
-    /// Every bound under its name in the metrics, those that cannot be set included; times in seconds.
+    /// Every bound of what is held under its name in the metrics, those that cannot be set included; times in seconds.
     pub fn named(&self) -> Vec<(&'static str, u64)> {
         let to_members = Tuning::default();
         vec![

@@ -24,9 +24,9 @@ pub(crate) fn cases() -> Vec<Case> {
     cases!["events"; expire_together, are_watched_without_bookmarks]
 }
 
-fn event(name: &str) -> Value {
+fn event(namespace: &str, name: &str) -> Value {
     json!({"kind": "Event", "apiVersion": "v1", "metadata": {"name": name}, "reason": "Test", "type": "Normal",
-        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}})
+        "involvedObject": {"kind": "Pod", "namespace": namespace, "name": "p"}})
 }
 
 fn names_of(list: &Value) -> Vec<&str> {
@@ -45,7 +45,7 @@ async fn expire_together(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.watch_log(tributary).await;
     let path = format!("/api/v1/namespaces/{namespace}/events");
     for index in 0..COUNT {
-        member.http().post(&path, &event(&format!("e{index:02}"))).send().await?.expect(201)?;
+        member.http().post(&path, &event(&namespace, &format!("e{index:02}"))).send().await?.expect(201)?;
     }
     let http = tributary.http().await?;
     eventually(SOON, async || {
