@@ -11,6 +11,14 @@ use crate::view::standing::warning_header;
 /// How many texts are told before they are only counted, and how many clusters are named with each.
 const TOLD_MAX: usize = 10;
 
+/// How many `Warning` headers of one answer are read; further ones are dropped. kube-apiserver sends one or two, and a member that sends
+/// a megabyte of them takes nobody else's time.
+const READ_MAX: usize = 10;
+
+/// The longest `Warning` header that is read, in bytes; longer ones are dropped. 1 KiB: ten of them fit into the header list that clients
+/// take by default.
+const LENGTH_MAX: usize = 1 << 10;
+
 /// What one text is, and who says it.
 struct Said {
     text: String,
@@ -36,12 +44,17 @@ pub fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderV
     told.chain(count).filter_map(|text| warning_header(&text)).collect()
 }
 
+/// The warnings of one answer that are read: the first few that are not too long.
+pub fn readable<'a>(values: impl IntoIterator<Item = &'a HeaderValue>) -> impl Iterator<Item = &'a HeaderValue> {
+    values.into_iter().filter(|value| value.len() <= LENGTH_MAX).take(READ_MAX)
+}
+
 /// Puts its name before what a cluster warns of in an answer.
 pub fn name(cluster: &ClusterName, headers: &mut HeaderMap) {
     let header::Entry::Occupied(said) = headers.entry(header::WARNING) else { return };
     let (_, values) = said.remove_entry_mult();
     let values: Vec<HeaderValue> = values.collect();
-    for warning in together(values.iter().map(|value| (cluster, value))) {
+    for warning in together(readable(&values).map(|value| (cluster, value))) {
         headers.append(header::WARNING, warning);
     }
 }
@@ -155,6 +168,19 @@ mod tests {
         let told_clusters = told(&said);
         assert_eq!(told_clusters.len(), 1);
         assert!(told_clusters[0].contains("c9 and 15 more: old"), "{told_clusters:?}");
+    }
+
+    #[test]
+    fn a_member_that_warns_without_end_is_not_read_to_the_end() {
+        let mut headers = HeaderMap::new();
+        let endless: String = (0..80_000).map(|number| format!("299 - \"{number}\", ")).collect();
+        headers.append(header::WARNING, HeaderValue::from_str(&endless).unwrap());
+        for number in 0..1_000 {
+            headers.append(header::WARNING, HeaderValue::from_str(&format!("299 - \"t{number}\"")).unwrap());
+        }
+        name(&cluster("a"), &mut headers);
+        let all: Vec<_> = headers.get_all(header::WARNING).iter().collect();
+        assert_eq!((all.len(), all[0].to_str().unwrap()), (10, "299 - \"cluster a: t0\""));
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl Held {
 }
 
 /// Why a request's body was not read. Nothing has been sent anywhere yet.
-fn unreadable(error: BoxError) -> Status {
+pub(super) fn unreadable(error: BoxError) -> Status {
     match (error.downcast_ref::<body::TooLarge>(), error.downcast_ref::<Exceeded>()) {
         (Some(body::TooLarge(limit)), _) => Status::request_entity_too_large(*limit),
         (_, Some(exceeded)) => (*exceeded).into(),

@@ -73,8 +73,9 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
     }
 }
 
-/// In how many clusters is deleted at once. Each answers with all that it deleted, up to 8 MiB.
-const DELETED_AT_ONCE: usize = 64;
+/// In how many clusters is deleted at once. Each answers with all that it deleted, up to 8 MiB, which are held until they are read:
+/// 16 together are as much as may be held of bodies by default.
+const DELETED_AT_ONCE: usize = 16;
 
 /// Deletes in one cluster. `shared` is the body as every member is sent it, where that is one.
 async fn delete_in(

@@ -7,10 +7,12 @@ use tributary_apimachinery::rewrite::{self, Format, Shape};
 use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Status, Verb};
 
 use super::answer::{content_type, note};
+use super::body::unreadable;
 use super::forward::forward;
 use super::whole::{Begun, begun};
 use crate::Router;
-use crate::body::{self, Body};
+use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
+use crate::fair_share::Portion;
 use crate::openapi;
 use crate::topology::Cluster;
 
@@ -36,11 +38,14 @@ impl Router {
         if let Some(hash) = hash.filter(|_| info.path.starts_with("/openapi/v3/")) {
             return openapi_document(&cluster, request, &info.path, query, &hash).await;
         }
+        // What the body occupies counts until the member has answered.
+        let mut portion = self.held_bytes().take(request.extensions().get().copied(), 0)?;
         let (request, dry_run) = match written {
-            Some(_) if info.verb == Verb::Delete => held_delete(request).await?,
+            Some(_) if info.verb == Verb::Delete => held_delete(request, &mut portion).await?,
             _ => (request, false),
         };
         let mut answer = forward(&cluster, request, &info.path, query).await?;
+        drop(portion);
         if info.class() == RequestClass::Watch && answer.status().is_success() {
             answer.extensions_mut().insert(ForwardedWatch);
         }
@@ -96,11 +101,12 @@ fn writes_object(verb: Verb) -> bool {
 }
 
 /// A delete as it came, and whether its body says that nothing is to be deleted.
-async fn held_delete(request: Request<Body>) -> Result<(Request<Body>, bool), Status> {
+///
+/// # Errors
+/// 413 for a body of more than [`WHOLE_BODY_BYTES_MAX`], 400 for one that breaks off, 429 where so many bytes are held already.
+async fn held_delete(request: Request<Body>, portion: &mut Portion) -> Result<(Request<Body>, bool), Status> {
     let (head, incoming) = request.into_parts();
-    let text = body::whole(incoming)
-        .await
-        .map_err(|error| Status::bad_request(format!("the request's body cannot be read: {error}")))?;
+    let text = body::whole_within(incoming, WHOLE_BODY_BYTES_MAX, portion).await.map_err(unreadable)?;
     let options = Format::from_content_type(content_type(&head.headers))
         .and_then(|format| rewrite::read(format, Shape::DeleteOptions, &text).ok());
     let dry_run = options.is_some_and(|options| !options.dry_run.is_empty());

@@ -13,6 +13,7 @@ use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
 use crate::fair_share::{Exceeded, Portion};
 use crate::read::Asked;
 use crate::topology::Cluster;
+use crate::warnings;
 use crate::write::forward::forward;
 
 /// What is read of one member's list before it is its turn to be written, in bytes. What is beyond waits at the member.
@@ -168,7 +169,7 @@ impl MemberList {
             let (head, incoming) = question.put(cluster, question.limit, token).await?.into_parts();
             let mut list = Self {
                 cluster: Arc::clone(cluster),
-                warnings: head.headers.get_all(header::WARNING).iter().cloned().collect(),
+                warnings: warnings::readable(head.headers.get_all(header::WARNING)).cloned().collect(),
                 columns: None,
                 end: None,
                 texts: Texts::default(),
@@ -197,7 +198,7 @@ impl MemberList {
     ) -> Result<Vec<HeaderValue>, Unanswered> {
         let answer = timeout(within, question.put(cluster, 1, None)).await;
         let answer = answer.unwrap_or_else(|_| Err(late(cluster, within)))?;
-        Ok(answer.headers().get_all(header::WARNING).iter().cloned().collect())
+        Ok(warnings::readable(answer.headers().get_all(header::WARNING)).cloned().collect())
     }
 
     /// Whether all of it has come.

@@ -42,6 +42,16 @@ impl Metadata {
     }
 }
 
+/// How many columns of one member's Tables are shown. 64: as many as a custom resource's definition may have here
+/// (`tributary_printers`); kube-apiserver's own Tables have up to 13.
+const COLUMNS_OF_MEMBER_MAX: usize = 64;
+
+/// How many columns the Tables of all members may have together. Twice those of one: members of two versions of a resource.
+const COLUMNS_MAX: usize = 2 * COLUMNS_OF_MEMBER_MAX;
+
+/// The longest text of a member's columns that is read, in bytes. 64 KiB: 1 KiB for each, where they have some 200 bytes.
+const COLUMN_BYTES_MAX: usize = 64 << 10;
+
 /// The columns of a Table, united over members by name; new ones come last.
 #[derive(Clone, Default)]
 pub(super) struct Columns(Vec<Value>);
@@ -50,7 +60,7 @@ impl Columns {
     /// Adds those of a member, or those that are printed here where it makes no Tables.
     pub(super) fn add(&mut self, own: Option<&[u8]>, printer: &Printer) {
         for column in of_member(own, printer) {
-            if !self.0.iter().any(|known| known["name"] == column["name"]) {
+            if self.0.len() < COLUMNS_MAX && !self.0.iter().any(|known| known["name"] == column["name"]) {
                 self.0.push(column);
             }
         }
@@ -64,7 +74,13 @@ impl Columns {
 }
 
 fn of_member(own: Option<&[u8]>, printer: &Printer) -> Vec<Value> {
-    own.map_or_else(|| definitions(printer), |own| serde_json::from_slice(own).unwrap_or_default())
+    let Some(own) = own else { return definitions(printer) };
+    if own.len() > COLUMN_BYTES_MAX {
+        return Vec::new();
+    }
+    let mut columns: Vec<Value> = serde_json::from_slice(own).unwrap_or_default();
+    columns.truncate(COLUMNS_OF_MEMBER_MAX);
+    columns
 }
 
 fn definitions(printer: &Printer) -> Vec<Value> {
@@ -348,4 +364,31 @@ fn partial(object: &[u8], version: MetaVersion, out: &mut Vec<u8>) {
     out.extend_from_slice(head.as_bytes());
     out.extend_from_slice(json::find(object, 0, &["metadata"]).map_or(&b"{}"[..], |metadata| &object[metadata]));
     out.push(b'}');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn columns(count: usize) -> Vec<u8> {
+        let columns: Vec<_> = (0..count).map(|number| serde_json::json!({ "name": number.to_string() })).collect();
+        serde_json::to_vec(&columns).unwrap()
+    }
+
+    #[test]
+    fn a_member_with_many_columns_costs_nobody_anything() {
+        let printer = Printer::default_columns();
+        let mut all = Columns::default();
+        all.add(Some(&columns(1_000)), &printer);
+        assert_eq!(all.0.len(), COLUMNS_OF_MEMBER_MAX);
+        assert_eq!(all.places(Some(&columns(1_000)), &printer).len(), COLUMNS_OF_MEMBER_MAX);
+        all.add(Some(&columns(100_000)), &printer);
+        assert_eq!(all.0.len(), COLUMNS_OF_MEMBER_MAX, "columns that are too long are not read");
+        for member in 0..4 {
+            let others: Vec<_> =
+                (0..50).map(|number| serde_json::json!({ "name": format!("{member}-{number}") })).collect();
+            all.add(Some(&serde_json::to_vec(&others).unwrap()), &printer);
+        }
+        assert_eq!(all.0.len(), COLUMNS_MAX);
+    }
 }
