@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use http::Response;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -79,20 +80,25 @@ impl Outgoing {
         false
     }
 
-    /// Meters an answer's body.
+    /// Meters an answer's body. One that is in memory as a whole, as an object is, is held from now on to its end. A length alone says
+    /// nothing: that of a member's answer is what the member says, and its bytes come when they come.
     pub(super) fn meter(self: &Arc<Self>, response: Response<Body>) -> Response<Body> {
         let lasts = response.extensions().get() == Some(&RequestClass::LongRunning);
-        response.map(|body| {
-            let whole = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
-            if whole == Some(0) {
+        response.map(|mut body| {
+            let exact = body.size_hint().exact();
+            if exact == Some(0) {
                 return body;
             }
-            let mut metered =
-                Metered { body, outgoing: Arc::clone(self), lasts, whole: whole.is_some(), held: 0, last: None };
+            let first = exact.and_then(|_| body.frame().now_or_never());
+            let length = |frame: &Frame<Bytes>| frame.data_ref().map(|data| data.len() as u64);
+            let whole = matches!(&first, Some(Some(Ok(frame))) if length(frame) == exact);
+            let mut metered = Metered { body, outgoing: Arc::clone(self), lasts, whole, held: 0, first, last: None };
             if lasts {
                 self.state.lock().lasting += 1;
             }
-            metered.hold(whole.unwrap_or(0));
+            if whole {
+                metered.hold(metered.first_bytes());
+            }
             metered.boxed_unsync()
         })
     }
@@ -129,11 +135,21 @@ struct Metered {
     /// Whether all of it is there: it is held from the beginning to the end.
     whole: bool,
     held: usize,
+    /// What was there when the answer was made, until it is given.
+    first: Option<Option<Result<Frame<Bytes>, BoxError>>>,
     /// The last byte, once the others have been given.
     last: Option<Bytes>,
 }
 
 impl Metered {
+    /// How many bytes there were when the answer was made, and are not given yet.
+    fn first_bytes(&self) -> usize {
+        match &self.first {
+            Some(Some(Ok(frame))) => frame.data_ref().map_or(0, Bytes::len),
+            _ => 0,
+        }
+    }
+
     fn hold(&mut self, bytes: usize) {
         self.held = bytes;
         let mut state = self.outgoing.state.lock();
@@ -180,7 +196,10 @@ impl http_body::Body for Metered {
                 return Poll::Pending;
             }
         }
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let polled = match self.first.take() {
+            Some(first) => Poll::Ready(first),
+            None => Pin::new(&mut self.body).poll_frame(cx),
+        };
         let Poll::Ready(Some(Ok(frame))) = polled else { return polled };
         let frame = match frame.into_data() {
             Ok(mut data) => {
@@ -197,13 +216,14 @@ impl http_body::Body for Metered {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.last.is_none() && self.body.is_end_stream()
+        self.first.is_none() && self.last.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.last {
-            Some(last) => SizeHint::with_exact(last.len() as u64),
-            None => self.body.size_hint(),
+        let given = (self.first_bytes() + self.last.as_ref().map_or(0, Bytes::len)) as u64;
+        match self.body.size_hint().exact() {
+            Some(rest) => SizeHint::with_exact(given + rest),
+            None => SizeHint::default(),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Clients that do not read what they are answered: what is held for them, and for how long.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,6 +37,27 @@ struct Made {
     objects: AtomicUsize,
     /// Answers without an end whose bodies are there.
     open: AtomicUsize,
+}
+
+/// A body that says that it has a gigabyte, gives a byte, and then nothing.
+struct Promised {
+    first: Option<Bytes>,
+}
+
+impl http_body::Body for Promised {
+    type Data = Bytes;
+    type Error = tributary_router::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        self.first.take().map_or(Poll::Pending, |first| Poll::Ready(Some(Ok(Frame::data(first)))))
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(1 << 30)
+    }
 }
 
 /// Takes an answer off the count when dropped.
@@ -92,6 +115,8 @@ impl Handler for Talker {
                 self.0.objects.fetch_add(1, Ordering::SeqCst);
                 Response::new(full(vec![b'x'; LARGE_BYTES]))
             }
+            // As a member's answer that says how long it will be, and comes slowly.
+            "/promised" => Response::new(Promised { first: Some(Bytes::from_static(b"x")) }.boxed_unsync()),
             _ => Response::new(full("ok")),
         }
     }
@@ -248,4 +273,18 @@ async fn a_watch_over_websocket_that_nobody_reads_is_closed_and_not_counted() {
     assert_eq!(talker.open(), 1);
     pass(Duration::from_secs(70)).await;
     until(|| talker.open() == 0).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_says_how_long_it_will_be_holds_nobody_up() {
+    let talker = Talker::default();
+    let server = start(talker.clone()).await;
+    let mut client = reluctant(&server).await;
+    let mut promised = Vec::new();
+    for _ in 0..4 {
+        promised.push(client.send_request(get(&server, "/promised")).await.unwrap());
+    }
+    pass(Duration::from_secs(95)).await;
+    let answer = tokio::time::timeout(SOON, client.send_request(get(&server, "/"))).await;
+    assert_eq!(answer.expect("others wait for what is not there yet").unwrap().status(), StatusCode::OK);
 }
