@@ -15,6 +15,7 @@ use tributary_apimachinery::{ClusterName, explain};
 use crate::endpoint::Held;
 use crate::error::SharedError;
 use crate::http1;
+use crate::places::Place;
 use crate::pool::StreamPermit;
 
 /// Any error, as bodies and transports carry it.
@@ -45,6 +46,9 @@ pub(crate) struct Lease {
     /// Its place among the endpoint's requests.
     #[allow(dead_code, reason = "held for its Drop")]
     pub(crate) held: Held,
+    /// Its place among upgraded connections, where it has one of its own.
+    #[allow(dead_code, reason = "held for its Drop")]
+    pub(crate) place: Option<Place>,
 }
 
 /// How much of a connection a response occupies.

@@ -97,8 +97,7 @@ impl Inner {
         if let Some(protocol) = self.prepare(&mut request, &identity, &user)? {
             return upgrade::forward(self, request, protocol, &user).await;
         }
-        let client_extensions = std::mem::take(request.extensions_mut());
-        drop(client_extensions);
+        request.extensions_mut().clear();
         let lane = if class.is_long_running() { LaneKind::LongRunning } else { LaneKind::Short };
         let limit = (!class.is_long_running()).then_some(self.tuning.head_timeout);
         let mut replay = Replay::of(&request);
@@ -231,7 +230,7 @@ impl Inner {
             }
         };
         endpoint.answered();
-        let lease = Lease { connection, held };
+        let lease = Lease { connection, held, place: None };
         // What has a time limit ends by itself.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
         Ok(response.map(|incoming| MemberBody::boxed(incoming, lease, self.name.clone(), until)))

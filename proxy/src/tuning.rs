@@ -15,7 +15,8 @@ pub struct Tuning {
     /// SYN packets, shorter than a client's patience.
     pub connect_timeout: Duration,
     /// The limit from sending a request to its response head; not for long-running requests and upgrades. Default
-    /// 75 s: kube-apiserver itself answers 504 after 60 s, and its answer says more than ours would.
+    /// 75 s, for discovery and cachers: kube-apiserver itself answers 504 after 60 s, and its answer says more than ours would. A client's
+    /// request may be given less by whoever forwards it.
     pub head_timeout: Duration,
     /// The quiet time on a connection after which it is pinged. Default 20 s.
     pub keep_alive_interval: Duration,

@@ -76,7 +76,8 @@ pub(crate) async fn forward(
         }
         _ => {
             let response = response.map(|incoming| {
-                let lease = Lease { connection: Share::Nothing, held };
+                // Its connection is its own until the answer has ended, switched or not.
+                let lease = Lease { connection: Share::Nothing, held, place: Some(place) };
                 MemberBody::boxed(incoming, lease, inner.name.clone(), Some(inner.tuning.shutdown.clone()))
             });
             return inner.finish(response);

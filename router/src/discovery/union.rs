@@ -83,8 +83,8 @@ impl Union {
     /// * Where members serve one resource as different kinds or in different scopes, most members decide, and of equally many
     ///   the first by name; the others' objects are left out, and each list says so.
     ///
-    /// Cost: what the *distinct* documents hold; a member whose documents are shared with others adds next to nothing. A
-    /// thousand members of one make 0.3 ms, a thousand of their own 90 ms (`bench/benches/hot_paths.rs`).
+    /// Cost: what the *distinct* documents hold; a member whose documents are shared with others adds next to nothing
+    /// (`bench/benches/discovery.rs`).
     pub fn new(members: &[(ClusterName, Arc<MemberDiscovery>)]) -> Self {
         let mut by_name: Vec<usize> = (0..members.len()).collect();
         by_name.sort_by(|a, b| members[*a].0.cmp(&members[*b].0));

@@ -57,7 +57,7 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
 /// The object of the request's name, and its cluster.
 ///
 /// # Errors
-/// 404, 503 or 409 as DESIGN.md §3.4 has it.
+/// 404 where every cluster is known, 503 where one is not, 409 where several have the name.
 pub fn the_only(
     router: &Router,
     view: &View,

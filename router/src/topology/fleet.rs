@@ -35,8 +35,8 @@ const REFRESH_WAIT: Duration = Duration::from_secs(3);
 /// short beside the time that a member takes to serve a new CRD.
 const TAKE_OVER_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Of how many members a union is made at once by whoever takes it over; of more a thread for long work makes it. 16: at worst,
-/// where all differ, they take 1 to 2 ms.
+/// Of how many members a union is made at once by whoever takes it over; of more a thread for long work makes it. 16: a fleet of
+/// this size is taken over without a detour, and however its documents differ, joining them costs less than a frame of a list.
 const AT_ONCE_MAX: usize = 16;
 
 /// How many clusters that left are remembered. As many as there are indices: more can never have been named by integers.

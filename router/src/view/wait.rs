@@ -15,7 +15,7 @@ use super::View;
 use super::fences::{Deletion, Fence, Late, Waited};
 use super::standing::{self, Partial, Standing, Standings};
 
-/// How long lists and watches wait for clusters that are not known yet (DESIGN.md §3.2).
+/// How long lists and watches wait for clusters that are not known yet.
 pub const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long a watch that is ahead of this process is followed. An hour: no watch lasts longer.

@@ -66,7 +66,7 @@ const VERBS: [Verb; 8] = [
 ];
 const VERSIONS: [Version; 5] = [Version::Unset, Version::Zero, Version::Both, Version::OfA, Version::Ahead];
 
-/// What DESIGN.md says, in the words of [`outcome`].
+/// What ARCHITECTURE.md says under Consistency, in the words of [`outcome`].
 fn expected(partial: Partial, state: State, verb: Verb, version: Version) -> &'static str {
     let unknown = matches!(state, State::Undiscovered | State::Unsynced);
     let names_b = matches!(version, Version::Both | Version::Ahead);
