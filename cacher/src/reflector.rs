@@ -388,6 +388,7 @@ impl Reflector {
                     ChangeType::Deleted => self.staging.remove(object.key().as_str()),
                 },
                 Ok(object) => {
+                    stream.brought = true;
                     changes.extend(self.store.as_mut().and_then(|store| store.apply(change_type, object)));
                     // Not followed any further: it is listed until there is less of it.
                     if self.too_large(self.store.as_ref().map_or(0, Store::bytes)).is_some() {
@@ -467,7 +468,7 @@ impl Reflector {
                 shared.wanted.answered(number, latest);
                 match progress::verdict(held, latest, next) {
                     Verdict::WentBack => return Some(self.went_back()),
-                    Verdict::Reachable => return self.learn_progress(),
+                    Verdict::Reachable => return self.learn_progress(latest),
                     Verdict::NotYet => self.progress.schedule(now, tuning.progress_interval),
                     Verdict::Idle => {}
                 }
@@ -477,9 +478,14 @@ impl Reflector {
     }
 
     /// A version that is waited for exists: a bookmark is to tell that it is reached, or else a list, unless there was one just now.
-    fn learn_progress(&mut self) -> Option<Input> {
+    ///
+    /// No bookmark tells that the revision is complete which the member wrote last, and whose deletion is known here: a watch from
+    /// before it is sent the deletion, and then a kube-apiserver keeps a bookmark of that very revision back (`process` in
+    /// `storage/cacher/cache_watcher.go`).
+    fn learn_progress(&mut self, latest: ResourceVersion) -> Option<Input> {
         let (now, tuning) = (Instant::now(), &self.shared.config.tuning);
-        let bookmarks = self.progress.has_bookmarks();
+        let held = self.version();
+        let bookmarks = self.progress.has_bookmarks() && !(held.is_part() && held.revision() == latest);
         let may = bookmarks || self.progress.may_list(now, tuning.progress_interval);
         self.progress.schedule(now, if may { tuning.progress_after } else { tuning.progress_interval });
         may.then_some(Input::Progress { bookmarks })

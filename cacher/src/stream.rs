@@ -27,6 +27,8 @@ pub(crate) struct WatchStream {
     pub(crate) initial: bool,
     /// This is the short watch of a progress request, and its bookmark is still to come.
     pub(crate) bookmark_due: bool,
+    /// It has brought an event of an object. The member's bookmark may be at that event's version, and is not sent then.
+    pub(crate) brought: bool,
     /// The machine has been told that this watch proved itself.
     pub(crate) proved: bool,
     /// What to report after `Proved`.
@@ -65,6 +67,7 @@ impl WatchStream {
             frames: FrameSplitter::new(tuning.object_size_max),
             initial,
             bookmark_due: short,
+            brought: false,
             proved: false,
             deferred: None,
             opened: now,
@@ -78,9 +81,9 @@ impl WatchStream {
     }
 
     /// Whether this watch, which has ended, was a short one that should have brought a bookmark and did not. One that ended long before
-    /// its time says nothing: the member may be shutting down.
+    /// its time says nothing: the member may be shutting down. Nor does one that brought events.
     pub(crate) fn lacks_bookmark(&self, now: Instant, tuning: &Tuning) -> bool {
-        self.bookmark_due && now + ENDS_EARLY >= self.opened + tuning.progress_timeout
+        self.bookmark_due && !self.brought && now + ENDS_EARLY >= self.opened + tuning.progress_timeout
     }
 
     /// How long this watch may be silent.

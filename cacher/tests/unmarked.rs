@@ -123,3 +123,50 @@ async fn who_waits_without_pause_has_it_listed_once_a_second() {
     assert!(lists.windows(2).all(|pair| pair[1] - pair[0] >= Duration::from_secs(1)), "{lists:?}");
     drop(feed);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_was_the_members_last_write_is_confirmed_by_a_list() {
+    let (cacher, mut member, mut updates) = start_of("example.com", "widgets");
+    let feed = member.sync(&[pod("a", 1)], 5).await;
+    updates.synced().await;
+    feed.send(event("DELETED", &pod("a", 6)));
+    updates.next().await;
+    let script = async {
+        member.expect(&["limit=1"]).await.text(list(&[], 6, None));
+        let again = member.expect(&["sendInitialEvents=true"]).await.stream();
+        again.send(end_bookmark(6));
+        again
+    };
+    let (found, again) = tokio::join!(cacher.wait_for(ResourceVersion(6), THREE_SECONDS), script);
+    assert_eq!(found.unwrap().resource_version(), ResourceVersion(6));
+    // It has bookmarks all the same: the next wait asks for one.
+    let script = async {
+        member.expect(&["limit=1"]).await.text(list(&[], 9, None));
+        let short = member.expect(&["resourceVersion=6&", "timeoutSeconds=3"]).await.stream();
+        short.send(bookmark(9));
+        short
+    };
+    let (found, _short) = tokio::join!(cacher.wait_for(ResourceVersion(9), THREE_SECONDS), script);
+    assert!(found.is_ok() && again.is_dropped());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_watch_that_brings_an_event_says_nothing_of_bookmarks() {
+    let (cacher, mut member, mut updates) = start_of("example.com", "widgets");
+    let _feed = member.sync(&[pod("a", 1)], 5).await;
+    updates.synced().await;
+    let script = async {
+        member.expect(&["limit=1"]).await.text(list(&[], 20, None));
+        let short = member.expect(&["resourceVersion=5&", "timeoutSeconds=3"]).await.stream();
+        short.send(event("DELETED", &pod("a", 20)));
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        drop(short);
+        member.expect(&["resourceVersion=19&"]).await.stream()
+    };
+    let (_, _long) = tokio::join!(cacher.wait_for(ResourceVersion(20), THREE_SECONDS), script);
+    let script = async {
+        member.expect(&["limit=1"]).await.text(list(&[], 30, None));
+        member.expect(&["timeoutSeconds=3"]).await.stream()
+    };
+    let (_, _short) = tokio::join!(cacher.wait_for(ResourceVersion(30), Duration::from_secs(1)), script);
+}

@@ -120,6 +120,11 @@ impl View {
         *whole.following.lock() = Some(AbortOnDropHandle::new(following));
     }
 
+    /// The view of all namespaces, where this one is fed by it.
+    pub(super) fn whole(&self) -> Option<&Arc<Self>> {
+        self.whole.as_ref().map(|whole| &whole.view)
+    }
+
     /// Whether this is the view of a namespace beside that view of all.
     pub fn is_part_of(&self, whole: &Arc<Self>) -> bool {
         self.whole.as_ref().is_some_and(|own| Arc::ptr_eq(&own.view, whole))

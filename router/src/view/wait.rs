@@ -88,6 +88,19 @@ pub struct OwnWrites {
     pub late: Vec<(ClusterName, Instant)>,
 }
 
+impl OwnWrites {
+    /// Of two views that one read is made of.
+    fn and(mut self, other: Self) -> Self {
+        self.waited |= other.waited;
+        for (cluster, since) in other.late {
+            if self.late.iter().all(|(known, _)| *known != cluster) {
+                self.late.push((cluster, since));
+            }
+        }
+        self
+    }
+}
+
 impl View {
     /// Waits until the clusters that are wanted are known: all of them where a partial answer is denied; where it is allowed, until the first
     /// attempt at each has succeeded or failed. Gives how each stands.
@@ -122,6 +135,15 @@ impl View {
     /// # Errors
     /// 504 after 3 s. A cluster that is unknown or stale is not waited for: its warning says what is missing.
     pub async fn own_writes_seen(&self, wanted: &ClusterSelector, partial: Partial) -> Result<OwnWrites, Status> {
+        // What the view of all feeds this one with may have been written when this one was not there yet.
+        let Some(whole) = self.whole() else { return self.noted_writes_seen(wanted, partial).await };
+        let (of_all, own) =
+            tokio::try_join!(whole.noted_writes_seen(wanted, partial), self.noted_writes_seen(wanted, partial))?;
+        Ok(of_all.and(own))
+    }
+
+    /// As [`own_writes_seen`](Self::own_writes_seen), of the writes that this view has noted.
+    async fn noted_writes_seen(&self, wanted: &ClusterSelector, partial: Partial) -> Result<OwnWrites, Status> {
         let mut pending = self.fences.pending();
         pending.retain(|waited| wanted.matches(&waited.cluster));
         if pending.is_empty() {
@@ -160,6 +182,12 @@ impl View {
     /// # Errors
     /// As [`own_writes_seen`](Self::own_writes_seen), wherever a partial answer is denied or allowed.
     pub async fn own_writes_of_seen(&self, key: &ObjectKey) -> Result<bool, Status> {
+        let Some(whole) = self.whole() else { return self.noted_writes_of_seen(key).await };
+        let (of_all, own) = tokio::try_join!(whole.noted_writes_of_seen(key), self.noted_writes_of_seen(key))?;
+        Ok(of_all || own)
+    }
+
+    async fn noted_writes_of_seen(&self, key: &ObjectKey) -> Result<bool, Status> {
         let pending = self.fences.pending_of(key.as_str());
         let waits = pending.iter().map(|(cluster, fence)| self.fence_reached(cluster, fence, VERSION_WITHIN));
         join_all(waits).await.into_iter().collect::<Result<(), _>>()?;

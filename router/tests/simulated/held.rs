@@ -68,14 +68,14 @@ async fn bodies_of_one_client_leave_room_for_those_of_others() {
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     let floods = (0..20).map(|_| call(&fixture, peer(1), "POST", CONFIG_MAPS, endless(100 << 10)));
     let mut floods: futures::stream::FuturesUnordered<_> = floods.map(Box::pin).collect();
-    // Half of a megabyte is five bodies; the other fifteen are refused at once.
-    for _ in 0..15 {
+    // Half of three quarters of a megabyte is three bodies; the others are refused at once.
+    for _ in 0..17 {
         let answer = futures::StreamExt::next(&mut floods).await.unwrap();
         refused_for_now(&answer, "bytes of bodies (--max-held-bytes)");
     }
     let exposition = fixture.router.metrics().expose();
-    assert!(exposition.contains(r#"tributary_limit_used{limit="held_bytes"} 512000"#), "{exposition}");
-    assert!(exposition.contains(r#"tributary_limit_refused_total{limit="held_bytes"} 15"#), "{exposition}");
+    assert!(exposition.contains(r#"tributary_limit_used{limit="held_bytes"} 307200"#), "{exposition}");
+    assert!(exposition.contains(r#"tributary_limit_refused_total{limit="held_bytes"} 17"#), "{exposition}");
     let body = tributary_router::body::full(config_map_in("a", "x", &"y".repeat(200 << 10)).to_string());
     let made = call(&fixture, peer(2), "POST", CONFIG_MAPS, body).await.ok();
     assert_eq!(cluster(&made), "a");
@@ -90,9 +90,10 @@ async fn requests_in_flight_of_one_client_leave_room_for_those_of_others() {
     let fixture = Fixture::within(limits, [config("a"), config("b")], allow()).await;
     get(&fixture, peer(1), CONFIG_MAPS).await.ok();
     fixture.member("a").control().half_open(true);
+    // Half of three quarters of eight.
     let frozen = (0..6).map(|_| get(&fixture, peer(1), "/clusters/a/api/v1/namespaces/default/configmaps"));
     let mut frozen: futures::stream::FuturesUnordered<_> = frozen.map(Box::pin).collect();
-    for _ in 0..2 {
+    for _ in 0..3 {
         let answer = futures::StreamExt::next(&mut frozen).await.unwrap();
         refused_for_now(&answer, "requests in flight (--max-requests-inflight)");
     }
@@ -102,7 +103,7 @@ async fn requests_in_flight_of_one_client_leave_room_for_those_of_others() {
         assert_eq!(get(&fixture, peer(1), "/readyz").await.code, 200);
         let watch = format!("{CONFIG_MAPS}?watch=1&resourceVersion=0&timeoutSeconds=1");
         assert_eq!(get(&fixture, peer(1), &watch).await.code, 200);
-        refused_for_now(&get(&fixture, peer(1), CONFIG_MAPS).await, "others hold 0 and this connection 4");
+        refused_for_now(&get(&fixture, peer(1), CONFIG_MAPS).await, "others hold 0 and this connection 3");
         get(&fixture, peer(2), &format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
     };
     let flooding = async { futures::StreamExt::next(&mut frozen).await };

@@ -105,6 +105,24 @@ async fn what_was_written_here_is_there_though_its_namespace_is_news() {
     assert_eq!(items(&fixture.get(&of("new")).await.ok()), ["c/z"]);
 }
 
+#[tokio::test]
+async fn what_was_written_here_is_there_though_nobody_has_read_its_namespace() {
+    let fixture = Fixture::with(["a", "c"].map(config), Policies::default()).await;
+    forbid(&fixture, "c", &["configmaps"]);
+    // The view of all is there; the namespace's is not. The watch that feeds both lags.
+    fixture.get(CONFIG_MAPS).await;
+    for member in ["a", "c"] {
+        let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "new"}});
+        fixture.member(member).apply(namespace).unwrap();
+    }
+    fixture.member("a").control().lag_watches(Duration::from_secs(1));
+    let mut object = config_map_in("a", "x", "1");
+    object["metadata"]["namespace"] = "new".into();
+    fixture.write("POST", &of("new"), &object).await.ok();
+    fixture.get(&format!("{}/x", of("new").split('?').next().unwrap_or_default())).await.ok();
+    assert_eq!(items(&fixture.get(&of("new")).await.ok()), ["a/x"]);
+}
+
 /// Members `a`, which lets all be read, and `b`, which does not; each with an object, and a watch of their namespace.
 async fn two(policies: Policies) -> (Fixture, Events) {
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
