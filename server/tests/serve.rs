@@ -196,6 +196,24 @@ async fn a_written_kubeconfig_survives_a_restart() {
     }
 }
 
+/// A core would have the tokens of the members and of the clients in it.
+#[tokio::test]
+async fn a_crash_leaves_no_core_with_secrets_in_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = directory.path().join("members.kubeconfig");
+    let written = directory.path().join("all.kubeconfig");
+    std::fs::write(&source, kubeconfig([&member("one").await])).unwrap();
+    let (source, path) = (source.to_str().unwrap(), written.to_str().unwrap());
+    let arguments = ["serve", "--kubeconfig", source, "--listen", "127.0.0.1:0", "--write-kubeconfig", path];
+    let mut program = Program::start(&arguments, directory.path());
+    program.ready().await;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", program.child.id().unwrap())).unwrap();
+    let cores: Vec<&str> = limits.lines().find(|line| line.starts_with("Max core")).unwrap().split("  ").collect();
+    assert_eq!(cores.iter().filter(|part| part.trim() == "0").count(), 2, "soft and hard: {cores:?}");
+    program.signal("TERM");
+    assert_eq!(program.end().await.code(), Some(0));
+}
+
 /// The stream of a watch, as it begins.
 async fn watch(kubeconfig: &Path, path: &str) -> kube::client::Body {
     let client = kube::Client::try_from(config(kubeconfig, "all").await).unwrap();
@@ -229,9 +247,6 @@ async fn a_new_token_costs_no_list_and_no_stream_and_a_removed_cluster_is_cut_of
     let arguments = ["serve", "--kubeconfig", source_text, "--listen", "127.0.0.1:0", "--write-kubeconfig", path];
     let mut program = Program::start(&arguments, directory.path());
     program.ready().await;
-    let limits = std::fs::read_to_string(format!("/proc/{}/limits", program.child.id().unwrap())).unwrap();
-    let cores: Vec<&str> = limits.lines().find(|line| line.starts_with("Max core")).unwrap().split("  ").collect();
-    assert_eq!(cores.iter().filter(|part| part.trim() == "0").count(), 2, "{cores:?}");
 
     let of_all =
         "/api/v1/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";

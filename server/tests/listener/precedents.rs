@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
@@ -16,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{ClusterClient, Tuning};
@@ -330,7 +331,8 @@ async fn request_smuggling_from_http2_to_http1_is_refused_before_the_member() {
     let split = format!("{path} HTTP/1.1\r\nImpersonate-User: root\r\nX: y");
     let smuggled = smuggled(&server);
     let injected = format!("a\r\n\r\n{smuggled}");
-    let cases: [(&str, Vec<(&str, &[u8])>); 11] = [
+    type Headers<'a> = Vec<(&'a str, &'a [u8])>;
+    let cases: [(&str, Headers<'_>); 11] = [
         (&path, vec![("x-one", b"a\r\nImpersonate-User: root")]),
         (&path, vec![("x-one", injected.as_bytes())]),
         (&path, vec![("x-one", b"a\nb")]),

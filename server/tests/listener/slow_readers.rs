@@ -235,7 +235,7 @@ async fn a_connection_is_not_given_more_than_it_takes() {
     let made = settled(|| talker.objects()).await;
     assert!(made <= 20, "{made} objects of 1 MiB are made for a client that takes none");
     let mut other = server.http2().await;
-    let answer = tokio::time::timeout(Duration::from_secs(1), other.send_request(get(&server, "/livez")));
+    let answer = tokio::time::timeout(SOON, other.send_request(get(&server, "/livez")));
     assert_eq!(answer.await.expect("others are answered meanwhile").unwrap().status(), StatusCode::OK);
 }
 
