@@ -42,6 +42,7 @@ fn any_timeout_can_be_added_to_the_present() {
     ] {
         let timeout = watch(&format!("timeoutSeconds={text}")).unwrap().timeout;
         assert_eq!(timeout, expected, "{text}");
+        #[expect(clippy::disallowed_types, reason = "tokio's is made of it, and there is no runtime here")]
         let _ = std::time::Instant::now() + timeout.map(Timeout::duration).unwrap_or_default();
     }
 }

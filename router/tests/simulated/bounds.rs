@@ -111,7 +111,10 @@ async fn a_cluster_with_more_than_may_be_held_takes_nobody_elses_memory() {
     let listed = items(&list.ok());
     assert!(listed.len() == 3 && listed.iter().all(|item| item.starts_with("b/")), "{listed:?}");
     let warnings = list.warnings().join("\n");
-    assert!(warnings.contains('a') && warnings.contains("the collection is larger than 102400 bytes"), "{warnings}");
+    assert!(
+        warnings.contains("cluster a: ") && warnings.contains("the collection is larger than 102400 bytes"),
+        "{warnings}"
+    );
     let text = bounded.router.metrics().expose();
     let held = text.lines().find(|line| line.starts_with("tributary_limit{") && line.contains("collection_bytes"));
     assert!(held.is_some_and(|line| line.ends_with(" 102400")), "{held:?}");

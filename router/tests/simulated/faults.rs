@@ -325,18 +325,18 @@ async fn who_becomes_stale_while_its_write_is_waited_for_is_named() {
     // Within the five seconds that a loss of contact is no news.
     pass(Duration::from_secs(3)).await;
     // No time passes until the list waits for what was written.
-    let asked = at_once(async {
+    let mut asked = tokio::task::JoinSet::new();
+    at_once(async {
         let written = fixture.write("POST", CONFIG_MAPS, &crate::harness::config_map("y", "")).await;
         assert_eq!(written.code, 201, "{written:?}");
         let client = fixture.client();
-        let asked = tokio::spawn(async move { client.send("GET", CONFIG_MAPS, &[], "").await });
+        asked.spawn(async move { client.send("GET", CONFIG_MAPS, &[], "").await });
         quiet_without_time().await;
-        assert!(!asked.is_finished(), "it waits for what was written");
-        asked
+        assert!(asked.try_join_next().is_none(), "it waits for what was written");
     })
     .await;
     tokio::time::pause();
-    let answer = asked.await.unwrap();
+    let answer = asked.join_next().await.unwrap().unwrap();
     tokio::time::resume();
     assert!(!items(&answer.ok()).contains(&"a/y".to_owned()), "it has not come");
     let warnings = answer.warnings();

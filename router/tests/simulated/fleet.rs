@@ -1,23 +1,19 @@
 //! A fleet: hundreds of members behind one router, from the first moment on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Uri;
-use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{BoxIo, ClusterClient, Connector, Tuning};
 use tributary_router::{ClusterSetup, Policies};
 use tributary_simulator::{Config, Member, Rejection, RequestKind, Simulator};
 
-use crate::harness::{CONFIG_MAPS, Client, Events, Fixture, SOON, config, config_map, router, version};
+use crate::harness::{CONFIG_MAPS, Events, Fixture, SOON, config, config_map, router, version};
+use crate::liveness::{Probes, others_live};
 
 /// Pods in each member.
 const PODS: usize = 3;
-
-/// How long `/livez` may take, whatever goes on: what probes allow by default.
-const ALIVE_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a router is told of a member that is reached from within this process.
 async fn setup(member: &Arc<Member>) -> ClusterSetup {
@@ -32,21 +28,8 @@ async fn setup(member: &Arc<Member>) -> ClusterSetup {
     ClusterSetup { name, client: Ok(client), fingerprint: member.token().to_owned(), index: None }
 }
 
-/// Asks for `/livez` until it is told to stop, and gives the longest that it took.
-async fn longest_silence(client: Client, over: Arc<AtomicBool>) -> Duration {
-    let mut longest = Duration::ZERO;
-    while !over.load(Ordering::Relaxed) {
-        let asked = Instant::now();
-        let answer = client.send("GET", "/livez", &[], "").await;
-        assert_eq!(answer.code, 200);
-        longest = longest.max(asked.elapsed());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    longest
-}
-
-/// Starts so many members and a router over them at once, reads, watches and writes, while somebody asks whether it lives.
-async fn a_fleet_of(count: usize) {
+/// Starts so many members and a router over them at once, reads, watches and writes. Gives for how long nobody else was answered.
+async fn a_fleet_of(count: usize) -> Duration {
     let mut members = Vec::new();
     for number in 0..count {
         let config = Config { pods: PODS, seed: number as u64, ..config(&format!("member-{number:04}")) };
@@ -61,8 +44,7 @@ async fn a_fleet_of(count: usize) {
     }
 
     let fixture = Fixture { members: Vec::new(), router: router(Policies::default()) };
-    let over = Arc::new(AtomicBool::new(false));
-    let alive = tokio::spawn(longest_silence(fixture.client(), Arc::clone(&over)));
+    let probes = Probes::start(fixture.client());
     fixture.router.set_clusters(setups);
     fixture.router.asked_once(SOON * 6).await;
 
@@ -85,19 +67,16 @@ async fn a_fleet_of(count: usize) {
     }
     let object = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
     assert_eq!(object["data"]["v"], "");
-
-    over.store(true, Ordering::Relaxed);
-    let longest = alive.await.unwrap();
-    assert!(longest <= ALIVE_WITHIN, "/livez took {longest:?}");
+    probes.longest_silence().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_hundred_members_are_served_and_the_router_stays_alive() {
-    a_fleet_of(300).await;
+    others_live("300 members", async || a_fleet_of(300).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "make proof runs it"]
 async fn proof_of_a_thousand_members() {
-    a_fleet_of(1000).await;
+    others_live("1000 members", async || a_fleet_of(1000).await).await;
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -382,21 +383,26 @@ pub(crate) async fn pass(time: Duration) {
 }
 
 /// Does something while no time passes, so that nothing of it can be due to a timer: the clock is paused, and kept from leaping by
-/// work that the runtime waits for. Where something waits for time all the same, it leaps after a minute.
+/// work that the runtime waits for. Where something waits for time all the same, it leaps after a minute, and the test fails.
 pub(crate) async fn at_once<T>(work: impl Future<Output = T>) -> T {
     tokio::time::pause();
     let (done, waiting) = std::sync::mpsc::channel::<()>();
-    let held = tokio::task::spawn_blocking(move || waiting.recv_timeout(SOON).is_ok());
+    let held = tokio::task::spawn_blocking(move || waiting.recv_timeout(SOON));
     let value = work.await;
     drop(done);
-    held.await.unwrap();
+    assert_eq!(held.await.unwrap(), Err(RecvTimeoutError::Disconnected), "it waits for time to pass");
     tokio::time::resume();
     value
 }
 
 /// Lets everything happen that needs no time, for as long as a test waits before it believes that nothing comes.
 pub(crate) async fn quiet_without_time() {
-    tokio::task::spawn_blocking(|| std::thread::sleep(QUIET)).await.unwrap();
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the clock may be paused, and what sleeps is no worker of the runtime"
+    )]
+    let sleep = || std::thread::sleep(QUIET);
+    tokio::task::spawn_blocking(sleep).await.unwrap();
 }
 
 /// Waits until something holds, in vain at most as long as things take to come.

@@ -72,8 +72,8 @@ async fn a_large_table_in_yaml_is_written_row_by_row() {
         let expected = fixture.client().send("GET", &path, &[("accept", &table("json"))], "").await.ok();
         let mut answer = fixture.client().call("GET", &path, &[("accept", &table("yaml"))], "").await;
         assert_eq!(
-            (answer.status().as_u16(), &answer.headers()["content-type"].as_bytes()[..]),
-            (200, &b"application/yaml"[..])
+            (answer.status().as_u16(), answer.headers()["content-type"].as_bytes()),
+            (200, b"application/yaml".as_slice())
         );
         let (mut text, mut longest) = (Vec::new(), 0);
         while let Some(frame) = answer.body_mut().frame().await {

@@ -19,6 +19,7 @@ mod lagging;
 mod large;
 mod lists;
 mod live;
+mod liveness;
 mod namespaces;
 mod openapi;
 mod pages;

@@ -1,5 +1,6 @@
 //! Informers in a storm: members change and fail at random while clients follow, and in the end each holds what there is.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -10,6 +11,7 @@ use crate::informer::Informer;
 
 /// Changes members, and plays faults in them, at random.
 async fn storm(fixture: &Fixture, mut random: StdRng) {
+    let mut undone = BTreeMap::new();
     for round in 0..220 {
         let member = &fixture.members[random.random_range(0..fixture.members.len())];
         let object = format!("x{}", random.random_range(0..8));
@@ -25,10 +27,15 @@ async fn storm(fixture: &Fixture, mut random: StdRng) {
                 member.control().start_listening().await;
             }
             95..97 => {
-                let revision = member.control().revision().saturating_sub(random.random_range(1..6));
-                // Revisions that have passed what was seen before anybody looks cannot be told from those that were undone.
+                // Revisions that have passed what was seen before anybody looks cannot be told from those that were undone. Nothing
+                // that is undone may be on its way either: it would be seen after the look.
+                let newest = member.control().revision();
+                until(|| async { seen(fixture, member.name()).await == Some(newest) }).await;
+                let revision = newest.saturating_sub(random.random_range(1..6));
                 if member.control().restore(revision) {
-                    until(|| async { seen(fixture, member.name()).await.is_none_or(|seen| seen <= revision) }).await;
+                    let highest = undone.entry(member.name()).or_insert(newest);
+                    *highest = newest.max(*highest);
+                    until(|| async { seen(fixture, member.name()).await.is_some_and(|seen| seen <= revision) }).await;
                 }
             }
             _ => {
@@ -43,12 +50,20 @@ async fn storm(fixture: &Fixture, mut random: StdRng) {
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
     }
+    // Who comes back with a version that a restore has undone is told so once the member has passed what was undone.
+    for member in &fixture.members {
+        while undone.get(member.name()).is_some_and(|undone| member.control().revision() <= *undone) {
+            member.apply(crate::harness::config_map("last", "")).unwrap();
+        }
+    }
 }
 
-/// Which revision of a member the router has seen.
+/// Which revision of a member the router has seen; `None` while it has seen nothing of it. Of one with deletions, some may be still to
+/// come; there is one in each here.
 async fn seen(fixture: &Fixture, member: &str) -> Option<u64> {
     let list = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
-    vector(&version(&list)).get(member)?.as_str()?.parse().ok()
+    let components = vector(&version(&list));
+    components.get(member)?.as_str()?.split('-').next()?.parse().ok()
 }
 
 async fn weathered(seed: u64) {

@@ -1,33 +1,24 @@
 //! One client's worst requests: while it sends them as fast as it can, others are answered.
 //!
 //! A request that is written down here is one line of [`requests`]. It is sent over and over by [`AT_ONCE`] senders, on a runtime
-//! of two workers, while somebody else asks for `/livez`. The bound is of the wall clock, the only one of its kind in these tests: it
-//! is far above what an answer takes, and a machine that is busy otherwise is given several attempts.
+//! of two workers, while somebody else asks for `/livez`, as [`crate::liveness`] says.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use tributary_router::limits::SELECTOR;
 use tributary_simulator::Config;
 
 use crate::harness::{Client, Fixture, allow, config};
-
-/// How long `/livez` may take meanwhile.
-const LIVEZ_WITHIN: Duration = Duration::from_secs(1);
+use crate::liveness::{Probes, others_live};
 
 /// How many of the same request are under way together.
 const AT_ONCE: usize = 8;
 
-/// How many times `/livez` is asked for during each.
-const PROBES: usize = 15;
-
-/// The pause between two of them: together they see some 300 ms.
-const PROBE_PAUSE: Duration = Duration::from_millis(20);
-
-/// How often a request is tried before it is said to stall others: what else the machine does passes.
-const ATTEMPTS: usize = 3;
+/// For how long each is sent at least.
+const SENT_FOR: Duration = Duration::from_millis(300);
 
 /// Pods of each of two members. Each is of the usual size; in a build without optimisation they are as much work as some thousands.
 const PODS: usize = 250;
@@ -85,8 +76,8 @@ fn longest() -> String {
     (1..SELECTOR.requirements).map(|number| format!("!a{number},")).collect()
 }
 
-/// How long `/livez` took at most while the request was sent over and over.
-async fn slowest_livez(client: &Client, worst: &Arc<Worst>) -> Duration {
+/// How long others had no answer at most while the request was sent over and over.
+async fn longest_silence(client: &Client, worst: &Arc<Worst>) -> Duration {
     let over = Arc::new(AtomicBool::new(false));
     let mut senders = tokio::task::JoinSet::new();
     for _ in 0..AT_ONCE {
@@ -100,34 +91,19 @@ async fn slowest_livez(client: &Client, worst: &Arc<Worst>) -> Duration {
             }
         });
     }
-    let mut slowest = Duration::ZERO;
-    for _ in 0..PROBES {
-        tokio::time::sleep(PROBE_PAUSE).await;
-        let client = client.clone();
-        let asked = Instant::now();
-        // As a task of its own: the test's own future is on no worker.
-        let livez = tokio::spawn(async move { client.send("GET", "/livez", &[], "").await.code });
-        assert_eq!(livez.await.unwrap(), 200);
-        slowest = slowest.max(asked.elapsed());
-    }
+    let probes = Probes::start(client.clone());
+    tokio::time::sleep(SENT_FOR).await;
+    let silence = probes.longest_silence().await;
     over.store(true, Ordering::SeqCst);
     // Dropped where they are: a stream would go on for ever.
     senders.shutdown().await;
-    slowest
+    silence
 }
 
 /// Sends the request over and over, and checks that others are answered meanwhile.
 pub(crate) async fn others_are_answered(fixture: &Fixture, worst: Worst) {
     let worst = Arc::new(worst);
-    let mut tried = Vec::new();
-    for _ in 0..ATTEMPTS {
-        let slowest = slowest_livez(&fixture.client(), &worst).await;
-        if slowest <= LIVEZ_WITHIN {
-            return;
-        }
-        tried.push(slowest);
-    }
-    panic!("{}: /livez took {tried:?} meanwhile", worst.name);
+    others_live(worst.name, async || longest_silence(&fixture.client(), &worst).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
