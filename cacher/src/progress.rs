@@ -35,9 +35,14 @@ pub(crate) struct Progress {
     asked: Option<Question>,
     /// Whether no bookmarks come.
     unmarked: bool,
-    /// When the collection was last listed for want of them.
-    listed: Option<Instant>,
+    /// When the list began that is made for want of them.
+    listing_since: Option<Instant>,
+    /// When the next such list may begin.
+    lists_from: Option<Instant>,
 }
+
+/// How much longer than such a list took there is none. 4: a fifth of the time at most is spent on lists, however many read.
+const PAUSE_PER_LIST: u32 = 4;
 
 /// The collection of which a kube-apiserver keeps no watch cache by default (`DefaultWatchCacheSizes`), in each of its groups.
 const UNCACHED: (&str, [&str; 2]) = ("events", ["", "events.k8s.io"]);
@@ -93,14 +98,22 @@ impl Progress {
         !self.unmarked
     }
 
-    /// Whether the collection may be listed for want of bookmarks, and if so notes that it is. A second apart at least: reads that
-    /// come without pause would have it listed without pause.
+    /// Whether the collection may be listed for want of bookmarks, and if so notes that it is. A second apart at least, and longer for
+    /// lists that take long: reads that come without pause would have it listed without pause.
     pub(crate) fn may_list(&mut self, now: Instant, apart: Duration) -> bool {
-        let may = self.listed.is_none_or(|last| now >= last + apart);
+        let may = self.lists_from.is_none_or(|from| now >= from);
         if may {
-            self.listed = Some(now);
+            self.listing_since = Some(now);
+            self.lists_from = Some(now + apart);
         }
         may
+    }
+
+    /// Takes note that a list is complete.
+    pub(crate) fn listed(&mut self, now: Instant) {
+        if let Some(since) = self.listing_since.take() {
+            self.lists_from = self.lists_from.max(Some(now + PAUSE_PER_LIST * (now - since)));
+        }
     }
 
     /// Ends with the next thing that calls for attention. Cancelling loses nothing.

@@ -501,6 +501,7 @@ impl Reflector {
     /// The list is complete: it takes the place of what was served. It is of "most recent", so it says how far the member has come
     /// as well as a question for that does; what the member does next may take it past a version that it has not come to.
     fn put_in_place(&mut self, version: ResourceVersion) {
+        self.progress.listed(Instant::now());
         self.shared.wanted.answered(self.question, version);
         let store = std::mem::take(&mut self.staging).finish(version);
         let after = store.snapshot();

@@ -125,6 +125,34 @@ async fn who_waits_without_pause_has_it_listed_once_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_member_whose_lists_take_long_is_not_listed_without_pause() {
+    let (cacher, mut member, mut updates) = start_of("", "events");
+    let mut feed = member.sync(&[], 5).await;
+    updates.synced().await;
+    let readers = tokio::spawn(async move {
+        for version in 6.. {
+            let _in_time_or_not = cacher.wait_for(ResourceVersion(version), THREE_SECONDS).await;
+        }
+    });
+    let (mut revision, mut lists, started) = (5, 0, Instant::now());
+    while started.elapsed() < Duration::from_secs(200) {
+        let asked = member.asked().await;
+        revision += 100;
+        if asked.uri.contains("limit=1") {
+            asked.text(list(&[], revision, None));
+        } else {
+            lists += 1;
+            feed = asked.stream();
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            feed.send(end_bookmark(revision));
+        }
+    }
+    readers.abort();
+    assert!((2..=10).contains(&lists), "{lists} lists of 4 s in 200 s");
+    drop(feed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deletion_that_was_the_members_last_write_is_confirmed_by_a_list() {
     let (cacher, mut member, mut updates) = start_of("example.com", "widgets");
     let feed = member.sync(&[pod("a", 1)], 5).await;

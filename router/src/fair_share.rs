@@ -3,7 +3,7 @@
 //! Of three quarters a client may hold as much as it leaves to others (Choudhury and Hahne's dynamic thresholds, with a factor of
 //! one): one alone gets half of them, and each that comes later half of what is left. Nothing has to be configured per client, and
 //! what nobody uses is anybody's. A dozen greedy clients leave nothing of them, because nobody is made to give back; so the last
-//! quarter is for those who hold little: up to [`SMALL`] of the bound each.
+//! quarter is for those who hold little: up to a 256th of the bound each.
 
 use std::collections::HashMap;
 use std::fmt;

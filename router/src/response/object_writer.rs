@@ -92,6 +92,11 @@ impl ObjectWriter {
         self.form
     }
 
+    /// What rows carry.
+    pub fn include(&self) -> IncludeObject {
+        self.include
+    }
+
     /// The version of `meta.k8s.io` that is written, where that is what is written.
     pub fn meta_version(&self) -> MetaVersion {
         match self.form.shape {

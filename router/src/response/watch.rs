@@ -95,7 +95,7 @@ impl EventWriter {
     pub fn bookmark(&mut self, version: &Arc<CompositeResourceVersion>, end: bool) -> Bytes {
         let is_table = matches!(self.writer.form().shape, Shape::Table(_));
         let columns = std::mem::replace(&mut self.columns, false) && is_table;
-        let shape = BookmarkShape { form: self.writer.form(), end, columns };
+        let shape = BookmarkShape { form: self.writer.form(), end, columns, include: self.writer.include() };
         let Self { view, writer, epochs, .. } = self;
         view.bookmarks.frame(version, shape, epochs, |text| {
             let mut object = Vec::new();

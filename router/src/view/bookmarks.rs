@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tributary_merge::{CompositeResourceVersion, Epochs, Log, LogVersion};
 
 use crate::negotiate::Form;
+use crate::response::IncludeObject;
 
 /// The bookmark that was asked for last.
 #[derive(Default)]
@@ -34,6 +35,8 @@ pub struct Shape {
     pub end: bool,
     /// Whether a Table in it defines its columns.
     pub columns: bool,
+    /// What a row of a Table in it carries.
+    pub include: IncludeObject,
 }
 
 impl Bookmarks {
@@ -103,26 +106,33 @@ mod tests {
         log.join(&cluster, Snapshot::default(), Duration::ZERO);
         let form =
             Form { encoding: Encoding::Json, shape: crate::negotiate::Shape::Object, pretty: false, gzip: false };
-        let frame = |log: &Log, end: bool, epochs: &Arc<Epochs>| {
+        let framed = |log: &Log, end: bool, include: IncludeObject, epochs: &Arc<Epochs>| {
             let vector = bookmarks.vector(log, at_head(log)).unwrap();
-            bookmarks.frame(&vector, Shape { form, end, columns: false }, epochs, |text| {
+            bookmarks.frame(&vector, Shape { form, end, columns: false, include }, epochs, |text| {
                 made.set(made.get() + 1);
-                Bytes::from(format!("{end} {text}"))
+                Bytes::from(format!("{end} {include:?} {text}"))
             })
         };
+        let frame = |log: &Log, end: bool, epochs: &Arc<Epochs>| framed(log, end, IncludeObject::default(), epochs);
         let first = frame(&log, false, &epochs);
         assert!((0..100).all(|_| frame(&log, false, &epochs).as_ptr() == first.as_ptr()), "copied");
         assert_eq!(made.get(), 1);
         assert_ne!(frame(&log, true, &epochs), first);
+        assert_ne!(framed(&log, false, IncludeObject::None, &epochs), first, "its row carries no object");
         frame(&log, false, &Arc::new(Epochs::default()));
-        assert_eq!(made.get(), 3, "over another list of clusters the text may be another");
+        assert_eq!(made.get(), 4, "over another list of clusters the text may be another");
         log.progress(&cluster, ResourceVersion(7), Duration::ZERO);
         assert_ne!(frame(&log, false, &epochs), first, "the log went on");
         let own = Arc::new(log.resource_version());
-        bookmarks.frame(&own, Shape { form, end: false, columns: false }, &epochs, |_| {
-            made.set(0);
-            Bytes::new()
-        });
+        bookmarks.frame(
+            &own,
+            Shape { form, end: false, columns: false, include: IncludeObject::default() },
+            &epochs,
+            |_| {
+                made.set(0);
+                Bytes::new()
+            },
+        );
         assert_eq!(made.get(), 0, "a vector of a watcher's own is no one else's");
     }
 }
