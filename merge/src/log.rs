@@ -186,7 +186,7 @@ impl Log {
     /// An object that is gone, as it was last, and its cluster: the newest deletion of this key that `is_meant` accepts among the
     /// last changes.
     ///
-    /// Cost: O(changes looked at), at most [`DELETIONS_LOOKED_AT`].
+    /// Cost: O(changes looked at), 10,000 at most.
     pub fn find_deleted(&self, key: &str, is_meant: impl Fn(&Object) -> bool) -> Option<(ClusterName, Arc<Object>)> {
         let changes =
             self.entries.values().rev().flat_map(|entry| entry.changes().iter().map(|it| (&entry.cluster, it)));
