@@ -271,6 +271,55 @@ fn watches(criterion: &mut Criterion, fixture: &Fixture) {
     group.finish();
 }
 
+/// Clusters of a log whose past is listed, and changes of each since.
+const PAST: (usize, u64) = (200, 2_000);
+
+/// A log in which each cluster has 500 small objects that changed four times each since a version; and that version.
+fn long_log() -> (Log, CompositeResourceVersion) {
+    let decoder = ObjectDecoder::new("v1", "ConfigMap", [].into());
+    let object = |number: u64, version: u64| {
+        let text = format!(
+            r#"{{"metadata":{{"namespace":"n","name":"x{:03}","uid":"u","resourceVersion":"{version}"}}}}"#,
+            number % 500
+        );
+        decode(&decoder, text.as_bytes())
+    };
+    let mut log = Log::new(LogConfig { history_bytes_max: 1 << 30, ..LogConfig::default() });
+    let (clusters, changes) = PAST;
+    for number in 0..clusters {
+        let name = cluster(&format!("cluster-{number:04}"));
+        let mut snapshot: Snapshot = (0..500).map(|number| object(number, 1 + number)).collect();
+        snapshot.set_resource_version(ResourceVersion(1_000));
+        log.join(&name, snapshot.clone(), Duration::ZERO);
+        for change in 1..=changes {
+            let object = object(change * 7, 1_000 + change);
+            let previous = snapshot.insert(object.clone());
+            snapshot.set_resource_version(ResourceVersion(1_000 + change));
+            let change = Change { change_type: ChangeType::Modified, object, previous };
+            log.append(&name, vec![change], snapshot.clone(), Duration::ZERO);
+        }
+    }
+    let oldest = log.head().iter().map(|(name, _)| (name.clone(), ResourceVersion(1_000))).collect();
+    (log, oldest)
+}
+
+/// What a page of a list costs whose first page is long ago.
+fn past(criterion: &mut Criterion) {
+    let (log, oldest) = long_log();
+    let mut group = criterion.benchmark_group("past of 200 clusters, 2,000 changes each");
+    group.bench_function("all of it (before: each page, with the log locked)", |bencher| {
+        bencher.iter(|| log.snapshot_at(black_box(&oldest)).map(|state| state.len()));
+    });
+    let Some((name, version)) = oldest.iter().last() else { return };
+    group.bench_function("one cluster, with the log locked", |bencher| {
+        bencher.iter(|| log.past(black_box(name), version).map(|past| past.changes()));
+    });
+    group.bench_function("one cluster, rebuilt", |bencher| {
+        bencher.iter_batched(|| log.past(name, version), |past| past.map(|past| past.rebuild()), BatchSize::LargeInput);
+    });
+    group.finish();
+}
+
 fn versions(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("resourceVersion");
     for count in [2, 100, 1000] {
@@ -331,6 +380,7 @@ fn all(criterion: &mut Criterion) {
     indexed(criterion, &fixture);
     ingest(criterion, &fixture);
     watches(criterion, &fixture);
+    past(criterion);
     versions(criterion);
 }
 
