@@ -15,6 +15,7 @@ pub mod discovery;
 pub mod fair_share;
 mod handle;
 pub mod health;
+mod large_bodies;
 pub mod limits;
 pub mod metrics;
 pub mod negotiate;
@@ -54,6 +55,7 @@ use tributary_merge::Epochs;
 
 use discovery::ServedResource;
 use fair_share::FairShare;
+use large_bodies::LargeBodies;
 use openapi::OpenApi;
 use read::Reading;
 use read::version::Versions;
@@ -100,6 +102,7 @@ pub struct Router {
     lanes: Arc<Lanes>,
     requests: Arc<FairShare>,
     held_bytes: Arc<FairShare>,
+    large_bodies: LargeBodies,
     request_timeout: Duration,
     draining: CancellationToken,
     alone: bool,
@@ -131,6 +134,7 @@ impl Router {
                 config.limits.held_bytes,
                 metrics.share(limits::BYTES),
             ),
+            large_bodies: LargeBodies::default(),
             request_timeout: config.limits.request_timeout,
             metrics,
             draining: CancellationToken::new(),
@@ -304,6 +308,11 @@ impl Router {
     /// What is held of bodies.
     pub(crate) fn held_bytes(&self) -> &Arc<FairShare> {
         &self.held_bytes
+    }
+
+    /// The turns of large bodies.
+    pub(crate) fn large_bodies(&self) -> &LargeBodies {
+        &self.large_bodies
     }
 
     /// How long a request may take that does not last.

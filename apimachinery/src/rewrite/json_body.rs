@@ -86,26 +86,22 @@ pub(super) fn last_string(text: &[u8], start: usize, path: &[&str]) -> Option<St
     string_at(text, &last).filter(|value| !value.is_empty()).map(Cow::into_owned)
 }
 
-/// The elements of the array that starts at `start`.
-pub(super) fn elements(text: &[u8], start: usize) -> Vec<Range<usize>> {
-    let mut found = Vec::new();
+/// The elements of the array that starts at `start`, one by one: who needs only the first reads no further.
+pub(super) fn elements(text: &[u8], start: usize) -> impl Iterator<Item = Range<usize>> {
     let open = json::skip_space(text, start);
-    if text.get(open) != Some(&b'[') {
-        return found;
-    }
-    let mut at = json::skip_space(text, open + 1);
-    while !matches!(text.get(at), None | Some(b']')) {
+    let first = (text.get(open) == Some(&b'[')).then(|| json::skip_space(text, open + 1));
+    let mut next = first;
+    std::iter::from_fn(move || {
+        let at = next.filter(|at| !matches!(text.get(*at), None | Some(b']')))?;
         let end = json::skip_value(text, at);
         if end <= at {
-            break;
+            next = None;
+            return None;
         }
-        found.push(at..end);
-        at = json::skip_space(text, end);
-        if text.get(at) == Some(&b',') {
-            at = json::skip_space(text, at + 1);
-        }
-    }
-    found
+        let after = json::skip_space(text, end);
+        next = Some(if text.get(after) == Some(&b',') { json::skip_space(text, after + 1) } else { after });
+        Some(at..end)
+    })
 }
 
 /// What has to be cut to take parts out of a comma-separated sequence. `parts` are all of it, in order, each with whether
@@ -141,9 +137,8 @@ pub(super) fn read(shape: Shape, text: &[u8]) -> Result<Facts, Status> {
         facts.precondition_uid = string(&at(&["preconditions", "uid"]));
         facts.precondition_resource_version = string(&at(&["preconditions", "resourceVersion"]));
         for array in values_at(text, 0, &at(&["dryRun"])) {
-            let values = elements(text, array.start);
-            let values = values.iter().filter_map(|element| string_at(text, element).map(Cow::into_owned));
-            facts.dry_run.extend(values.take(LISTED_MAX + 1));
+            let values = elements(text, array.start).take(LISTED_MAX + 1);
+            facts.dry_run.extend(values.filter_map(|element| string_at(text, &element).map(Cow::into_owned)));
         }
     }
     Ok(facts)
@@ -162,8 +157,8 @@ pub(super) fn read_value(shape: Shape, text: &[u8], start: usize, prefix: &[Stri
     };
     let value_at = |path: &[&str]| below(prefix, path).and_then(|rest| values_at(text, start, rest).pop());
     if let Some(array) = value_at(&["metadata", "ownerReferences"]) {
-        let owners = elements(text, array.start);
-        facts.owners = owners.iter().take(LISTED_MAX + 1).map(|owner| reference(text, owner.start)).collect();
+        let owners = elements(text, array.start).take(LISTED_MAX + 1);
+        facts.owners = owners.map(|owner| reference(text, owner.start)).collect();
     }
     facts.involved = shape.reference().and_then(|name| value_at(&[name])).map(|place| reference(text, place.start));
     facts

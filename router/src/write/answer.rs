@@ -67,6 +67,18 @@ pub async fn translate(
     if !head.status.is_success() {
         return Ok(as_asked(head, text, wish.error_form));
     }
+    let turn = router.large_bodies().turn(text.len()).await;
+    Ok(turn.run(|| translated(router, cluster, head, text, wish)))
+}
+
+/// The client's form of a whole answer with success, and what it means for later reads.
+fn translated(
+    router: &Router,
+    cluster: &Arc<Cluster>,
+    mut head: Parts,
+    text: Bytes,
+    wish: &Wish<'_>,
+) -> Response<Body> {
     let object = ObjectDecoder::new("", "", Arc::default()).decode(&text);
     if wish.writes {
         note(router, cluster, wish.request, &head.headers, &text);
@@ -79,7 +91,7 @@ pub async fn translate(
                 && !wish.writes
                 && wish.request.subresource.is_none();
             let marked = if is_computed { annotated(cluster, &text) } else { None };
-            return Ok(as_asked(head, marked.unwrap_or(text), wish.form));
+            return as_asked(head, marked.unwrap_or(text), wish.form);
         }
     };
     let mut version = String::new();
@@ -92,7 +104,7 @@ pub async fn translate(
     }
     let mut response = response::whole(head.status, wish.form, out);
     keep_headers(&head.headers, response.headers_mut());
-    Ok(response)
+    response
 }
 
 /// What is no object, as JSON text, in YAML if the client asked for that.

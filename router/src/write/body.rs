@@ -46,7 +46,8 @@ impl Held {
             None if body.is_empty() => Format::Json,
             None => return Err(Status::unsupported_media_type(&Format::MEDIA_TYPES)),
         };
-        let facts = rewrite::read(format, shape, &body)?;
+        let turn = call.router.large_bodies().turn(body.len()).await;
+        let facts = turn.run(|| rewrite::read(format, shape, &body))?;
         Ok(Self { head, body, facts, format, shape, _portion: portion })
     }
 

@@ -1,0 +1,94 @@
+//! Large bodies are read beside the other requests, and few at a time.
+//!
+//! A body of some megabytes takes a core for tenths of a second to be checked and taken apart. On the threads that answer requests, ten of
+//! them at once would leave nobody else a thread for as long; here each waits for its turn, and the runtime moves the other requests to
+//! another thread meanwhile.
+
+use std::num::NonZero;
+use std::thread::available_parallelism;
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::block_in_place;
+
+/// From how many bytes on a body is large. 64 KiB are read in one to two milliseconds, and nearly all bodies are smaller.
+const LARGE_BYTES: usize = 64 << 10;
+
+/// The turns of large bodies.
+pub(crate) struct LargeBodies(Semaphore);
+
+/// The permission to read one body. Its turn is over when this is dropped.
+pub(crate) struct Reading<'a>(Option<SemaphorePermit<'a>>);
+
+impl Default for LargeBodies {
+    /// As many at once as half of the cores, and one at least: the other half stays with whoever asks for less.
+    fn default() -> Self {
+        Self(Semaphore::new((available_parallelism().map_or(1, NonZero::get) / 2).max(1)))
+    }
+}
+
+impl LargeBodies {
+    /// Waits until a body of so many bytes may be read; a small one is read at once. First come, first served: what one client may hold
+    /// of bodies bounds how long its own keep others waiting.
+    ///
+    /// Cancel safe: who gives up waiting loses its place, and nothing else.
+    pub(crate) async fn turn(&self, bytes: usize) -> Reading<'_> {
+        if bytes < LARGE_BYTES {
+            return Reading(None);
+        }
+        // It is never closed.
+        Reading(self.0.acquire().await.ok())
+    }
+}
+
+impl Reading<'_> {
+    /// Does the work; that of a large body while another thread takes over what else this one had to do.
+    pub(crate) fn run<T>(self, work: impl FnOnce() -> T) -> T {
+        // A runtime of a single thread has none to take over.
+        let others = Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+        if self.0.is_some() && others { block_in_place(work) } else { work() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_small_body_waits_for_no_large_one() {
+        let bodies = LargeBodies(Semaphore::new(1));
+        let large = bodies.turn(LARGE_BYTES).await;
+        assert!(futures::FutureExt::now_or_never(bodies.turn(LARGE_BYTES)).is_none(), "its turn is taken");
+        assert_eq!(bodies.turn(LARGE_BYTES - 1).await.run(|| 1), 1);
+        assert_eq!(large.run(|| 2), 2);
+        assert!(futures::FutureExt::now_or_never(bodies.turn(LARGE_BYTES)).is_some(), "the turn is over");
+    }
+
+    /// With one worker thread, and that one busy with a large body, another task still runs: without the move to another thread this
+    /// would wait for ever.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn who_reads_a_large_body_keeps_no_worker() {
+        let (begun, has_begun) = oneshot::channel();
+        let (go_on, told) = mpsc::channel::<()>();
+        let bodies = Arc::new(LargeBodies::default());
+        let reader = tokio::spawn(async move {
+            let turn = bodies.turn(LARGE_BYTES).await;
+            turn.run(|| {
+                begun.send(()).unwrap();
+                told.recv_timeout(Duration::from_secs(60))
+            })
+        });
+        let other = tokio::spawn(async move {
+            has_begun.await.unwrap();
+            go_on.send(()).unwrap();
+        });
+        other.await.unwrap();
+        reader.await.unwrap().unwrap();
+    }
+}
