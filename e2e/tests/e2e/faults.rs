@@ -9,6 +9,7 @@ use tokio::{
     net::TcpStream,
 };
 use tributary_e2e::{Access, HttpClient, Member, Tributary, certificates::Certificates, guard, kubeconfig, tributary};
+use tributary_simulator::{Config, RequestKind, Simulator, WriteAnswers};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -18,6 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
         not_a_loopback_address, unknown_flag, one_cluster_twice, unreachable_member_at_start, wrong_authority,
         wrong_token, failing_exec_plugin, working_exec_plugin, killed_and_started_again, frozen_member, slow_reader,
         cluster_joins_and_leaves, malformed_requests, no_credentials, drains_on_sigterm, many_streams,
+        a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl,
     ]
 }
 
@@ -483,6 +485,44 @@ async fn many_streams(context: TestContext) -> anyhow::Result<()> {
     for stream in &mut streams {
         let event = stream.expect(SOON).await?;
         ensure!(event["object"]["metadata"]["name"] == "one", "{event}");
+    }
+    Ok(())
+}
+
+/// client-go repeats a request whose answer carries Retry-After, or whose connection breaks before an answer. kubectl is built from it, so
+/// what it sends is what any Go client sends. The member is a simulated one: a real one breaks off no answer when it is told to.
+async fn a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl(context: TestContext) -> anyhow::Result<()> {
+    let config = Config { name: "breaking".to_owned(), pods: 0, namespaces: 1, nodes: 1, ..Config::default() };
+    let member = Simulator::start(config).await.context("start a simulated member")?;
+    let access = Access {
+        name: member.name().to_owned(),
+        server: member.url(),
+        certificate_authority: member.ca_pem().to_owned(),
+        token: member.token().to_owned(),
+    };
+    let folder = guard::temporary_folder("breaking")?;
+    let path = folder.path().join("kubeconfig");
+    kubeconfig::write(&path, &[&access])?;
+    let tributary =
+        Tributary::builder(&path, ["breaking"]).argument("--create-in=breaking").start().await.context("start")?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let kubectl = tributary.kubectl(context.fixture.tools().await?)?;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "made-"}});
+    let file = kubectl.file("map.json", &map.to_string())?;
+    let create = ["create", "--validate=false", "-n", "default", "-f", &file];
+    let made = || member.control().requests_of(RequestKind::Write, "configmaps");
+    for arguments in [create.to_vec(), [&["--context", "breaking"][..], &create].concat()] {
+        let before = made();
+        kubectl.ok(&arguments).await?;
+        ensure!(made() == before + 1, "{arguments:?}: {} writes where nothing breaks", made() - before);
+        for bytes in [0, 20] {
+            member.control().answer_writes(WriteAnswers::BrokenAfter(bytes));
+            let before = made();
+            let text = kubectl.run(&arguments).await?.failure()?;
+            ensure!(made() == before + 1, "{arguments:?}: sent {} times: {text}", made() - before);
+            ensure!(text.contains("breaking") && text.contains("may have been carried out"), "{text}");
+            member.control().answer_writes(WriteAnswers::Whole);
+        }
     }
     Ok(())
 }
