@@ -290,11 +290,14 @@ impl<F: ObjectFilter> Watcher<F> {
     }
 
     /// The first other cluster's object of the name, in its state at this place: for a cluster of which the client
-    /// has seen more than this place, in the state that the client has.
+    /// has seen more than this place, in the state that the client has. None of a cluster that left and was dropped since: who still
+    /// reads here came after that, and would never be told that the object is gone.
     fn other(&self, log: &Log, at: &At<'_>) -> Option<(usize, ClusterName, Arc<Object>)> {
         let key = at.change.object.key().as_str();
         let here = at.entry.others.of(key).filter(|(_, cluster, object)| {
-            !self.pending.skips(cluster, at.seq) && self.filter.matches(cluster, object)
+            !self.pending.skips(cluster, at.seq)
+                && log.component_before(cluster, at.seq).is_some()
+                && self.filter.matches(cluster, object)
         });
         let here = here.map(|(index, cluster, object)| (index, cluster.clone(), object.clone())).next();
         if self.pending.is_empty() || here.is_some() {

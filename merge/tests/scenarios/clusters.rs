@@ -82,6 +82,23 @@ fn a_cluster_that_left_long_ago_is_in_nobodys_way() {
     assert_eq!(read(&log, &mut late), ["ADDED b/y@35 a:12 b:40"]);
 }
 
+/// Nor is an object of it told behind another cluster's deletion of that name: nothing would ever delete it.
+#[test]
+fn a_cluster_that_left_long_ago_takes_no_deleted_ones_place() {
+    let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 30, &["x 29", "y 28"])]);
+    for text in ["-x 11", "-y 12"] {
+        change(&mut log, "a", text);
+    }
+    log.leave(&name("b"), NOW);
+    log.trim(Duration::from_secs(600));
+    let told = ["DELETED* a/x@11 a:11-1", "DELETED* a/y@12 a:12-1"];
+    assert_eq!(read(&log, &mut resume(&log, "a:10").unwrap()), told);
+    // Not even if it comes back while the deletions are told.
+    let mut late = resume(&log, "a:10").unwrap();
+    log.join(&name("b"), snapshot(40, &["x 29"]), Duration::from_secs(600));
+    assert_eq!(read(&log, &mut late), [told[0], told[1], "ADDED b/x@29 a:12 b:40"]);
+}
+
 #[test]
 fn who_is_ahead_of_a_cluster_that_leaves_and_comes_back_begins_anew() {
     let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
