@@ -151,6 +151,11 @@ impl Log {
             }
         }
         let place = self.resume_at(cluster, version)?;
+        // Who is behind a part of a revision when that is listed anew has more of it: of what this process never heard.
+        let is_more = |boundary: &Boundary| boundary.component_before.is_some_and(|before| before < version);
+        if self.boundary(place).is_some_and(is_more) {
+            return Err(TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) }.into());
+        }
         Ok(self.since(cluster, place, version))
     }
 

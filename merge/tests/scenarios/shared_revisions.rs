@@ -86,6 +86,12 @@ fn a_relist_behind_a_part_deletes_what_was_still_to_come() {
     assert_eq!(rest(&log, "a:11"), rest(&log, "a:11-1"));
     assert!(too_old(&log, "a:12-1").contains("12-1"));
     assert!(too_old(&log, "a:20-1").contains("20-1"));
+    // Which of it were deleted there is not known here.
+    let at = |version| log.snapshot_at(&vector(version)).map(|state| state[0].1.len());
+    assert_eq!((at("a:10"), at("a:11-1"), at("a:20")), (Ok(3), Ok(2), Ok(1)));
+    for unknown in ["a:11-2", "a:11"] {
+        assert!(matches!(at(unknown), Err(SnapshotError::Expired(_))), "{unknown}: {:?}", at(unknown));
+    }
 }
 
 #[test]
