@@ -36,7 +36,7 @@ use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion,
 use crate::CompositeResourceVersion;
 pub(crate) use entry::{Boundary, BoundaryKind, Entry};
 use entry::{EntryKind, Left, Others};
-use history::{History, Mark};
+use history::{Counts, History, Mark};
 use names::Names;
 pub use past::Past;
 
@@ -121,6 +121,8 @@ pub struct Log {
     /// Some client was told an event before this position with a version of its own, because it had more than what stands up to
     /// there.
     own_before: AtomicU64,
+    /// What the count of a revision's deletions says in versions that clients come with.
+    counts: Counts,
 }
 
 // === impl Log: what it says ===
@@ -133,6 +135,15 @@ impl Log {
     /// An empty log, without any cluster.
     pub fn new(config: LogConfig) -> Self {
         Self { config, ..Self::default() }
+    }
+
+    /// An empty log of one namespace. Its clients may come from a log of all, here or at another replica.
+    ///
+    /// A log of all counts the deletions of a revision in all namespaces, and who has the first two of them may have none of this one.
+    /// Here what is told again after a part of a revision is all that there is of it, even if that is one deletion. The other
+    /// way round a count is safe: so many of one namespace are as many of all, or more, as far as that namespace goes.
+    pub fn of_namespace(config: LogConfig) -> Self {
+        Self { counts: Counts::OfOthers, ..Self::new(config) }
     }
 
     /// Each cluster's latest snapshot, by name.
@@ -356,7 +367,8 @@ impl Log {
         if known < Some(version)
             && let Some(history) = self.histories.get_mut(cluster)
         {
-            history.progress.queue.push_back(Mark { seq: self.next, component: Some(version), at: now, bytes: 0 });
+            let (seq, component) = (self.next, Some(version));
+            history.progress.queue.push_back(Mark { seq, component, at: now, bytes: 0, is_boundary: false });
             self.next += 1;
         }
     }
@@ -390,11 +402,12 @@ impl Log {
     }
 
     fn push(&mut self, entry: Entry, component: Option<CollectionVersion>, bytes: usize, now: Duration) {
-        let mark = Mark { seq: self.next, component, at: now, bytes };
+        let is_boundary = matches!(entry.kind, EntryKind::Boundary(_));
+        let mark = Mark { seq: self.next, component, at: now, bytes, is_boundary };
         let history = self.histories.entry(entry.cluster.clone()).or_default();
         history.events.queue.push_back(mark);
         history.bytes += bytes;
-        if matches!(entry.kind, EntryKind::Boundary(_)) {
+        if is_boundary {
             history.boundaries.push_back(mark);
         }
         self.entries.insert(mark.seq, entry);

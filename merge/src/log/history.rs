@@ -13,6 +13,18 @@ pub(crate) struct Mark {
     pub(crate) component: Option<CollectionVersion>,
     pub(crate) at: Duration,
     pub(crate) bytes: usize,
+    /// Whether a boundary stands there, and no change.
+    pub(crate) is_boundary: bool,
+}
+
+/// What a count of a revision's deletions says to a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Counts {
+    /// So many of those that the log has, the first ones, or more.
+    #[default]
+    Alike,
+    /// So many, of which the log may have none.
+    OfOthers,
 }
 
 /// Places in ascending order, the oldest of which have been forgotten.
@@ -99,12 +111,16 @@ impl History {
         self.events.queue.get(at).map_or(to, |mark| mark.seq.min(to))
     }
 
-    /// Where a client goes on that has a part of a revision up to a place: there, if that is all there was or is of it; if several
-    /// events share the revision, at the first. Then it is told all of them, so that nothing rests on replicas counting them alike.
-    /// `None` if one of them has been forgotten.
-    pub(crate) fn first_of_revision(&self, place: u64, version: CollectionVersion) -> Option<u64> {
-        let shares =
-            |mark: &&Mark| mark.component.is_some_and(|own| own.is_part() && own.revision() == version.revision());
+    /// Where a client goes on that has a part of a revision up to a place: at the first of the deletions that share it. Then it is told
+    /// all of them, so that nothing rests on replicas counting them alike. One that stands alone is passed over, unless the count may
+    /// be of others. `None` if one of them has been forgotten.
+    ///
+    /// A state in the midst of a revision counts for none of them: who has as much as that lacks nothing that is not told behind it.
+    pub(crate) fn first_of_revision(&self, place: u64, version: CollectionVersion, counts: Counts) -> Option<u64> {
+        let shares = |mark: &&Mark| {
+            let revision = |own: CollectionVersion| own.is_part() && own.revision() == version.revision();
+            !mark.is_boundary && mark.component.is_some_and(revision)
+        };
         if !version.is_part() {
             return Some(place);
         }
@@ -115,7 +131,8 @@ impl History {
         let at = marks.partition_point(|mark| mark.seq < place);
         let before = marks.range(..at).rev().take_while(shares).count();
         let behind = marks.range(at..).take_while(shares).count();
-        let first = marks.get(at - before).filter(|_| before + behind > 1);
+        let is_alone = counts == Counts::Alike && before + behind == 1;
+        let first = marks.get(at - before).filter(|_| before + behind > 0 && !is_alone);
         Some(first.map_or(place, |mark| mark.seq))
     }
 }

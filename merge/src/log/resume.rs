@@ -36,7 +36,7 @@ impl Log {
     }
 
     /// Where a client goes on after a version whose [first uncovered place](Self::resume_at) is this: there, or, where it is a part
-    /// of a revision that several deletions share, at the first of those.
+    /// of a revision that several deletions share, or may share, at the first of those.
     pub(crate) fn go_on_at(
         &self,
         cluster: &ClusterName,
@@ -44,7 +44,7 @@ impl Log {
         place: u64,
     ) -> Result<u64, TooOld> {
         let history = self.histories.get(cluster);
-        let place = history.and_then(|history| history.first_of_revision(place, version));
+        let place = history.and_then(|history| history.first_of_revision(place, version, self.counts));
         place.ok_or_else(|| TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) })
     }
 

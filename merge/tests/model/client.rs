@@ -35,6 +35,8 @@ pub(crate) struct Client {
     owed: BTreeMap<ClusterName, CollectionVersion>,
     /// Whether nothing may repeat after a cut either, because no cluster comes, goes or is listed anew.
     pub(crate) exactly_once: bool,
+    /// Whether it is led about between logs that count the deletions of a revision differently.
+    pub(crate) counts_differ: bool,
     stream: Stream,
 }
 
@@ -62,14 +64,15 @@ impl Client {
             ambiguous: false,
             owed: BTreeMap::new(),
             exactly_once: false,
+            counts_differ: false,
             stream,
         }
     }
 
     /// Starts anew, with nothing.
     pub(crate) fn reopen(&mut self, log: &Log, replica: usize, bookmarks: bool) {
-        let exactly_once = self.exactly_once;
-        *self = Self { exactly_once, ..Self::open(log, replica, self.selector, bookmarks) };
+        let (exactly_once, counts_differ) = (self.exactly_once, self.counts_differ);
+        *self = Self { exactly_once, counts_differ, ..Self::open(log, replica, self.selector, bookmarks) };
     }
 
     /// Lists, and watches from the list's version.
@@ -247,6 +250,9 @@ impl Client {
         self.bookmark(log);
         let Some(version) = &self.version else { return };
         if *version != log.resource_version() {
+            return;
+        }
+        if self.counts_differ && version.iter().any(|(_, component)| component.is_part()) {
             return;
         }
         let owed = |(cluster, head): (&ClusterName, &CollectionVersion)| {

@@ -14,7 +14,7 @@ use client::{Client, Shared};
 use proptest::prelude::*;
 use tributary_apimachinery::{ClusterName, Snapshot};
 use tributary_merge::{CompositeResourceVersion, Heads, ListCursor, ListPage, LogConfig};
-use world::{CLUSTERS, REPLICAS, Selector, World, cluster};
+use world::{CLUSTERS, Holding, REPLICAS, Selector, World, cluster};
 
 const CLIENTS: usize = 4;
 
@@ -87,6 +87,9 @@ enum Op {
     Remember {
         replica: usize,
     },
+    Begin {
+        replica: usize,
+    },
 }
 
 fn op(boundaries: bool) -> impl Strategy<Value = Op> {
@@ -120,8 +123,15 @@ fn op(boundaries: bool) -> impl Strategy<Value = Op> {
     })
 }
 
+/// What happens where a namespace is held in one way or another: more of what shares a lease goes, and processes start.
+fn op_of_namespace() -> impl Strategy<Value = Op> {
+    let expire = (0..CLUSTERS, any::<[bool; KEYS.len()]>()).prop_map(|(cluster, keys)| Op::Expire { cluster, keys });
+    prop_oneof![12 => op(true), 2 => expire, 1 => (0..REPLICAS).prop_map(|replica| Op::Begin { replica })]
+}
+
 /// The model and those who watch it.
 struct Run {
+    config: LogConfig,
     world: World,
     clients: Vec<Client>,
     shared: Vec<Shared>,
@@ -130,13 +140,24 @@ struct Run {
 }
 
 impl Run {
-    fn new(config: &LogConfig) -> Self {
-        let world = World::new(config);
-        let selectors = [Selector::Everything, Selector::Red, Selector::Namespace, Selector::RedOfTwo];
+    fn new(config: &LogConfig, holding: [Holding; REPLICAS]) -> Self {
+        let world = World::new(config, holding);
+        let selectors = match holding {
+            [Holding::All, Holding::All] => {
+                [Selector::Everything, Selector::Red, Selector::Namespace, Selector::RedOfTwo]
+            }
+            _ => [Selector::Namespace; CLIENTS],
+        };
         let clients = selectors.into_iter().enumerate();
         let clients = clients.map(|(at, selector)| Client::open(&world.replicas[at % 2].log, at % 2, selector, at < 2));
         let clients = clients.collect();
-        Self { world, clients, shared: (0..REPLICAS).map(|_| Shared::default()).collect(), lists: Vec::new() }
+        Self {
+            config: config.clone(),
+            world,
+            clients,
+            shared: (0..REPLICAS).map(|_| Shared::default()).collect(),
+            lists: Vec::new(),
+        }
     }
 
     fn step(&mut self, op: Op) {
@@ -172,6 +193,7 @@ impl Run {
                 let log = &world.replicas[replica].log;
                 self.lists.push((replica, log.resource_version(), log.head().clone()));
             }
+            Op::Begin { replica } => self.begin_anew(replica),
         }
         self.check_past();
         self.check_names();
@@ -181,6 +203,15 @@ impl Run {
         let client = &mut self.clients[client];
         let replica = client.replica;
         client.pump(&self.world.replicas[replica].log, max, keep, &mut self.shared[replica])
+    }
+
+    fn begin_anew(&mut self, replica: usize) {
+        self.world.begin_anew(replica, &self.config);
+        self.shared[replica] = Shared::default();
+        self.lists.retain(|(of, ..)| *of != replica);
+        for client in self.clients.iter_mut().filter(|client| client.replica == replica) {
+            client.reconnect(&self.world.replicas[replica].log, replica);
+        }
     }
 
     fn restore(&mut self, index: usize, age: usize) {
@@ -227,15 +258,19 @@ impl Run {
 
 const KEYS: [&str; 5] = ["n0/a", "n0/b", "n1/a", "n1/c", "n2/d"];
 
+/// What most properties are of.
+const ALL: [Holding; REPLICAS] = [Holding::All; REPLICAS];
+
 fn contents(snapshots: &[(ClusterName, Snapshot)]) -> Vec<(ClusterName, String, u64)> {
     let objects = snapshots.iter().flat_map(|(cluster, snapshot)| snapshot.iter().map(move |object| (cluster, object)));
     objects.map(|(cluster, o)| (cluster.clone(), o.key().as_str().to_owned(), o.resource_version().0)).collect()
 }
 
-fn run(config: &LogConfig, ops: Vec<Op>, exactly_once: bool) {
-    let mut run = Run::new(config);
+fn run(config: &LogConfig, holding: [Holding; REPLICAS], ops: Vec<Op>, exactly_once: bool) {
+    let mut run = Run::new(config, holding);
     for client in &mut run.clients {
         client.exactly_once = exactly_once;
+        client.counts_differ = holding != ALL;
     }
     for op in ops {
         run.step(op);
@@ -249,24 +284,36 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases, ..ProptestConfig::default() }
 }
 
+fn little_kept() -> LogConfig {
+    LogConfig { history_bytes_max: 4096, history_age_max: Duration::from_secs(60), history_entries_min: 3 }
+}
+
 proptest! {
     #![proptest_config(config())]
 
     #[test]
     fn clients_end_with_what_there_is(ops in prop::collection::vec(op(true), 0..160)) {
-        run(&LogConfig::default(), ops, false);
+        run(&LogConfig::default(), ALL, ops, false);
+    }
+
+    #[test]
+    fn clients_of_a_namespace_end_with_what_there_is_however_it_is_held(
+        holding in prop::array::uniform2(prop::sample::select(vec![Holding::All, Holding::PartOfAll, Holding::Namespace])),
+        is_little_kept: bool,
+        ops in prop::collection::vec(op_of_namespace(), 0..160),
+    ) {
+        let config = if is_little_kept { little_kept() } else { LogConfig::default() };
+        run(&config, holding, ops, false);
     }
 
     #[test]
     fn clients_end_with_what_there_is_when_little_is_kept(ops in prop::collection::vec(op(true), 0..160)) {
-        let config =
-            LogConfig { history_bytes_max: 4096, history_age_max: Duration::from_secs(60), history_entries_min: 3 };
-        run(&config, ops, false);
+        run(&little_kept(), ALL, ops, false);
     }
 
     #[test]
     fn clients_end_with_what_there_is_and_nothing_twice_without_relists(ops in prop::collection::vec(op(false), 0..160)) {
-        run(&LogConfig::default(), ops, true);
+        run(&LogConfig::default(), ALL, ops, true);
     }
 
     #[test]

@@ -124,10 +124,49 @@ impl Member {
     }
 }
 
+/// What a replica's log holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holding {
+    /// All namespaces.
+    All,
+    /// Namespace `n0`, out of what it follows of all.
+    PartOfAll,
+    /// Namespace `n0`, which is all that it follows.
+    Namespace,
+}
+
 /// One process: its log, and how far it has followed each member.
 pub(crate) struct Replica {
     pub(crate) log: Log,
+    holding: Holding,
     feeds: Vec<Feed>,
+}
+
+fn is_own(object: &Object) -> bool {
+    Selector::Namespace.matches(&cluster(0), object)
+}
+
+impl Replica {
+    fn new(config: &LogConfig, holding: Holding) -> Self {
+        Self { log: new_log(config, holding), holding, feeds: (0..CLUSTERS).map(|_| Feed::default()).collect() }
+    }
+
+    /// What of a member's state the log holds.
+    fn part(&self, whole: &Snapshot) -> Snapshot {
+        if self.holding == Holding::All {
+            return whole.clone();
+        }
+        let mut part: Snapshot = whole.iter().filter(|object| is_own(object)).cloned().collect();
+        part.set_resource_version(whole.resource_version());
+        part
+    }
+}
+
+fn new_log(config: &LogConfig, holding: Holding) -> Log {
+    match holding {
+        Holding::All => Log::new(config.clone()),
+        Holding::PartOfAll | Holding::Namespace => Log::of_namespace(config.clone()),
+    }
 }
 
 #[derive(Default)]
@@ -145,11 +184,9 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(config: &LogConfig) -> Self {
-        let replica =
-            || Replica { log: Log::new(config.clone()), feeds: (0..CLUSTERS).map(|_| Feed::default()).collect() };
+    pub(crate) fn new(config: &LogConfig, holding: [Holding; REPLICAS]) -> Self {
         let members = (0..CLUSTERS).map(|_| Member { revision: 10, ..Member::default() }).collect();
-        let replicas = (0..REPLICAS).map(|_| replica()).collect();
+        let replicas = holding.into_iter().map(|holding| Replica::new(config, holding)).collect();
         let mut world = Self { members, joined: vec![false; CLUSTERS], replicas, now: Duration::ZERO };
         world.join(0);
         world.join(1);
@@ -165,9 +202,15 @@ impl World {
         let (member, replica) = (&self.members[index], &mut self.replicas[replica]);
         let feed = &mut replica.feeds[index];
         let end = member.history.len().min(feed.fed + count);
-        let changes = member.history[feed.fed..end].to_vec();
+        let mut changes = member.history[feed.fed..end].to_vec();
         feed.fed = end;
+        if replica.holding == Holding::Namespace {
+            changes.retain(|change| is_own(&change.object));
+        }
+        // How far all namespaces were before each change of the one.
+        let mut before = Vec::new();
         for change in &changes {
+            before.push(feed.snapshot.resource_version());
             match change.change_type {
                 ChangeType::Deleted => drop(feed.snapshot.remove(change.object.key().as_str())),
                 _ => drop(feed.snapshot.insert(change.object.clone())),
@@ -177,7 +220,43 @@ impl World {
         if bookmark && end == member.history.len() {
             feed.snapshot.set_resource_version(ResourceVersion(member.revision));
         }
-        replica.log.append(&cluster(index), changes, feed.snapshot.clone(), self.now);
+        let (name, whole) = (cluster(index), feed.snapshot.clone());
+        if replica.holding != Holding::PartOfAll {
+            return replica.log.append(&name, changes, whole, self.now);
+        }
+        let own = changes.into_iter().zip(before).filter(|(change, _)| is_own(&change.object));
+        for (change, before) in own {
+            if change.change_type == ChangeType::Deleted {
+                replica.log.progress(&name, before, self.now);
+            }
+            let mut state = replica.log.snapshot(&name).cloned().unwrap_or_default();
+            match change.change_type {
+                ChangeType::Deleted => drop(state.remove(change.object.key().as_str())),
+                _ => drop(state.insert(change.object.clone())),
+            }
+            state.set_resource_version(state.resource_version().after(&change));
+            replica.log.append(&name, vec![change], state, self.now);
+        }
+        // To whoever asks, and with the member's bookmarks.
+        if bookmark {
+            replica.log.progress(&name, whole.resource_version(), self.now);
+        }
+    }
+
+    /// A replica begins anew to hold what it holds: a part of all perhaps in the midst of a revision, out of what it follows.
+    pub(crate) fn begin_anew(&mut self, replica: usize, config: &LogConfig) {
+        let holding = self.replicas[replica].holding;
+        self.replicas[replica].log = new_log(config, holding);
+        for index in 0..CLUSTERS {
+            if !self.joined[index] {
+                continue;
+            }
+            let state = match holding {
+                Holding::PartOfAll => self.replicas[replica].part(&self.replicas[replica].feeds[index].snapshot),
+                Holding::All | Holding::Namespace => self.catch_up(replica, index),
+            };
+            self.replicas[replica].log.join(&cluster(index), state, self.now);
+        }
     }
 
     pub(crate) fn feed_all(&mut self) {
@@ -235,9 +314,13 @@ impl World {
     }
 
     fn catch_up(&mut self, replica: usize, index: usize) -> Snapshot {
-        let snapshot = self.members[index].snapshot();
         let fed = self.members[index].history.len();
-        self.replicas[replica].feeds[index] = Feed { fed, snapshot: snapshot.clone() };
-        snapshot
+        let (replica, mut snapshot) = (&mut self.replicas[replica], self.members[index].snapshot());
+        let part = replica.part(&snapshot);
+        if replica.holding == Holding::Namespace {
+            snapshot = part.clone();
+        }
+        replica.feeds[index] = Feed { fed, snapshot };
+        part
     }
 }

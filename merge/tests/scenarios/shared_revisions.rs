@@ -95,6 +95,47 @@ fn a_relist_behind_a_part_deletes_what_was_still_to_come() {
 }
 
 #[test]
+fn how_many_were_told_of_all_namespaces_says_nothing_of_one() {
+    let mut log = Log::of_namespace(LogConfig::default());
+    log.join(&name("a"), snapshot(10, &["z 7"]), NOW);
+    delete(&mut log, "a", &["z 11"]);
+    // Of all namespaces it was the third.
+    for from in ["a:11-0", "a:11-1", "a:11-2"] {
+        let told = read(&log, &mut resume(&log, from).unwrap());
+        assert!(told.len() == 1 && told[0].starts_with("DELETED") && told[0].contains("a/z@11"), "{from}: {told:?}");
+    }
+    assert_eq!(read(&log, &mut resume(&log, "a:11").unwrap()), [""; 0]);
+    change(&mut log, "a", "z 12");
+    assert_eq!(read(&log, &mut resume(&log, "a:12").unwrap()), [""; 0]);
+}
+
+/// A namespace may be held from the midst of a revision on. Who has more of that than the state is told what comes behind it.
+#[test]
+fn a_state_in_the_midst_of_a_revision_is_gone_on_from_and_not_told_again() {
+    let mut state = snapshot(10, &["y 6", "z 7"]);
+    state.set_resource_version(CollectionVersion::part(ResourceVersion(11), 2));
+    let config = LogConfig { history_age_max: Duration::from_secs(10), ..LogConfig::default() };
+    let [mut log, mut forgetful] = [config.clone(), config].map(Log::of_namespace);
+    for log in [&mut log, &mut forgetful] {
+        log.join(&name("a"), state.clone(), NOW);
+    }
+    assert!(too_old(&log, "a:11-1").contains("11-1"));
+    let listed = |log: &Log| read(log, &mut resume(log, "a:11-2").unwrap());
+    assert_eq!(listed(&log), [""; 0]);
+    delete(&mut log, "a", &["y 11"]);
+    for from in ["a:11-2", "a:11-3", "a:11-4"] {
+        let told = read(&log, &mut resume(&log, from).unwrap());
+        assert!(told.len() == 1 && told[0].contains("a/y@11"), "{from}: {told:?}");
+    }
+    // It can be gone on from when it is forgotten itself, if nothing else is.
+    forgetful.trim(Duration::from_secs(20));
+    assert!(forgetful.is_empty());
+    assert_eq!(listed(&forgetful), [""; 0]);
+    delete(&mut forgetful, "a", &["y 11"]);
+    assert_eq!(listed(&forgetful).len(), 1);
+}
+
+#[test]
 fn what_was_forgotten_may_be_what_is_missing() {
     let config = LogConfig { history_age_max: Duration::from_secs(10), history_entries_min: 1, ..LogConfig::default() };
     let mut log = Log::new(config);

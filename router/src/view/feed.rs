@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use parking_lot::Mutex;
-use tributary_apimachinery::{ClusterName, Snapshot};
+use tributary_apimachinery::{ClusterName, CollectionVersion, Snapshot};
 use tributary_cacher::{Observer, Update};
 use tributary_merge::Log;
 
@@ -44,11 +44,11 @@ impl Feed {
         }
     }
 
-    /// Takes a step of all namespaces, as the feed of one.
-    pub(super) fn follow(&self, namespace: &str, step: &Update) {
+    /// Takes a step of all namespaces, which were at a version before it, as the feed of one.
+    pub(super) fn follow(&self, namespace: &str, before: CollectionVersion, step: &Update) {
         let Some(view) = self.view.upgrade() else { return };
         let held = view.log().snapshot(&self.cluster).cloned().unwrap_or_default();
-        if let Some(own) = namespace::part(step, namespace, &held, Snapshot::indexed(view.decoder.fields())) {
+        for own in namespace::part(step, before, namespace, &held, Snapshot::indexed(view.decoder.fields())) {
             self.update(own);
         }
     }
@@ -59,7 +59,7 @@ impl Feed {
         let _followers = self.followers.lock();
         let state = self.view.upgrade().and_then(|view| view.log().snapshot(&self.cluster).cloned());
         if let Some(snapshot) = state {
-            follower.follow(namespace, &Update::Progress { snapshot });
+            follower.follow(namespace, snapshot.resource_version(), &Update::Progress { snapshot });
         }
     }
 
@@ -82,14 +82,14 @@ impl Observer for Feed {
     fn update(&self, update: Update) {
         let Some(view) = self.view.upgrade() else { return };
         let mut followers = self.followers.lock();
-        let step = followers.note_step().then(|| update.clone());
+        let step = followers.note_step().then(|| (view.version_of(&self.cluster).unwrap_or_default(), update.clone()));
         match (self.take(&view, update), step) {
             (Taken::No, _) | (_, None) => {}
-            (Taken::Step, Some(step)) => followers.tell(&step),
+            (Taken::Step, Some((before, step))) => followers.tell(before, &step),
             // That revisions went back may show in other namespaces alone.
-            (Taken::Reset, Some(step)) => {
+            (Taken::Reset, Some((before, step))) => {
                 let after = step.snapshot().clone();
-                followers.tell(&Update::Reset { before: Snapshot::default(), after });
+                followers.tell(before, &Update::Reset { before: Snapshot::default(), after });
             }
         }
     }

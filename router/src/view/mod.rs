@@ -135,6 +135,7 @@ impl View {
     ) -> Arc<Self> {
         let labels = ResourceLabels::of(&kind.resource);
         tracing::info!(resource = %kind.resource, namespace = namespace.as_deref(), "caching starts");
+        let log = if namespace.is_some() { Log::of_namespace(limits.log()) } else { Log::new(limits.log()) };
         Arc::new(Self {
             kind,
             namespace,
@@ -149,7 +150,7 @@ impl View {
             policies,
             counters: metrics.watch_counters(&labels),
             metrics,
-            log: RwLock::new(Log::new(limits.log())),
+            log: RwLock::new(log),
             past: PastStates::default(),
             head: Head::default(),
             board: Board::default(),

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
-use tributary_apimachinery::{Change, ChangeType, ClusterName, Scope, Snapshot};
+use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion, Scope, Snapshot};
 use tributary_cacher::{Cacher, Reason, State, Update};
 
 use super::View;
@@ -71,11 +71,11 @@ impl Followers {
         !self.feeds.is_empty()
     }
 
-    /// Tells each what a step means for its namespace.
-    pub(super) fn tell(&self, step: &Update) {
+    /// Tells each what a step means for its namespace. `before` is how far all namespaces were before it.
+    pub(super) fn tell(&self, before: CollectionVersion, step: &Update) {
         for (namespace, feed) in &self.feeds {
             if let Some(feed) = feed.upgrade() {
-                feed.follow(namespace, step);
+                feed.follow(namespace, before, step);
             }
         }
     }
@@ -88,7 +88,7 @@ impl Followers {
     /// Lets a feed follow. Gives it the state that there is.
     pub(super) fn add(&mut self, namespace: &Arc<str>, feed: &Arc<Feed>, state: Option<Snapshot>) {
         if let Some(snapshot) = state.filter(|_| self.synced) {
-            feed.follow(namespace, &Update::Synced { snapshot });
+            feed.follow(namespace, snapshot.resource_version(), &Update::Synced { snapshot });
         }
         self.feeds.push((Arc::clone(namespace), Arc::downgrade(feed)));
     }
@@ -104,7 +104,9 @@ impl View {
             return Source::Own;
         }
         let all = || leader.cacher.snapshot().map(|all| all.resource_version());
-        if has_own && all() < self.version_of(cluster) { Source::Own } else { Source::Leader(leader) }
+        // Of a revision of which a part is known here, all namespaces' may be another one.
+        let own = || self.version_of(cluster).map(CollectionVersion::completed);
+        if has_own && all() < own() { Source::Own } else { Source::Leader(leader) }
     }
 
     /// Follows how the clusters of the view of all namespaces stand, until this view is dropped.
@@ -136,11 +138,18 @@ impl View {
     }
 }
 
-/// What a step of a cluster means for one namespace; `None` for nothing that is to be told at once.
+/// What a step of a cluster means for one namespace: none for nothing that is to be told at once.
 ///
-/// `held` is the namespace's state before, and `empty` one without objects. How far the cluster is is told with the next change of the
-/// namespace, with the member's bookmarks, and to who asks: in each namespace a mark for every change of all would fill the memory.
-pub(super) fn part(step: &Update, namespace: &str, held: &Snapshot, empty: Snapshot) -> Option<Update> {
+/// `before` is how far all namespaces were before it, `held` the namespace's state before, and `empty` one without objects. How far the
+/// cluster is is told with the next change of the namespace, with the member's bookmarks, and to who asks: in each namespace a mark for
+/// every change of all would fill the memory.
+pub(super) fn part(
+    step: &Update,
+    before: CollectionVersion,
+    namespace: &str,
+    held: &Snapshot,
+    empty: Snapshot,
+) -> Vec<Update> {
     let after = |whole: &Snapshot| {
         let mut part = empty;
         for object in whole.range(&Scope { namespace: Some(namespace), ..Scope::default() }, None) {
@@ -149,7 +158,7 @@ pub(super) fn part(step: &Update, namespace: &str, held: &Snapshot, empty: Snaps
         part.set_resource_version(whole.resource_version());
         part
     };
-    Some(match step {
+    vec![match step {
         Update::Synced { snapshot } => Update::Synced { snapshot: after(snapshot) },
         Update::Relisted { after: whole, .. } => Update::Relisted { before: held.clone(), after: after(whole) },
         Update::Reset { after: whole, .. } => Update::Reset { before: held.clone(), after: after(whole) },
@@ -159,22 +168,48 @@ pub(super) fn part(step: &Update, namespace: &str, held: &Snapshot, empty: Snaps
             Update::Progress { snapshot }
         }
         Update::Changes { changes, snapshot: whole } => {
-            let own = changes.iter().filter(|change| change.object.namespace() == namespace);
-            let changes: Vec<Change> = own.cloned().collect();
-            if changes.is_empty() {
-                return None;
-            }
-            let mut snapshot = held.clone();
-            for change in &changes {
-                match change.change_type {
-                    ChangeType::Deleted => drop(snapshot.remove(change.object.key().as_str())),
-                    ChangeType::Added | ChangeType::Modified => drop(snapshot.insert(change.object.clone())),
-                }
-            }
-            snapshot.set_resource_version(whole.resource_version());
-            Update::Changes { changes, snapshot }
+            return own_changes(changes, before, whole.resource_version(), namespace, held);
         }
-    })
+    }]
+}
+
+/// The namespace's own of some changes, which lead from one version of all namespaces to another.
+///
+/// Where deletions of other namespaces share the revision of an own one, those that came before it count with it, as in the log of all:
+/// so many mean the same to both, and to other replicas.
+fn own_changes(
+    changes: &[Change],
+    before: CollectionVersion,
+    after: CollectionVersion,
+    namespace: &str,
+    held: &Snapshot,
+) -> Vec<Update> {
+    let (mut steps, mut own, mut snapshot, mut known) = (Vec::new(), Vec::new(), held.clone(), before);
+    for change in changes {
+        let all = known;
+        known = all.after(change);
+        if change.object.namespace() != namespace {
+            continue;
+        }
+        if all.is_part() && all.revision() == change.resource_version() && all > snapshot.resource_version() {
+            if !own.is_empty() {
+                steps.push(Update::Changes { changes: std::mem::take(&mut own), snapshot: snapshot.clone() });
+            }
+            snapshot.set_resource_version(all);
+            steps.push(Update::Progress { snapshot: snapshot.clone() });
+        }
+        match change.change_type {
+            ChangeType::Deleted => drop(snapshot.remove(change.object.key().as_str())),
+            ChangeType::Added | ChangeType::Modified => drop(snapshot.insert(change.object.clone())),
+        }
+        snapshot.set_resource_version(snapshot.resource_version().after(change));
+        own.push(change.clone());
+    }
+    if !own.is_empty() {
+        snapshot.set_resource_version(after);
+        steps.push(Update::Changes { changes: own, snapshot });
+    }
+    steps
 }
 
 #[cfg(test)]
@@ -204,8 +239,15 @@ mod tests {
         format!("{}: {}", snapshot.resource_version(), objects.collect::<Vec<_>>().join(" "))
     }
 
+    fn parts_of(step: &Update, before: &str, held: &Snapshot) -> Vec<Update> {
+        part(step, CollectionVersion::parse(before).unwrap(), "n", held, Snapshot::default())
+    }
+
+    /// The one step that it makes, if any.
     fn part_of(step: &Update, held: &Snapshot) -> Option<Update> {
-        part(step, "n", held, Snapshot::default())
+        let mut steps = parts_of(step, "5", held);
+        assert!(steps.len() < 2, "{steps:?}");
+        steps.pop()
     }
 
     #[test]
@@ -222,8 +264,9 @@ mod tests {
             assert_eq!(shown(own.snapshot()), "9: n/a@2 n/b@3");
             assert!(Arc::ptr_eq(own.snapshot().get("n/a").unwrap(), whole.get("n/a").unwrap()), "not held twice");
         }
-        let empty = part(&Update::Synced { snapshot: whole }, "nobody", &held, Snapshot::default()).unwrap();
-        assert_eq!(shown(empty.snapshot()), "9: ");
+        let version = whole.resource_version();
+        let empty = part(&Update::Synced { snapshot: whole }, version, "nobody", &held, Snapshot::default());
+        assert_eq!(shown(empty[0].snapshot()), "9: ");
     }
 
     #[test]
@@ -250,5 +293,22 @@ mod tests {
         assert!(part_of(&Update::Changes { changes: elsewhere, snapshot: snapshot(12, &[]) }, &held).is_none());
         let progress = part_of(&Update::Progress { snapshot: snapshot(12, &["m/y 12"]) }, &after).unwrap();
         assert_eq!(shown(progress.snapshot()), "12: n/b@8 n/c@9");
+    }
+
+    #[test]
+    fn deletions_of_other_namespaces_at_the_same_revision_are_counted() {
+        let held = snapshot(5, &["n/a 2", "n/b 3"]);
+        let deleted = |text: &str| Change { change_type: ChangeType::Deleted, object: object(text), previous: None };
+        let steps = |before: &str, after: &str, texts: &[&str]| -> Vec<String> {
+            let mut whole = Snapshot::default();
+            whole.set_resource_version(CollectionVersion::parse(after).unwrap());
+            let step = Update::Changes { changes: texts.iter().map(|text| deleted(text)).collect(), snapshot: whole };
+            parts_of(&step, before, &held).iter().map(|step| shown(step.snapshot())).collect()
+        };
+        assert_eq!(steps("5", "7-1", &["m/x 7"]), [""; 0]);
+        assert_eq!(steps("7-1", "7-2", &["n/a 7"]), ["7-1: n/a@2 n/b@3", "7-2: n/b@3"]);
+        assert_eq!(steps("5", "7-2", &["n/a 7", "n/b 7"]), ["7-2: "]);
+        let between = steps("6-3", "8-1", &["n/a 7", "m/x 7", "m/y 7", "n/b 7", "m/z 8"]);
+        assert_eq!(between, ["7-1: n/b@3", "7-3: n/b@3", "8-1: "]);
     }
 }

@@ -23,7 +23,7 @@ fn of(namespace: &str) -> String {
 }
 
 /// Has a member forbid lists and watches of all namespaces; `resources` may be empty for all.
-fn forbid(fixture: &Fixture, member: &str, resources: &[&str]) {
+pub(crate) fn forbid(fixture: &Fixture, member: &str, resources: &[&str]) {
     fixture.member(member).control().reject(Some(Rejection {
         kinds: vec![RequestKind::List, RequestKind::Watch],
         cluster_wide_only: true,

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use tributary_simulator::{Control, RequestKind};
 
-use crate::harness::{CONFIG_MAPS, Events, Fixture, allow, at_once, brief, items, until, version};
+use crate::harness::{CONFIG_MAPS, Events, Fixture, allow, at_once, brief, composite, items, until, vector, version};
+use crate::namespaces::forbid;
 
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 
@@ -111,6 +112,40 @@ async fn a_client_that_is_cut_between_two_of_them_is_told_the_rest_at_any_replic
     let list = late.get(CONFIG_MAPS).await.ok();
     assert_eq!(crate::harness::vector(&version(&list))["a"], revision.to_string());
     assert_eq!(resume(&late, &cut).await.soon().await["object"]["code"], 410);
+}
+
+/// Where a namespace is held beside all, and the version of one replica is of a moment when the first was deleted, in another namespace.
+#[tokio::test]
+async fn what_was_told_of_other_namespaces_passes_nothing_of_one_over_at_any_replica() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    forbid(&fixture, "b", &["configmaps"]);
+    let (a, list) = (fixture.member("a"), format!("{CONFIG_MAPS}?{OWN}"));
+    a.apply(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "aaa"}})).unwrap();
+    let elsewhere = |name: &str| json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "namespace": "aaa"}, "data": {"k": "v"}});
+    for name in ["m1", "m2"] {
+        a.apply(elsewhere(name)).unwrap();
+    }
+    fixture.put("a", "z", "");
+    let other = fixture.restarted(allow()).await;
+    for replica in [&fixture, &other] {
+        until(|| async { items(&replica.get(&list).await.ok()) == ["a/z"] }).await;
+    }
+    let frame = a.get("configmaps", "aaa", "m1").unwrap().to_string().len() as u64;
+    cut_each_after(a.control(), frame + frame / 2).await;
+    let revision = a.expire("configmaps", &[("aaa", "m1"), ("aaa", "m2"), ("default", "z")]).unwrap();
+    let first = composite(&json!({ "a": format!("{revision}-1") }));
+    let query = format!("{list}&resourceVersionMatch=NotOlderThan&resourceVersion={first}");
+    until(|| async { fixture.get(&query).await.code == 200 }).await;
+    let listed = fixture.get(&query).await.ok();
+    assert_eq!(
+        (items(&listed), &vector(&version(&listed))["a"]),
+        (vec!["a/z".to_owned()], &json!(format!("{revision}-1")))
+    );
+    a.control().cut_streams_after(None);
+    for replica in [&other, &fixture] {
+        until(|| async { items(&replica.get(&list).await.ok()).is_empty() }).await;
+        assert_eq!(resume(replica, &version(&listed)).await.brief().await, "DELETED a/z");
+    }
 }
 
 /// Nothing says how far a collection without bookmarks is: where a client is ahead of it, it is listed anew.
