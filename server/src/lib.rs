@@ -32,6 +32,7 @@ pub mod policies;
 mod process_metrics;
 pub mod signals;
 pub mod status;
+pub mod threads;
 mod websocket;
 
 use std::ffi::OsString;

@@ -16,6 +16,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures::future::join_all;
 use parking_lot::Mutex;
+use tokio::runtime::{EnterGuard, Handle};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
@@ -44,6 +45,8 @@ const FORMER_MAX: usize = 10_000;
 
 /// All member clusters, by name. Readers take an `Arc` and never wait.
 pub struct Fleet {
+    /// Where members are asked and followed: the runtime that this was made in. Clients may be answered in another.
+    runtime: Handle,
     clusters: ArcSwap<BTreeMap<ClusterName, Arc<Cluster>>>,
     union: ArcSwap<Union>,
     generation: watch::Sender<u64>,
@@ -93,6 +96,7 @@ impl Fleet {
     /// A fleet without clusters. Must be called within a tokio runtime.
     pub fn new() -> Arc<Self> {
         let fleet = Arc::new(Self {
+            runtime: Handle::current(),
             clusters: ArcSwap::default(),
             union: ArcSwap::default(),
             generation: watch::Sender::new(0),
@@ -116,6 +120,11 @@ impl Fleet {
             }
         });
         fleet
+    }
+
+    /// What is begun until the guard is dropped runs where members are followed, not where a client happened to ask for it first.
+    pub fn enter(&self) -> EnterGuard<'_> {
+        self.runtime.enter()
     }
 
     /// The clusters by name.

@@ -90,6 +90,7 @@ impl View {
     /// Makes the cachers fit the fleet as it is now: starts the missing ones, ends those of clusters that left or no longer
     /// serve the resource.
     pub fn follow_fleet(self: &Arc<Self>) {
+        let _of_members = self.fleet.enter();
         let clusters = self.fleet.clusters();
         let policies = self.policies.load_full();
         let policy = policies.of(&self.kind.resource);

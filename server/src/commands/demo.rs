@@ -1,11 +1,8 @@
 //! `tributary demo`: simulated clusters inside this process, served as one.
 
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
 
 use anyhow::Context;
-use tokio::runtime::Runtime;
 use tributary_simulator::{Churn, Config, Member, Simulator, kubeconfig};
 
 use super::serve::{Ready, print, serve};
@@ -13,6 +10,7 @@ use crate::cli::{DemoArguments, ItemVersionsRule, LimitArguments, ServeArguments
 use crate::credentials::{BearerToken, Certificates};
 use crate::data_directory::{DataDirectory, write_private};
 use crate::exit::Failure;
+use crate::threads::Threads;
 
 /// Pods per simulated node: Kubernetes supports up to 110.
 const PODS_PER_NODE: u32 = 50;
@@ -25,8 +23,9 @@ const PODS_PER_NAMESPACE: u32 = 200;
 /// [`Failure`] of the start.
 pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
     let directory = TemporaryDirectory::make().map_err(Failure::Runtime)?;
-    let machines = Machines::start().map_err(Failure::runtime)?;
-    let members = machines.start_members(&arguments).await.map_err(Failure::Runtime)?;
+    // Real clusters run on machines of their own. Half of the cores: the server has the larger part of this one.
+    let threads = Threads::start("simulated-clusters", 2).map_err(Failure::runtime)?;
+    let members = start_members(&threads, &arguments).await.map_err(Failure::Runtime)?;
     let source = directory.0.join("members.kubeconfig");
     write_private(&source, kubeconfig(&members).as_bytes()).map_err(Failure::runtime)?;
     let written = directory.0.join("kubeconfig");
@@ -54,40 +53,19 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
     served
 }
 
-/// The threads of the simulated clusters. Real ones run on machines of their own: on the threads of the server a thousand that start
-/// would keep it from its clients for tenths of a second.
-struct Machines(Option<Runtime>);
-
-impl Machines {
-    /// Half as many threads as there are cores, so that the server has the larger part of the machine.
-    fn start() -> std::io::Result<Self> {
-        let threads = (available_parallelism().map_or(1, NonZero::get) / 2).max(1);
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(threads).thread_name("simulated-clusters").enable_all().build().map(Some).map(Self)
-    }
-
-    async fn start_members(&self, arguments: &DemoArguments) -> anyhow::Result<Vec<Member>> {
-        let configs: Vec<_> = (1..=arguments.clusters).map(|number| member_config(arguments, number)).collect();
-        let started = self.0.as_ref().context("the simulated clusters have no threads")?.spawn(async move {
-            let mut members = Vec::with_capacity(configs.len());
-            for config in configs {
-                let name = config.name.clone();
-                let member = Simulator::start(config).await;
-                members.push(member.with_context(|| format!("the simulated cluster {name} did not start"))?);
-            }
-            anyhow::Ok(members)
-        });
-        started.await.context("a simulated cluster panicked when it was started")?
-    }
-}
-
-impl Drop for Machines {
-    fn drop(&mut self) {
-        // A runtime that is dropped waits for its threads, which is refused where tasks run.
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
+/// Starts the simulated clusters on their threads.
+async fn start_members(threads: &Threads, arguments: &DemoArguments) -> anyhow::Result<Vec<Member>> {
+    let configs: Vec<_> = (1..=arguments.clusters).map(|number| member_config(arguments, number)).collect();
+    let started = threads.spawn(async move {
+        let mut members = Vec::with_capacity(configs.len());
+        for config in configs {
+            let name = config.name.clone();
+            let member = Simulator::start(config).await;
+            members.push(member.with_context(|| format!("the simulated cluster {name} did not start"))?);
         }
-    }
+        anyhow::Ok(members)
+    });
+    started.await.context("a simulated cluster panicked when it was started")?
 }
 
 fn member_config(arguments: &DemoArguments, number: u16) -> Config {

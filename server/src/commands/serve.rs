@@ -32,6 +32,7 @@ use crate::listener::tls::{ServingCertificate, server_config};
 use crate::listener::{self, ListenAddress};
 use crate::policies::{PolicyFlags, policies};
 use crate::signals::Signals;
+use crate::threads::Threads;
 
 /// Where the lists of clusters that compact resourceVersions refer to are kept.
 pub(super) const EPOCHS_FILE: &str = "epochs.json";
@@ -100,7 +101,12 @@ async fn serve_until(
     let configuration = configuration.map_err(Failure::usage)?;
     let Some(identity) = stop.run_until_cancelled(Identity::open(&arguments)).await else { return Ok(()) };
     let identity = identity?;
-    let socket = listener::bind(arguments.listen.socket_address()).map_err(Failure::runtime)?;
+    // What members say is taken in on the threads of this task, and what clients ask is answered on these.
+    let clients = Threads::start("clients", 1).map_err(Failure::runtime)?;
+    let socket = {
+        let _socket_is_theirs = clients.enter();
+        listener::bind(arguments.listen.socket_address()).map_err(Failure::runtime)?
+    };
     let address = socket.local_addr().map_err(Failure::runtime)?;
 
     let tuning = Tuning::default();
@@ -123,7 +129,7 @@ async fn serve_until(
     let front = Arc::new(Front::new(Arc::new(router), authenticator, stop.clone()));
     let tls = server_config(Arc::clone(&running.identity.certificate)).map_err(Failure::runtime)?;
     let connections_max = descriptors::for_clients(running.arguments.limits.max_connections);
-    let serving = tokio::spawn(listener::serve(socket, tls, front, connections_max));
+    let serving = clients.spawn(listener::serve(socket, tls, front, connections_max));
     running.write_kubeconfig().map_err(Failure::runtime)?;
     running.announce(on_ready);
 

@@ -1,0 +1,52 @@
+//! Threads of their own for a part of the process.
+//!
+//! Within one tokio runtime everybody waits in the same lines. Where a thousand clusters answer at once, thousands of their tasks are ready,
+//! and a client's request stands behind them for tenths of a second, however little it asks. Runtimes of their own share the cores by
+//! the kernel's scheduler instead, which gives a thread that has slept its time within milliseconds.
+
+use std::io;
+use std::num::NonZero;
+use std::thread::available_parallelism;
+
+use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
+use tokio::task::JoinHandle;
+
+/// A runtime that ends with this, and whose tasks are dropped then.
+pub struct Threads {
+    handle: Handle,
+    /// Taken when this is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Threads {
+    /// As many threads as there are cores, over `parts`, and one at least.
+    ///
+    /// # Errors
+    /// When the system gives no more threads.
+    pub fn start(name: &'static str, parts: usize) -> io::Result<Self> {
+        let cores = available_parallelism().map_or(1, NonZero::get);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads((cores / parts.max(1)).max(1)).thread_name(name).enable_all();
+        let runtime = builder.build()?;
+        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
+    }
+
+    /// Runs a task there.
+    pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.handle.spawn(task)
+    }
+
+    /// What is made until the guard is dropped, sockets for instance, belongs there.
+    pub fn enter(&self) -> EnterGuard<'_> {
+        self.handle.enter()
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // A runtime that is dropped waits for its threads, which is refused where tasks run.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
