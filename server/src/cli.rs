@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tributary_apimachinery::ClusterName;
 use tributary_router::Limits;
 
-use crate::listener::{CONNECTIONS_MAX, ListenAddress};
+use crate::listener::{Bounds, ListenAddress};
 use crate::log::{LogFormat, LogLevel};
 
 /// What stands at the end of every command's help.
@@ -175,6 +175,10 @@ pub struct LimitArguments {
     /// Client connections; more wait until one closes
     #[arg(long, value_name = "N", default_value_t = Self::default().max_connections, value_parser = parse_count)]
     pub max_connections: usize,
+    /// Bytes of answers that clients have not taken, of all connections; a connection may have 16 MiB of them. More is made once they are
+    /// taken; what is not taken for 60 s is cut, or for 15 s while there are so many
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_unread_bytes, value_parser = parse_count)]
+    pub max_unread_bytes: usize,
     /// Lists and initial events longer than 64 KiB that are written at once; more wait, connections in turn, at most 50 s
     #[arg(long, value_name = "N", default_value_t = Self::default().max_long_answers, value_parser = parse_count)]
     pub max_long_answers: usize,
@@ -207,9 +211,10 @@ pub struct LimitArguments {
 
 impl Default for LimitArguments {
     fn default() -> Self {
-        let limits = Limits::default();
+        let (limits, bounds) = (Limits::default(), Bounds::default());
         Self {
-            max_connections: CONNECTIONS_MAX,
+            max_connections: bounds.connections,
+            max_unread_bytes: bounds.unread_bytes,
             max_long_answers: limits.long_answers,
             history_bytes: limits.history_bytes,
             history_seconds: limits.history_age.as_secs(),

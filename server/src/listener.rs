@@ -13,7 +13,9 @@ pub mod address;
 mod coalesce;
 mod connection;
 mod outgoing;
+mod tasks;
 pub mod tls;
+mod unread;
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,6 +33,8 @@ use crate::handler::Handler;
 
 pub use address::ListenAddress;
 use connection::Connection;
+use unread::Unread;
+pub use unread::UNREAD_BYTES_MAX;
 
 /// The most connections at once, where nothing else is asked for. Each costs tens of KiB, and a file descriptor; a client holds one over HTTP/2 and one
 /// more per exec or port-forward. Beyond it connections wait in the kernel's queue.
@@ -83,6 +87,21 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     })
 }
 
+/// What clients may have at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Connections at once.
+    pub connections: usize,
+    /// Bytes that were answered and are not taken.
+    pub unread_bytes: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { connections: CONNECTIONS_MAX, unread_bytes: UNREAD_BYTES_MAX }
+    }
+}
+
 /// What a drain came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
@@ -98,14 +117,17 @@ pub async fn serve<H: Handler>(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
     front: Arc<Front<H>>,
-    connections_max: usize,
+    bounds: Bounds,
 ) -> Drained {
     let stop = front.stop().clone();
-    front.own_metrics().connections_max.set(i64::try_from(connections_max).unwrap_or(i64::MAX));
+    let metrics = front.own_metrics();
+    metrics.set_bounds(&bounds);
+    let unread = Unread::new(metrics.unread_bytes.clone(), bounds.unread_bytes);
     let server = Server {
         tls: tls.into(),
-        slots: Arc::new(Semaphore::new(connections_max)),
-        connections_max,
+        slots: Arc::new(Semaphore::new(bounds.connections)),
+        connections_max: bounds.connections,
+        unread,
         sockets: TaskTracker::new(),
         stop: stop.clone(),
         front,
@@ -124,6 +146,7 @@ struct Server<H> {
     sockets: TaskTracker,
     stop: CancellationToken,
     front: Arc<Front<H>>,
+    unread: Unread,
 }
 
 impl<H: Handler> Server<H> {
@@ -169,8 +192,8 @@ impl<H: Handler> Server<H> {
     }
 
     fn spawn(&self, stream: TcpStream, client: SocketAddr, slot: OwnedSemaphorePermit) {
-        let connection =
-            Connection { tls: self.tls.clone(), front: Arc::clone(&self.front), stop: self.stop.clone(), client };
+        let (tls, front, stop) = (self.tls.clone(), Arc::clone(&self.front), self.stop.clone());
+        let connection = Connection { tls, front, stop, client, unread: self.unread.clone() };
         let guard =
             connection::SocketGuard::new(self.sockets.token(), slot, self.front.own_metrics().connections.clone());
         tokio::spawn(connection.run(stream, guard));

@@ -6,6 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::listener::Bounds;
 use crate::process_metrics::ProcessMetrics;
 
 /// The media type of the exposition; Prometheus asks for it and every scraper reads it.
@@ -25,6 +26,12 @@ pub struct Metrics {
     pub connections: Gauge,
     /// Connections that were closed because their clients took nothing of their answers.
     pub connections_stuck: Counter,
+    /// Answers that were cut because their clients took nothing of them.
+    pub answers_stuck: Counter,
+    /// Bytes of answers that clients have not taken.
+    pub unread_bytes: Gauge,
+    /// The most of these at once.
+    pub unread_bytes_max: Gauge,
     /// TLS handshakes that failed (kube-apiserver's `apiserver_tls_handshake_errors_total`).
     pub tls_handshake_errors: Counter,
     /// Authentications by result (kube-apiserver's `authentication_attempts`).
@@ -54,6 +61,21 @@ impl Metrics {
             self.connections_stuck.clone(),
         );
         registry.register(
+            "tributary_answers_stuck",
+            "Answers cut because their clients took nothing of them",
+            self.answers_stuck.clone(),
+        );
+        registry.register(
+            "tributary_unread_bytes",
+            "Bytes of answers that clients have not taken",
+            self.unread_bytes.clone(),
+        );
+        registry.register(
+            "tributary_unread_bytes_max",
+            "Bytes of answers that clients may have not taken at once",
+            self.unread_bytes_max.clone(),
+        );
+        registry.register(
             "apiserver_tls_handshake_errors",
             "TLS handshakes that failed",
             self.tls_handshake_errors.clone(),
@@ -61,6 +83,12 @@ impl Metrics {
         registry.register("authentication_attempts", "Authentications by result", self.authentication_attempts.clone());
         registry.register("tributary_request_panics", "Requests whose handler panicked", self.panics.clone());
         registry.register_collector(Box::new(ProcessMetrics));
+    }
+
+    /// Notes what clients may have at most.
+    pub fn set_bounds(&self, bounds: &Bounds) {
+        self.connections_max.set(i64::try_from(bounds.connections).unwrap_or(i64::MAX));
+        self.unread_bytes_max.set(i64::try_from(bounds.unread_bytes).unwrap_or(i64::MAX));
     }
 
     /// Counts an authentication.
@@ -84,6 +112,8 @@ mod tests {
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
             "tributary_connections 0",
+            "tributary_unread_bytes 0",
+            "tributary_answers_stuck_total 0",
             "apiserver_tls_handshake_errors_total 0",
             "authentication_attempts_total{result=\"success\"} 1",
             "tributary_request_panics_total 0",

@@ -32,6 +32,15 @@ pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {
     response
 }
 
+/// 429: of what its connection has been answered too much is not taken, or of what all connections have. Only a read is told so.
+pub fn too_many_unread() -> Response<Body> {
+    let message = "too much of what was answered before is not taken yet, by this connection or by all (--max-unread-bytes); \
+                   read the answers, or ask for fewer at once";
+    let mut response = status(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
+    response.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
 /// What a health check comes to, for who did not say who they are: neither clusters nor reasons.
 pub fn one_word<B>(checked: &Response<B>) -> Response<Body> {
     let mut response = Response::new(full(if checked.status().is_success() { "ok" } else { "failed" }));

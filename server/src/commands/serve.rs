@@ -128,8 +128,10 @@ async fn serve_until(
     let authenticator = Authenticator::new(running.identity.token.digest());
     let front = Arc::new(Front::new(Arc::new(router), authenticator, stop.clone()));
     let tls = server_config(Arc::clone(&running.identity.certificate)).map_err(Failure::runtime)?;
-    let connections_max = descriptors::for_clients(running.arguments.limits.max_connections);
-    let serving = clients.spawn(listener::serve(socket, tls, front, connections_max));
+    let limits = &running.arguments.limits;
+    let connections = descriptors::for_clients(limits.max_connections);
+    let bounds = listener::Bounds { connections, unread_bytes: limits.max_unread_bytes };
+    let serving = clients.spawn(listener::serve(socket, tls, front, bounds));
     running.write_kubeconfig().map_err(Failure::runtime)?;
     running.announce(on_ready);
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -21,6 +21,8 @@ use tokio_rustls::server::TlsStream;
 
 use super::coalesce::Coalesce;
 use super::outgoing::Outgoing;
+use super::tasks::StreamTasks;
+use super::unread::Unread;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -65,6 +67,7 @@ pub(super) struct Connection<H> {
     pub(super) front: Arc<Front<H>>,
     pub(super) stop: CancellationToken,
     pub(super) client: SocketAddr,
+    pub(super) unread: Unread,
 }
 
 impl<H: Handler> Connection<H> {
@@ -95,14 +98,15 @@ impl<H: Handler> Connection<H> {
             Some(Err(_)) => return self.handshake_failed("timed out"),
         };
         let (front, client) = (self.front, self.client);
-        let (acquaintance, outgoing) = (Arc::new(Acquaintance::default()), Arc::new(Outgoing::default()));
+        let (acquaintance, outgoing) = (Arc::new(Acquaintance::default()), Arc::new(Outgoing::new(self.unread)));
         let (known, answers, own) = (Arc::clone(&acquaintance), Arc::clone(&outgoing), Arc::clone(&front));
         let service = service_fn(move |request| {
             let (front, known, answers) = (Arc::clone(&front), Arc::clone(&known), Arc::clone(&answers));
             async move {
                 answers.room().await;
+                let method = request.method().clone();
                 let answer = front.call(request, client, |outcome| known.note(outcome)).await;
-                Ok::<_, Infallible>(answers.meter(answer))
+                Ok::<_, Infallible>(answers.meter(&method, answer))
             }
         });
         let io = TokioIo::new(TrackedStream { stream, outgoing: Arc::clone(&outgoing), _guard: guard });
@@ -117,7 +121,7 @@ impl<H: Handler> Connection<H> {
                 connection.as_mut().graceful_shutdown();
                 tokio::time::timeout(STRANGER_FAREWELL, connection).await.unwrap_or(Ok(()))
             }
-            () = outgoing.stuck() => {
+            () = outgoing.stuck(&own.own_metrics().answers_stuck) => {
                 own.own_metrics().connections_stuck.inc();
                 tracing::debug!(%client, "the client takes nothing of its answers; its connection is closed");
                 return;
@@ -144,8 +148,8 @@ async fn speaks_plain_http(stream: &TcpStream) -> io::Result<bool> {
     Ok(read == 1 && first[0].is_ascii_uppercase())
 }
 
-static BUILDER: LazyLock<auto::Builder<TokioExecutor>> = LazyLock::new(|| {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+static BUILDER: LazyLock<auto::Builder<StreamTasks>> = LazyLock::new(|| {
+    let mut builder = auto::Builder::new(StreamTasks);
     builder
         .http1()
         .timer(TokioTimer::new())

@@ -2,14 +2,15 @@
 //!
 //! HTTP/2 takes a frame of each answer before there is room for it: a client that opens two thousand streams and reads none would
 //! have as many frames held for it, or as many whole objects. So a connection is given no more than [`HELD_BYTES_MAX`] that it does
-//! not take, and one that takes nothing of what it has been given for [`TAKEN_WITHIN`] is closed: its pings are answered by the
-//! client's library, whatever the program does, and prove nothing.
+//! not take, all of them together no more than [`Unread`] has room for, and an answer of which nothing is taken for [`TAKEN_WITHIN`]
+//! is cut, whatever its client does otherwise: pings are answered by a library, and one answer that is read says nothing of another.
 //!
 //! ```text
-//! request ─▶ room? ─▶ handler ─▶ Metered ── frame ──▶ hyper, HTTP/2 ──▶ TLS ──▶ socket
-//!                                  │ asked for the next one: the one before is taken        blocked: no progress
+//! request ─▶ room? ─▶ handler ─▶ room? ─▶ Metered ── piece ──▶ hyper, HTTP/2 ──▶ TLS ──▶ socket
+//!                                           │ asked for the next one: the one before is taken   blocked: nothing can be taken
 //! ```
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,32 +19,48 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use http::Response;
+use http::{Method, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::RequestClass;
 
+use super::tasks;
+use super::unread::Unread;
 use crate::handler::{Body, BoxError};
+use crate::status;
 
 /// What a connection may have been given and not taken, in bytes. 16 MiB: 256 frames of long answers, or 16 large objects; a client
 /// that reads has a few under way.
-pub(super) const HELD_BYTES_MAX: usize = 16 << 20;
+const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// How long a client may take nothing of what it has been given. As long as a short request may take.
-pub(super) const TAKEN_WITHIN: Duration = Duration::from_secs(60);
+/// What a connection may have of that however much others do not take, in bytes. 64 KiB, a frame of a long answer: who reads is never
+/// stopped by those who do not.
+const OWN_BYTES: usize = 64 << 10;
 
-/// How often it is looked at. A connection that is stuck is closed so much later at most.
+/// How long an answer may be there without that a byte of it is taken. As long as a short request may take.
+const TAKEN_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long it may once all connections together have as much as they may have, and one that lasts, too. Longer than a network needs to
+/// lose a packet and send it again a few times.
+const TAKEN_WITHIN_WHEN_FULL: Duration = Duration::from_secs(15);
+
+/// How often it is looked at. What is stuck is cut so much later at most.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(15);
 
-/// From which size on the last byte of an answer is given on its own, in bytes. HTTP/2 takes a frame as soon as there is room for one
-/// byte of it, and the answer would be done with; that the last byte is taken says that there was room for the rest.
-const LAST_BYTE_FROM: usize = 16 << 10;
+/// What is given at once, in bytes: what HTTP/2 has in a frame (`SETTINGS_MAX_FRAME_SIZE`, RFC 9113, 6.5.2). A client that reads slowly
+/// takes one in time: 300 bytes a second are enough.
+///
+/// Of what is as long as that the last byte is given on its own. HTTP/2 takes a piece as soon as there is room for one byte of it, and
+/// the answer would be done with; that the last byte is taken says that there was room for the rest.
+const PIECE_BYTES: usize = 16 << 10;
 
 /// The answers of one connection.
-#[derive(Default)]
 pub(super) struct Outgoing {
+    unread: Unread,
     state: Mutex<State>,
 }
 
@@ -51,18 +68,66 @@ pub(super) struct Outgoing {
 struct State {
     /// What has been given and is not taken.
     bytes: usize,
-    /// The part of it that has to be taken in time.
-    pressing: usize,
-    /// Answers under way that last as long as their client pleases: somebody may read a log page by page.
+    /// The answers under way.
+    under_way: BTreeMap<u64, UnderWay>,
+    /// Counts all answers.
+    answers: u64,
+    /// Those under way that last as long as their client pleases: somebody may read a log page by page.
     lasting: usize,
-    /// Whether the socket takes nothing.
-    blocked: bool,
-    /// Counts whatever is taken.
-    progress: u64,
+    /// Since when the socket takes nothing.
+    blocked: Option<Instant>,
     waiting: Vec<Waker>,
 }
 
+/// An answer under way.
+struct UnderWay {
+    /// What is there of it to be taken.
+    bytes: usize,
+    /// Since when nothing of that is taken.
+    since: Instant,
+    lasts: bool,
+    /// What ends it alone.
+    stream: Option<CancellationToken>,
+}
+
+/// What is to be ended.
+#[derive(Default)]
+struct Overdue {
+    streams: Vec<CancellationToken>,
+    connection: bool,
+}
+
+impl State {
+    /// Decides what has been waiting for too long.
+    fn overdue(&self, now: Instant, is_full: bool) -> Overdue {
+        let longer = |since: Instant, than: Duration| now.saturating_duration_since(since) >= than;
+        let is_late = |answer: &&UnderWay| match is_full {
+            true => longer(answer.since, TAKEN_WITHIN_WHEN_FULL),
+            false => !answer.lasts && longer(answer.since, TAKEN_WITHIN),
+        };
+        let stuck: Vec<_> = self.under_way.values().filter(|answer| answer.bytes > 0).filter(is_late).collect();
+        // What cannot be told that it is cut, and what the kernel does not take off us, is held until the connection is closed.
+        let is_blocked = self.blocked.is_some_and(|since| longer(since, TAKEN_WITHIN));
+        let connection = is_blocked && (self.lasting == 0 || !stuck.is_empty())
+            || stuck.iter().any(|answer| answer.stream.is_none());
+        Overdue { streams: stuck.into_iter().filter_map(|answer| answer.stream.clone()).collect(), connection }
+    }
+
+    /// Who waits, to be woken.
+    fn take_waiting(&mut self, unread: &Unread) -> Vec<Waker> {
+        if self.has_room(unread) { std::mem::take(&mut self.waiting) } else { Vec::new() }
+    }
+
+    fn has_room(&self, unread: &Unread) -> bool {
+        self.bytes < HELD_BYTES_MAX && (self.bytes < OWN_BYTES || !unread.is_full())
+    }
+}
+
 impl Outgoing {
+    pub(super) fn new(unread: Unread) -> Self {
+        Self { unread, state: Mutex::default() }
+    }
+
     /// Waits until there is room for another answer.
     pub(super) async fn room(&self) {
         poll_fn(|cx| if self.has_room(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
@@ -71,7 +136,7 @@ impl Outgoing {
     /// Whether more may be given. If not, the task is woken once it may.
     fn has_room(&self, cx: &Context<'_>) -> bool {
         let mut state = self.state.lock();
-        if state.bytes < HELD_BYTES_MAX {
+        if state.has_room(&self.unread) {
             return true;
         }
         if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
@@ -80,82 +145,100 @@ impl Outgoing {
         false
     }
 
-    /// Meters an answer's body. One that is in memory as a whole, as an object is, is held from now on to its end. A length alone says
-    /// nothing: that of a member's answer is what the member says, and its bytes come when they come.
-    pub(super) fn meter(self: &Arc<Self>, response: Response<Body>) -> Response<Body> {
+    /// Meters the body of the answer to a request with this method. One that is in memory as a whole, as an object is, is held from now
+    /// on to its end. A length alone says nothing: that of a member's answer is what the member says, and its bytes come when they come.
+    ///
+    /// There was room when the request came; many that came together, and waited for the same, may find none. What was read for them is
+    /// dropped, and they are told to come again. What a write is answered is never withheld.
+    pub(super) fn meter(self: &Arc<Self>, method: &Method, response: Response<Body>) -> Response<Body> {
         let lasts = response.extensions().get() == Some(&RequestClass::LongRunning);
-        response.map(|mut body| {
-            let exact = body.size_hint().exact();
-            if exact == Some(0) {
-                return body;
-            }
-            let first = exact.and_then(|_| body.frame().now_or_never());
-            let length = |frame: &Frame<Bytes>| frame.data_ref().map(|data| data.len() as u64);
-            let whole = matches!(&first, Some(Some(Ok(frame))) if length(frame) == exact);
-            let mut metered = Metered { body, outgoing: Arc::clone(self), lasts, whole, held: 0, first, last: None };
-            if lasts {
-                self.state.lock().lasting += 1;
-            }
-            if whole {
-                metered.hold(metered.first_bytes());
-            }
-            metered.boxed_unsync()
-        })
+        let (head, mut body) = response.into_parts();
+        let exact = body.size_hint().exact();
+        if exact == Some(0) {
+            return Response::from_parts(head, body);
+        }
+        let first = exact.and_then(|_| body.frame().now_or_never());
+        let length = |frame: &Frame<Bytes>| frame.data_ref().map(|data| data.len() as u64);
+        let (whole, first) = match first {
+            Some(Some(Ok(frame))) if length(&frame) == exact => (frame.into_data().ok(), None),
+            first => (None, first),
+        };
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
+        let is_large = whole.as_ref().is_some_and(|whole| whole.len() >= PIECE_BYTES);
+        if is_read && is_large && !self.state.lock().has_room(&self.unread) {
+            return status::too_many_unread();
+        }
+        let answer = Answer::new(self, lasts);
+        let mut metered = Metered { body, answer, is_whole: whole.is_some(), first, rest: Pieces::default() };
+        if let Some(whole) = whole {
+            metered.hold(whole);
+        }
+        Response::from_parts(head, metered.boxed_unsync())
     }
 
     /// Notes whether the socket took what was to be written.
     pub(super) fn wrote(&self, is_blocked: bool) {
         let mut state = self.state.lock();
-        let was_blocked = std::mem::replace(&mut state.blocked, is_blocked);
-        // What HTTP/2 writes of its own is no answer that is taken; but a socket that was blocked goes on.
-        state.progress += u64::from(was_blocked && !is_blocked);
+        state.blocked = is_blocked.then(|| state.blocked.unwrap_or_else(Instant::now));
     }
 
-    /// Ends when the client has taken nothing of what it has been given for [`TAKEN_WITHIN`].
-    pub(super) async fn stuck(&self) {
-        let (mut progress, mut since) = (0, Instant::now());
+    /// Cuts answers that are not taken, and counts them. Ends when the connection as a whole is to be closed.
+    pub(super) async fn stuck(&self, cut: &Counter) {
         loop {
             tokio::time::sleep(LOOKED_AT_EVERY).await;
-            let state = self.state.lock();
-            let presses = state.pressing > 0 || (state.blocked && state.lasting == 0);
-            if !presses || state.progress != progress {
-                (progress, since) = (state.progress, Instant::now());
-            } else if since.elapsed() >= TAKEN_WITHIN {
+            let (overdue, waiting) = {
+                let mut state = self.state.lock();
+                let overdue = state.overdue(Instant::now(), self.unread.is_full());
+                // There may be room again because of other connections.
+                (overdue, state.take_waiting(&self.unread))
+            };
+            if overdue.connection {
                 return;
             }
+            for stream in overdue.streams {
+                cut.inc();
+                stream.cancel();
+            }
+            waiting.into_iter().for_each(Waker::wake);
         }
     }
 }
 
-/// The body of an answer. What it gives is held until the next is asked for.
-struct Metered {
-    body: Body,
+/// What is held of one answer. Released when dropped.
+struct Answer {
     outgoing: Arc<Outgoing>,
+    number: u64,
     lasts: bool,
-    /// Whether all of it is there: it is held from the beginning to the end.
-    whole: bool,
     held: usize,
-    /// What was there when the answer was made, until it is given.
-    first: Option<Option<Result<Frame<Bytes>, BoxError>>>,
-    /// The last byte, once the others have been given.
-    last: Option<Bytes>,
 }
 
-impl Metered {
-    /// How many bytes there were when the answer was made, and are not given yet.
-    fn first_bytes(&self) -> usize {
-        match &self.first {
-            Some(Some(Ok(frame))) => frame.data_ref().map_or(0, Bytes::len),
-            _ => 0,
-        }
+impl Answer {
+    fn new(outgoing: &Arc<Outgoing>, lasts: bool) -> Self {
+        let outgoing = Arc::clone(outgoing);
+        let under_way = UnderWay { bytes: 0, since: Instant::now(), lasts, stream: tasks::stream() };
+        let number = {
+            let mut state = outgoing.state.lock();
+            state.answers += 1;
+            state.lasting += usize::from(lasts);
+            let number = state.answers;
+            state.under_way.insert(number, under_way);
+            number
+        };
+        Self { outgoing, number, lasts, held: 0 }
     }
 
+    /// Holds these bytes from now on. Nothing is held before.
     fn hold(&mut self, bytes: usize) {
         self.held = bytes;
-        let mut state = self.outgoing.state.lock();
-        state.bytes += bytes;
-        if !self.lasts {
-            state.pressing += bytes;
+        self.outgoing.unread.add(bytes);
+        self.outgoing.state.lock().bytes += bytes;
+        self.progressed();
+    }
+
+    /// What is held begins to be there, or some of it is taken.
+    fn progressed(&self) {
+        if let Some(own) = self.outgoing.state.lock().under_way.get_mut(&self.number) {
+            (own.bytes, own.since) = (self.held, Instant::now());
         }
     }
 
@@ -165,16 +248,51 @@ impl Metered {
         if bytes == 0 {
             return;
         }
+        self.outgoing.unread.remove(bytes);
+        self.progressed();
         let waiting = {
             let mut state = self.outgoing.state.lock();
             state.bytes -= bytes;
-            if !self.lasts {
-                state.pressing -= bytes;
-            }
-            state.progress += 1;
-            if state.bytes < HELD_BYTES_MAX { std::mem::take(&mut state.waiting) } else { Vec::new() }
+            state.take_waiting(&self.outgoing.unread)
         };
         waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.release();
+        let mut state = self.outgoing.state.lock();
+        state.under_way.remove(&self.number);
+        state.lasting -= usize::from(self.lasts);
+    }
+}
+
+/// The body of an answer. What it gives is held until the next is asked for.
+struct Metered {
+    body: Body,
+    answer: Answer,
+    /// Whether all of it is there: it is held from the beginning to the end.
+    is_whole: bool,
+    /// What else was there when the answer was made, until it is given.
+    first: Option<Option<Result<Frame<Bytes>, BoxError>>>,
+    /// What is held and not given yet.
+    rest: Pieces,
+}
+
+impl Metered {
+    /// Holds what is to be given next.
+    fn hold(&mut self, data: Bytes) {
+        self.answer.hold(data.len());
+        self.rest = Pieces::new(data);
+    }
+
+    /// How many bytes there were when the answer was made, and are neither held nor given yet.
+    fn first_bytes(&self) -> usize {
+        match &self.first {
+            Some(Some(Ok(frame))) => frame.data_ref().map_or(0, Bytes::len),
+            _ => 0,
+        }
     }
 }
 
@@ -186,13 +304,13 @@ impl http_body::Body for Metered {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        if let Some(last) = self.last.take() {
-            self.outgoing.state.lock().progress += 1;
-            return Poll::Ready(Some(Ok(Frame::data(last))));
+        if let Some(piece) = self.rest.next() {
+            self.answer.progressed();
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
-        if !self.whole {
-            self.release();
-            if !self.outgoing.has_room(cx) {
+        if !self.is_whole {
+            self.answer.release();
+            if !self.answer.outgoing.has_room(cx) {
                 return Poll::Pending;
             }
         }
@@ -202,13 +320,10 @@ impl http_body::Body for Metered {
         };
         let Poll::Ready(Some(Ok(frame))) = polled else { return polled };
         let frame = match frame.into_data() {
-            Ok(mut data) => {
-                if !self.whole {
-                    self.hold(data.len());
-                } else if data.len() >= LAST_BYTE_FROM && self.body.is_end_stream() {
-                    self.last = Some(data.split_off(data.len() - 1));
-                }
-                Frame::data(data)
+            Ok(data) if self.is_whole => Frame::data(data),
+            Ok(data) => {
+                self.hold(data);
+                Frame::data(self.rest.next().unwrap_or_default())
             }
             Err(other) => other,
         };
@@ -216,11 +331,11 @@ impl http_body::Body for Metered {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.last.is_none() && self.body.is_end_stream()
+        self.first.is_none() && self.rest.len() == 0 && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let given = (self.first_bytes() + self.last.as_ref().map_or(0, Bytes::len)) as u64;
+        let given = (self.first_bytes() + self.rest.len()) as u64;
         match self.body.size_hint().exact() {
             Some(rest) => SizeHint::with_exact(given + rest),
             None => SizeHint::default(),
@@ -228,11 +343,80 @@ impl http_body::Body for Metered {
     }
 }
 
-impl Drop for Metered {
-    fn drop(&mut self) {
-        self.release();
-        if self.lasts {
-            self.outgoing.state.lock().lasting -= 1;
-        }
+/// Bytes that are given piece by piece.
+#[derive(Default)]
+struct Pieces {
+    rest: Bytes,
+    /// The last byte, if it is given on its own.
+    last: Bytes,
+}
+
+impl Pieces {
+    fn new(mut data: Bytes) -> Self {
+        let last = if data.len() < PIECE_BYTES { Bytes::new() } else { data.split_off(data.len() - 1) };
+        Self { rest: data, last }
+    }
+
+    fn len(&self) -> usize {
+        self.rest.len() + self.last.len()
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let of = if self.rest.is_empty() { &mut self.last } else { &mut self.rest };
+        let piece = of.split_to(of.len().min(PIECE_BYTES));
+        (!piece.is_empty()).then_some(piece)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_that_is_taken_says_that_the_others_are() {
+        let lengths = |bytes: usize| Pieces::new(vec![b'x'; bytes].into()).map(|piece| piece.len()).collect::<Vec<_>>();
+        assert_eq!(lengths(0), [0; 0]);
+        assert_eq!(lengths(100), [100]);
+        assert_eq!(lengths(PIECE_BYTES), [PIECE_BYTES - 1, 1]);
+        assert_eq!(lengths(2 * PIECE_BYTES + 2), [PIECE_BYTES, PIECE_BYTES, 1, 1]);
+        let mut pieces = Pieces::new(vec![b'x'; PIECE_BYTES + 5].into());
+        pieces.next();
+        assert_eq!(pieces.len(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_answer_is_judged_by_itself() {
+        let now = Instant::now();
+        let streams: Vec<_> = (0..4).map(|_| CancellationToken::new()).collect();
+        let before = |seconds| now - Duration::from_secs(seconds);
+        let untaken = |at: usize, seconds, lasts| {
+            let stream = Some(streams[at].clone());
+            (at as u64, UnderWay { bytes: 1, since: before(seconds), lasts, stream })
+        };
+        let idle = UnderWay { bytes: 0, since: before(3600), lasts: false, stream: None };
+        let answers = [untaken(0, 60, false), untaken(1, 59, false), untaken(2, 3600, true), untaken(3, 14, true), (4, idle)];
+        let mut state = State { under_way: answers.into_iter().collect(), lasting: 2, ..State::default() };
+        let cut = |overdue: Overdue| {
+            overdue.streams.iter().for_each(CancellationToken::cancel);
+            streams.iter().map(CancellationToken::is_cancelled).collect::<Vec<_>>()
+        };
+        assert!(!state.overdue(now, false).connection);
+        assert_eq!(cut(state.overdue(now, false)), [true, false, false, false], "who reads a log page by page may");
+        assert_eq!(cut(state.overdue(now, true)), [true, true, true, false], "unless all have too much");
+        // A socket that takes nothing takes no reset either.
+        state.blocked = Some(before(60));
+        assert!(state.overdue(now, false).connection);
+        state.under_way.remove(&0);
+        assert!(!state.overdue(now, false).connection, "a log alone");
+        state.lasting = 0;
+        assert!(state.overdue(now, false).connection);
+        // Over HTTP/1.1 an answer is the connection's only one.
+        let alone = UnderWay { bytes: 1, since: before(60), lasts: false, stream: None };
+        let state = State { under_way: [(1, alone)].into(), ..State::default() };
+        assert!(state.overdue(now, false).connection);
     }
 }

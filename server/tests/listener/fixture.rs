@@ -23,7 +23,7 @@ use tributary_server::data_directory::DataDirectory;
 use tributary_server::front::Front;
 use tributary_server::handler::Handler;
 use tributary_server::listener::tls::{ServingCertificate, server_config};
-use tributary_server::listener::{self, Drained, ListenAddress};
+use tributary_server::listener::{self, Bounds, Drained, ListenAddress};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -37,11 +37,18 @@ pub(crate) struct Server {
     pub(crate) serving: JoinHandle<Drained>,
     /// How many connections are open.
     pub(crate) connections: Gauge,
+    /// How many bytes of answers are not taken.
+    pub(crate) unread: Gauge,
     _directory: tempfile::TempDir,
 }
 
 /// Listens on a free port and has `handler` answer.
 pub(crate) async fn start(handler: impl Handler) -> Server {
+    start_within(Bounds::default(), handler).await
+}
+
+/// The same, with bounds.
+pub(crate) async fn start_within(bounds: Bounds, handler: impl Handler) -> Server {
     let parent = tempfile::tempdir().unwrap();
     let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
     let listen: ListenAddress = "127.0.0.1:0".parse().unwrap();
@@ -54,9 +61,10 @@ pub(crate) async fn start(handler: impl Handler) -> Server {
     let authenticator = Authenticator::new(token.digest());
     let front = Arc::new(Front::new(Arc::new(handler), authenticator, stop.clone()));
     let connections = front.own_metrics().connections.clone();
-    let serving = tokio::spawn(listener::serve(socket, tls, front, listener::CONNECTIONS_MAX));
+    let unread = front.own_metrics().unread_bytes.clone();
+    let serving = tokio::spawn(listener::serve(socket, tls, front, bounds));
     let (token, authority) = (token.expose().to_owned(), made.authority_pem().to_owned());
-    Server { address, token, authority, stop, serving, connections, _directory: parent }
+    Server { address, token, authority, stop, serving, connections, unread, _directory: parent }
 }
 
 impl Server {
