@@ -129,6 +129,14 @@ impl Portion {
         Ok(())
     }
 
+    /// Takes what is missing to this amount. After an error it is as before.
+    ///
+    /// # Errors
+    /// [`Exceeded`].
+    pub fn grow_to(&mut self, amount: usize) -> Result<(), Exceeded> {
+        self.grow(amount.saturating_sub(self.amount))
+    }
+
     /// Gives back what is above this amount.
     pub fn shrink_to(&mut self, amount: usize) {
         let less = self.amount.saturating_sub(amount);

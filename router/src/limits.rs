@@ -30,8 +30,8 @@ pub struct Limits {
     /// How many requests are in flight at once until the heads of their answers are made; what lasts (watches, exec, logs) and
     /// health checks do not count.
     pub requests_in_flight: usize,
-    /// What may be held of bodies, in bytes: of requests that are read whole, and of lists that are asked of members. A member's answer
-    /// to a write is not counted: once the write is done, nobody can be told to come again.
+    /// What may be held of bodies, in bytes: of requests that are read whole, of lists that are asked of members, and of members' answers
+    /// to writes, the room for which is taken before a write is sent.
     pub held_bytes: usize,
     /// How long a request may take that does not last.
     pub request_timeout: Duration,

@@ -10,9 +10,10 @@ use tributary_apimachinery::rewrite::Written;
 use tributary_apimachinery::{DecodeError, GroupVersionResource, ObjectDecoder, ObjectKey, ResourceRequest, Status};
 use tributary_printers::Printer;
 
-use super::whole::whole;
+use super::whole::{Interrupted, whole};
 use crate::Router;
 use crate::body::{self, Body};
+use crate::fair_share::Portion;
 use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
 use crate::response::{self, IncludeObject, ObjectWriter, Place, ResourceKind};
 use crate::topology::Cluster;
@@ -50,11 +51,13 @@ impl Wish<'_> {
 /// are asked for JSON, and a kube-apiserver words its refusals in the form that the client asks for.
 ///
 /// # Errors
-/// 502 where the member's answer breaks off, takes more than 30 s or is larger than 8 MiB.
+/// 502 where the member's answer breaks off, takes more than 30 s, is larger than 8 MiB, or outgrows its room while too much is held for
+/// others; where nothing was written that is 429.
 pub async fn translate(
     router: &Router,
     cluster: &Arc<Cluster>,
     answer: Response<Body>,
+    room: Portion,
     wish: &Wish<'_>,
 ) -> Result<Response<Body>, Status> {
     let (mut head, incoming) = answer.into_parts();
@@ -63,7 +66,10 @@ pub async fn translate(
     if !content_type(&head.headers).starts_with("application/json") || !(head.status.is_success() || is_yaml) {
         return Ok(Response::from_parts(head, incoming));
     }
-    let text = whole(incoming).await.map_err(|interrupted| interrupted.status(cluster.name()))?;
+    let (text, _room) = whole(incoming, room).await.map_err(|interrupted| match interrupted {
+        Interrupted::NoRoom(exceeded) if !wish.writes => exceeded.into(),
+        interrupted => interrupted.status(cluster.name()),
+    })?;
     if !head.status.is_success() {
         return Ok(as_asked(head, text, wish.error_form));
     }

@@ -12,7 +12,7 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKe
 use super::Call;
 use super::body::Held;
 use super::forward::forward;
-use super::whole::whole;
+use super::whole::{self, whole};
 use crate::body::Body;
 use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
 use crate::read::version::Given;
@@ -73,8 +73,8 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
     }
 }
 
-/// In how many clusters is deleted at once. Each answers with all that it deleted, up to 8 MiB, which are held until they are read:
-/// 16 together are as much as may be held of bodies by default.
+/// In how many clusters is deleted at once. Each answers with all that it deleted, up to 8 MiB, which are held until they are read, as far
+/// as there is room.
 const DELETED_AT_ONCE: usize = 16;
 
 /// Deletes in one cluster. `shared` is the body as every member is sent it, where that is one.
@@ -109,15 +109,17 @@ async fn delete_in(
     };
     let query =
         query.map(|query| rewrite::rewrite_query(&rewrite::without_clusters(query)?, &mut version)).transpose()?;
+    let room = whole::room(router, &held.head.extensions, 0)?;
     let answer = forward(cluster, request, &info.path, query.as_deref()).await?;
     let code = answer.status();
     // An answer that stays away, or is larger than can be held, leaves what is done done: what it names is not waited for.
-    let text = whole(answer.into_body()).await.unwrap_or_default();
+    let whole = whole(answer.into_body(), room).await;
+    let text = whole.as_ref().map(|(text, _)| &**text).unwrap_or_default();
     if !code.is_success() {
-        return Err(Status::from_response(code.as_u16(), &text));
+        return Err(Status::from_response(code.as_u16(), text));
     }
     if !held.is_dry_run() {
-        note(call, cluster, &text);
+        note(call, cluster, text);
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use super::create::place;
 use super::forward::forward;
 use super::integers;
 use super::locate::{Located, locate, locate_elsewhere, locate_now, locate_surely};
+use super::whole;
 use crate::Router;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::negotiate::Answer;
@@ -161,8 +162,8 @@ fn proxied_object(request: &ResourceRequest) -> ResourceRequest {
 /// Sends a held request to a cluster and gives its answer.
 ///
 /// # Errors
-/// 409 for a version of another cluster; 400 where the answer to a write could not carry its version; 503 and 504 where there is no
-/// answer.
+/// 409 for a version of another cluster; 400 where the answer to a write could not carry its version; 429 where there is no room for the
+/// answer; 503 and 504 where there is none.
 pub async fn send(call: Call<'_>, target: &Target, held: &Held, wish: &Wish<'_>) -> Result<Response<Body>, Status> {
     let Call { router, info, query, .. } = call;
     if wish.writes {
@@ -182,8 +183,10 @@ pub async fn send(call: Call<'_>, target: &Target, held: &Held, wish: &Wish<'_>)
         }
         query => query.map(|query| for_live_read(info.verb, query)),
     };
+    let known = target.object.as_ref().map_or(0, |object| object.size()).max(held.body.len());
+    let room = whole::room(router, &held.head.extensions, known)?;
     let answer = forward(&target.cluster, request, &info.path, query.as_deref()).await?;
-    translate(router, &target.cluster, answer, wish).await
+    translate(router, &target.cluster, answer, room, wish).await
 }
 
 /// A live read asks for the newest: a version of the merged view means nothing to the member.

@@ -9,7 +9,7 @@ use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Stat
 use super::answer::{content_type, note};
 use super::body::unreadable;
 use super::forward::forward;
-use super::whole::{Begun, begun};
+use super::whole::{self, Begun, begun};
 use crate::Router;
 use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
 use crate::fair_share::Portion;
@@ -44,22 +44,24 @@ impl Router {
             Some(_) if info.verb == Verb::Delete => held_delete(request, &mut portion).await?,
             _ => (request, false),
         };
+        let noted = written.filter(|_| is_noted && !dry_run);
+        let room = noted.map(|_| whole::room(self, request.extensions(), 0)).transpose()?;
         let mut answer = forward(&cluster, request, &info.path, query).await?;
         drop(portion);
         if info.class() == RequestClass::Watch && answer.status().is_success() {
             answer.extensions_mut().insert(ForwardedWatch);
         }
-        match written.filter(|_| is_noted && !dry_run) {
-            Some(resource) if answer.status().is_success() && is_object(&answer) => {
+        match noted.zip(room) {
+            Some((resource, room)) if answer.status().is_success() && is_object(&answer) => {
                 // Reads of the merged view are to see this write: its version is noted on the way through.
                 let (head, incoming) = answer.into_parts();
-                let begun = begun(incoming).await.map_err(|interrupted| interrupted.status(name))?;
+                let begun = begun(incoming, room).await.map_err(|interrupted| interrupted.status(name))?;
                 let body = match begun {
-                    Begun::Whole(text) => {
+                    Begun::Whole(text, _room) => {
                         note(self, &cluster, resource, &head.headers, &text);
                         body::full(text)
                     }
-                    Begun::Longer(body) => body,
+                    Begun::Longer(body, _) => body,
                 };
                 Ok(Response::from_parts(head, body))
             }

@@ -1,18 +1,22 @@
 //! A member's answer, read whole: within a limit of bytes and of time.
 //!
 //! Once a member has begun to answer it may have done what was asked for. What keeps its answer from being given is therefore never
-//! a reason for a client to ask again by itself.
+//! a reason for a client to ask again by itself. So the room for the answer is taken before the request is sent, when it can still be
+//! refused: as much as the answer is likely to need. What it needs beyond that is taken as it comes.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use http::Extensions;
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use tokio::time::{Instant, timeout_at};
 use tributary_apimachinery::{ClusterName, Status};
 
+use crate::Router;
 use crate::body::{Body, BoxError, WHOLE_BODY_BYTES_MAX};
+use crate::fair_share::{Exceeded, Portion};
 
 /// How long a member may take from the head of an answer to its end, in seconds: half of what a whole request is given, so that the
 /// client hears which cluster was slow.
@@ -30,6 +34,23 @@ pub enum Interrupted {
     /// It is too large to be held.
     #[error("it is larger than {WHOLE_BODY_BYTES_MAX} bytes")]
     TooLarge,
+    /// It is larger than was to be expected, and too much is held for others.
+    #[error("{0}")]
+    NoRoom(Exceeded),
+}
+
+/// What a member's answer has beyond what was written, in bytes: defaults, `managedFields`, the head of a Status. Most objects are
+/// smaller as a whole.
+const ADDED_BYTES: usize = 16 << 10;
+
+/// Takes room for the answer to a request, of which so much is known: the object as it is, or as it is to be. Call before anything is
+/// sent.
+///
+/// # Errors
+/// 429 where there is none. Nobody has acted on the request then.
+pub fn room(router: &Router, request: &Extensions, known: usize) -> Result<Portion, Status> {
+    let likely = known.saturating_add(ADDED_BYTES).min(WHOLE_BODY_BYTES_MAX);
+    Ok(router.held_bytes().take(request.get().copied(), likely)?)
 }
 
 impl Interrupted {
@@ -41,20 +62,20 @@ impl Interrupted {
 
 /// An answer, or as much of it as may be held.
 pub enum Begun {
-    /// All of it.
-    Whole(Bytes),
-    /// A larger one, from its first byte on.
-    Longer(Body),
+    /// All of it, and the room that it takes.
+    Whole(Bytes, Portion),
+    /// A larger one, from its first byte on, and why it is not held.
+    Longer(Body, Interrupted),
 }
 
-/// Reads an answer whole.
+/// Reads an answer whole, in a room that grows with it. Keep the room as long as the answer.
 ///
 /// # Errors
 /// [`Interrupted`].
-pub async fn whole(body: Body) -> Result<Bytes, Interrupted> {
-    match begun(body).await? {
-        Begun::Whole(bytes) => Ok(bytes),
-        Begun::Longer(_) => Err(Interrupted::TooLarge),
+pub async fn whole(body: Body, room: Portion) -> Result<(Bytes, Portion), Interrupted> {
+    match begun(body, room).await? {
+        Begun::Whole(bytes, room) => Ok((bytes, room)),
+        Begun::Longer(_, why) => Err(why),
     }
 }
 
@@ -63,7 +84,7 @@ pub async fn whole(body: Body) -> Result<Bytes, Interrupted> {
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
-pub async fn begun(mut body: Body) -> Result<Begun, Interrupted> {
+pub async fn begun(mut body: Body, mut room: Portion) -> Result<Begun, Interrupted> {
     let deadline = Instant::now() + WHOLE_WITHIN;
     let (mut chunks, mut length) = (Vec::<Bytes>::new(), 0);
     loop {
@@ -72,23 +93,37 @@ pub async fn begun(mut body: Body) -> Result<Begun, Interrupted> {
         let Ok(data) = frame.map_err(Interrupted::Broken)?.into_data() else { continue };
         length += data.len();
         chunks.push(data);
-        if length > WHOLE_BODY_BYTES_MAX {
-            let held = stream::iter(chunks).map(|chunk| Ok(Frame::data(chunk)));
-            let rest = BodyStream::new(body);
-            return Ok(Begun::Longer(StreamBody::new(held.chain(rest)).boxed_unsync()));
-        }
+        let why = match room.grow_to(length) {
+            _ if length > WHOLE_BODY_BYTES_MAX => Interrupted::TooLarge,
+            Ok(()) => continue,
+            Err(exceeded) => Interrupted::NoRoom(exceeded),
+        };
+        return Ok(Begun::Longer(from_its_beginning(chunks, room, body), why));
     }
     // Most answers are one frame: it is passed on as it is.
-    Ok(Begun::Whole(match chunks.len() {
+    let bytes = match chunks.len() {
         1 => chunks.swap_remove(0),
         _ => chunks.concat().into(),
-    }))
+    };
+    Ok(Begun::Whole(bytes, room))
+}
+
+/// What was read and what is still to come. The room is kept until what was read is given.
+fn from_its_beginning(read: Vec<Bytes>, room: Portion, rest: Body) -> Body {
+    let read = stream::iter(read).map(move |chunk| {
+        let _held = &room;
+        Ok(Frame::data(chunk))
+    });
+    StreamBody::new(read.chain(BodyStream::new(rest))).boxed_unsync()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::body;
+    use crate::fair_share::{FairShare, ShareMetrics};
 
     fn chunk(bytes: usize) -> Result<Frame<Bytes>, BoxError> {
         Ok(Frame::data(vec![b'x'; bytes].into()))
@@ -96,6 +131,17 @@ mod tests {
 
     fn body_of(frames: Vec<Result<Frame<Bytes>, BoxError>>) -> Body {
         StreamBody::new(stream::iter(frames)).boxed_unsync()
+    }
+
+    /// Bytes that may be held.
+    fn share(max: usize) -> (Arc<FairShare>, ShareMetrics) {
+        let metrics = ShareMetrics::default();
+        (FairShare::new("bytes of bodies", max, metrics.clone()), metrics)
+    }
+
+    async fn whole(body: Body) -> Result<Bytes, Interrupted> {
+        let room = share(64 << 20).0.take(None, ADDED_BYTES).unwrap();
+        super::whole(body, room).await.map(|(text, _)| text)
     }
 
     #[tokio::test(start_paused = true)]
@@ -115,9 +161,28 @@ mod tests {
     #[tokio::test]
     async fn what_is_too_large_to_be_held_is_passed_on_from_its_first_byte() {
         let half = WHOLE_BODY_BYTES_MAX / 2 + 1;
-        let Ok(Begun::Longer(body)) = begun(body_of(vec![chunk(half), chunk(half), chunk(5)])).await else {
+        let room = share(64 << 20).0.take(None, 0).unwrap();
+        let longer = begun(body_of(vec![chunk(half), chunk(half), chunk(5)]), room).await;
+        let Ok(Begun::Longer(body, Interrupted::TooLarge)) = longer else { panic!("it was held") };
+        assert_eq!(body.collect().await.unwrap().to_bytes().len(), 2 * half + 5);
+    }
+
+    #[tokio::test]
+    async fn what_is_held_of_an_answer_is_counted_as_long_as_it_is() {
+        let (share, metrics) = share(80 << 10);
+        let room = || share.take(None, 1 << 10).unwrap();
+        let (text, held) = super::whole(body_of(vec![chunk(500), chunk(2 << 10)]), room()).await.unwrap();
+        assert_eq!((text.len() as i64, metrics.used.get()), (2548, 2548));
+        drop(held);
+        // Half of three quarters is 30 KiB. What is more is not held, and passed on where it may pass as it is.
+        let large = || body_of(vec![chunk(20 << 10), chunk(20 << 10), chunk(5)]);
+        assert!(matches!(super::whole(large(), room()).await, Err(Interrupted::NoRoom(_))));
+        assert_eq!(metrics.used.get(), 0);
+        let Ok(Begun::Longer(body, Interrupted::NoRoom(_))) = begun(large(), room()).await else {
             panic!("it was held")
         };
-        assert_eq!(body.collect().await.unwrap().to_bytes().len(), 2 * half + 5);
+        assert_eq!(metrics.used.get(), 20 << 10, "until it is given");
+        assert_eq!(body.collect().await.unwrap().to_bytes().len(), (40 << 10) + 5);
+        assert_eq!(metrics.used.get(), 0);
     }
 }

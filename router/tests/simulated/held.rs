@@ -11,7 +11,7 @@ use serde_json::json;
 use tributary_router::{Body, Limits, Peer, Policies, ResourcePattern, User};
 use tributary_simulator::RequestKind;
 
-use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in};
+use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, until};
 use crate::worst::{Worst, others_are_answered};
 
 /// A connection's name.
@@ -27,7 +27,11 @@ fn endless(bytes: usize) -> Body {
 
 /// Sends a request by a connection.
 async fn call(fixture: &Fixture, from: Peer, method: &str, path: &str, body: Body) -> Answer {
-    let mut request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+    send(fixture, from, method, path, "application/json", body).await
+}
+
+async fn send(fixture: &Fixture, from: Peer, method: &str, path: &str, content_type: &str, body: Body) -> Answer {
+    let mut request = Request::builder().method(method).uri(path).header("content-type", content_type);
     request.extensions_mut().unwrap().insert(from);
     let user = User { name: "tester".to_owned() };
     let response: Response<Body> = fixture.router.handle(request.body(body).unwrap(), &user).await;
@@ -76,12 +80,74 @@ async fn bodies_of_one_client_leave_room_for_those_of_others() {
     let exposition = fixture.router.metrics().expose();
     assert!(exposition.contains(r#"tributary_limit_used{limit="held_bytes"} 307200"#), "{exposition}");
     assert!(exposition.contains(r#"tributary_limit_refused_total{limit="held_bytes"} 17"#), "{exposition}");
-    let body = tributary_router::body::full(config_map_in("a", "x", &"y".repeat(200 << 10)).to_string());
+    // It is counted twice, as it comes and as it is answered.
+    let body = tributary_router::body::full(config_map_in("a", "x", &"y".repeat(100 << 10)).to_string());
     let made = call(&fixture, peer(2), "POST", CONFIG_MAPS, body).await.ok();
     assert_eq!(cluster(&made), "a");
     drop(floods);
     let exposition = fixture.router.metrics().expose();
     assert!(exposition.contains(r#"tributary_limit_used{limit="held_bytes"} 0"#), "who goes away holds nothing");
+}
+
+/// The JSON patch that has an object twice as large.
+const DOUBLE: &str = r#"[{"op": "copy", "from": "/data/v", "path": "/data/copy"}]"#;
+
+async fn patch(fixture: &Fixture, from: Peer, path: &str, text: &'static str) -> Answer {
+    send(fixture, from, "PATCH", path, "application/json-patch+json", tributary_router::body::full(text)).await
+}
+
+#[tokio::test]
+async fn what_members_answer_to_writes_is_counted_before_they_are_asked() {
+    let limits = Limits { held_bytes: 1 << 20, ..Limits::default() };
+    let fixture = Fixture::within(limits, [config("a")], allow()).await;
+    fixture.put_and_see("a", "x", &"x".repeat(150 << 10)).await;
+    let held = || {
+        let exposition = fixture.router.metrics().expose();
+        let line = exposition.lines().find_map(|line| line.strip_prefix(r#"tributary_limit_used{limit="held_bytes"} "#));
+        line.unwrap().parse::<usize>().unwrap()
+    };
+    let control = fixture.member("a").control();
+    let writes = || control.requests_of(RequestKind::Write, "configmaps");
+    // The member is given room for what the object has, and a little more.
+    control.half_open(true);
+    let path = format!("{CONFIG_MAPS}/x");
+    let mut first = Box::pin(patch(&fixture, peer(1), &path, DOUBLE));
+    let mut second = Box::pin(patch(&fixture, peer(1), &path, DOUBLE));
+    let asked = async {
+        until(|| async { held() > 300 << 10 }).await;
+        let sent = writes();
+        refused_for_now(&patch(&fixture, peer(1), &path, DOUBLE).await, "bytes of bodies (--max-held-bytes)");
+        assert_eq!(writes(), sent, "the member never hears of it");
+    };
+    tokio::select! {
+        () = asked => {}
+        answer = &mut first => panic!("a frozen member answered: {answer:?}"),
+        answer = &mut second => panic!("a frozen member answered: {answer:?}"),
+    }
+    drop((first, second));
+    assert_eq!(held(), 0);
+    control.half_open(false);
+    // An answer that outgrows its room is given as long as there is more.
+    let made = patch(&fixture, peer(1), &path, DOUBLE).await.ok();
+    assert_eq!(made["data"]["copy"].as_str().map(str::len), Some(150 << 10));
+    assert_eq!(held(), 0);
+}
+
+#[tokio::test]
+async fn a_write_that_was_carried_out_is_never_answered_as_if_it_had_not_been() {
+    let limits = Limits { held_bytes: 1 << 20, ..Limits::default() };
+    let fixture = Fixture::within(limits, [config("a")], allow()).await;
+    fixture.put_and_see("a", "x", &"x".repeat(250 << 10)).await;
+    // The object doubles, and twice 250 KiB are more than half of three quarters of a megabyte.
+    let answer = patch(&fixture, peer(1), &format!("{CONFIG_MAPS}/x"), DOUBLE).await;
+    let message = answer.refused(502);
+    assert!(message.contains("--max-held-bytes") && message.contains("may have been carried out"), "{message}");
+    assert!(!answer.headers.contains_key("retry-after"), "{message}");
+    assert!(fixture.config_maps_of_members().values().all(|data| data["copy"].is_string()), "it was carried out");
+    // In a cluster's own view, where it passes as it is, nothing keeps an answer from being given.
+    let own = format!("/clusters/a{CONFIG_MAPS}/x");
+    let made = patch(&fixture, peer(1), &own, r#"[{"op": "add", "path": "/data/more", "value": "z"}]"#).await.ok();
+    assert_eq!(made["data"]["more"], "z");
 }
 
 #[tokio::test]
