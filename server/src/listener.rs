@@ -33,8 +33,8 @@ use crate::handler::Handler;
 
 pub use address::ListenAddress;
 use connection::Connection;
-use unread::Unread;
 pub use unread::UNREAD_BYTES_MAX;
+use unread::Unread;
 
 /// The most connections at once, where nothing else is asked for. Each costs tens of KiB, and a file descriptor; a client holds one over HTTP/2 and one
 /// more per exec or port-forward. Beyond it connections wait in the kernel's queue.

@@ -103,7 +103,8 @@ async fn what_members_answer_to_writes_is_counted_before_they_are_asked() {
     fixture.put_and_see("a", "x", &"x".repeat(150 << 10)).await;
     let held = || {
         let exposition = fixture.router.metrics().expose();
-        let line = exposition.lines().find_map(|line| line.strip_prefix(r#"tributary_limit_used{limit="held_bytes"} "#));
+        let line =
+            exposition.lines().find_map(|line| line.strip_prefix(r#"tributary_limit_used{limit="held_bytes"} "#));
         line.unwrap().parse::<usize>().unwrap()
     };
     let control = fixture.member("a").control();

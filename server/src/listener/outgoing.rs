@@ -398,7 +398,8 @@ mod tests {
             (at as u64, UnderWay { bytes: 1, since: before(seconds), lasts, stream })
         };
         let idle = UnderWay { bytes: 0, since: before(3600), lasts: false, stream: None };
-        let answers = [untaken(0, 60, false), untaken(1, 59, false), untaken(2, 3600, true), untaken(3, 14, true), (4, idle)];
+        let answers =
+            [untaken(0, 60, false), untaken(1, 59, false), untaken(2, 3600, true), untaken(3, 14, true), (4, idle)];
         let mut state = State { under_way: answers.into_iter().collect(), lasting: 2, ..State::default() };
         let cut = |overdue: Overdue| {
             overdue.streams.iter().for_each(CancellationToken::cancel);

@@ -295,7 +295,10 @@ async fn what_many_wait_for_together_is_not_held_for_all_of_them() {
     assert!((1..=20).contains(&given.len()), "{} are held for a client that takes none", given.len());
     assert_eq!(talker.0.held.load(Ordering::SeqCst), given.len());
     for answer in &refused {
-        assert_eq!((answer.status(), &answer.headers()[header::RETRY_AFTER]), (StatusCode::TOO_MANY_REQUESTS, &"1".parse().unwrap()));
+        assert_eq!(
+            (answer.status(), &answer.headers()[header::RETRY_AFTER]),
+            (StatusCode::TOO_MANY_REQUESTS, &"1".parse().unwrap())
+        );
     }
     // What was carried out is answered so.
     let mut stuck = reluctant(&server).await;
