@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource};
 use tributary_cacher::{Cacher, Config, Reason, State, Tuning};
 use tributary_proxy::Transport;
@@ -38,6 +39,9 @@ struct CachedMember {
     feed: Arc<Feed>,
     /// Of a cluster whose objects of all namespaces are held by another view: what feeds `feed`. The cacher is that view's then.
     leader: Option<Arc<Feed>>,
+    /// Of one that takes the place of another, because its cluster is reached in another way: since when what is held may be old. Its
+    /// objects are held as the other left them until its own are there.
+    takes_over: Option<Instant>,
     /// How often the credentials had been renewed when the cacher was last told.
     renewals: u64,
     /// Whether the log has a line that this collection alone is in trouble.
@@ -60,6 +64,31 @@ impl CachedMember {
             (None, None) => Arc::ptr_eq(&self.cluster, cluster),
             (Some(own), Some(leader)) => Arc::ptr_eq(own, &leader.feed),
             _ => false,
+        }
+    }
+
+    /// How its cluster stands.
+    fn standing(&self) -> Standing {
+        let state = self.cacher.state();
+        match (Standing::of(&state), self.takes_over) {
+            // Who forbids to read all of it is asked in another way.
+            (Standing::Unknown { reason, forbidden: false, .. }, Some(since)) if self.cacher.snapshot().is_none() => {
+                let problem = reason.or_else(|| self.cluster.problem().map(Arc::from));
+                Standing::taken_over(since, problem.as_deref())
+            }
+            // The first attempt need not fail as well for this to be said: that may take half a minute.
+            (Standing::Unknown { since, reason: None, forbidden }, _) => {
+                Standing::Unknown { since, reason: self.cluster.problem().map(Arc::from), forbidden }
+            }
+            (standing, _) => standing,
+        }
+    }
+
+    /// Since when what is held of it may be old, for who takes its place.
+    fn stale_since(&self) -> Instant {
+        match self.standing() {
+            Standing::Stale { since, .. } => since,
+            _ => Instant::now(),
         }
     }
 
@@ -146,6 +175,8 @@ impl View {
             }
             if member.uid.is_some() && uid.is_some() && member.uid != uid {
                 tracing::debug!(cluster = %name, resource = %self.kind.resource, "listing another incarnation");
+                // What is held is of another cluster.
+                member.takes_over = None;
                 member.cacher.reset();
             }
             member.uid = uid.or(member.uid.take());
@@ -158,11 +189,14 @@ impl View {
             return;
         }
         let Ok(transport) = cluster.transport() else { return };
-        let mut goes_on = false;
+        let (mut goes_on, mut takes_over) = (false, None);
         if let Some(Member::Cached(before)) = members.by_name.get(name) {
             goes_on = Arc::ptr_eq(&before.cluster, cluster) || before.uid.is_some() && before.uid == cluster.uid();
+            let is_reached_otherwise = !Arc::ptr_eq(&before.cluster, cluster);
+            let since = before.stale_since();
             // Before the new one says anything: what the old one says afterwards is of an older state.
             let log = self.log.write();
+            takes_over = (goes_on && is_reached_otherwise && log.snapshot(name).is_some()).then_some(since);
             before.feed.end();
             self.warnings.set(name, &[]);
             drop(log);
@@ -171,6 +205,7 @@ impl View {
             None => self.start_cacher(cluster, transport, goes_on),
             Some(leader) => self.follow_leader(cluster, leader, goes_on),
         };
+        let member = CachedMember { takes_over, ..member };
         members.by_name.insert(name.clone(), Member::Cached(member));
     }
 
@@ -183,6 +218,7 @@ impl View {
         CachedMember {
             cluster: Arc::clone(cluster),
             uid: cluster.uid(),
+            takes_over: None,
             renewals: cluster.renewals(),
             cacher,
             questions,
@@ -207,6 +243,7 @@ impl View {
         CachedMember {
             cluster: Arc::clone(cluster),
             uid: cluster.uid(),
+            takes_over: None,
             renewals: cluster.renewals(),
             cacher,
             questions: Arc::default(),
@@ -271,13 +308,7 @@ impl View {
     fn standing_of(&self, member: &Member) -> Standing {
         match member {
             Member::Undiscovered(cluster) => Standing::of_undiscovered(cluster, &self.kind.resource),
-            Member::Cached(member) => match Standing::of(&member.cacher.state()) {
-                // The first attempt need not fail as well for this to be said: that may take half a minute.
-                Standing::Unknown { since, reason: None, forbidden } => {
-                    Standing::Unknown { since, reason: member.cluster.problem().map(Arc::from), forbidden }
-                }
-                standing => standing,
-            },
+            Member::Cached(member) => member.standing(),
         }
     }
 

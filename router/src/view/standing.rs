@@ -65,6 +65,12 @@ impl Standing {
         Self::Stale { since, reason: "its watch lags behind what was written here".into() }
     }
 
+    /// A cluster that is reached in another way than before, and has not been listed in that way yet: what was held is held on.
+    pub fn taken_over(since: Instant, problem: Option<&str>) -> Self {
+        let problem = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
+        Self::Stale { since, reason: format!("its configuration changed, and it is listed anew{problem}").into() }
+    }
+
     /// Whether its objects are held.
     pub fn is_known(&self) -> bool {
         !matches!(self, Self::Unknown { .. })

@@ -7,7 +7,9 @@ use tributary_proxy::ClusterClient;
 use tributary_router::{ClusterSetup, Partial, Policies, Policy};
 use tributary_simulator::{Member, Rejection, RequestKind, Simulator};
 
-use crate::harness::{CONFIG_MAPS, Fixture, SOON, allow, config, items, name, pass, router, setup, until, version};
+use crate::harness::{
+    CONFIG_MAPS, Fixture, SOON, allow, at_once, config, items, name, pass, router, setup, until, version,
+};
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
@@ -20,10 +22,16 @@ fn made() -> String {
 
 /// Clusters `a` and `b` with an object each, both known to the router, and what the router was told of them.
 async fn synced(policies: Policies) -> (Fixture, Vec<ClusterSetup>) {
+    synced_with(policies, None).await
+}
+
+/// As [`synced`]; `b` may refuse some requests from the beginning.
+async fn synced_with(policies: Policies, refused: Option<Rejection>) -> (Fixture, Vec<ClusterSetup>) {
     let mut members = Vec::new();
     for name in ["a", "b"] {
         members.push(Simulator::start(config(name)).await.unwrap());
     }
+    members[1].control().reject(refused);
     let fixture = Fixture { members, router: router(policies) };
     let mut setups = Vec::new();
     for member in &fixture.members {
@@ -80,6 +88,72 @@ async fn renewed_credentials_cost_no_list_no_stream_and_no_wait() {
     assert_eq!(events.brief().await, "ADDED a/after");
     assert_eq!(lists(fixture.member("a")), Vec::<String>::new());
     events.nothing().await;
+}
+
+/// Has `a` reached in another way, while its lists take as long as the test likes. What makes it another way (the address, the CA) is in the
+/// fingerprint.
+async fn reached_otherwise(policies: Policies, refused: Option<Rejection>) {
+    let (fixture, mut setups) = synced_with(policies, refused).await;
+    let from = version(&fixture.get(&made()).await.ok());
+    let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
+    let control = fixture.member("a").control();
+    control.reset_counters();
+    control.hold_lists(true);
+    let member = fixture.member("a");
+    setups[0] = ClusterSetup { fingerprint: "another address".to_owned(), ..setup(member, "a").await };
+    fixture.router.set_clusters(setups.clone());
+    fixture.router.asked_once(SOON).await;
+    let is_asked = || !lists(member).is_empty();
+    until(|| async { is_asked() }).await;
+    // Nobody waits for it, and what is held of it is served, with the time that it may be old.
+    let (mine, others) = (format!("{CONFIG_MAPS}/x"), format!("{CONFIG_MAPS}/y"));
+    let told = |answer: &crate::harness::Answer| {
+        let warnings = answer.warnings();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        let begin = "cluster a: configmaps may be stale, last updated ";
+        assert!(warnings[0].contains(begin) && warnings[0].contains("its configuration changed"), "{warnings:?}");
+    };
+    pass(Duration::from_secs(10)).await;
+    at_once(async {
+        let other = fixture.get(&others).await;
+        assert_eq!((name(&other.ok()), other.warnings()), ("y".to_owned(), vec![]));
+        let own = fixture.get(&mine).await;
+        assert_eq!(name(&own.ok()), "x");
+        told(&own);
+        let list = fixture.get(&made()).await;
+        assert_eq!(items(&list.ok()), ["a/x", "b/y"]);
+        told(&list);
+    })
+    .await;
+    fixture.put("a", "during", "");
+    fixture.write("DELETE", &mine, &serde_json::json!({})).await.ok();
+    control.hold_lists(false);
+    until(|| async { fixture.get(&made()).await.warnings().is_empty() }).await;
+    let list = fixture.get(&made()).await.ok();
+    assert_eq!(items(&list), ["a/during", "b/y"]);
+    let mut told = [events.brief().await, events.brief().await];
+    told.sort();
+    assert_eq!(told, ["ADDED a/during", "DELETED a/x"]);
+    fixture.put("a", "after", "");
+    assert_eq!(events.brief().await, "ADDED a/after");
+    events.nothing().await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_reached_otherwise_is_served_as_it_was_until_it_is_listed() {
+    for policies in [allow(), deny()] {
+        reached_otherwise(policies, None).await;
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_reached_otherwise_is_served_in_single_namespaces_too() {
+    let forbidden = Rejection {
+        kinds: vec![RequestKind::List, RequestKind::Watch],
+        cluster_wide_only: true,
+        ..Rejection::all(403)
+    };
+    reached_otherwise(allow(), Some(forbidden)).await;
 }
 
 #[tokio::test]
