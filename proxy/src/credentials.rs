@@ -21,7 +21,7 @@ use crate::body::BoxError;
 use crate::certificate::Certificate;
 use crate::error::ConnectError;
 use crate::exec_plugin::{self, bearer};
-use crate::plugins::{Given, Plugin, Why};
+use crate::plugins::{Given, Plugin, Rejections};
 use crate::tuning::Tuning;
 
 /// How long a header from one of kube's auth layers is used before the layer is asked again. The layer keeps the token
@@ -71,11 +71,22 @@ impl Current {
     }
 }
 
+/// Why credentials are renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// There are none yet, or they are about to expire.
+    Due,
+    /// The member rejected those that there are.
+    Rejected,
+}
+
 /// The last try to renew.
 #[derive(Default)]
 struct LastTry {
     at: Option<Instant>,
     error: Option<String>,
+    /// Of what a plugin gave, by this member.
+    rejections: Rejections,
 }
 
 /// What the users of one client, one after the other, count together.
@@ -233,6 +244,9 @@ impl Credentials {
                 return Ok(current.clone());
             }
         }
+        if let Some(current) = current.as_ref().filter(|_| why == Why::Rejected && last.rejections.pauses()) {
+            return Ok(current.clone());
+        }
         let recent = last.at.is_some_and(|at| at.elapsed() < self.retry_interval);
         // When a plugin may run again, it knows itself.
         if recent && !matches!(self.source, Source::Exec(_)) && (why == Why::Rejected || last.error.is_some()) {
@@ -241,10 +255,13 @@ impl Credentials {
                 (error, _) => Err(error.clone().unwrap_or_else(|| "tried a moment ago".to_owned())),
             };
         }
-        let fetched = self.fetch(current.as_ref(), why).await;
+        let fetched = self.fetch(current.as_ref()).await;
         last.at = Some(Instant::now());
         last.error = fetched.as_ref().err().cloned();
         let fetched = fetched?;
+        if why == Why::Rejected && fetched.run.is_some() && current.as_ref().map(|old| old.run) != Some(fetched.run) {
+            last.rejections.note(self.retry_interval);
+        }
         if current.is_some_and(|old| !old.is_same(&fetched)) {
             self.note_renewal();
         }
@@ -252,7 +269,7 @@ impl Credentials {
         Ok(fetched)
     }
 
-    async fn fetch(&self, old: Option<&Arc<Current>>, why: Why) -> Result<Arc<Current>, String> {
+    async fn fetch(&self, old: Option<&Arc<Current>>) -> Result<Arc<Current>, String> {
         let (certificate, first_version) = &self.configured;
         let version = old.map_or(*first_version, |old| old.version);
         let own = |authorization, version, interval: Option<Duration>| {
@@ -279,7 +296,7 @@ impl Credentials {
                 Ok(own(Some(header), version, Some(self.token_file_interval)))
             }
             Source::Exec(plugin) => {
-                let given = plugin.credentials(old.and_then(|old| old.run), why).await?;
+                let given = plugin.credentials(old.and_then(|old| old.run)).await?;
                 Ok(match old {
                     Some(old) if old.run == Some(given.run) => old.clone(),
                     _ => Arc::new(self.given(&given)),

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant};
 
 use crate::certificate::PluginCertificate;
-use crate::exec_plugin;
+use crate::exec_plugin::{self, PluginCredential};
 use crate::tuning::Tuning;
 
 /// How many plugins run at once. Six: of 200 users all have credentials after half a minute where a run takes a second, and the
@@ -120,8 +120,6 @@ struct State {
     /// Runs that gave credentials.
     runs: u64,
     failures: u32,
-    /// Runs in a row that were made because a member rejected what the one before gave.
-    rejected: u32,
     not_before: Option<Instant>,
 }
 
@@ -155,46 +153,43 @@ pub(crate) struct Given {
     pub(crate) run: u64,
 }
 
-/// Why credentials are asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// There are none yet, or they are about to expire.
-    Due,
-    /// The member rejected those that there are.
-    Rejected,
+impl Given {
+    fn is_valid(&self) -> bool {
+        self.expires.is_none_or(|at| SystemTime::now() < at)
+    }
 }
 
 impl Plugin {
-    /// Credentials of another run than `seen`, if one may be made now; else those of the last run.
+    /// Credentials of another run than `seen`, if one may be made now; else those of the last run, as long as they are valid.
     ///
     /// Cost: a run of the program, after a turn among all plugins of the process. Cancelling kills the run.
     ///
     /// # Errors
     /// Why there are none, for people and without secrets.
-    pub(crate) async fn credentials(&self, seen: Option<u64>, why: Why) -> Result<Arc<Given>, String> {
+    pub(crate) async fn credentials(&self, seen: Option<u64>) -> Result<Arc<Given>, String> {
         let mut state = self.state.lock().await;
-        let is_valid = |given: &Given| given.expires.is_none_or(|at| SystemTime::now() < at);
-        if let Some(given) = state.given.as_ref().filter(|given| Some(given.run) != seen && is_valid(given)) {
+        let valid = state.given.clone().filter(|given| given.is_valid());
+        if let Some(given) = valid.as_ref().filter(|given| Some(given.run) != seen) {
             return Ok(given.clone());
         }
-        // One whose credentials have expired as it gives them (a wrong clock) must not run for each request either.
         if state.not_before.is_some_and(|at| Instant::now() < at) {
-            return match (self.problem(), &state.given) {
-                (None, Some(given)) => Ok(given.clone()),
-                (problem, _) => Err(problem.unwrap_or_else(|| "the credential plugin ran a moment ago".to_owned())),
-            };
+            match (self.problem(), valid) {
+                (None, Some(given)) => return Ok(given),
+                (Some(problem), _) => return Err(problem),
+                // It is well, and what it gave was valid then and has expired since: it is time to run.
+                (None, None) => {}
+            }
         }
         // Closed by nobody.
         let turn = self.running.acquire().await;
         let ran = exec_plugin::run(&self.config, self.timeout).await;
         drop(turn);
-        match ran {
+        match ran.and_then(|credential| self.unless_expired(credential)) {
             Ok(credential) => {
                 self.recovered();
                 let jitter = rand::rng().random_range(JITTER);
                 let renew_in = credential.expires.map(|at| time_to_renewal(at, SystemTime::now()).mul_f64(jitter));
-                let rejected = if why == Why::Rejected { state.rejected.saturating_add(1) } else { 0 };
-                let not_before = Instant::now() + pause(self.retry_interval, rejected);
+                let not_before = Instant::now() + self.retry_interval;
                 let given = Arc::new(Given {
                     authorization: credential.authorization,
                     certificate: credential.certificate.map(Arc::new),
@@ -202,13 +197,8 @@ impl Plugin {
                     renew_at: renew_in.map(|within| Instant::now() + within),
                     run: state.runs + 1,
                 });
-                *state = State {
-                    runs: given.run,
-                    given: Some(given.clone()),
-                    failures: 0,
-                    rejected,
-                    not_before: Some(not_before),
-                };
+                *state =
+                    State { runs: given.run, given: Some(given.clone()), failures: 0, not_before: Some(not_before) };
                 Ok(given)
             }
             Err(error) => {
@@ -219,6 +209,18 @@ impl Plugin {
                 Err(self.failed(error, state.failures, next))
             }
         }
+    }
+
+    /// What it gave, unless that has expired already: nobody accepts it, and a plugin with a wrong clock must not run for each
+    /// request either.
+    fn unless_expired(&self, credential: PluginCredential) -> Result<PluginCredential, String> {
+        let late = credential.expires.and_then(|at| SystemTime::now().duration_since(at).ok());
+        let Some(late) = late else { return Ok(credential) };
+        let (plugin, late) = (self.config.command.as_deref().unwrap_or_default(), late.as_secs());
+        Err(format!(
+            "credential plugin {plugin} gave credentials that had expired {late} s before; compare the clock of this machine \
+             with that of who issues them"
+        ))
     }
 
     /// What is wrong with it, if it fails: why, how often, and when it runs next.
@@ -244,6 +246,30 @@ impl Plugin {
             let plugin = self.config.command.as_deref().unwrap_or_default();
             tracing::info!(plugin, failures, "the credential plugin gives credentials again");
         }
+    }
+}
+
+/// How often, and how lately, a member has rejected what one user's plugin gave. It is counted where the credentials are used: a
+/// plugin may be shared, and what one member rejects the next may accept.
+#[derive(Default)]
+pub(crate) struct Rejections {
+    count: u32,
+    /// Before this nothing new is asked for because of another one.
+    not_before: Option<Instant>,
+}
+
+impl Rejections {
+    /// Whether it is too early to ask the plugin for something else again.
+    pub(crate) fn pauses(&self) -> bool {
+        self.not_before.is_some_and(|at| Instant::now() < at)
+    }
+
+    /// Notes that the plugin gave something else in place of what was rejected. A member that was content for as long as the longest
+    /// pause is not taken for one that rejects everything.
+    pub(crate) fn note(&mut self, first_pause: Duration) {
+        let is_old = self.not_before.is_none_or(|at| at.elapsed() > PAUSE_MAX);
+        self.count = if is_old { 1 } else { self.count.saturating_add(1) };
+        self.not_before = Some(Instant::now() + pause(first_pause, self.count));
     }
 }
 

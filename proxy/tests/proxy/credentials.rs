@@ -226,7 +226,8 @@ echo "{\"kind\":\"ExecCredential\",\"apiVersion\":\"client.authentication.k8s.io
 #[tokio::test]
 async fn expiring_tokens_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
-    let script = r#"at=$(date -u -d '+1 second' +%Y-%m-%dT%H:%M:%SZ)
+    // `date` cuts fractions off, and what has expired before it is given is an error.
+    let script = r#"at=$(date -u -d '+3 seconds' +%Y-%m-%dT%H:%M:%SZ)
 echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":\"token-$n\",\"expirationTimestamp\":\"$at\"}}""#;
     let exec = plugin(folder.path(), script);
     let member = Member::echo().await;
@@ -235,7 +236,7 @@ echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":
     let client = member::connect(config, quick()).await;
     client.forward(get("/api"), Identity::Member).await.unwrap();
     assert_eq!(member.last().all("authorization"), ["Bearer token-1"]);
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    tokio::time::sleep(Duration::from_millis(3100)).await;
     client.forward(get("/api"), Identity::Member).await.unwrap();
     assert_ne!(member.last().all("authorization"), ["Bearer token-1"]);
     assert!(runs(&exec) >= 2);
@@ -380,7 +381,7 @@ async fn a_plugin_that_fails_silently_is_said_to() {
 }
 
 #[tokio::test]
-async fn a_plugin_whose_credentials_have_expired_already_does_not_run_for_each_request() {
+async fn credentials_that_have_expired_as_a_plugin_gives_them_are_not_sent_and_it_does_not_run_for_each_request() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let mut config = member.config();
@@ -390,7 +391,13 @@ async fn a_plugin_whose_credentials_have_expired_already_does_not_run_for_each_r
     let tuning = Tuning { credential_retry_interval: Duration::from_secs(3600), ..quick() };
     let client = member::connect(config, tuning).await;
     for _ in 0..5 {
-        client.forward(get("/api"), Identity::Member).await.unwrap();
+        let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+        assert!(matches!(error, ForwardError::Credentials { .. }), "{error}");
+        let text = error.to_string();
+        for part in ["cluster c1", exec.command.as_deref().unwrap(), "had expired", "the clock", "may run again in"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
     assert_eq!(runs(&exec), 1);
+    assert!(member.seen().is_empty());
 }

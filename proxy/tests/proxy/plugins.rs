@@ -102,10 +102,7 @@ async fn a_plugin_that_fails_runs_ever_more_rarely() {
 async fn a_plugin_whose_credentials_are_rejected_runs_ever_more_rarely() {
     let folder = tempfile::tempdir().unwrap();
     let exec = plugin(folder.path(), TOKEN);
-    let member = Member::start(member::Options::default(), |_, _| async {
-        member::text(http::StatusCode::UNAUTHORIZED, String::new())
-    })
-    .await;
+    let member = rejecting().await;
     let tuning = Tuning { credential_retry_interval: Duration::from_millis(20), ..quick() };
     let client = client(&member, &exec, &tuning).await;
     let begun = Instant::now();
@@ -114,6 +111,77 @@ async fn a_plugin_whose_credentials_are_rejected_runs_ever_more_rarely() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!((2..=9).contains(&runs(&exec)), "{}", runs(&exec));
+}
+
+/// A plugin whose tokens are numbered by its runs. They live for an hour; as soon as `folder` has a file `short`, for two to three
+/// seconds, and as soon as it has a file `fail` it fails.
+fn numbering_plugin(folder: &Path) -> ExecConfig {
+    let folder_text = folder.display();
+    let script = format!(
+        "test -e {folder_text}/fail && {{ echo 'signed out' >&2; exit 1; }}\n\
+         lives='1 hour'; test -e {folder_text}/short && lives='3 seconds'\n\
+         at=$(date -u -d \"+$lives\" +%Y-%m-%dT%H:%M:%SZ)\n\
+         echo '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{{\"token\":\"'$n'\",\"expirationTimestamp\":\"'$at'\"}}}}'"
+    );
+    plugin(folder, &script)
+}
+
+/// A member that rejects everything.
+async fn rejecting() -> Member {
+    Member::start(member::Options::default(), |_, _| async {
+        member::text(http::StatusCode::UNAUTHORIZED, String::new())
+    })
+    .await
+}
+
+/// The number of the run whose token the member saw last.
+fn last_run(member: &Member) -> u32 {
+    member.last().all("authorization")[0].strip_prefix("Bearer ").unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_member_that_rejects_everything_keeps_a_shared_plugin_from_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let exec = numbering_plugin(folder.path());
+    let (hostile, member) = (rejecting().await, Member::echo().await);
+    let tuning = Tuning { credential_retry_interval: Duration::from_millis(200), ..quick() };
+    let (rejected, other) = (client(&hostile, &exec, &tuning).await, client(&member, &exec, &tuning).await);
+    // Pauses of 0.2, 0.4, 0.8 and 1.6 s are over, and one of 3.2 s has begun, if they are the plugin's.
+    let reject_until = async |count: u32| {
+        while runs(&exec) < count {
+            rejected.forward(get("/api"), Identity::Member).await.unwrap_err();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    reject_until(5).await;
+    std::fs::write(folder.path().join("short"), "").unwrap();
+    reject_until(6).await;
+    other.forward(get("/api"), Identity::Member).await.unwrap();
+    let first = last_run(&member);
+    tokio::time::sleep(Duration::from_millis(3100)).await;
+    other.forward(get("/api"), Identity::Member).await.unwrap();
+    assert!(last_run(&member) > first, "a token was sent that had expired");
+}
+
+#[tokio::test]
+async fn credentials_that_expire_while_their_plugin_fails_are_not_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let exec = numbering_plugin(folder.path());
+    std::fs::write(folder.path().join("short"), "").unwrap();
+    let member = Member::echo().await;
+    let tuning = Tuning { credential_retry_interval: Duration::from_secs(3600), ..quick() };
+    let client = client(&member, &exec, &tuning).await;
+    client.forward(get("/api"), Identity::Member).await.unwrap();
+    std::fs::write(folder.path().join("fail"), "").unwrap();
+    tokio::time::sleep(Duration::from_millis(3100)).await;
+    let seen = member.seen().len();
+    for _ in 0..3 {
+        let error = client.forward(get("/api"), Identity::Member).await.unwrap_err().to_string();
+        for part in [exec.command.as_deref().unwrap(), "signed out", "may run again in"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    }
+    assert_eq!((runs(&exec), member.seen().len()), (2, seen));
 }
 
 #[tokio::test]

@@ -7,7 +7,11 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use kube::config::AuthInfo;
-use tributary_proxy::{ConnectError, ForwardError, Identity, Tuning};
+use tokio::net::TcpStream;
+use tower::service_fn;
+use tower::util::BoxCloneSyncService;
+use tributary_apimachinery::ClusterName;
+use tributary_proxy::{BoxError, BoxIo, ClusterClient, ConnectError, ForwardError, Identity, Tuning};
 
 use crate::credentials::{plugin, quick, runs};
 use crate::member::{self, Authority, Leaf, Member, Options, channel, get, text};
@@ -141,23 +145,32 @@ async fn a_certificate_that_is_renewed_under_way_costs_one_connection() {
     let users = Authority::new();
     for number in 1..=64 {
         let leaf = users.leaf("one");
-        // They have expired as they are given: whoever asks again is given others.
         let credential = serde_json::json!({
             "apiVersion": "client.authentication.k8s.io/v1",
-            "status": {"clientCertificateData": leaf.pem, "clientKeyData": leaf.key_pem,
-                "expirationTimestamp": "2020-01-01T00:00:00Z"},
+            "status": {"clientCertificateData": leaf.pem, "clientKeyData": leaf.key_pem, "expirationTimestamp": "AT"},
         });
         std::fs::write(folder.path().join(number.to_string()), credential.to_string()).unwrap();
     }
-    let exec = plugin(folder.path(), &format!("cat {}/$n", folder.path().display()));
+    let script = r#"sed 's/"AT"/"'$(date -u -d '+3 seconds' +%Y-%m-%dT%H:%M:%SZ)'"/'"#;
+    let exec = plugin(folder.path(), &format!("{script} {}/$n", folder.path().display()));
     let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
     let member = Member::start(options, |_, _| async { text(StatusCode::OK, String::new()) }).await;
+    // The certificate expires while the connection is made: whoever asks again is given another one.
+    let address = member.address;
+    let connector = BoxCloneSyncService::new(service_fn(move |_| async move {
+        tokio::time::sleep(Duration::from_millis(3100)).await;
+        let stream: BoxIo = Box::new(TcpStream::connect(address).await?);
+        Ok::<_, BoxError>(stream)
+    }));
     let config = with_user(&member, AuthInfo { exec: Some(exec.clone()), ..AuthInfo::default() });
-    let client = member::connect(config, Tuning { credential_retry_interval: Duration::ZERO, ..quick() }).await;
-    for _ in 0..3 {
+    let tuning =
+        Tuning { credential_retry_interval: Duration::ZERO, connect_timeout: Duration::from_secs(60), ..quick() };
+    let name = ClusterName::new("c1").unwrap();
+    let client = ClusterClient::connect_through(connector, name, config, tuning).await.unwrap();
+    for _ in 0..2 {
         client.forward(get("/api"), Identity::Member).await.unwrap();
     }
-    assert_eq!((member.connections(), runs(&exec)), (3, 3));
+    assert_eq!((member.connections(), runs(&exec)), (2, 2));
 }
 
 #[tokio::test]
