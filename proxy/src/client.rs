@@ -17,6 +17,7 @@ use crate::endpoint::{Endpoint, EndpointStatus};
 use crate::endpoints::Endpoints;
 use crate::error::{ConnectError, ForwardError};
 use crate::identity::{Identity, Impersonation};
+use crate::places::Asker;
 use crate::pool::Pool;
 use crate::reachability::{Observer, Reachability};
 use crate::target::Target;
@@ -229,8 +230,8 @@ impl ClusterClient {
         self.inner.user.load().credentials.problem()
     }
 
-    /// A transport with the member's own credentials ([`Identity::Member`]), for discovery and cachers. How long an answer may
-    /// take is read from the request.
+    /// A transport with the member's own credentials ([`Identity::Member`]), for discovery and cachers: a quarter of the connections to
+    /// the member is kept for what is sent by it. How long an answer may take is read from the request.
     pub fn transport(&self) -> Transport {
         let client = self.clone();
         BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
@@ -239,6 +240,7 @@ impl ClusterClient {
             if let Ok(info) = RequestInfo::parse(request.method().as_str(), uri.path(), uri.query()) {
                 request.extensions_mut().insert(info.class());
             }
+            request.extensions_mut().insert(Asker::Ourselves);
             async move { client.forward(request, Identity::Member).await.map_err(BoxError::from) }
         }))
     }
@@ -273,6 +275,7 @@ impl ClusterClient {
         let mut request = Request::new(body::empty());
         *request.method_mut() = Method::GET;
         *request.uri_mut() = Uri::from_static("/readyz");
+        request.extensions_mut().insert(Asker::Ourselves);
         let timed_out = || ForwardError::HeadTimeout { cluster: self.inner.name.clone(), after: HEALTH_TIMEOUT };
         let deadline = Instant::now() + HEALTH_TIMEOUT;
         let response = tokio::time::timeout_at(deadline, self.forward(request, Identity::Member))
@@ -303,6 +306,12 @@ impl ClusterClient {
     pub fn pool_statistics(&self) -> PoolStatistics {
         let statistics = self.inner.endpoints.iter().map(|endpoint| endpoint.pool.statistics());
         statistics.fold(PoolStatistics::default(), PoolStatistics::plus)
+    }
+
+    /// How many long-running requests (watches, logs that are followed) of all clients together the connections to the member carry at
+    /// once, as far as is known: it depends on the version of HTTP that the member speaks.
+    pub fn long_running_for_clients(&self) -> usize {
+        self.inner.endpoints.iter().map(|endpoint| endpoint.pool.long_running_for_clients()).sum()
     }
 
     /// The member's endpoints as they are now, in the order of the configuration.

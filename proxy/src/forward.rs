@@ -17,6 +17,7 @@ use crate::endpoint::{Endpoint, Held};
 use crate::error::{ForwardError, Sent};
 use crate::headers::{self, UpgradeProtocol};
 use crate::identity::{ClientAddress, Identity};
+use crate::places::Asker;
 use crate::pool::{Connection, LaneKind};
 use crate::unauthorized::About;
 use crate::upgrade;
@@ -27,6 +28,13 @@ use crate::user::User;
 const MAX_RETRIES: usize = 2;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Which part of a pool a request may take its connection from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) lane: LaneKind,
+    pub(crate) asker: Asker,
+}
 
 /// A failed try, and the request if it came back unsent.
 pub(crate) struct Failed {
@@ -92,6 +100,7 @@ impl Inner {
         identity: Identity,
     ) -> Result<Response<Body>, ForwardError> {
         let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
+        let asker = request.extensions().get::<Asker>().copied().unwrap_or_default();
         // One user for the whole request, whoever takes its place meanwhile.
         let mut user = self.user.load_full();
         if let Some(protocol) = self.prepare(&mut request, &identity, &user)? {
@@ -99,11 +108,12 @@ impl Inner {
         }
         request.extensions_mut().clear();
         let lane = if class.is_long_running() { LaneKind::LongRunning } else { LaneKind::Short };
+        let claim = Claim { lane, asker };
         let limit = (!class.is_long_running()).then_some(self.tuning.head_timeout);
         let mut replay = Replay::of(&request);
         let mut replayed = false;
         loop {
-            let (response, credentials) = self.exchange(request, replay.as_ref(), lane, limit, &user).await?;
+            let (response, credentials) = self.exchange(request, replay.as_ref(), claim, limit, &user).await?;
             if response.status() != StatusCode::UNAUTHORIZED {
                 return self.finish(response);
             }
@@ -136,7 +146,7 @@ impl Inner {
         self: &Arc<Self>,
         mut request: Request<Body>,
         replay: Option<&Replay>,
-        lane: LaneKind,
+        claim: Claim,
         limit: Option<Duration>,
         user: &User,
     ) -> Result<(Response<Body>, Arc<Current>), ForwardError> {
@@ -146,9 +156,10 @@ impl Inner {
         loop {
             let credentials = self.credentials(user).await?;
             authorize(request.headers_mut(), &credentials);
+            let Claim { lane, asker } = claim;
             let opened = self.endpoints.open(lane, failed.as_ref(), |endpoint| {
                 let credentials = credentials.clone();
-                async move { endpoint.pool.acquire(lane, &credentials).await }
+                async move { endpoint.pool.acquire(lane, asker, &credentials).await }
             });
             let (held, connection) = opened.await?;
             let endpoint = held.endpoint.clone();

@@ -13,7 +13,13 @@ pub struct Places {
 
 /// One place, taken until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place(#[allow(dead_code, reason = "held for its Drop")] OwnedSemaphorePermit);
+pub(crate) struct Place {
+    #[allow(dead_code, reason = "held for its Drop")]
+    own: OwnedSemaphorePermit,
+    /// Its place among those of clients, where it is a client's.
+    #[allow(dead_code, reason = "held for its Drop")]
+    of_clients: Option<OwnedSemaphorePermit>,
+}
 
 impl Places {
     /// So many places, all of them free.
@@ -33,6 +39,77 @@ impl Places {
 
     /// Takes a place; `None` where all are taken. Nobody waits: what holds a place may last for hours.
     pub(crate) fn take(&self) -> Option<Place> {
-        self.free.clone().try_acquire_owned().ok().map(Place)
+        let own = self.free.clone().try_acquire_owned().ok()?;
+        Some(Place { own, of_clients: None })
+    }
+}
+
+/// For whom a request is sent to a member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// For a client, of whom there may be any number.
+    #[default]
+    Client,
+    /// For this process: discovery, and the lists and watches of its cachers.
+    Ourselves,
+}
+
+/// How many of `all` clients may take together. A quarter is left for what this process asks for itself: if clients could take all, a
+/// cacher's watch that was cut could not be opened again, and what is served from memory would be stale for everybody.
+pub(crate) fn for_clients(all: usize) -> usize {
+    all - all / 4
+}
+
+/// Places that clients and this process share.
+#[derive(Debug)]
+pub(crate) struct SharedPlaces {
+    all: Places,
+    of_clients: Places,
+}
+
+impl SharedPlaces {
+    /// So many places, all of them free.
+    pub(crate) fn new(all: usize) -> Self {
+        Self { all: Places::new(all), of_clients: Places::new(for_clients(all)) }
+    }
+
+    /// How many this asker may take.
+    pub(crate) fn most(&self, asker: Asker) -> usize {
+        match asker {
+            Asker::Client => self.of_clients.all(),
+            Asker::Ourselves => self.all.all(),
+        }
+    }
+
+    /// Takes a place; `None` where this asker finds none. Nobody waits.
+    pub(crate) fn take(&self, asker: Asker) -> Option<Place> {
+        let of_clients = match asker {
+            Asker::Client => Some(self.of_clients.take()?.own),
+            Asker::Ourselves => None,
+        };
+        let Place { own, .. } = self.all.take()?;
+        Some(Place { own, of_clients })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_leave_a_quarter_to_this_process() {
+        for (all, clients) in [(0, 0), (1, 1), (3, 3), (4, 3), (8, 6), (256, 192)] {
+            let places = SharedPlaces::new(all);
+            let taken: Vec<_> = std::iter::from_fn(|| places.take(Asker::Client)).collect();
+            assert_eq!((taken.len(), places.most(Asker::Client)), (clients, clients), "of {all}");
+            let own: Vec<_> = std::iter::from_fn(|| places.take(Asker::Ourselves)).collect();
+            assert_eq!(own.len(), all - clients, "of {all}");
+            drop(taken);
+            let own_too: Vec<_> = std::iter::from_fn(|| places.take(Asker::Ourselves)).collect();
+            assert_eq!(own_too.len(), clients, "what clients leave is anybody's");
+            assert!(places.take(Asker::Client).is_none());
+            drop((own, own_too));
+            assert_eq!(places.take(Asker::Client).is_some(), clients > 0, "what was refused takes nothing");
+        }
     }
 }

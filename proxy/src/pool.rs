@@ -2,7 +2,8 @@
 //!
 //! HTTP/2 connections form two lanes, so that a thousand watches cannot keep a GET waiting: one lane for short requests,
 //! one for long-running ones. A lane opens its next connection when all it has are at 80 % of the streams that the member
-//! allows; a stream counts until its response body has ended or is dropped. hyper's own pooling client holds exactly one
+//! allows; a stream counts until its response body has ended or is dropped. Clients use three quarters of a lane's connections; the
+//! rest is for what this process asks for itself. hyper's own pooling client holds exactly one
 //! HTTP/2 connection and queues what exceeds its streams, which makes long watches block each other (hyper#2197,
 //! hyper#3623).
 
@@ -25,7 +26,7 @@ use crate::credentials::Current;
 use crate::dial::{Dialed, Dialer, Http2Connection};
 use crate::error::{ConnectError, ForwardError};
 use crate::http1::{Checkout, IdleConnections};
-use crate::places::Places;
+use crate::places::{Asker, SharedPlaces, for_clients};
 use crate::reachability::Observer;
 use crate::tls::Protocols;
 use crate::tuning::Tuning;
@@ -34,6 +35,10 @@ use crate::user::CurrentUser;
 /// Streams on one connection where the member allows more, or any number. One lost packet delays them all, and Go's
 /// servers take it for an attack when too many are reset at once.
 const MAX_STREAMS: usize = 500;
+
+/// Streams on one connection of a member that has not said how many it allows: what kube-apiserver allows
+/// (`MaxConcurrentStreams` in apiserver's `secure_serving.go`).
+const USUAL_STREAMS: usize = 100;
 
 /// How long a request waits for a connection to a member that could not be reached last time, counted from the start of the
 /// dial. The dial itself goes on to its own limit and is found by those who come later; people at a terminal, whose client
@@ -120,7 +125,7 @@ struct Lane {
     /// The dial that is under way: whoever needs a connection waits for the same one.
     dial: Mutex<Option<Dial>>,
     /// The requests that may be under way at once to an endpoint that speaks HTTP/1.1.
-    http1_places: Places,
+    http1_places: SharedPlaces,
 }
 
 /// A dial, when it began, and the version of the credentials that it is made with.
@@ -141,13 +146,15 @@ enum Pick {
 
 impl Lane {
     fn new(tuning: &Tuning) -> Self {
-        let http1_places = Places::new(tuning.max_http1_requests);
+        let http1_places = SharedPlaces::new(tuning.max_http1_requests);
         Self { slots: ArcSwap::default(), dial: Mutex::default(), http1_places }
     }
 
-    fn pick(&self, version: u64) -> Pick {
+    /// Room on one of the first `most` connections. New ones come last and none moves back, so those who may use fewer never come to
+    /// the others' own.
+    fn pick(&self, version: u64, most: usize) -> Pick {
         let slots = self.slots.load();
-        let usable = || slots.iter().filter(|slot| slot.is_usable(version));
+        let usable = || slots.iter().filter(|slot| slot.is_usable(version)).take(most);
         if let Some(permit) = usable().find_map(|slot| slot.reserve(80)) {
             return Pick::Room(permit);
         }
@@ -179,6 +186,12 @@ impl Lane {
         for id in gone {
             self.remove(id);
         }
+    }
+
+    /// How many streams a connection has for requests that the member lets through.
+    fn streams_of_one(&self) -> usize {
+        let allowed = |slot: &Arc<Slot>| slot.load.max_streams.load(Ordering::Relaxed);
+        self.slots.load().last().map_or(USUAL_STREAMS, allowed).max(1)
     }
 
     fn statistics(&self) -> (usize, usize) {
@@ -249,14 +262,16 @@ impl Pool {
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         kind: LaneKind,
+        asker: Asker,
         credentials: &Arc<Current>,
     ) -> Result<Connection, ForwardError> {
+        let most = self.connections_for(asker);
         // Each round, others may take what a dial has brought; so many rounds fill every connection.
         for _ in 0..=self.tuning.max_connections {
-            match self.lane(kind).pick(credentials.version) {
+            match self.lane(kind).pick(credentials.version, most) {
                 Pick::Room(permit) => return Ok(Connection::Http2(permit)),
                 Pick::Tight(permit) => {
-                    if self.may_grow(kind, credentials.version) {
+                    if self.may_grow(kind, credentials.version, most) {
                         drop(self.join_dial(kind, credentials));
                     }
                     return Ok(Connection::Http2(permit));
@@ -264,7 +279,7 @@ impl Pool {
                 Pick::Full => {}
             }
             if self.speaks_http1.load(Ordering::Relaxed) {
-                let place = self.lane(kind).http1_places.take().ok_or_else(|| self.http1_is_full())?;
+                let place = self.lane(kind).http1_places.take(asker).ok_or_else(|| self.http1_is_full(asker))?;
                 if let Some(checkout) = self.http1.take(credentials.version) {
                     return Ok(Connection::Http1(checkout.placed(place)));
                 }
@@ -273,12 +288,12 @@ impl Pool {
                 }
                 continue;
             }
-            if !self.may_grow(kind, credentials.version) {
+            if !self.may_grow(kind, credentials.version, most) {
                 break;
             }
             self.dialed(self.join_dial(kind, credentials)).await?;
         }
-        Err(self.full())
+        Err(self.full(asker))
     }
 
     /// Waits for a dial; not for long if the member could not be reached last time.
@@ -325,25 +340,42 @@ impl Pool {
         }
     }
 
-    fn may_grow(&self, kind: LaneKind, version: u64) -> bool {
+    /// How many connections of a lane this asker may use.
+    fn connections_for(&self, asker: Asker) -> usize {
+        match asker {
+            Asker::Client => for_clients(self.tuning.max_connections),
+            Asker::Ourselves => self.tuning.max_connections,
+        }
+    }
+
+    /// How many long-running requests of clients there may be at once.
+    pub(crate) fn long_running_for_clients(&self) -> usize {
+        match self.speaks_http1.load(Ordering::Relaxed) {
+            true => self.long.http1_places.most(Asker::Client),
+            false => self.connections_for(Asker::Client).saturating_mul(self.long.streams_of_one()),
+        }
+    }
+
+    fn may_grow(&self, kind: LaneKind, version: u64, most: usize) -> bool {
         let slots = self.lane(kind).slots.load();
-        slots.iter().filter(|slot| slot.is_usable(version)).count() < self.tuning.max_connections
+        slots.iter().filter(|slot| slot.is_usable(version)).count() < most
     }
 
-    fn full(&self) -> ForwardError {
-        ForwardError::Full {
-            cluster: self.cluster.clone(),
-            what: "connections to it",
-            limit: self.tuning.max_connections,
-        }
+    fn full(&self, asker: Asker) -> ForwardError {
+        let what = match asker {
+            Asker::Client => "connections to it that clients may use",
+            Asker::Ourselves => "connections to it",
+        };
+        ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.connections_for(asker) }
     }
 
-    fn http1_is_full(&self) -> ForwardError {
-        ForwardError::Full {
-            cluster: self.cluster.clone(),
-            what: "HTTP/1.1 connections to it",
-            limit: self.tuning.max_http1_requests,
-        }
+    fn http1_is_full(&self, asker: Asker) -> ForwardError {
+        let what = match asker {
+            Asker::Client => "HTTP/1.1 connections to it that clients may use",
+            Asker::Ourselves => "HTTP/1.1 connections to it",
+        };
+        // Of one sort of requests: each lane has as many.
+        ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.short.http1_places.most(asker) }
     }
 
     /// Starts a dial for the lane, or joins the one under way with the same credentials.
@@ -361,7 +393,7 @@ impl Pool {
             }
             Ok(())
         });
-        let interrupted = self.full();
+        let interrupted = self.full(Asker::Ourselves);
         let ended = async move { task.await.unwrap_or(Err(interrupted)) }.boxed().shared();
         let started = Dial { begun: Instant::now(), version, ended };
         *dial = Some(started.clone());

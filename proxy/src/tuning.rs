@@ -31,11 +31,11 @@ pub struct Tuning {
     pub connection_window: u32,
     /// The largest response head, in bytes. Default 1 MiB; hyper's own 16 KiB is too small for many Warnings.
     pub max_header_list_size: u32,
-    /// The number of connections in each of the two lanes (short and long-running). Default 32: with the usual 100 to
+    /// The number of connections in each of the two lanes (short and long-running), of which clients use three quarters. Default 32: with the usual 100 to
     /// 250 streams a connection that is thousands of watches, and still no load for a kube-apiserver.
     pub max_connections: usize,
     /// The number of requests in each of the two lanes that may be under way at once to an endpoint that speaks HTTP/1.1 only,
-    /// where each takes a connection of its own. Default 256: a load balancer before a kube-apiserver has some thousand
+    /// where each takes a connection of its own. Clients have three quarters of them. Default 256: a load balancer before a kube-apiserver has some thousand
     /// connections for everybody, and this process some thousand descriptors.
     pub max_http1_requests: usize,
     /// The time after which an unused connection is closed. Default 90 s, as in client-go.
@@ -45,8 +45,8 @@ pub struct Tuning {
     /// The limit of one run of a credential plugin. Default 60 s: some ask the user in a browser.
     pub exec_timeout: Duration,
     /// The time between two runs of a credential plugin or two forced renewals after a 401. Default 5 s, so that a
-    /// broken plugin or account does not become a fork storm; while a plugin fails, or gives what the member rejects, it
-    /// doubles to 10 minutes.
+    /// broken plugin or account does not become a fork storm; while a plugin fails it doubles to 10 minutes, and so it does for
+    /// the member that rejects what the plugin gives.
     pub credential_retry_interval: Duration,
     /// The credential plugins. Clones share them, so that a few run at once in all clients of a process.
     pub plugins: Plugins,

@@ -14,8 +14,9 @@ use tokio::time::{Duration, Instant, timeout};
 use crate::body;
 use crate::client::Inner;
 use crate::credentials::Current;
-use crate::forward::Replay;
+use crate::forward::{Claim, Replay};
 use crate::identity::Identity;
+use crate::places::Asker;
 use crate::pool::LaneKind;
 
 /// What is asked: `/version` may be answered to anybody by what stands before a kube-apiserver.
@@ -80,7 +81,8 @@ impl Inner {
         self.set_identity(request.headers_mut(), &Identity::Member, &user).ok()?;
         let replay = Replay::of(&request);
         let limit = Some(self.tuning.head_timeout);
-        let exchanged = self.exchange(request, replay.as_ref(), LaneKind::Short, limit, &user).await;
+        let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves };
+        let exchanged = self.exchange(request, replay.as_ref(), claim, limit, &user).await;
         exchanged.ok().map(|(response, with)| (response.status(), with))
     }
 }

@@ -2,10 +2,13 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use http::{Request, Response};
+use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use tower::ServiceExt;
@@ -91,6 +94,37 @@ async fn gathered(
         }
     }
     Ok(if whole.is_empty() { only } else { whole.freeze() })
+}
+
+/// The same body, which holds on to a portion until it has ended or is dropped.
+pub fn holding(body: Body, portion: Portion) -> Body {
+    Holding { body, portion: Some(portion) }.boxed_unsync()
+}
+
+struct Holding {
+    body: Body,
+    portion: Option<Portion>,
+}
+
+impl http_body::Body for Holding {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) {
+            self.portion = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Sends a request to a member with our own rights. Boxed, so that callers' futures keep to lifetimes that tasks can have.

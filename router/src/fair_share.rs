@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
@@ -40,7 +41,7 @@ pub struct ShareMetrics {
 pub struct FairShare {
     /// What it is of, as a client is told: `requests in flight (--max-requests-inflight)`.
     what: &'static str,
-    max: usize,
+    max: AtomicUsize,
     metrics: ShareMetrics,
     state: Mutex<State>,
 }
@@ -79,17 +80,26 @@ impl From<Exceeded> for Status {
 impl FairShare {
     /// A bound of `max`, at least 2: a client alone has half of three quarters of it.
     pub fn new(what: &'static str, max: usize, metrics: ShareMetrics) -> Arc<Self> {
-        Arc::new(Self { what, max: max.max(2), metrics, state: Mutex::default() })
+        Arc::new(Self { what, max: AtomicUsize::new(max.max(2)), metrics, state: Mutex::default() })
+    }
+
+    /// Changes the bound, for those who come from now on. Nobody is made to give back.
+    pub fn resize(&self, max: usize) {
+        self.max.store(max.max(2), Ordering::Relaxed);
+    }
+
+    fn max(&self) -> usize {
+        self.max.load(Ordering::Relaxed)
     }
 
     /// What is kept for those who hold little.
     fn reserved(&self) -> usize {
-        self.max / 4
+        self.max() / 4
     }
 
-    /// How much is little.
+    /// How much is little: one at least.
     fn small(&self) -> usize {
-        self.max / SMALL
+        (self.max() / SMALL).max(1)
     }
 
     /// Takes a portion of this amount; it may be nothing, to grow later.
@@ -116,14 +126,15 @@ impl Portion {
         let mut state = share.state.lock();
         let own = state.by_holder.get(&self.holder).copied().unwrap_or(0);
         let wanted = own.saturating_add(by);
+        let max = share.max();
         let left = |of: usize| of.saturating_sub(state.held).saturating_sub(by);
-        let fits = wanted <= left(share.max - share.reserved());
-        let is_small = wanted <= share.small() && state.held.saturating_add(by) <= share.max;
+        let fits = wanted <= left(max.saturating_sub(share.reserved()));
+        let is_small = wanted <= share.small() && state.held.saturating_add(by) <= max;
         if !fits && !is_small {
             let others = state.held - own;
             drop(state);
             share.metrics.refused.inc();
-            return Err(Exceeded { what: share.what, max: share.max, own, others });
+            return Err(Exceeded { what: share.what, max, own, others });
         }
         self.add(&mut state, by);
         Ok(())
@@ -218,6 +229,19 @@ mod tests {
         let modest = std::iter::from_fn(|| share.take(peer(65), 1).ok()).take(8);
         assert_eq!(modest.collect::<Vec<_>>().len(), 8);
         assert!(share.state.lock().held < 4_000);
+    }
+
+    #[test]
+    fn of_a_small_bound_everybody_gets_something_and_it_may_change() {
+        let share = share(16);
+        let first = greedy(&share, peer(1));
+        assert_eq!(first.len(), 6);
+        let others: Vec<_> = (2..=8).map(|port| greedy(&share, peer(port)).len()).collect();
+        assert!(others.iter().all(|count| *count > 0), "{others:?}");
+        share.resize(4);
+        assert!(share.take(peer(9), 1).is_err(), "what is held is more than there may be");
+        drop(first);
+        assert!(share.take(peer(9), 1).is_ok());
     }
 
     #[test]

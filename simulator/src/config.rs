@@ -28,6 +28,8 @@ pub struct Config {
     pub watch_window: usize,
     /// Whether `sendInitialEvents` is served (the default since Kubernetes 1.34), or refused with 422.
     pub watch_list: bool,
+    /// Whether HTTP/2 is spoken, or HTTP/1.1 alone, as behind many a load balancer.
+    pub http2: bool,
     /// Whether every change is kept for [`Member::history`](crate::Member::history), beyond the window and through restores.
     pub keep_history: bool,
     /// Changes that happen by themselves, if any.
@@ -52,6 +54,7 @@ impl Default for Config {
             // kube-apiserver's ring is 100 to 102,400 events long.
             watch_window: 10_000,
             watch_list: true,
+            http2: true,
             keep_history: false,
             churn: None,
             first_revision: 0,

@@ -27,14 +27,17 @@ const STREAMS_MAX: u32 = 1000;
 /// Bytes of request headers: long resourceVersions and continue tokens fit (Go's limit).
 const HEADERS_MAX: u32 = 1 << 20;
 
-/// TLS with the given certificate, and both HTTP versions.
-pub(crate) fn tls(certificates: Certificates) -> Result<TlsAcceptor, rustls::Error> {
+/// TLS with the given certificate, and HTTP/1.1, beside HTTP/2 if that is spoken.
+pub(crate) fn tls(certificates: Certificates, http2: bool) -> Result<TlsAcceptor, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_single_cert(certificates.chain, certificates.key)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    if http2 {
+        config.alpn_protocols.insert(0, b"h2".to_vec());
+    }
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 

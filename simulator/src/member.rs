@@ -58,7 +58,7 @@ impl Simulator {
         }
         let certificates = certificate::generate(&config.name).map_err(StartError::Certificate)?;
         let ca_pem = certificates.ca_pem.clone();
-        let tls = listener::tls(certificates).map_err(StartError::Tls)?;
+        let tls = listener::tls(certificates, config.http2).map_err(StartError::Tls)?;
         let listen_error = |source| StartError::Listen { port: config.port, source };
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, config.port)).await.map_err(listen_error)?;
         let address = socket.local_addr().map_err(listen_error)?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
+use tower::ServiceExt;
 use tributary_proxy::{ForwardError, Identity, PoolStatistics, Sent, Tuning};
 
 use crate::member::{self, Authority, Member, Options, SOON, channel, empty, eventually, full, get, text};
@@ -72,7 +73,7 @@ async fn connections_are_limited() {
     }
     let error = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
-    assert!(error.to_string().contains("all 2 connections"), "{error}");
+    assert!(error.to_string().contains("all 2 connections to it that clients may use are in use"), "{error}");
     watches.pop();
     client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
 }
@@ -96,6 +97,43 @@ async fn connections_to_a_member_of_http1_are_limited_and_watches_leave_room_for
     while let Err(error) = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await {
         assert_eq!(error.status_code(), StatusCode::TOO_MANY_REQUESTS, "{error}");
         tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
+    let http1 = Options { alpn: vec!["http/1.1"], ..Options::default() };
+    let http2 = Options { max_streams: Some(2), ..Options::default() };
+    for (options, of_clients, of_all) in [(http1, 6, 8), (http2, 6, 8)] {
+        let member = watchable(options).await;
+        let tuning = Tuning { max_http1_requests: 8, max_connections: 4, ..Tuning::default() };
+        let client = member::connect(member.config(), tuning).await;
+        let watch = || get("/api/v1/pods?watch=true");
+        // What speaks which HTTP is known from the first answer on.
+        client.transport().oneshot(get("/api/v1/pods")).await.unwrap();
+        let mut watches = Vec::new();
+        let error = loop {
+            match client.forward(watch(), Identity::Member).await {
+                Ok(response) => watches.push(response),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
+        assert!(error.to_string().contains("that clients may use"), "{error}");
+        assert_eq!((watches.len(), client.long_running_for_clients()), (of_clients, of_clients));
+        let mut own = Vec::new();
+        for _ in of_clients..of_all {
+            own.push(client.transport().oneshot(watch()).await.unwrap());
+        }
+        let error = client.transport().oneshot(watch()).await.unwrap_err().to_string();
+        assert!(error.contains("connections to it are in use"), "{error}");
+        // What clients leave is anybody's; what this process has they do not take.
+        watches.clear();
+        eventually("the clients' watches have ended", || client.pool_statistics().long_streams <= own.len()).await;
+        while let Err(error) = client.transport().oneshot(watch()).await {
+            assert!(error.to_string().contains("connections to it are in use"), "{error}");
+            tokio::task::yield_now().await;
+        }
     }
 }
 

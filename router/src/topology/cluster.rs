@@ -14,13 +14,14 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use tributary_apimachinery::{ClusterName, explain};
+use tributary_apimachinery::{ClusterName, Status, explain};
 use tributary_proxy::{ClusterClient, Reachability, Transport};
 
 use super::mark::ClusterMark;
 use super::server_version::ServerVersion;
 use crate::body;
 use crate::discovery::{Fetched, MemberDiscovery, MemberDocuments, fetch};
+use crate::fair_share::{FairShare, Holder, Portion, ShareMetrics};
 
 /// A cluster as the configuration names it.
 #[derive(Clone, Debug)]
@@ -98,6 +99,8 @@ pub struct Cluster {
     asked: AtomicBool,
     /// Who may ask where an object is.
     questions: Semaphore,
+    /// What lasts of clients' requests to it.
+    lasting: Arc<FairShare>,
     cancelled: CancellationToken,
 }
 
@@ -118,6 +121,25 @@ pub enum Identity {
 }
 
 impl Cluster {
+    /// A place for a client's request that lasts: a watch of the cluster's own view, a log that is followed. What its connections
+    /// carry at once is shared among clients; what is served from memory is asked for beside that.
+    ///
+    /// # Errors
+    /// 429 that names the cluster and what to do.
+    pub(crate) fn lasting(&self, holder: Holder) -> Result<Portion, Status> {
+        if let Ok(client) = &self.setup.client {
+            self.lasting.resize(client.long_running_for_clients());
+        }
+        self.lasting.take(holder, 1).map_err(|exceeded| {
+            let name = self.name();
+            let mut status = Status::from(exceeded);
+            status.message = format!(
+                "cluster {name}: {exceeded}; end some of them, or watch without /clusters/{name}, which takes none of them"
+            );
+            status
+        })
+    }
+
     /// The right to ask it where an object is, one of few at once. Cancel: dropping the future gives up the place in line.
     pub(crate) async fn question(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
@@ -143,6 +165,7 @@ impl Cluster {
             attempts: watch::Sender::default(),
             asked: AtomicBool::new(false),
             questions: Semaphore::new(QUESTIONS_AT_ONCE),
+            lasting: FairShare::new("long-running requests", 0, ShareMetrics::default()),
             cancelled: CancellationToken::new(),
             setup,
         })

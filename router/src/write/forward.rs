@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response, StatusCode, Uri};
-use tributary_apimachinery::{Reason, Status, Unanswered};
+use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
+use tributary_apimachinery::{Reason, RequestClass, Status, Unanswered};
 use tributary_proxy::headers::is_impersonation;
 use tributary_proxy::{ClusterClient, ForwardError, GivenIdentity, Identity, ReachabilityState, Sent};
 
-use crate::body::Body;
+use crate::body::{self, Body};
 use crate::topology::Cluster;
 
 /// Sends a request to one cluster, and its answer back, both streamed. `path` and `query` take the place of the request's own.
 ///
 /// # Errors
-/// The Status that tells why there is no answer.
+/// The Status that tells why there is no answer; 429 where the client has as many requests under way that last as it may have.
 pub async fn forward(
     cluster: &Arc<Cluster>,
     mut request: Request<Body>,
@@ -28,7 +28,21 @@ pub async fn forward(
     };
     *request.uri_mut() = Uri::try_from(target).map_err(|_| Status::bad_request("the path cannot be forwarded"))?;
     let identity = identity(request.headers())?;
-    client.forward(request, identity).await.map_err(|error| status(cluster, &error))
+    let place = match lasts(&request) {
+        true => Some(cluster.lasting(request.extensions().get().copied())?),
+        false => None,
+    };
+    let answer = client.forward(request, identity).await.map_err(|error| status(cluster, &error))?;
+    Ok(match place {
+        Some(place) => answer.map(|body| body::holding(body, place)),
+        None => answer,
+    })
+}
+
+/// Whether a request takes a place among those that last. One that asks for an upgrade has a connection of its own.
+fn lasts(request: &Request<Body>) -> bool {
+    let class = request.extensions().get::<RequestClass>();
+    class.is_some_and(|class| class.is_long_running()) && !request.headers().contains_key(header::UPGRADE)
 }
 
 /// 503: nothing can be sent to a cluster that is configured so.

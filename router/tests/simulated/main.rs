@@ -17,6 +17,7 @@ mod informer;
 mod integers;
 mod lagging;
 mod large;
+mod lasting;
 mod lists;
 mod live;
 mod liveness;

@@ -1,0 +1,72 @@
+//! What lasts of clients' requests to one cluster: it leaves room for other clients, and for what is served from memory.
+
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use tributary_router::{Body, Peer, User, body};
+use tributary_simulator::Config;
+
+use crate::harness::{Answer, CONFIG_MAPS, Events, Fixture, allow, config, name, until};
+
+/// Asks as a connection.
+async fn call(fixture: &Fixture, port: u16, path: &str) -> Response<Body> {
+    let mut request = Request::get(path);
+    request.extensions_mut().unwrap().insert(Peer(([127, 0, 0, 1], port).into()));
+    let user = User { name: "tester".to_owned() };
+    fixture.router.handle(request.body(body::empty()).unwrap(), &user).await
+}
+
+/// Opens watches of a cluster's own view until one is refused, at most so many, and gives them with the refusal.
+async fn greedy(fixture: &Fixture, port: u16, most: usize) -> (Vec<Response<Body>>, Option<Answer>) {
+    let mut watches = Vec::new();
+    while watches.len() < most {
+        let path =
+            format!("/clusters/a{CONFIG_MAPS}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
+        let response = call(fixture, port, &path).await;
+        if response.status() != 200 {
+            let (head, body) = response.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            return (watches, Some(Answer { code: head.status.as_u16(), headers: head.headers, body }));
+        }
+        watches.push(response);
+    }
+    (watches, None)
+}
+
+#[tokio::test]
+async fn watches_of_one_client_leave_room_for_others_and_for_what_is_served_from_memory() {
+    let fixture = Fixture::with([Config { http2: false, ..config("a") }], allow()).await;
+    fixture.put_and_see("a", "before", "").await;
+    let (watches, refusal) = greedy(&fixture, 1, 300).await;
+    let refusal = refusal.expect("a refusal");
+    let message = refusal.refused(429);
+    for part in ["cluster a: too many long-running requests: of 192", "end some of them", "without /clusters/a"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!((watches.len(), &refusal.headers["retry-after"]), (72, &"1".parse().unwrap()));
+
+    // Another client's watch is opened, and tells what happens.
+    let (mut others, _) = greedy(&fixture, 2, 1).await;
+    let mut other = Events::of(others.pop().expect("a watch of another client"));
+    let hog = 2..100;
+    let mut held = Vec::new();
+    for port in hog {
+        held.push(greedy(&fixture, port, 300).await.0);
+    }
+    fixture.put("a", "x", "");
+    assert_eq!(name(&other.soon().await["object"]), "x");
+
+    // All streams are cut, and clients come back before the cacher does.
+    fixture.member("a").control().cut_streams();
+    drop((watches, held, other));
+    let mut again = Vec::new();
+    for port in 1..100 {
+        again.push(greedy(&fixture, port, 300).await.0);
+    }
+    fixture.put("a", "after", "");
+    until(|| async {
+        let list = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
+        list["items"].as_array().unwrap().iter().any(|item| name(item) == "after")
+    })
+    .await;
+    drop(again);
+}
