@@ -30,8 +30,13 @@ impl Config {
 #[derive(Clone, Debug)]
 pub struct Tuning {
     /// Objects per page of a list. 10,000: what a kube-apiserver itself asks of etcd at once at most, so larger pages gain
-    /// nothing and smaller ones only add round trips; a page is decoded as it streams and never held.
+    /// nothing and smaller ones only add round trips; a page is decoded as it streams and never held. Where pages take too long, they
+    /// have fewer.
     pub page_size: u32,
+    /// How long a page takes at most that is followed by larger ones, and at least if it breaks off and is asked for in smaller ones.
+    /// 10 s: a kube-apiserver ends a list after 60 s (`--request-timeout`), and a page twice as large as one that took 10 s is far from
+    /// that.
+    pub page_time: Duration,
     /// The delay before the first retry, halved at most by jitter. 200 ms: a member that was merely restarting its listener
     /// is found again before anybody notices.
     pub backoff_min: Duration,
@@ -84,6 +89,7 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             page_size: 10_000,
+            page_time: Duration::from_secs(10),
             backoff_min: Duration::from_millis(200),
             backoff_max: Duration::from_secs(30),
             retry_after_max: Duration::from_secs(60),

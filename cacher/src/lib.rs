@@ -13,6 +13,7 @@
 //! Invariants: one cluster and one resource (or one namespace of it) each; no other cluster, no merging and no history. One
 //! task writes; readers take an O(1) snapshot and never block it. What a reader sees, the observer has been told before.
 
+mod amount;
 mod backoff;
 mod cacher;
 mod config;
@@ -20,6 +21,7 @@ mod frames;
 mod health;
 mod list_stream;
 mod machine;
+mod page;
 mod progress;
 mod reflector;
 mod request;

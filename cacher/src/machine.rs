@@ -18,6 +18,7 @@
 //!     └───────────────│    Latest    │
 //!         behind      └──────────────┘
 //!
+//!   Pages, on BrokeOff and Unanswered: Waiting, then the same page anew; a smaller one if that took too long.
 //!   Any of the four, on Failed: Waiting, with growing delay; then WatchList or Pages anew, or (of Watch and Latest) Latest.
 //!   WentBack, anywhere: the collection anew, and versions before are void.
 //! ```
@@ -28,6 +29,7 @@
 
 use std::time::Duration;
 
+use crate::amount::Amount;
 use crate::request::Target;
 
 /// Where the reflector is.
@@ -35,8 +37,8 @@ use crate::request::Target;
 enum Phase {
     /// The collection is being streamed.
     WatchList,
-    /// The collection is being listed in pages, or in one piece. `continued`: this is not the first page.
-    Pages { continued: bool },
+    /// The collection is being listed in pages, or in one piece: this one, if it is not the first.
+    Pages { continue_token: Option<String> },
     /// Events are awaited. `proved`: this watch has yielded something, or been open for a while.
     Watch { proved: bool },
     /// The member is being asked for its latest version.
@@ -52,8 +54,13 @@ pub(crate) enum Input {
     Opened,
     /// The streamed collection is complete and has been put in place.
     InitialEnd,
-    /// A page is complete; `more` is the token of the next. After the last the collection has been put in place.
-    PageEnd { more: Option<String> },
+    /// A page is complete; `more` is the token of the next. After the last the collection has been put in place. `soon`: one twice as
+    /// large would not take too long.
+    PageEnd { more: Option<String>, soon: bool },
+    /// A page, or a list in one piece, broke off with so many objects read. `late`: it had taken long.
+    BrokeOff { read: u32, late: bool },
+    /// The answer with a page, or with a list in one piece, did not begin in time.
+    Unanswered,
     /// The latest version came. `behind`: it is below the one held.
     Latest { behind: bool },
     /// The watch has yielded something, or been open for a while.
@@ -101,12 +108,15 @@ pub(crate) struct Machine {
     void: bool,
     /// Failures since a watch last proved itself.
     failures: u32,
+    /// How much is asked for at once.
+    amount: Amount,
 }
 
 impl Machine {
-    /// The state at the start, and what to do first.
-    pub(crate) fn start() -> (Self, Action) {
-        Self { phase: Phase::WatchList, streaming: true, void: false, failures: 0 }.list()
+    /// The state at the start, and what to do first. Pages have so many objects as long as they come through.
+    pub(crate) fn start(page_size: u32) -> (Self, Action) {
+        let amount = Amount::new(page_size);
+        Self { phase: Phase::WatchList, streaming: true, void: false, failures: 0, amount }.list()
     }
 
     /// Whether the list under way makes versions before it void.
@@ -121,7 +131,7 @@ impl Machine {
                 Self { void: true, ..self }.list()
             }
             (Phase::WatchList, input) => self.in_watch_list(input),
-            (Phase::Pages { continued }, input) => self.in_pages(continued, input),
+            (Phase::Pages { continue_token }, input) => self.in_pages(continue_token, input),
             (Phase::Watch { proved }, input) => self.in_watch(proved, input),
             (Phase::Latest, input) => self.in_latest(input),
             (Phase::Waiting { then }, Input::Elapsed) => self.open(then),
@@ -134,20 +144,40 @@ impl Machine {
             Input::InitialEnd => (Self { phase: Phase::Watch { proved: false }, void: false, ..self }, Action::Read),
             Input::Unsupported | Input::Silent | Input::Suspect => Self { streaming: false, ..self }.list(),
             // It may be shutting down, or end watches that it cannot serve: this once the list is taken in pages.
-            Input::Ended => self.open(Target::Page { continue_token: None }),
+            Input::Ended => {
+                let first = self.page(None);
+                self.open(first)
+            }
             Input::Expired => self.wait_to_list(None),
             Input::Failed { retry_after } => self.wait_to_list(retry_after),
             _ => (self, Action::Read),
         }
     }
 
-    fn in_pages(self, continued: bool, input: Input) -> (Self, Action) {
+    fn in_pages(self, continue_token: Option<String>, input: Input) -> (Self, Action) {
         match input {
-            Input::PageEnd { more: Some(token) } => self.open(Target::Page { continue_token: Some(token) }),
-            Input::PageEnd { more: None } => Self { void: false, ..self }.open(Target::Watch { short: false }),
+            Input::PageEnd { more, soon } => {
+                let machine = if soon { self.with(Amount::after_soon) } else { self };
+                match more {
+                    Some(token) => {
+                        let next = machine.page(Some(token));
+                        machine.open(next)
+                    }
+                    None => Self { void: false, ..machine }.open(Target::Watch { short: false }),
+                }
+            }
             // The token expired: a list put together of two moments would be none. Pages take longer than the member remembers
             // revisions, and would again, so it is asked for in one piece (client-go's `FullListIfExpired`).
-            Input::Expired if continued => self.open(Target::Whole),
+            Input::Expired if continue_token.is_some() => {
+                let machine = self.with(Amount::after_expiry);
+                let whole = Target::Whole { compressed: machine.amount.is_compressed() };
+                machine.open(whole)
+            }
+            Input::BrokeOff { read, late: true } => {
+                self.with(|amount| amount.after_break(read)).wait_to_go_on(continue_token)
+            }
+            Input::BrokeOff { late: false, .. } => self.wait_to_go_on(continue_token),
+            Input::Unanswered => self.with(Amount::after_silence).wait_to_go_on(continue_token),
             Input::Expired | Input::Unsupported | Input::Ended | Input::Silent => self.wait_to_list(None),
             Input::Failed { retry_after } => self.wait_to_list(retry_after),
             _ => (self, Action::Read),
@@ -190,14 +220,25 @@ impl Machine {
     }
 
     fn list_target(&self) -> Target {
-        if self.streaming { Target::WatchList } else { Target::Page { continue_token: None } }
+        if self.streaming { Target::WatchList } else { self.page(None) }
+    }
+
+    /// The page behind this token, or the first.
+    fn page(&self, continue_token: Option<String>) -> Target {
+        let (limit, compressed) = (self.amount.limit(), self.amount.is_compressed());
+        Target::Page { continue_token, limit, compressed }
+    }
+
+    /// The same with more or less to be asked for at once.
+    fn with(self, amount: impl FnOnce(Amount) -> Amount) -> Self {
+        Self { amount: amount(self.amount), ..self }
     }
 
     fn open(self, target: Target) -> (Self, Action) {
         let phase = match &target {
             Target::WatchList => Phase::WatchList,
-            Target::Page { continue_token } => Phase::Pages { continued: continue_token.is_some() },
-            Target::Whole => Phase::Pages { continued: false },
+            Target::Page { continue_token, .. } => Phase::Pages { continue_token: continue_token.clone() },
+            Target::Whole { .. } => Phase::Pages { continue_token: None },
             Target::Watch { .. } => Phase::Watch { proved: false },
             Target::Latest => Phase::Latest,
         };
@@ -207,6 +248,12 @@ impl Machine {
     fn wait_to_list(self, at_least: Option<Duration>) -> (Self, Action) {
         let then = self.list_target();
         self.wait(then, at_least)
+    }
+
+    /// Goes on with the page behind this token, which keeps what was read before it; else the collection is taken anew.
+    fn wait_to_go_on(self, continue_token: Option<String>) -> (Self, Action) {
+        let then = if continue_token.is_some() { self.page(continue_token) } else { self.list_target() };
+        self.wait(then, None)
     }
 
     fn wait(self, then: Target, at_least: Option<Duration>) -> (Self, Action) {
@@ -222,7 +269,8 @@ mod tests {
     const FAILED: Input = Input::Failed { retry_after: None };
     const WATCH: Target = Target::Watch { short: false };
     const SHORT: Target = Target::Watch { short: true };
-    const FIRST: Target = Target::Page { continue_token: None };
+    const FIRST: Target = Target::Page { continue_token: None, limit: SIZE, compressed: false };
+    const SIZE: u32 = 10_000;
 
     fn open(target: Target) -> Action {
         Action::Open(target)
@@ -233,12 +281,22 @@ mod tests {
     }
 
     fn page(more: Option<&str>) -> Input {
-        Input::PageEnd { more: more.map(str::to_owned) }
+        Input::PageEnd { more: more.map(str::to_owned), soon: true }
+    }
+
+    /// The first page where lists are compressed.
+    fn compressed(limit: u32) -> Target {
+        Target::Page { continue_token: None, limit, compressed: true }
+    }
+
+    /// The page behind the token `t`.
+    fn second(limit: u32, compressed: bool) -> Action {
+        open(Target::Page { continue_token: Some("t".to_owned()), limit, compressed })
     }
 
     /// Runs inputs from the start and compares each action.
     fn run(story: &str, steps: Vec<(Input, Action)>) -> Machine {
-        let (mut machine, first) = Machine::start();
+        let (mut machine, first) = Machine::start(SIZE);
         assert_eq!(first, open(Target::WatchList), "{story}");
         for (index, (input, expected)) in steps.into_iter().enumerate() {
             let (next, action) = machine.step(input.clone());
@@ -264,7 +322,7 @@ mod tests {
             vec![
                 (Input::Unsupported, open(FIRST)),
                 (Input::Opened, Action::Read),
-                (page(Some("t")), open(Target::Page { continue_token: Some("t".to_owned()) })),
+                (page(Some("t")), second(SIZE, false)),
                 (Input::Opened, Action::Read),
                 (page(None), open(WATCH)),
                 (Input::Opened, Action::Read),
@@ -281,8 +339,8 @@ mod tests {
         let expires = || {
             vec![
                 (Input::Unsupported, open(FIRST)),
-                (page(Some("t")), open(Target::Page { continue_token: Some("t".to_owned()) })),
-                (Input::Expired, open(Target::Whole)),
+                (page(Some("t")), second(SIZE, false)),
+                (Input::Expired, open(Target::Whole { compressed: true })),
                 (Input::Opened, Action::Read),
             ]
         };
@@ -292,7 +350,10 @@ mod tests {
         );
         run(
             "where that expires too it starts over, with pauses",
-            expires().into_iter().chain([(Input::Expired, wait(1)), (Input::Elapsed, open(FIRST))]).collect(),
+            expires()
+                .into_iter()
+                .chain([(Input::Expired, wait(1)), (Input::Elapsed, open(compressed(SIZE)))])
+                .collect(),
         );
         run(
             "a first page that expires is no matter of its length",
@@ -310,6 +371,69 @@ mod tests {
                     Action::Wait { failures: 3, at_least: Some(Duration::from_secs(4)) },
                 ),
             ],
+        );
+    }
+
+    #[test]
+    fn a_list_that_takes_too_long() {
+        let paged = |steps: Vec<(Input, Action)>| {
+            let first = [(Input::Unsupported, open(FIRST)), (Input::Opened, Action::Read)];
+            first.into_iter().chain(steps).collect::<Vec<_>>()
+        };
+        let late = |read| Input::BrokeOff { read, late: true };
+        run(
+            "a page that breaks off late is asked for anew, smaller and compressed, and those before it are kept",
+            paged(vec![
+                (page(Some("t")), second(SIZE, false)),
+                (late(3000), wait(1)),
+                (Input::Elapsed, second(1500, true)),
+                (late(0), wait(2)),
+                (Input::Elapsed, second(750, true)),
+                (Input::PageEnd { more: Some("t".to_owned()), soon: false }, second(750, true)),
+                (page(Some("t")), second(1500, true)),
+                (page(None), open(WATCH)),
+                (Input::Proved, Action::Read),
+                (Input::Expired, open(compressed(3000))),
+            ]),
+        );
+        run(
+            "nothing is before the first",
+            paged(vec![
+                (late(3000), wait(1)),
+                (Input::Elapsed, open(compressed(1500))),
+                (page(Some("t")), second(3000, true)),
+            ]),
+        );
+        run(
+            "one that breaks off soon was not too long",
+            paged(vec![
+                (page(Some("t")), second(SIZE, false)),
+                (Input::BrokeOff { read: 3000, late: false }, wait(1)),
+                (Input::Elapsed, second(SIZE, false)),
+            ]),
+        );
+        run(
+            "what is not answered is asked for in smaller pages",
+            paged(vec![
+                (Input::Unanswered, wait(1)),
+                (Input::Elapsed, open(Target::Page { continue_token: None, limit: SIZE / 2, compressed: false })),
+                (page(Some("t")), second(SIZE, false)),
+                (Input::Unanswered, wait(2)),
+                (Input::Elapsed, second(SIZE / 2, false)),
+            ]),
+        );
+        run(
+            "a page that fails for another reason begins anew",
+            paged(vec![(page(Some("t")), second(SIZE, false)), (FAILED, wait(1)), (Input::Elapsed, open(FIRST))]),
+        );
+        run(
+            "in one piece it does not come through either: the next pages are compressed and smaller",
+            paged(vec![
+                (page(Some("t")), second(SIZE, false)),
+                (Input::Expired, open(Target::Whole { compressed: true })),
+                (late(5000), wait(1)),
+                (Input::Elapsed, open(compressed(2500))),
+            ]),
         );
     }
 
@@ -417,8 +541,11 @@ mod tests {
             Input::Progress { bookmarks: true },
             Input::Progress { bookmarks: false },
             Input::Renewed,
+            Input::Unanswered,
+            Input::BrokeOff { read: 1, late: true },
         ];
-        for failing in [Input::Ended, Input::Expired, Input::Unsupported, FAILED] {
+        let broken = Input::BrokeOff { read: 1, late: false };
+        for failing in [Input::Ended, Input::Expired, Input::Unsupported, FAILED, Input::Unanswered, broken] {
             for before in &inputs {
                 let (mut machine, _) = after_sync("any phase", vec![]).step(before.clone());
                 let opened = (0..10)

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Response};
+use http::{HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tributary_apimachinery::{Change, ChangeType, CollectionVersion, DecodeError, ResourceVersion};
@@ -22,8 +22,9 @@ use tributary_apimachinery::{Change, ChangeType, CollectionVersion, DecodeError,
 use crate::backoff;
 use crate::cacher::Shared;
 use crate::health::{Announced, Health, News};
-use crate::list_stream::ListParser;
+use crate::list_stream::{ListError, ListParser};
 use crate::machine::{Action, Input, Machine};
+use crate::page::{Page, PageError, Text};
 use crate::progress::{self, Call, Progress, Verdict};
 use crate::request::{self, LatestError, Refusal, Target, chain};
 use crate::state::{Reason, State};
@@ -71,8 +72,8 @@ pub(crate) struct Reflector {
 enum Reading {
     Nothing,
     Watch(Box<WatchStream>),
-    /// A page of a list, and the continue token that it was asked for with.
-    Page(Body, Option<String>),
+    /// A list, or a page of it.
+    Page(Box<Page>),
 }
 
 /// `Cacher::reset` was called.
@@ -80,7 +81,7 @@ struct ResetAsked;
 
 impl Reflector {
     pub(crate) fn new(shared: Arc<Shared>, transport: Transport, observer: Arc<dyn Observer>) -> Self {
-        let (machine, first) = Machine::start();
+        let (machine, first) = Machine::start(shared.config.tuning.page_size);
         let health = Health::new(Instant::now(), shared.config.tuning.stale_after);
         let resource = shared.config.resource.clone();
         Self {
@@ -123,13 +124,13 @@ impl Reflector {
     /// Sends a request in place of what is being read.
     async fn open(&mut self, target: Target) -> Result<Input, ResetAsked> {
         self.reading = Reading::Nothing;
-        if !matches!(target, Target::Page { continue_token: Some(_) }) {
+        if !matches!(target, Target::Page { continue_token: Some(_), .. }) {
             self.keep_pace().await?;
         }
         if target == Target::Latest {
             return self.ask_latest().await;
         }
-        if matches!(target, Target::WatchList | Target::Page { continue_token: None } | Target::Whole) {
+        if matches!(target, Target::WatchList | Target::Page { continue_token: None, .. } | Target::Whole { .. }) {
             self.staging = Staging::new(self.shared.config.decoder.fields(), self.store.as_ref().map(Store::snapshot));
             self.progress.forget();
             self.question = self.shared.wanted.next_question();
@@ -145,22 +146,33 @@ impl Reflector {
             Err(error) => return Ok(self.failed(Reason::Other(format!("no request can be made: {error}")))),
         };
         tracing::debug!(uri = %request.uri(), "asking the member");
+        let begun = Instant::now();
         let answer = timeout(tuning.answer_timeout, request::send(&self.transport, request));
         let response = match self.attend(answer).await? {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Ok(self.unreachable(&error)),
-            Err(_) => return Ok(self.no_answer(tuning.answer_timeout)),
+            Ok(Err(error)) => {
+                let failed = self.unreachable(&error);
+                return Ok(if target.is_list() { Input::BrokeOff { read: 0, late: false } } else { failed });
+            }
+            Err(_) => {
+                let failed = self.no_answer(tuning.answer_timeout);
+                return Ok(if target.is_list() { Input::Unanswered } else { failed });
+            }
         };
         if !response.status().is_success() {
             let refusal = self.attend(request::refusal(response, tuning.answer_timeout)).await?;
-            return Ok(self.refused(refusal, target == Target::WatchList));
+            let took_too_long = target.is_list() && refusal.code == StatusCode::GATEWAY_TIMEOUT;
+            let refused = self.refused(refusal, target == Target::WatchList);
+            return Ok(if took_too_long { Input::Unanswered } else { refused });
         }
-        if let Some(encoding) = request::foreign_encoding(response.headers()) {
-            return Ok(
-                self.failed(Reason::Other(format!("the answer is encoded as {encoding}, which was not asked for")))
-            );
-        }
-        self.begin_reading(&target, response);
+        let gzip = match request::is_gzip(response.headers(), &target) {
+            Ok(gzip) => gzip,
+            Err(encoding) => {
+                let reason = format!("the answer is encoded as {encoding}, which was not asked for");
+                return Ok(self.failed(Reason::Other(reason)));
+            }
+        };
+        self.begin_reading(target, response, begun, gzip);
         Ok(Input::Opened)
     }
 
@@ -179,7 +191,7 @@ impl Reflector {
         Ok(())
     }
 
-    fn begin_reading(&mut self, target: &Target, response: Response<Body>) {
+    fn begin_reading(&mut self, target: Target, response: Response<Body>, begun: Instant, gzip: bool) {
         let warnings = request::warnings(response.headers());
         if warnings != self.warnings {
             self.observer.warnings(&warnings);
@@ -187,18 +199,18 @@ impl Reflector {
         }
         let body = response.into_body();
         let (initial, short) = match target {
-            Target::Page { continue_token } => {
-                self.reading = Reading::Page(body, continue_token.clone());
+            Target::Page { continue_token: asked, .. } => {
+                self.reading = Reading::Page(Box::new(Page { body, asked, begun, text: Text::new(gzip) }));
                 return;
             }
-            Target::Whole => {
-                self.reading = Reading::Page(body, None);
+            Target::Whole { .. } => {
+                self.reading = Reading::Page(Box::new(Page { body, asked: None, begun, text: Text::new(gzip) }));
                 return;
             }
             // Asked by `ask_latest` alone.
             Target::Latest => return,
             Target::WatchList => (true, false),
-            Target::Watch { short } => (false, *short),
+            Target::Watch { short } => (false, short),
         };
         self.shared.counts.watches.add(1);
         let stream = WatchStream::new(body, initial, short, Instant::now(), &self.shared.config.tuning);
@@ -259,33 +271,34 @@ impl Reflector {
     async fn read(&mut self) -> Result<Input, ResetAsked> {
         match std::mem::replace(&mut self.reading, Reading::Nothing) {
             Reading::Watch(stream) => self.read_watch(stream).await,
-            Reading::Page(body, asked) => self.read_page(body, asked).await,
+            Reading::Page(page) => self.read_page(*page).await,
             Reading::Nothing => Ok(self.failed(Reason::Other("there is nothing to read".to_owned()))),
         }
     }
 
-    /// Reads one page of a list, item by item; the last one puts the collection in place.
-    async fn read_page(&mut self, mut body: Body, asked: Option<String>) -> Result<Input, ResetAsked> {
+    /// Reads one page of a list, item by item; the last one puts the collection in place. What was read of one that breaks off stays:
+    /// it comes again, as of the same moment, or with the whole collection.
+    async fn read_page(&mut self, mut page: Page) -> Result<Input, ResetAsked> {
         let shared = self.shared.clone();
         let tuning = &shared.config.tuning;
         let mut parser = ListParser::new(tuning.object_size_max);
-        let mut items = 0_usize;
+        let mut items = 0_u32;
         loop {
-            let frame = match self.attend(timeout(tuning.answer_timeout, body.frame())).await? {
+            let frame = match self.attend(timeout(tuning.answer_timeout, page.body.frame())).await? {
                 Ok(None) => break,
                 Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(error))) => return Ok(self.unreachable(&error)),
-                Err(_) => return Ok(self.no_answer(tuning.answer_timeout)),
+                Ok(Some(Err(error))) => {
+                    self.unreachable(&error);
+                    return Ok(Input::BrokeOff { read: items, late: page.took() >= tuning.page_time });
+                }
+                Err(_) => {
+                    self.no_answer(tuning.answer_timeout);
+                    return Ok(Input::BrokeOff { read: items, late: false });
+                }
             };
             let Ok(chunk) = frame.into_data() else { continue };
             shared.counts.received_bytes.add(chunk.len());
-            let pushed = parser.push(&chunk, |item| {
-                items += 1;
-                match shared.config.decoder.decode(item) {
-                    Ok(object) => self.staging.put(object),
-                    Err(error) => self.skipped(&error, &decode_position(&error), format_args!("list item {items}")),
-                }
-            });
+            let pushed = page.text.push(&chunk, |text| parser.push(text, |item| self.take_item(item, &mut items)));
             if let Err(error) = pushed {
                 return Ok(self.failed(Reason::Other(chain(&error))));
             }
@@ -294,9 +307,10 @@ impl Reflector {
             }
             tokio::task::coop::consume_budget().await;
         }
-        match parser.finish() {
+        let rest = page.text.finish(|text| parser.push(text, |item| self.take_item(item, &mut items)));
+        match rest.and_then(|()| Ok(parser.finish()?)) {
             // Whoever followed it would ask for the same page for ever, and without a pause.
-            Ok(meta) if asked.is_some() && meta.continue_token == asked => {
+            Ok(meta) if page.asked.is_some() && meta.continue_token == page.asked => {
                 Ok(self
                     .failed(Reason::Other("the list does not advance: its continue token leads to itself".to_owned())))
             }
@@ -304,9 +318,23 @@ impl Reflector {
                 if meta.continue_token.is_none() {
                     self.put_in_place(meta.resource_version);
                 }
-                Ok(Input::PageEnd { more: meta.continue_token })
+                Ok(Input::PageEnd { more: meta.continue_token, soon: page.took() <= tuning.page_time })
             }
-            Err(error) => Ok(self.failed(Reason::Other(chain(&error)))),
+            Err(error) => {
+                let failed = self.failed(Reason::Other(chain(&error)));
+                let late = page.took() >= tuning.page_time;
+                let is_cut = matches!(error, PageError::List(ListError::Incomplete(_)));
+                Ok(if is_cut { Input::BrokeOff { read: items, late } } else { failed })
+            }
+        }
+    }
+
+    /// Takes one item of a list.
+    fn take_item(&mut self, item: &[u8], items: &mut u32) {
+        *items = items.saturating_add(1);
+        match self.shared.config.decoder.decode(item) {
+            Ok(object) => self.staging.put(object),
+            Err(error) => self.skipped(&error, &decode_position(&error), format_args!("list item {items}")),
         }
     }
 

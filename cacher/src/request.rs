@@ -25,13 +25,27 @@ pub(crate) enum Target {
     /// A watch that first streams the collection as of "most recent" (KEP-3157).
     WatchList,
     /// One page of the collection, the first one as of "most recent".
-    Page { continue_token: Option<String> },
+    Page { continue_token: Option<String>, limit: u32, compressed: bool },
     /// The collection in one piece, as of "most recent".
-    Whole,
+    Whole { compressed: bool },
     /// The member's latest version: a list of one object.
     Latest,
     /// The events after the version that is held. A short watch ends soon, for the sake of its bookmark.
     Watch { short: bool },
+}
+
+impl Target {
+    /// Whether this is a list of the collection, or of a page of it.
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self, Self::Page { .. } | Self::Whole { .. })
+    }
+
+    /// Whether the answer may be compressed. Kubernetes 1.37 and later compress watches as one gzip member per event, which costs more
+    /// than it saves here; of lists a kube-apiserver compresses those of more than 128 KiB, at level 1 (`deferredResponseWriter` in
+    /// apiserver's `responsewriters/writers.go`).
+    pub(crate) fn is_compressed(&self) -> bool {
+        matches!(self, Self::Page { compressed: true, .. } | Self::Whole { compressed: true })
+    }
 }
 
 /// Percent-encoded in a query: all but the unreserved characters of RFC 3986.
@@ -55,11 +69,11 @@ pub(crate) fn build(config: &Config, target: &Target, version: ResourceVersion) 
             "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds={}",
             timeout(tuning.watch_list_timeout)
         ),
-        Target::Page { continue_token: None } => format!("limit={}", tuning.page_size),
-        Target::Page { continue_token: Some(token) } => {
-            format!("limit={}&continue={}", tuning.page_size, utf8_percent_encode(token, QUERY_VALUE))
+        Target::Page { continue_token: None, limit, .. } => format!("limit={limit}"),
+        Target::Page { continue_token: Some(token), limit, .. } => {
+            format!("limit={limit}&continue={}", utf8_percent_encode(token, QUERY_VALUE))
         }
-        Target::Whole => "limit=0".to_owned(),
+        Target::Whole { .. } => "limit=0".to_owned(),
         Target::Latest => "limit=1".to_owned(),
         Target::Watch { short } => {
             let seconds = if *short { tuning.progress_timeout.as_secs().max(1) } else { timeout(tuning.watch_timeout) };
@@ -68,8 +82,7 @@ pub(crate) fn build(config: &Config, target: &Target, version: ResourceVersion) 
     };
     Request::get(format!("{}?{query}", config.path()))
         .header(ACCEPT, HeaderValue::from_static("application/json"))
-        // Kubernetes 1.37 and later compress watches as one gzip member per event, which costs more than it saves here.
-        .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+        .header(ACCEPT_ENCODING, HeaderValue::from_static(if target.is_compressed() { "gzip" } else { "identity" }))
         .body(Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync())
 }
 
@@ -169,11 +182,17 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// The encoding of a body that cannot be read as it is: a proxy on the way may compress what was asked for plain.
-pub(crate) fn foreign_encoding(headers: &HeaderMap) -> Option<String> {
-    let encoding = headers.get(CONTENT_ENCODING)?;
-    (!encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
-        .then(|| String::from_utf8_lossy(encoding.as_bytes()).into())
+/// Whether an answer's body is gzip, where that was asked for.
+///
+/// # Errors
+/// The encoding of a body that cannot be read: a proxy on the way may compress what was asked for plain.
+pub(crate) fn is_gzip(headers: &HeaderMap, target: &Target) -> Result<bool, String> {
+    match headers.get(CONTENT_ENCODING) {
+        None => Ok(false),
+        Some(encoding) if encoding.as_bytes().eq_ignore_ascii_case(b"identity") => Ok(false),
+        Some(encoding) if encoding.as_bytes().eq_ignore_ascii_case(b"gzip") && target.is_compressed() => Ok(true),
+        Some(encoding) => Err(String::from_utf8_lossy(encoding.as_bytes()).into()),
+    }
 }
 
 /// How many warnings of one answer are kept. Ten: kube-apiserver sends one or two, and they are passed on with every answer.
@@ -266,7 +285,8 @@ mod tests {
             },
         };
         let request = build(&config, target, ResourceVersion(7)).unwrap();
-        assert_eq!(request.headers()[ACCEPT_ENCODING], "identity");
+        let encoding = if target.is_compressed() { "gzip" } else { "identity" };
+        assert_eq!(request.headers()[ACCEPT_ENCODING], encoding);
         request.uri().to_string()
     }
 
@@ -279,11 +299,17 @@ mod tests {
                 "{path}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=3600"
             )
         );
-        assert_eq!(uri(None, &Target::Whole), format!("{path}?limit=0"));
-        assert_eq!(uri(None, &Target::Page { continue_token: None }), format!("{path}?limit=10000"));
+        assert_eq!(uri(None, &Target::Whole { compressed: true }), format!("{path}?limit=0"));
         assert_eq!(
-            uri(Some("n"), &Target::Page { continue_token: Some("a+b/=_-".to_owned()) }),
-            "/apis/apps/v1/namespaces/n/deployments?limit=10000&continue=a%2Bb%2F%3D_-"
+            uri(None, &Target::Page { continue_token: None, limit: 10_000, compressed: false }),
+            format!("{path}?limit=10000")
+        );
+        assert_eq!(
+            uri(
+                Some("n"),
+                &Target::Page { continue_token: Some("a+b/=_-".to_owned()), limit: 5_000, compressed: true }
+            ),
+            "/apis/apps/v1/namespaces/n/deployments?limit=5000&continue=a%2Bb%2F%3D_-"
         );
         assert_eq!(uri(None, &Target::Latest), format!("{path}?limit=1"));
         for (short, seconds) in [(false, 9), (true, 3)] {
@@ -292,6 +318,17 @@ mod tests {
                 format!("{path}?watch=1&resourceVersion=7&allowWatchBookmarks=true&timeoutSeconds={seconds}")
             );
         }
+    }
+
+    #[test]
+    fn what_is_compressed_must_have_been_asked_for() {
+        let read = |encoding: &str, compressed| {
+            let headers = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_str(encoding).unwrap())]);
+            is_gzip(&headers, &Target::Whole { compressed })
+        };
+        assert_eq!(is_gzip(&HeaderMap::new(), &Target::Whole { compressed: true }), Ok(false));
+        assert_eq!((read("Identity", true), read("GZIP", true)), (Ok(false), Ok(true)));
+        assert_eq!((read("gzip", false), read("br", true)), (Err("gzip".to_owned()), Err("br".to_owned())));
     }
 
     #[test]

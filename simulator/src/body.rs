@@ -79,14 +79,46 @@ impl hyper::body::Body for Unfinished {
 
 /// A body that is written piece by piece. The sender notices by `closed` when nobody reads any more.
 pub(crate) fn streamed(faults: &Arc<Faults>) -> (mpsc::Sender<Bytes>, Body) {
+    streamed_within(faults, None)
+}
+
+/// The body of a list, which is cut when its time is over.
+pub(crate) fn list(faults: &Arc<Faults>) -> (mpsc::Sender<Bytes>, Body) {
+    streamed_within(faults, faults.request_timeout())
+}
+
+/// The body of a page of a list.
+pub(crate) fn page(faults: &Arc<Faults>, bytes: Vec<u8>) -> Body {
+    if faults.request_timeout().is_none() {
+        return full(bytes);
+    }
+    let (sender, body) = list(faults);
+    // There is room for the first chunk.
+    let _ = sender.try_send(bytes.into());
+    body
+}
+
+fn streamed_within(faults: &Arc<Faults>, limit: Option<Duration>) -> (mpsc::Sender<Bytes>, Body) {
     let (sender, chunks) = mpsc::channel(CHUNKS_MAX);
     let mut cut = faults.cut.subscribe();
     cut.mark_unchanged();
     let body = Streamed {
         chunks,
         cut: Box::pin(async move {
-            if cut.changed().await.is_err() {
-                std::future::pending::<()>().await;
+            let over = async {
+                match limit {
+                    Some(limit) => tokio::time::sleep(limit).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let cut = async {
+                if cut.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                () = over => {}
+                () = cut => {}
             }
         }),
         left: faults.cut_after(),

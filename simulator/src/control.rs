@@ -91,6 +91,7 @@ pub(crate) struct Faults {
     pub(crate) broken_openapi: AtomicBool,
     cut_after: AtomicU64,
     bytes_per_second: AtomicU64,
+    request_timeout: Mutex<Option<Duration>>,
     gzip_watches: AtomicBool,
     write_answers: Mutex<WriteAnswers>,
     kubelets_refuse: AtomicBool,
@@ -125,6 +126,7 @@ impl Faults {
             broken_openapi: AtomicBool::new(false),
             cut_after: AtomicU64::new(u64::MAX),
             bytes_per_second: AtomicU64::new(0),
+            request_timeout: Mutex::default(),
             gzip_watches: AtomicBool::new(false),
             write_answers: Mutex::default(),
             kubelets_refuse: AtomicBool::new(false),
@@ -166,6 +168,11 @@ impl Faults {
     /// The speed that streams are held to.
     pub(crate) fn bytes_per_second(&self) -> Option<u64> {
         Some(self.bytes_per_second.load(Ordering::SeqCst)).filter(|&speed| speed != 0)
+    }
+
+    /// How long a list may take.
+    pub(crate) fn request_timeout(&self) -> Option<Duration> {
+        *self.request_timeout.lock()
     }
 
     /// Whether watches are compressed for clients that accept gzip.
@@ -276,6 +283,12 @@ impl Control {
     /// Holds each stream to this many bytes per second, in pieces of a tenth of that; `None` lifts it.
     pub fn slow(&self, bytes_per_second: Option<u64>) {
         self.faults.bytes_per_second.store(bytes_per_second.unwrap_or(0), Ordering::SeqCst);
+    }
+
+    /// Cuts each list that starts from now on, pages included, when so much time is over, as a kube-apiserver does after its
+    /// `--request-timeout`; `None` stops doing so. Meanwhile pages keep to [`slow`](Self::slow), too.
+    pub fn request_timeout(&self, limit: Option<Duration>) {
+        *self.faults.request_timeout.lock() = limit;
     }
 
     /// Goes back to an older revision, as an etcd restored from a snapshot does: later changes are undone and their

@@ -65,7 +65,7 @@ pub(crate) async fn list(
     };
     let body = match options.limit {
         0 => whole(api, target, view, selection, form, options.after),
-        limit => body::full(page(target, &view, &selection, form, limit, options.after.as_deref())),
+        limit => body::page(api.faults(), page(target, &view, &selection, form, limit, options.after.as_deref())),
     };
     Ok(api::json(200, body))
 }
@@ -159,7 +159,7 @@ fn expired(options: &Options) -> Status {
 
 /// The whole list, or what is left of it after a key, made while it is sent.
 fn whole(api: &Arc<Api>, target: &Target, view: View, selection: Selection, form: Form, after: Option<String>) -> Body {
-    let (sender, body) = body::streamed(api.faults());
+    let (sender, body) = body::list(api.faults());
     let described = &CATALOG[target.resource];
     api.spawn(async move {
         let mut out = Vec::with_capacity(CHUNK + 8192);

@@ -70,10 +70,13 @@ impl Asked {
     }
 
     pub fn stream_with(self, code: u16) -> Feed {
+        self.stream_of(Response::builder().status(code))
+    }
+
+    pub fn stream_of(self, head: http::response::Builder) -> Feed {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let body = StreamBody::new(futures::stream::poll_fn(move |cx| receiver.poll_recv(cx))).boxed_unsync();
-        let response = Response::builder().status(code).body(body).expect("a head");
-        self.answer.send(Ok(response)).expect("the request was cancelled");
+        self.answer.send(Ok(head.body(body).expect("a head"))).expect("the request was cancelled");
         Feed(sender)
     }
 

@@ -16,7 +16,7 @@ use crate::liveness::{Probes, others_live};
 const PODS: usize = 3;
 
 /// What a router is told of a member that is reached from within this process.
-async fn setup(member: &Arc<Member>) -> ClusterSetup {
+pub(crate) async fn setup(member: &Arc<Member>) -> ClusterSetup {
     let mut config = kube::Config::new(Uri::from_static("http://member.invalid"));
     config.auth_info.token = Some(member.token().to_owned().into());
     let dialed = Arc::clone(member);

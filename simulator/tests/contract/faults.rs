@@ -41,6 +41,27 @@ async fn streams_are_cut_at_once_or_after_so_many_bytes() {
 }
 
 #[tokio::test]
+async fn lists_are_cut_when_their_time_is_over_and_watches_are_not() {
+    let fixture = Fixture::small().await;
+    let control = fixture.member.control();
+    let mut events =
+        fixture.watch("/api/v1/pods?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan").await;
+    control.slow(Some(10_000));
+    control.request_timeout(Some(Duration::from_secs(1)));
+    for path in ["/api/v1/pods", "/api/v1/pods?limit=50"] {
+        let response = fixture.send(fixture.request("GET", path, "", "")).await.unwrap();
+        let cut = response.into_body().collect().await;
+        assert!(cut.is_err(), "{path}");
+    }
+    assert!(events.quiet().await);
+    control.slow(None);
+    control.request_timeout(Some(SOON));
+    for path in ["/api/v1/pods", "/api/v1/pods?limit=60"] {
+        assert_eq!(fixture.get(path).await.names().len(), 60, "{path} comes in time");
+    }
+}
+
+#[tokio::test]
 async fn watches_are_expired_on_command() {
     let fixture = Fixture::small().await;
     let from = fixture.member.control().revision();

@@ -1,0 +1,140 @@
+//! A list, or one page of it, that is being read.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use flate2::write::MultiGzDecoder;
+use tokio::time::Instant;
+
+use crate::Body;
+use crate::list_stream::ListError;
+
+/// How much compressed text is expanded at once, in bytes. gzip makes 1 MB of 1 KB at most, so that no more than 4 MB are held that the
+/// parser has not seen.
+const EXPANDED_AT_ONCE: usize = 4 << 10;
+
+/// A page that is being read.
+pub(crate) struct Page {
+    pub(crate) body: Body,
+    /// The continue token that it was asked for with.
+    pub(crate) asked: Option<String>,
+    /// When it was asked for.
+    pub(crate) begun: Instant,
+    pub(crate) text: Text,
+}
+
+impl Page {
+    /// How long it has taken until now.
+    pub(crate) fn took(&self) -> Duration {
+        self.begun.elapsed()
+    }
+}
+
+/// Why a page cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PageError {
+    /// It is no gzip.
+    #[error("the compressed list cannot be read")]
+    Gzip(#[source] io::Error),
+    /// It is no list.
+    #[error(transparent)]
+    List(#[from] ListError),
+}
+
+/// How bytes become text.
+pub(crate) enum Text {
+    Plain,
+    Gzip(Box<MultiGzDecoder<Vec<u8>>>),
+}
+
+impl Text {
+    /// Of a body that is compressed, or not.
+    pub(crate) fn new(gzip: bool) -> Self {
+        if gzip { Self::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))) } else { Self::Plain }
+    }
+
+    /// Takes the next bytes and gives their text to `take`, in pieces.
+    ///
+    /// # Errors
+    /// Of `take`, or bytes that are no gzip.
+    pub(crate) fn push(
+        &mut self,
+        bytes: &[u8],
+        mut take: impl FnMut(&[u8]) -> Result<(), ListError>,
+    ) -> Result<(), PageError> {
+        let Self::Gzip(decoder) = self else { return Ok(take(bytes)?) };
+        for piece in bytes.chunks(EXPANDED_AT_ONCE) {
+            decoder.write_all(piece).map_err(PageError::Gzip)?;
+            take(decoder.get_ref())?;
+            decoder.get_mut().clear();
+        }
+        Ok(())
+    }
+
+    /// Gives the rest of the text to `take`, after the last bytes.
+    ///
+    /// # Errors
+    /// Of `take`, or bytes that end too early or are not what was compressed.
+    pub(crate) fn finish(&mut self, mut take: impl FnMut(&[u8]) -> Result<(), ListError>) -> Result<(), PageError> {
+        let Self::Gzip(decoder) = self else { return Ok(()) };
+        decoder.try_finish().map_err(PageError::Gzip)?;
+        Ok(take(decoder.get_ref())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// The text of these bytes, pushed in pieces of this size.
+    fn read(bytes: &[u8], size: usize) -> Result<Vec<u8>, PageError> {
+        let (mut text, mut out) = (Text::new(true), Vec::new());
+        for piece in bytes.chunks(size) {
+            text.push(piece, |text| {
+                out.extend_from_slice(text);
+                Ok(())
+            })?;
+        }
+        text.finish(|text| {
+            out.extend_from_slice(text);
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    #[test]
+    fn compressed_text_is_read_however_it_is_cut() {
+        let text: Vec<u8> = (0..200_000_u32).flat_map(|number| (number % 251).to_le_bytes()).collect();
+        let bytes = gzip(&text);
+        for size in [1, 7, 4096, 1 << 20] {
+            assert_eq!(read(&bytes, size).unwrap(), text, "in pieces of {size}");
+        }
+        let cut = read(&bytes[..bytes.len() / 2], 4096).unwrap_err();
+        assert!(matches!(cut, PageError::Gzip(_)), "{cut}");
+        assert!(matches!(read(b"{\"items\":[]}", 4096), Err(PageError::Gzip(_))));
+    }
+
+    #[test]
+    fn what_expands_without_end_is_taken_in_pieces() {
+        let bytes = gzip(&vec![b' '; 64 << 20]);
+        let (mut text, mut longest, mut all) = (Text::new(true), 0, 0);
+        let mut take = |text: &[u8]| {
+            longest = text.len().max(longest);
+            all += text.len();
+            Ok(())
+        };
+        text.push(&bytes, &mut take).unwrap();
+        text.finish(&mut take).unwrap();
+        assert_eq!(all, 64 << 20);
+        assert!(longest <= 1200 * EXPANDED_AT_ONCE, "{longest}");
+    }
+}

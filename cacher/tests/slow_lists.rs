@@ -1,0 +1,160 @@
+//! Lists over a line that is too slow for what the member gives a request.
+
+mod common;
+
+use std::io::Write;
+use std::time::Duration;
+
+use common::*;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tokio::time::{Instant, sleep};
+use tributary_cacher::{State, Tuning};
+
+/// The time after which a kube-apiserver ends a list (`--request-timeout`).
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A member without WatchList, behind a line of so many bytes per second.
+struct SlowMember {
+    objects: Vec<String>,
+    bytes_per_second: usize,
+    /// Whether lists are compressed for who accepts that, as a kube-apiserver does.
+    compresses: bool,
+}
+
+/// What a list was asked for, and whether it came to its end.
+#[derive(Debug, PartialEq, Eq)]
+struct Page {
+    from: usize,
+    limit: usize,
+    compressed: bool,
+    came: bool,
+}
+
+impl SlowMember {
+    /// Answers until the collection is watched; the lists that were asked for.
+    async fn serve(&self, member: &mut Member) -> (Vec<Page>, Feed) {
+        let began = Instant::now();
+        let mut pages = Vec::new();
+        loop {
+            assert!(began.elapsed() < Duration::from_secs(3600), "it does not come: {pages:?}");
+            let asked = member.asked().await;
+            let uri = asked.uri.clone();
+            let value = |name: &str| {
+                let pair = uri.split(['?', '&']).find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+                pair.map(|text| text.parse::<usize>().expect("a number"))
+            };
+            if uri.contains("sendInitialEvents") {
+                asked.status(422, r#"{"code":422,"reason":"Invalid","message":"sendInitialEvents is forbidden"}"#);
+                continue;
+            }
+            if uri.contains("watch=1") {
+                return (pages, asked.stream());
+            }
+            let (from, limit) = (value("continue").unwrap_or(0), value("limit").expect("a limit"));
+            let end = (from + limit).min(self.objects.len());
+            let more = (end < self.objects.len()).then(|| end.to_string());
+            let text = list(&self.objects[from..end], 5, more.as_deref());
+            let compressed = self.compresses && asked.headers["accept-encoding"] == "gzip" && text.len() > 128 << 10;
+            let came = self.send(asked, text, compressed).await;
+            pages.push(Page { from, limit, compressed, came });
+        }
+    }
+
+    /// Sends a list as fast as the line allows, and cuts it when its time is over.
+    async fn send(&self, asked: Asked, text: String, compressed: bool) -> bool {
+        let began = asked.at;
+        let (feed, bytes) = match compressed {
+            false => (asked.stream(), text.into_bytes()),
+            true => {
+                let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+                encoder.write_all(text.as_bytes()).expect("memory");
+                (
+                    asked.stream_of(http::Response::builder().header("Content-Encoding", "gzip")),
+                    encoder.finish().expect("memory"),
+                )
+            }
+        };
+        for second in bytes.chunks(self.bytes_per_second) {
+            sleep(Duration::from_secs(1)).await;
+            if began.elapsed() >= REQUEST_TIMEOUT {
+                feed.cut();
+                return false;
+            }
+            feed.send(second);
+        }
+        true
+    }
+}
+
+/// A pod with 1,000 bytes that no compression makes fewer, or with as many that are all the same.
+fn large_pod(number: usize, random: bool) -> String {
+    let name = format!("pod-{number:05}");
+    let byte = |_| if random { char::from(rand::random_range(b'a'..=b'z')) } else { 'x' };
+    let padding: String = (0..1000).map(byte).collect();
+    pod(&name, 1).replacen(r#""uid""#, &format!(r#""labels":{{"padding":"{padding}"}},"uid""#), 1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_takes_longer_than_the_member_allows_comes_in_smaller_pages() {
+    let tuning = Tuning { page_size: 1000, ..Tuning::default() };
+    let (cacher, mut member, mut updates) = start_with(tuning);
+    // A page of 1,000 takes five minutes.
+    let objects = (0..2000).map(|number| large_pod(number, true)).collect();
+    let slow = SlowMember { objects, bytes_per_second: 4_000, compresses: true };
+    let began = Instant::now();
+    let (pages, _watch) = slow.serve(&mut member).await;
+    assert_eq!(updates.synced().await.len(), 2000);
+    assert_eq!(cacher.state(), State::Synced);
+    let cut = pages.iter().filter(|page| !page.came).count();
+    assert!(cut <= 2, "{cut} were cut: {pages:?}");
+    // 2 MB over 4 kB a second are 500 s.
+    assert!(began.elapsed() < Duration::from_secs(800), "{:?}", began.elapsed());
+    let mut from = 0;
+    for page in pages.iter().filter(|page| page.came) {
+        assert_eq!(page.from, from, "what came is not asked for again: {pages:?}");
+        from += page.limit;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_broke_off_is_asked_for_compressed() {
+    let tuning = Tuning { page_size: 1000, ..Tuning::default() };
+    let (_cacher, mut member, mut updates) = start_with(tuning);
+    let objects = (0..2000).map(|number| large_pod(number, false)).collect();
+    let slow = SlowMember { objects, bytes_per_second: 10_000, compresses: true };
+    let (pages, _watch) = slow.serve(&mut member).await;
+    let synced = updates.synced().await;
+    assert_eq!(synced.len(), 2000);
+    assert!(synced.iter().all(|object| String::from_utf8_lossy(object.json()).contains(&"x".repeat(1000))));
+    assert!(!pages[0].compressed && !pages[0].came, "{pages:?}");
+    assert!(pages[1..].iter().all(|page| page.compressed && page.came), "{pages:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_nearby_is_asked_for_whole_pages_as_they_are() {
+    let tuning = Tuning { page_size: 1000, ..Tuning::default() };
+    let (_cacher, mut member, mut updates) = start_with(tuning);
+    let objects = (0..2000).map(|number| large_pod(number, false)).collect();
+    let near = SlowMember { objects, bytes_per_second: 1_000_000, compresses: true };
+    let (pages, _watch) = near.serve(&mut member).await;
+    updates.synced().await;
+    let page = |from| Page { from, limit: 1000, compressed: false, came: true };
+    assert_eq!(pages, [page(0), page(1000)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_before_one_that_broke_off_are_kept() {
+    let (_cacher, mut member, mut updates) = start();
+    member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422}"#);
+    member.expect(&["limit=10000"]).await.text(list(&[pod("a", 1), pod("b", 2)], 5, Some("t1")));
+    let feed = member.expect(&["limit=10000", "continue=t1"]).await.stream();
+    feed.send(list(&[pod("c", 3), pod("d", 4)], 5, None).split_at(200).0);
+    feed.cut();
+    let again = member.expect(&["limit=10000", "continue=t1"]).await;
+    assert_eq!(again.headers["accept-encoding"], "identity", "it broke off soon");
+    again.status(504, "");
+    member.expect(&["limit=5000", "continue=t1"]).await.text(list(&[pod("c", 3), pod("d", 4)], 5, None));
+    assert_eq!(contents(&updates.synced().await), names(&[("a", 1), ("b", 2), ("c", 3), ("d", 4)]));
+    member.expect(&["watch=1", "resourceVersion=5"]).await;
+}
