@@ -155,6 +155,7 @@ impl Watcher {
             self.cursor = if options.version == 0 { store.revision() } else { options.version };
             self.bookmarked = self.cursor;
         }
+        let mut replays = !options.initial_events;
         let mut next_bookmark = self.bookmark_time(end);
         let mut last_bookmark_due = true;
         loop {
@@ -175,6 +176,11 @@ impl Watcher {
                 return Ok(());
             };
             let more = events.len() >= BATCH;
+            // As a kube-apiserver, which takes what it replays for told: no bookmark comes of the very version of the last of it.
+            if let Some(last) = events.last().filter(|_| replays) {
+                self.bookmarked = self.bookmarked.max(last.revision);
+            }
+            replays &= more;
             for event in events {
                 self.event(&event);
             }

@@ -1,6 +1,6 @@
 //! The bookmark of each minute: what lets a client whose watch is quiet go on from now instead of from when it began.
 
-use crate::context::{Case, TestContext};
+use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use std::{
@@ -23,7 +23,57 @@ const CHANGED_EVERY: Duration = Duration::from_secs(5);
 const BEHIND: usize = 1;
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::new("bookmarks::proof_each_minute", each_minute).patience(2 * LENGTH)]
+    let mut all = cases!["bookmarks"; none_of_what_was_replayed_last];
+    all.push(Case::new("bookmarks::proof_each_minute", each_minute).patience(2 * LENGTH));
+    all
+}
+
+/// How long the watches last that are compared: the last bookmark of a watch is due two seconds before it ends.
+const COMPARED: Duration = Duration::from_secs(6);
+
+/// The version that an event, or its object, carries.
+fn number(event: &Value) -> anyhow::Result<u64> {
+    let text = event["object"]["metadata"]["resourceVersion"].as_str().context("no resourceVersion")?;
+    Ok(text.parse()?)
+}
+
+/// What a kube-apiserver replays to a watch counts as told, and a bookmark of the very version of the last of it does not come
+/// (`processInterval` and `process` in `storage/cacher/cache_watcher.go`). Who was watching when it happened is sent that bookmark.
+///
+/// Of a deletion it is missed: nothing else says that it was the only one of its revision.
+async fn none_of_what_was_replayed_last(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    // Nobody else writes there.
+    let member = Member::builder("idle").start(context.fixture.tools().await?).await?;
+    let (http, path) = (member.http(), "/api/v1/namespaces/default/podtemplates");
+    let watch = |from: &str| {
+        let seconds = COMPARED.as_secs();
+        format!("{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={from}")
+    };
+    let list = http.get(path).send().await?.expect(200)?.json()?;
+    let mut live = http.watch(&watch(list["metadata"]["resourceVersion"].as_str().context("no version")?)).await?;
+    let labels = json!({"app": "x"});
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "x", "image": "x"}]}});
+    let object = json!({"kind": "PodTemplate", "apiVersion": "v1", "metadata": {"name": "x"}, "template": template});
+    http.post(path, &object).send().await?.expect(201)?;
+    http.delete(&format!("{path}/x")).send().await?.expect(200)?;
+    let made = live.expect(COMPARED).await?;
+    let deleted = live.expect(COMPARED).await?;
+    ensure!(made["type"] == "ADDED" && deleted["type"] == "DELETED", "{made} {deleted}");
+    let mut replayed = http.watch(&watch(&number(&made)?.to_string())).await?;
+    let again = replayed.expect(COMPARED).await?;
+    ensure!(again["type"] == "DELETED" && number(&again)? == number(&deleted)?, "{again}");
+    let mut versions = Vec::new();
+    for stream in [&mut live, &mut replayed] {
+        let (events, ended) = stream.drain(2 * COMPARED).await?;
+        ensure!(ended && events.iter().all(|event| event["type"] == "BOOKMARK"), "{events:?}");
+        versions.push(events.iter().map(number).collect::<anyhow::Result<Vec<_>>>()?);
+    }
+    let (of_live, of_replayed, deletion) = (&versions[0], &versions[1], number(&deleted)?);
+    ensure!(of_live.iter().any(|version| *version >= deletion), "{deletion}: {versions:?}");
+    ensure!(!of_replayed.contains(&deletion), "{deletion}: {versions:?}");
+    tracing::info!(deletion, ?of_live, ?of_replayed, "bookmarks");
+    Ok(())
 }
 
 /// One bookmark: when it came, its version, and how many changes there had been.

@@ -127,6 +127,28 @@ async fn bookmarks_come_in_time_and_before_the_end() {
 }
 
 #[tokio::test]
+async fn what_was_replayed_last_has_no_bookmark_of_its_version() {
+    let fixture = Fixture::start(Config { bookmark_interval: Duration::from_millis(200), ..Config::default() }).await;
+    let watch =
+        |from: u64| format!("/api/v1/pods?watch=1&resourceVersion={from}&allowWatchBookmarks=true&timeoutSeconds=3");
+    let from = fixture.member.apply(pod("a")).unwrap();
+    let mut live = fixture.watch(&watch(from)).await;
+    let from = fixture.member.apply(pod("b")).unwrap();
+    live.expect("ADDED").await;
+    let deleted = fixture.member.delete("pods", "default", "a").unwrap();
+    let mut replayed = fixture.watch(&watch(from)).await;
+    assert_eq!(version(&replayed.expect("DELETED").await), deleted.to_string());
+    assert_eq!(replayed.next().await, Err(End::Eof));
+    let mut bookmarks = Vec::new();
+    while let Ok(event) = live.next().await {
+        if event["type"] == "BOOKMARK" {
+            bookmarks.push(version(&event["object"]));
+        }
+    }
+    assert_eq!(bookmarks.last(), Some(&deleted.to_string()));
+}
+
+#[tokio::test]
 async fn selectors_turn_changes_into_arrivals_and_departures() {
     let fixture = Fixture::small().await;
     let from = fixture.member.apply(pod("a")).unwrap();
