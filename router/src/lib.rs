@@ -394,7 +394,9 @@ impl Router {
             }
             // Nothing is held of a namespace that is not there: that it has no objects is known.
             for cluster in forbidding {
-                Arc::make_mut(&mut standings).set(cluster, Standing::Fresh);
+                if !standings.of(&cluster).is_some_and(Standing::is_known) {
+                    Arc::make_mut(&mut standings).set(cluster, Standing::Fresh);
+                }
             }
         }
         if partial == Partial::Allow || standings.are_known() {

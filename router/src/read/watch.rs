@@ -219,17 +219,16 @@ fn members_behind(view: &Arc<View>, version: &CompositeResourceVersion) -> Resul
     let mut ahead = Vec::new();
     for (cluster, component) in version.iter() {
         let own = view.version_of(cluster);
-        let Some(cacher) = view.cacher(cluster) else {
-            // Not asked yet what it serves: its events may come. One that is not configured has none; the log says so.
+        let known = view.cacher(cluster).filter(|cacher| own.is_some() || cacher.snapshot().is_some());
+        let Some(cacher) = known else {
+            // Its events may come: it has not been listed yet, or not been asked what it serves. One that is not configured, or forbids
+            // to be read, has none; the log says so.
             let missing = view.missing(cluster);
             if missing.code == 429 {
                 return Err(Refusal::Before(missing));
             }
             continue;
         };
-        if own.is_none() && cacher.snapshot().is_none() {
-            return Err(Refusal::Before(view.missing(cluster)));
-        }
         // Of what we have a part it has the more: nothing that is still to be told.
         if own.is_none_or(|own| own.completed() < component) {
             ahead.push((cluster.clone(), component, cacher));
@@ -334,7 +333,7 @@ impl WatchStream {
             if self.ended {
                 return None;
             }
-            if self.draining.is_cancelled() || self.watching.view().is_ended() {
+            if self.draining.is_cancelled() || self.watching.view().is_ended() || self.is_elsewhere() {
                 self.end();
                 continue;
             }
@@ -374,6 +373,12 @@ impl WatchStream {
                 tokio::task::yield_now().await;
             }
         }
+    }
+
+    /// Whether the one namespace that is watched has a view of its own by now, because a cluster forbids to read all.
+    fn is_elsewhere(&self) -> bool {
+        let (view, filter) = (self.watching.view(), self.watcher.filter());
+        view.namespace.is_none() && filter.scope().namespace.is_some() && view.is_forbidden(&filter.clusters)
     }
 
     /// Writes what is new in the log, a turn's worth of it, and says whether there is more.

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
@@ -24,6 +25,8 @@ pub(super) struct Board {
     known: Mutex<Known>,
     /// What readers are given; `None` where it has changed since. Stored with `known` locked.
     published: ArcSwapOption<Standings>,
+    /// How many forbid to read the whole collection. Each watcher looks at it at each event.
+    forbidden: AtomicUsize,
     /// Counts the changes.
     changes: watch::Sender<u64>,
     /// Tells when enough are known to answer, or no longer: where a partial answer is denied, and where it is allowed.
@@ -77,6 +80,7 @@ impl Board {
 
     fn tell(&self, known: &Known) {
         self.published.store(None);
+        self.forbidden.store(known.counts.forbidden(), Ordering::Relaxed);
         let enough = [Partial::Deny, Partial::Allow].map(|partial| known.counts.suffice(partial));
         self.enough.send_if_modified(|told| std::mem::replace(told, enough) != enough);
         self.changed();
@@ -113,6 +117,11 @@ impl Board {
     /// Tells each change.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// How many clusters forbid to read the whole collection.
+    pub(super) fn forbidden(&self) -> usize {
+        self.forbidden.load(Ordering::Relaxed)
     }
 
     /// Whether a cluster is among them.

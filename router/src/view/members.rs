@@ -11,7 +11,7 @@ use tributary_proxy::Transport;
 
 use super::namespace::{Leader, Source};
 use super::quorum::Questions;
-use super::{Feed, Standing, Standings, View};
+use super::{Board, Feed, Standing, Standings, View};
 use crate::metrics::CacherLabels;
 use crate::topology::Cluster;
 
@@ -44,6 +44,8 @@ struct CachedMember {
     takes_over: Option<Instant>,
     /// How often the credentials had been renewed when the cacher was last told.
     renewals: u64,
+    /// Since when the member forbids the collection, as far as it was reached.
+    forbidden_since: Option<Instant>,
     /// Whether the log has a line that this collection alone is in trouble.
     reported: bool,
 }
@@ -52,6 +54,11 @@ struct CachedMember {
 /// the latest that is a minute: short enough for who took rights away, long enough that a renewal which concerns all clusters
 /// is not felt by any.
 const REOPENED_WITHIN: Duration = Duration::from_secs(50);
+
+/// How long what is held of a collection is served, with a Warning, after its member forbids to read it. A minute: rights that are
+/// taken away by mistake, or of a role that is being written anew, are back by then, and nobody is told thousands of deletions for it.
+/// Who took them away on purpose waits no longer than until another credential is noticed.
+const FORBIDDEN_HELD_FOR: Duration = Duration::from_secs(60);
 
 /// How long a collection may be in trouble, though its cluster answers, before that is worth a line in the log. 30 s: by
 /// then it is known whether the whole cluster is in trouble, which is said once and for all collections.
@@ -90,6 +97,17 @@ impl CachedMember {
             Standing::Stale { since, .. } => since,
             _ => Instant::now(),
         }
+    }
+
+    /// Takes note whether the member forbids the collection, and says whether it has for so long that what is held of it has to go.
+    /// That it was out of reach meanwhile gives nothing back.
+    fn forbids_for_long(&mut self) -> bool {
+        let state = self.cacher.state();
+        if state == State::Synced {
+            self.forbidden_since = None;
+        }
+        let forbids = state.reason() == Some(&Reason::Forbidden);
+        forbids && self.forbidden_since.get_or_insert_with(Instant::now).elapsed() >= FORBIDDEN_HELD_FOR
     }
 
     /// Says when this collection is in trouble though its cluster is not, and when it no longer is. What is wrong with a single
@@ -132,7 +150,17 @@ impl View {
         for (name, cluster) in clusters.iter().filter(|(name, _)| policy.selects(name)) {
             self.follow(&mut members, name, cluster);
         }
-        self.board.set_all(members.by_name.iter().map(|(name, member)| (name, self.standing_of(member))));
+        let standings = members.by_name.iter().map(|(name, member)| (name, self.standing_of(name, member)));
+        self.note(|board| board.set_all(standings));
+    }
+
+    /// Notes how clusters stand. Where one forbids by now to read all, those who watch a single namespace have to look.
+    fn note(&self, change: impl FnOnce(&Board)) {
+        let before = self.board.forbidden();
+        change(&self.board);
+        if self.board.forbidden() > before {
+            self.wake();
+        }
     }
 
     fn follow(self: &Arc<Self>, members: &mut Members, name: &ClusterName, cluster: &Arc<Cluster>) {
@@ -165,6 +193,7 @@ impl View {
             Source::Leader(leader) => Some(leader),
             Source::NotYet => return,
         };
+        let mut is_given_up = false;
         if let Some(Member::Cached(member)) = members.by_name.get_mut(name)
             && member.comes_from(cluster, leader.as_ref())
         {
@@ -186,7 +215,12 @@ impl View {
                 member.cacher.reopen(REOPENED_WITHIN);
             }
             member.report(&self.kind.resource);
-            return;
+            if !member.forbids_for_long() || self.version_of(name).is_none() {
+                return;
+            }
+            tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "what is held is forbidden, and given up");
+            is_given_up = true;
+            self.leave(members, name);
         }
         let Ok(transport) = cluster.transport() else { return };
         let (mut goes_on, mut takes_over) = (false, None);
@@ -200,6 +234,8 @@ impl View {
             before.feed.end();
             self.warnings.set(name, &[]);
             drop(log);
+        } else if leader.is_none() && !is_given_up {
+            goes_on = self.begin_with_held(name);
         }
         let member = match leader {
             None => self.start_cacher(cluster, transport, goes_on),
@@ -224,6 +260,7 @@ impl View {
             questions,
             feed,
             leader: Some(leader),
+            forbidden_since: None,
             reported: false,
         }
     }
@@ -249,6 +286,7 @@ impl View {
             questions: Arc::default(),
             feed,
             leader: None,
+            forbidden_since: None,
             reported: false,
         }
     }
@@ -275,11 +313,15 @@ impl View {
 
     /// Notes how a cluster stands whose cacher's state has changed, unless another cacher has taken its place.
     fn state_changed(&self, name: &ClusterName, of: &Weak<Cacher>) {
-        let members = self.members.lock();
-        if let Some(member @ Member::Cached(cached)) = members.by_name.get(name)
+        let mut members = self.members.lock();
+        let Some(member) = members.by_name.get_mut(name) else { return };
+        if let Member::Cached(cached) = member
             && Weak::as_ptr(of) == Arc::as_ptr(&cached.cacher)
         {
-            self.board.set(name, self.standing_of(member));
+            // What is to go is looked for every few seconds; from when on is known at once.
+            let _ = cached.forbids_for_long();
+            let standing = self.standing_of(name, member);
+            self.note(|board| board.set(name, standing));
         }
     }
 
@@ -305,10 +347,18 @@ impl View {
         }
     }
 
-    fn standing_of(&self, member: &Member) -> Standing {
+    fn standing_of(&self, name: &ClusterName, member: &Member) -> Standing {
         match member {
             Member::Undiscovered(cluster) => Standing::of_undiscovered(cluster, &self.kind.resource),
-            Member::Cached(member) => member.standing(),
+            Member::Cached(member) => match member.standing() {
+                // What was held before this cacher was started, and goes only after a while.
+                Standing::Unknown { since, reason: Some(reason), forbidden: true }
+                    if self.version_of(name).is_some() =>
+                {
+                    Standing::Stale { since: member.takes_over.unwrap_or(since), reason, forbidden: true }
+                }
+                standing => standing,
+            },
         }
     }
 

@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion, Scope, Snapshot};
-use tributary_cacher::{Cacher, Reason, State, Update};
+use tributary_cacher::{Cacher, Reason, Update};
 
 use super::View;
 use super::feed::Feed;
@@ -100,13 +100,26 @@ impl View {
     pub(super) fn source(&self, cluster: &ClusterName, has_own: bool) -> Source {
         let Some(whole) = &self.whole else { return Source::Own };
         let Some(leader) = whole.view.leader(cluster) else { return Source::NotYet };
-        if matches!(leader.cacher.state(), State::Syncing { reason: Some(Reason::Forbidden), .. }) {
+        // Whether it forbade so from the beginning or forbids it by now.
+        if leader.cacher.state().reason() == Some(&Reason::Forbidden) {
             return Source::Own;
         }
         let all = || leader.cacher.snapshot().map(|all| all.resource_version());
         // Of a revision of which a part is known here, all namespaces' may be another one.
         let own = || self.version_of(cluster).map(CollectionVersion::completed);
         if has_own && all() < own() { Source::Own } else { Source::Leader(leader) }
+    }
+
+    /// Begins with what the view of all namespaces still holds of a cluster that forbids to read all by now, until the namespace's own
+    /// list is there, and says whether that is anything.
+    pub(super) fn begin_with_held(self: &Arc<Self>, cluster: &ClusterName) -> bool {
+        let leader = self.whole().and_then(|whole| whole.leader(cluster));
+        let (Some(leader), Some(namespace)) = (leader, &self.namespace) else { return false };
+        let feed = Feed::new(self, cluster.clone(), false, true);
+        leader.feed.lead(&namespace.as_str().into(), &feed);
+        let log = self.log.write();
+        feed.end();
+        log.snapshot(cluster).is_some()
     }
 
     /// Follows how the clusters of the view of all namespaces stand, until this view is dropped.

@@ -82,7 +82,7 @@ impl View {
         let late: Vec<_> = unconfirmed.iter().map(|(cluster, _, reason)| format!("{cluster}: {reason}")).collect();
         for (cluster, since, reason) in unconfirmed {
             let reason = format!("it does not confirm that this is all: {reason}").into();
-            Arc::make_mut(standings).set(cluster, Standing::Stale { since, reason });
+            Arc::make_mut(standings).set(cluster, Standing::Stale { since, reason, forbidden: false });
         }
         if late.is_empty() || partial == Partial::Allow {
             return Ok(());

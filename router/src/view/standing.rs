@@ -20,6 +20,8 @@ pub enum Standing {
         since: Instant,
         /// Why.
         reason: Arc<str>,
+        /// Whether the member forbids to read the whole collection by now.
+        forbidden: bool,
     },
     /// Nothing is known of its objects yet. `reason` is `None` while the first attempt is under way.
     Unknown {
@@ -43,7 +45,11 @@ impl Standing {
     pub fn of(state: &State) -> Self {
         match state {
             State::Synced => Self::Fresh,
-            State::Stale { since, reason } => Self::Stale { since: *since, reason: reason.to_string().into() },
+            State::Stale { since, reason } => Self::Stale {
+                since: *since,
+                reason: reason.to_string().into(),
+                forbidden: *reason == Reason::Forbidden,
+            },
             State::Syncing { since, reason } => Self::Unknown {
                 since: *since,
                 reason: reason.as_ref().map(|reason| reason.to_string().into()),
@@ -62,18 +68,24 @@ impl Standing {
 
     /// A cluster whose changes arrive, but not what was written through this process since then.
     pub fn unseen_writes(since: Instant) -> Self {
-        Self::Stale { since, reason: "its watch lags behind what was written here".into() }
+        Self::Stale { since, reason: "its watch lags behind what was written here".into(), forbidden: false }
     }
 
     /// A cluster that is reached in another way than before, and has not been listed in that way yet: what was held is held on.
     pub fn taken_over(since: Instant, problem: Option<&str>) -> Self {
         let problem = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
-        Self::Stale { since, reason: format!("its configuration changed, and it is listed anew{problem}").into() }
+        let reason = format!("its configuration changed, and it is listed anew{problem}").into();
+        Self::Stale { since, reason, forbidden: false }
     }
 
     /// Whether its objects are held.
     pub fn is_known(&self) -> bool {
         !matches!(self, Self::Unknown { .. })
+    }
+
+    /// Whether the member forbids to read the whole collection: a single namespace is to be asked for by itself.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Unknown { forbidden: true, .. } | Self::Stale { forbidden: true, .. })
     }
 
     /// Whether waiting a moment may help without anything being repaired first.
@@ -95,13 +107,12 @@ pub(super) struct Counts {
 
 impl Counts {
     fn of(standing: &Standing) -> Self {
-        let forbidden = matches!(standing, Standing::Unknown { forbidden: true, .. });
         Self {
             all: 1,
             fresh: usize::from(*standing == Standing::Fresh),
             unknown: usize::from(!standing.is_known()),
             under_way: usize::from(standing.is_under_way()),
-            forbidden: usize::from(forbidden),
+            forbidden: usize::from(standing.is_forbidden()),
         }
     }
 
@@ -120,6 +131,11 @@ impl Counts {
         self.unknown = with(self.unknown, one.unknown);
         self.under_way = with(self.under_way, one.under_way);
         self.forbidden = with(self.forbidden, one.forbidden);
+    }
+
+    /// How many forbid to read the whole collection.
+    pub(super) fn forbidden(&self) -> usize {
+        self.forbidden
     }
 
     /// Whether a list or watch need not wait: for any cluster where a partial answer is denied, for a first attempt where it is
@@ -175,16 +191,15 @@ impl Standings {
 
     /// The clusters that forbid to read the whole collection.
     pub fn forbidding(&self) -> impl Iterator<Item = &ClusterName> {
-        let is_forbidden = |standing: &Standing| matches!(standing, Standing::Unknown { forbidden: true, .. });
-        self.by_name.iter().filter(move |(_, standing)| is_forbidden(standing)).map(|(cluster, _)| cluster)
+        self.by_name.iter().filter(|(_, standing)| standing.is_forbidden()).map(|(cluster, _)| cluster)
     }
 
     /// How clusters stand by now that stood otherwise when a request came. What was known to it stays known: that a cluster which forbids
-    /// to read all has nothing of its namespace; and so does what is left out.
+    /// to read all has nothing of its namespace; and so does what is left out. What one held that forbids it by now may be gone.
     pub fn after(mut self: Arc<Self>, before: &Self) -> Arc<Self> {
         for (cluster, standing) in before.iter() {
             let is_lost = match self.of(cluster) {
-                Some(now) => standing.is_known() && !now.is_known(),
+                Some(now) => standing.is_known() && !standing.is_forbidden() && !now.is_known(),
                 None => matches!(standing, Standing::LeftOut { .. }),
             };
             if is_lost {
@@ -257,7 +272,7 @@ pub fn warnings(resource: &GroupVersionResource, standings: &Standings) -> Vec<S
         .iter()
         .filter_map(|(cluster, standing)| match standing {
             Standing::Fresh => None,
-            Standing::Stale { since, reason } => Some(format!(
+            Standing::Stale { since, reason, .. } => Some(format!(
                 "cluster {cluster}: {resource} may be stale, last updated {} s ago: {reason}",
                 since.elapsed().as_secs()
             )),

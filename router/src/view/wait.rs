@@ -322,15 +322,27 @@ impl View {
         }
     }
 
-    /// Why a version cannot be honoured that names this cluster.
+    /// Why a version cannot be honoured that names this cluster: 429 where it is waited for, and 410 where nothing will come, so
+    /// that the client lists what there is.
     pub fn missing(&self, cluster: &ClusterName) -> Status {
-        if self.board.has(cluster) {
-            Status::clusters_unknown(&self.kind.resource, std::slice::from_ref(cluster), 1)
-        } else {
-            Status::expired(format!(
-                "the resourceVersion names cluster {cluster}, which does not serve {} here",
-                self.kind.resource
-            ))
-        }
+        let resource = &self.kind.resource;
+        let cause = match self.standings().of(cluster) {
+            None => format!("does not serve {resource} here"),
+            Some(standing) if standing.is_forbidden() => format!("forbids to read {resource}"),
+            Some(_) => return Status::clusters_unknown(resource, std::slice::from_ref(cluster), 1),
+        };
+        Status::expired(format!("the resourceVersion names cluster {cluster}, which {cause}"))
+    }
+
+    /// Whether each of these clusters forbids to read what this view is to hold.
+    pub fn is_forbidden_by_all(&self, clusters: &[ClusterName]) -> bool {
+        let standings = self.standings();
+        clusters.iter().all(|cluster| standings.of(cluster).is_some_and(Standing::is_forbidden))
+    }
+
+    /// Whether one of the clusters that are wanted forbids to read all: then a single namespace has a view of its own. Cost: one
+    /// load where none forbids it.
+    pub fn is_forbidden(&self, wanted: &ClusterSelector) -> bool {
+        self.board.forbidden() > 0 && self.standings_of(wanted).is_one_forbidden()
     }
 }

@@ -3,15 +3,23 @@
 use std::time::Duration;
 
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use tokio::time::timeout;
 use tributary_proxy::ClusterClient;
 use tributary_router::{ClusterSetup, Partial, Policies, Policy};
 use tributary_simulator::{Member, Rejection, RequestKind, Simulator};
 
 use crate::harness::{
-    CONFIG_MAPS, Fixture, SOON, allow, at_once, config, items, name, pass, router, setup, until, version,
+    Answer, CONFIG_MAPS, Fixture, SOON, allow, at_once, config, items, name, pass, router, setup, until, vector,
+    version,
 };
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
+
+/// The path of all namespaces' ConfigMaps.
+const ALL: &str = "/api/v1/configmaps";
+
+/// By when what was held goes once a member forbids it: a minute, and the time until that is looked for.
+const FORBIDDEN_GOES_WITHIN: Duration = Duration::from_secs(60 + 10 + 1);
 
 /// By when a cluster's rights are known after its credentials were renewed.
 const RIGHTS_KNOWN_WITHIN: Duration = Duration::from_secs(60);
@@ -59,7 +67,7 @@ async fn renew(client: &ClusterClient, member: &Member, token: &str) {
 /// The requests that took the collection anew.
 fn lists(member: &Member) -> Vec<String> {
     let taken_anew = |line: &String| {
-        line.contains("/configmaps?") && !line.contains("limit=1&") && !line.contains("watch=1&resourceVersion=")
+        line.contains("/configmaps?") && !line.ends_with("limit=1") && !line.contains("watch=1&resourceVersion=")
     };
     member.control().request_log().into_iter().filter(taken_anew).collect()
 }
@@ -107,7 +115,7 @@ async fn reached_otherwise(policies: Policies, refused: Option<Rejection>) {
     until(|| async { is_asked() }).await;
     // Nobody waits for it, and what is held of it is served, with the time that it may be old.
     let (mine, others) = (format!("{CONFIG_MAPS}/x"), format!("{CONFIG_MAPS}/y"));
-    let told = |answer: &crate::harness::Answer| {
+    let told = |answer: &Answer| {
         let warnings = answer.warnings();
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         let begin = "cluster a: configmaps may be stale, last updated ";
@@ -156,28 +164,113 @@ async fn a_cluster_that_is_reached_otherwise_is_served_in_single_namespaces_too(
     reached_otherwise(allow(), Some(forbidden)).await;
 }
 
-#[tokio::test]
-async fn lesser_rights_show_within_a_minute() {
-    let (fixture, setups) = synced(allow()).await;
+/// Has cluster `a` answer to another credential that may neither list nor watch what `rejection` says, and ends once that shows: within
+/// the time in which rights are known, and the moment that is granted to every watch that breaks off.
+async fn lessen(fixture: &Fixture, setups: &[ClusterSetup], rejection: Rejection) {
     let control = fixture.member("a").control();
-    let forbidden = Rejection { kinds: vec![RequestKind::List, RequestKind::Watch], ..Rejection::all(403) };
-    control.accept("lesser", Some(forbidden));
+    control.accept("lesser", Some(Rejection { kinds: vec![RequestKind::List, RequestKind::Watch], ..rejection }));
     renew(setups[0].client.as_ref().unwrap(), fixture.member("a"), "lesser").await;
-    fixture.router.set_clusters(setups.clone());
-    pass(RIGHTS_KNOWN_WITHIN).await;
-    // A moment is granted to every watch that breaks off.
-    pass(Duration::from_secs(6)).await;
-    let list = fixture.get(&made()).await;
-    assert_eq!(items(&list.ok()), ["a/x", "b/y"]);
-    let warnings = list.warnings();
-    assert!(
-        warnings.len() == 1 && warnings[0].contains("cluster a") && warnings[0].contains("forbidden"),
-        "{warnings:?}"
-    );
-    // And greater ones again, as soon as the member is asked again.
+    fixture.router.set_clusters(setups.to_vec());
+    let mut passed = Duration::ZERO;
+    while fixture.get(ALL).await.warnings().is_empty() {
+        assert!(passed < RIGHTS_KNOWN_WITHIN + Duration::from_secs(6), "the lesser rights do not show");
+        pass(Duration::from_secs(1)).await;
+        passed += Duration::from_secs(1);
+    }
+}
+
+/// Gives cluster `a` its first credential again, and ends once it has been noticed that the rights are back.
+async fn restore(fixture: &Fixture, setups: &[ClusterSetup]) {
     renew(setups[0].client.as_ref().unwrap(), fixture.member("a"), fixture.member("a").token()).await;
     pass(Duration::from_secs(60)).await;
-    until(|| async { fixture.get(&made()).await.warnings().is_empty() }).await;
+    until(|| async { fixture.get(ALL).await.warnings().is_empty() }).await;
+}
+
+/// The one warning of an answer, which names the cluster, the resource and that it is forbidden.
+#[track_caller]
+fn forbidden(answer: &Answer) -> String {
+    let [warning] = &answer.warnings()[..] else { panic!("one warning is due: {:?}", answer.warnings()) };
+    let names_all = ["cluster a", "configmaps", "forbidden"].iter().all(|part| warning.contains(part));
+    assert!(names_all, "{warning}");
+    warning.clone()
+}
+
+#[tokio::test]
+async fn lesser_rights_show_within_a_minute_and_take_away_what_is_held_after_another() {
+    let (fixture, setups) = synced(allow()).await;
+    let from = version(&fixture.get(ALL).await.ok());
+    let mut events =
+        fixture.watch(&format!("{ALL}?watch=1&fieldSelector=metadata.name=x&resourceVersion={from}")).await;
+    lessen(&fixture, &setups, Rejection::all(403)).await;
+    // Of all and of one namespace, whose own list is forbidden as well.
+    for path in [format!("{ALL}?{FILTER},metadata.namespace=default"), made()] {
+        let list = fixture.get(&path).await;
+        assert_eq!(items(&list.ok()), ["a/x", "b/y"], "{path}");
+        assert!(forbidden(&list).contains("may be stale"), "{list:?}");
+    }
+    events.nothing().await;
+    pass(FORBIDDEN_GOES_WITHIN).await;
+    for path in [format!("{ALL}?{FILTER},metadata.namespace=default"), made()] {
+        let list = fixture.get(&path).await;
+        assert_eq!(items(&list.ok()), ["b/y"], "{path}");
+        assert!(forbidden(&list).contains("are missing"), "{list:?}");
+        assert_eq!(vector(&version(&list.ok())).as_object().unwrap().len(), 1, "its component goes with it");
+    }
+    assert_eq!(events.brief().await, "DELETED a/x");
+    // Who was not there to be told is told at once: by a list, or by the log, which knows that the cluster left.
+    fixture.get(&format!("{ALL}?resourceVersion={from}&resourceVersionMatch=NotOlderThan")).await.refused(410);
+    let mut late = fixture.watch(&format!("{ALL}?watch=1&fieldSelector=metadata.name=x&resourceVersion={from}")).await;
+    assert_eq!(late.brief().await, "DELETED a/x");
+    // And greater ones again, as soon as the member is asked again.
+    restore(&fixture, &setups).await;
+    assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/x", "b/y"]);
+    assert_eq!(events.brief().await, "ADDED a/x");
+}
+
+#[tokio::test]
+async fn rights_that_are_back_in_time_take_nothing_away() {
+    let (fixture, setups) = synced(allow()).await;
+    let from = version(&fixture.get(ALL).await.ok());
+    let mut events = fixture.watch(&format!("{ALL}?watch=1&resourceVersion={from}")).await;
+    let before = lists(fixture.member("a"));
+    lessen(&fixture, &setups, Rejection::all(403)).await;
+    fixture.member("a").control().accept("lesser", None);
+    until(|| async {
+        pass(Duration::from_secs(5)).await;
+        fixture.get(ALL).await.warnings().is_empty()
+    })
+    .await;
+    pass(FORBIDDEN_GOES_WITHIN).await;
+    events.nothing().await;
+    assert_eq!(lists(fixture.member("a")), before, "it went on where it was");
+}
+
+#[tokio::test]
+async fn a_namespace_that_may_still_be_read_is_followed_by_its_own_list() {
+    let (fixture, setups) = synced(allow()).await;
+    let watch = |from: &str| format!("{}&watch=1&resourceVersion={from}", made());
+    let from = version(&fixture.get(&made()).await.ok());
+    let mut events = fixture.watch(&format!("{}&allowWatchBookmarks=true", watch(&from))).await;
+    lessen(&fixture, &setups, Rejection { cluster_wide_only: true, ..Rejection::all(403) }).await;
+    // The view of all is no longer where this namespace is followed: the watch ends with a version to go on from.
+    let mut from = None;
+    while let Some(event) = timeout(SOON, events.next()).await.expect("the end") {
+        assert_eq!(event["type"], "BOOKMARK");
+        from = Some(version(&event["object"]));
+    }
+    let mut events = fixture.watch(&watch(&from.expect("a bookmark"))).await;
+    for _ in 0..2 {
+        fixture.put("a", "x", &version(&fixture.get(&made()).await.ok()));
+        assert_eq!(events.brief().await, "MODIFIED a/x");
+        let list = fixture.get(&made()).await;
+        assert_eq!((items(&list.ok()), list.warnings()), (vec!["a/x".to_owned(), "b/y".to_owned()], vec![]));
+        // What is held of all namespaces goes, and takes nothing of this one away.
+        pass(FORBIDDEN_GOES_WITHIN).await;
+    }
+    forbidden(&fixture.get(ALL).await);
+    restore(&fixture, &setups).await;
+    fixture.put("a", "x", "back");
+    assert_eq!(events.brief().await, "MODIFIED a/x");
 }
 
 #[tokio::test]
