@@ -202,8 +202,12 @@ pub struct LimitArguments {
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_count)]
     pub max_held_bytes: usize,
     /// Bytes that the objects of one resource in one cluster may occupy; a cluster that has more is unknown
-    #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_collection_bytes)]
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_collection_bytes, value_parser = parse_collection_bytes)]
     pub max_collection_bytes: u64,
+    /// Namespaces of one resource that are held for themselves where a cluster forbids to list all; the least lately used goes, and
+    /// where all are in use the next is answered 429
+    #[arg(long, value_name = "N", default_value_t = Self::default().max_namespace_views, value_parser = parse_count)]
+    pub max_namespace_views: usize,
     /// Seconds that a request may take until its answer begins, unless it is a lasting one; 504 after that
     #[arg(long, value_name = "SECONDS", default_value_t = Self::default().request_timeout, value_parser = parse_seconds)]
     pub request_timeout: u64,
@@ -223,6 +227,7 @@ impl Default for LimitArguments {
             max_requests_inflight: limits.requests_in_flight,
             max_held_bytes: limits.held_bytes,
             max_collection_bytes: limits.collection_bytes,
+            max_namespace_views: limits.namespace_views,
             request_timeout: limits.request_timeout.as_secs(),
         }
     }
@@ -240,8 +245,8 @@ impl LimitArguments {
             requests_in_flight: self.max_requests_inflight,
             held_bytes: self.max_held_bytes,
             collection_bytes: self.max_collection_bytes,
+            namespace_views: self.max_namespace_views,
             request_timeout: Duration::from_secs(self.request_timeout),
-            ..Limits::default()
         }
     }
 }
@@ -250,6 +255,15 @@ fn parse_count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count) if count > 0 => Ok(count),
         _ => Err("must be a whole number above 0".to_owned()),
+    }
+}
+
+fn parse_collection_bytes(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(bytes) if bytes > 0 => Ok(bytes),
+        _ => {
+            Err("must be a whole number above 0, or every cluster would be unknown; leave it out for 4 GiB".to_owned())
+        }
     }
 }
 
@@ -386,6 +400,19 @@ mod tests {
     }
 
     #[test]
+    fn limits_are_the_routers() {
+        let line = "tributary serve --max-collection-bytes 1 --max-namespace-views 2";
+        let Command::Serve(serve) = Cli::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
+        let expected = Limits { collection_bytes: 1, namespace_views: 2, ..Limits::default() };
+        assert_eq!(serve.limits.router(), expected);
+        let refused =
+            Cli::try_parse_from(["tributary", "serve", "--max-collection-bytes", "0"]).unwrap_err().to_string();
+        for part in ["--max-collection-bytes", "'0'", "above 0", "leave it out"] {
+            assert!(refused.contains(part), "{refused}");
+        }
+    }
+
+    #[test]
     fn flags_are_taken_as_documented() {
         let parse = |line: &str| Cli::try_parse_from(line.split_whitespace());
         let Command::Serve(serve) = parse(
@@ -420,6 +447,8 @@ mod tests {
             "tributary serve --create-in A_B",
             "tributary serve --partial maybe",
             "tributary serve --max-connections 0",
+            "tributary serve --max-collection-bytes 0",
+            "tributary serve --max-namespace-views 0",
             "tributary serve --history-bytes -1",
             "tributary serve --item-resource-versions number",
             "tributary serve --replicas 2",
