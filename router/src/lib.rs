@@ -73,6 +73,24 @@ pub struct User {
     pub name: String,
 }
 
+/// What is known of namespaces.
+struct Namespaces {
+    view: Arc<View>,
+    standings: Arc<Standings>,
+}
+
+impl Namespaces {
+    /// Whether it is known of each of these clusters that it has no such namespace. One that was written to through this process is
+    /// there, and so is one that was made, though its own event may be on its way. `of` is the view that is asked for.
+    fn is_missing(&self, of: &View, clusters: &[ClusterName], namespace: &str) -> bool {
+        let is_fresh = |cluster| self.standings.of(cluster) == Some(&Standing::Fresh);
+        let key = ObjectKey::new("", namespace);
+        clusters.iter().all(|cluster| is_fresh(cluster) && !of.fences.concern(cluster, namespace))
+            && self.view.fences.pending_of(key.as_str()).is_empty()
+            && !self.view.log().find(key.as_str()).iter().any(|(cluster, _)| clusters.contains(cluster))
+    }
+}
+
 /// Keeps the lists of clusters that compact resourceVersions refer to, beyond this process.
 pub type KeepEpochs = Box<dyn Fn(&Epochs) + Send + Sync>;
 
@@ -384,7 +402,7 @@ impl Router {
         if let Some(namespace) = namespace.filter(|_| own.is_none() && standings.is_one_forbidden()) {
             let forbidding: Vec<_> = standings.forbidding().cloned().collect();
             if reading == Reading::On || !self.is_missing(&view, &forbidding, namespace).await {
-                return match self.views.get_or_start_part(&view, namespace) {
+                return match self.part(&view, &forbidding, namespace).await {
                     Ok(part) => {
                         let standings = part.known(partial, wanted, deadline).await;
                         (part, standings)
@@ -406,26 +424,43 @@ impl Router {
         (view, standings)
     }
 
+    /// The view of one namespace beside that of all, which these clusters forbid to read. Where all that may be held are in use, one goes
+    /// of a namespace that is nowhere; watches of names that were made up keep nobody out. Not for one that is nowhere itself: two of
+    /// them would take turns for ever.
+    async fn part(&self, whole: &Arc<View>, forbidding: &[ClusterName], namespace: &str) -> Result<Arc<View>, Status> {
+        let part = self.views.get_or_start_part(whole, namespace);
+        let Err(full) = part else { return part };
+        let known = self.namespaces().await;
+        let is_missing =
+            |namespace: &str| known.as_ref().is_some_and(|known| known.is_missing(whole, forbidding, namespace));
+        let is_idle = |part: &Arc<View>| {
+            let namespace = part.namespace.as_deref().unwrap_or_default();
+            part.log().objects() == 0 && (is_missing(namespace) || part.is_forbidden_by_all(forbidding))
+        };
+        if is_missing(namespace) || !self.views.end_idle_part(whole, is_idle) {
+            return Err(full);
+        }
+        self.views.get_or_start_part(whole, namespace)
+    }
+
+    /// What is known of namespaces; `None` where they are not held. Waits only for first attempts.
+    async fn namespaces(&self) -> Option<Namespaces> {
+        let namespaces = GroupVersionResource::new("", "v1", "namespaces");
+        let union = self.fleet.union();
+        let served = union.get(&namespaces).filter(|served| self.is_held(served, None))?;
+        let view = self.views.get_or_start(served, None).await;
+        let everything = ClusterSelector::default();
+        let standings = view.known(Partial::Allow, &everything, Instant::now() + KNOWN_WITHIN).await;
+        let standings = standings.unwrap_or_else(|_| view.standings());
+        Some(Namespaces { view, standings })
+    }
+
     /// Whether none of these clusters has a namespace, as far as the view of namespaces knows them all. Where something was written to it
     /// through this process, it is there, though its own event may be on its way.
     async fn is_missing(&self, view: &View, clusters: &[ClusterName], namespace: &str) -> bool {
-        let namespaces = GroupVersionResource::new("", "v1", "namespaces");
-        let union = self.fleet.union();
-        let Some(served) = union.get(&namespaces).filter(|served| self.is_held(served, None)) else { return false };
-        if clusters.iter().any(|cluster| view.fences.concern(cluster, namespace)) {
-            return false;
-        }
-        let known = self.views.get_or_start(served, None).await;
-        let everything = ClusterSelector::default();
-        let standings = known.known(Partial::Allow, &everything, Instant::now() + KNOWN_WITHIN).await;
-        let standings = standings.unwrap_or_else(|_| known.standings());
-        let is_fresh = |cluster| standings.of(cluster).is_some_and(|standing| *standing == Standing::Fresh);
+        let Some(known) = self.namespaces().await else { return false };
         let key = ObjectKey::new("", namespace);
-        if !clusters.iter().all(is_fresh) || known.own_writes_of_seen(&key).await.is_err() {
-            return false;
-        }
-        let found = known.log().find(key.as_str());
-        !found.iter().any(|(cluster, _)| clusters.contains(cluster))
+        known.view.own_writes_of_seen(&key).await.is_ok() && known.is_missing(view, clusters, namespace)
     }
 
     /// Keeps the epochs of compact versions at the identities of the clusters as they are now.

@@ -277,7 +277,9 @@ impl Views {
     /// The view of a resource, if it is held.
     pub fn get(&self, resource: &GroupVersionResource, namespace: Option<&str>) -> Option<Arc<View>> {
         let key = (resource.clone(), namespace.map(str::to_owned));
-        self.by_key.lock().get(&key).map(|held| Arc::clone(&held.view))
+        let view = self.by_key.lock().get(&key).map(|held| Arc::clone(&held.view))?;
+        view.begin();
+        Some(view)
     }
 
     /// The view of a resource, started if it is not held yet. The first read of a custom resource waits up to 2 s for its CRD.
@@ -303,20 +305,22 @@ impl Views {
         let api_version = served.resource.group_version().to_string();
         let decoder = ObjectDecoder::new(&api_version, &kind.kind, description.fields);
         let namespace = namespace.map(str::to_owned);
-        let start = || {
+        let new = || {
             let (fleet, policies, metrics) = (&self.fleet, &self.policies, &self.metrics);
             let (fleet, policies, metrics) = (Arc::clone(fleet), Arc::clone(policies), Arc::clone(metrics));
-            let view = View::start(kind, namespace.clone(), decoder, fleet, policies, metrics, &self.limits);
+            let view = View::of(kind, namespace.clone(), decoder, fleet, policies, metrics, &self.limits);
             Held { view, described }
         };
         let (view, outdated) = match self.by_key.lock().entry((served.resource.clone(), namespace.clone())) {
             Entry::Occupied(known) if is_of_kind(&known.get().view, served) => (Arc::clone(&known.get().view), None),
             Entry::Occupied(mut outdated) => {
-                let held = start();
+                let held = new();
                 (Arc::clone(&held.view), Some(outdated.insert(held).view))
             }
-            Entry::Vacant(none) => (Arc::clone(&none.insert(start()).view), None),
+            Entry::Vacant(none) => (Arc::clone(&none.insert(new()).view), None),
         };
+        // Not under the lock: it is a walk over all clusters, and others want their views meanwhile.
+        view.begin();
         if let Some(outdated) = outdated {
             self.end_parts(&outdated);
             outdated.end();
@@ -330,6 +334,13 @@ impl Views {
     /// # Errors
     /// 429 that names the bound, where all of them are being read or watched.
     pub fn get_or_start_part(&self, whole: &Arc<View>, namespace: &str) -> Result<Arc<View>, Status> {
+        let view = self.get_or_insert_part(whole, namespace)?;
+        // Not under the lock, as above.
+        view.begin();
+        Ok(view)
+    }
+
+    fn get_or_insert_part(&self, whole: &Arc<View>, namespace: &str) -> Result<Arc<View>, Status> {
         let resource = &whole.kind.resource;
         let key = (resource.clone(), Some(namespace.to_owned()));
         // Dropped outside of the lock: the end of a view ends its cachers.
@@ -350,7 +361,7 @@ impl Views {
             };
             ended = by_key.remove(&least);
         }
-        let view = View::start_part(whole, namespace, &self.limits);
+        let view = View::part_of(whole, namespace, &self.limits);
         let outdated = by_key.insert(key, Held { view: Arc::clone(&view), described: Described::BuiltIn });
         drop(by_key);
         if let Some(outdated) = &outdated {
@@ -358,6 +369,25 @@ impl Views {
         }
         drop((ended, outdated));
         Ok(view)
+    }
+
+    /// Makes room for one more namespace beside a view of all: ends one of which `is_idle` says that nothing is held, though it is
+    /// watched, and says whether there was one. Its watches end with a bookmark, as they do now and then in a kube-apiserver.
+    pub fn end_idle_part(&self, whole: &Arc<View>, is_idle: impl Fn(&Arc<View>) -> bool) -> bool {
+        let parts: Vec<_> = {
+            let by_key = self.by_key.lock();
+            let parts = by_key.values().filter(|held| held.view.is_part_of(whole));
+            parts.map(|held| Arc::clone(&held.view)).collect()
+        };
+        // Looked at without the lock: it takes those of other views.
+        let Some(idle) = parts.into_iter().find(is_idle) else { return false };
+        let key = (whole.kind.resource.clone(), idle.namespace.clone());
+        let ended = match self.by_key.lock().entry(key) {
+            Entry::Occupied(held) if Arc::ptr_eq(&held.get().view, &idle) => Some(held.remove()),
+            _ => None,
+        };
+        idle.end();
+        ended.is_some()
     }
 
     async fn described(self: &Arc<Self>, served: &ServedResource) -> Described {
@@ -388,8 +418,8 @@ fn is_unused(view: &Arc<View>) -> bool {
 
 fn too_many(resource: &GroupVersionResource, max: usize) -> Status {
     let message = format!(
-        "{resource} of {max} namespaces are being read or watched here, as many as are held at once (namespace_views) where a cluster \
-         forbids to list all namespaces"
+        "{resource} of {max} namespaces are being read or watched here, as many as are held at once (--max-namespace-views) where a \
+         cluster forbids to list all namespaces"
     );
     Status::too_many_requests(message, NAMESPACE_RETRY_AFTER)
 }

@@ -32,8 +32,8 @@ pub use standing::{Partial, Standing, Standings};
 pub use wait::{KNOWN_WITHIN, Unreached};
 pub use warnings::Warnings;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -90,13 +90,14 @@ pub struct View {
     started: Instant,
     used: Mutex<Instant>,
     watchers: AtomicUsize,
+    /// Whether it has begun to hold anything.
+    begun: Once,
     ended: AtomicBool,
 }
 
 impl View {
-    /// Starts to hold a resource, or one namespace of it: a cacher for each cluster that serves it. Must be called within a tokio
-    /// runtime.
-    pub fn start(
+    /// A view of a resource, or of one namespace of it, that holds nothing until it [begins](Self::begin).
+    pub fn of(
         kind: ResourceKind,
         namespace: Option<String>,
         decoder: ObjectDecoder,
@@ -105,21 +106,27 @@ impl View {
         metrics: Arc<Metrics>,
         limits: &Limits,
     ) -> Arc<Self> {
-        let view = Self::new(kind, namespace, None, decoder, fleet, policies, metrics, limits);
-        view.follow_fleet();
-        view
+        Self::new(kind, namespace, None, decoder, fleet, policies, metrics, limits)
     }
 
-    /// Starts to hold one namespace beside the view of all: a cacher for each cluster that forbids to read all. The other clusters'
-    /// objects are those of the view of all. Must be called within a tokio runtime.
-    pub fn start_part(whole: &Arc<Self>, namespace: &str, limits: &Limits) -> Arc<Self> {
+    /// A view of one namespace beside the view of all: with a cacher for each cluster that forbids to read all. The other clusters'
+    /// objects are those of the view of all. It holds nothing until it [begins](Self::begin).
+    pub fn part_of(whole: &Arc<Self>, namespace: &str, limits: &Limits) -> Arc<Self> {
         let (fleet, policies) = (Arc::clone(&whole.fleet), Arc::clone(&whole.policies));
         let (kind, decoder, metrics) = (whole.kind.clone(), whole.decoder.clone(), Arc::clone(&whole.metrics));
         let part_of = Some(Whole::new(whole));
-        let view = Self::new(kind, Some(namespace.to_owned()), part_of, decoder, fleet, policies, metrics, limits);
-        view.follow_whole();
-        view.follow_fleet();
-        view
+        Self::new(kind, Some(namespace.to_owned()), part_of, decoder, fleet, policies, metrics, limits)
+    }
+
+    /// Begins to hold what each cluster has, unless it has begun. Who comes while another begins waits for that: to a reader a view
+    /// without clusters is one of a fleet without any. Must be called within a tokio runtime.
+    pub fn begin(self: &Arc<Self>) {
+        self.begun.call_once(|| {
+            tracing::info!(resource = %self.kind.resource, namespace = self.namespace.as_deref(), "caching starts");
+            let _of_members = self.fleet.enter();
+            self.follow_whole();
+            self.follow_fleet();
+        });
     }
 
     #[expect(clippy::too_many_arguments, reason = "each is a part of the view")]
@@ -134,7 +141,6 @@ impl View {
         limits: &Limits,
     ) -> Arc<Self> {
         let labels = ResourceLabels::of(&kind.resource);
-        tracing::info!(resource = %kind.resource, namespace = namespace.as_deref(), "caching starts");
         let log = if namespace.is_some() { Log::of_namespace(limits.log()) } else { Log::new(limits.log()) };
         Arc::new(Self {
             kind,
@@ -158,6 +164,7 @@ impl View {
             started: Instant::now(),
             used: Mutex::new(Instant::now()),
             watchers: AtomicUsize::new(0),
+            begun: Once::new(),
             ended: AtomicBool::new(false),
         })
     }

@@ -317,6 +317,15 @@ impl Events {
         brief(&self.soon().await)
     }
 
+    /// The types of the events until the end of the stream.
+    pub(crate) async fn types(mut self) -> Vec<String> {
+        let mut types = Vec::new();
+        while let Some(event) = self.next().await {
+            types.push(event["type"].as_str().unwrap_or_default().to_owned());
+        }
+        types
+    }
+
     /// Looks for a while whether something comes.
     pub(crate) async fn nothing(&mut self) {
         if let Ok(event) = tokio::time::timeout(QUIET, self.next()).await {

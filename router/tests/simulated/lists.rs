@@ -4,10 +4,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tributary_router::Policies;
+use tributary_simulator::RequestKind;
 
 use crate::harness::{
-    CONFIG_MAPS, Fixture, SOON, brief, cluster, composite, config_map_in, items, name, until, vector, version,
+    CONFIG_MAPS, Fixture, SOON, brief, cluster, composite, config, config_map_in, items, name, until, vector, version,
 };
+
+/// A view is started without keeping anybody from the others'; those who come meanwhile neither start it again nor see it empty.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn readers_that_come_together_start_one_view_and_see_all_of_it() {
+    let fixture = Fixture::with(["a", "b"].map(config), Policies::default()).await;
+    for (member, name) in [("a", "x"), ("b", "y")] {
+        fixture.put(member, name, "");
+    }
+    let readers = (0..64).map(|_| {
+        let client = fixture.client();
+        tokio::spawn(async move {
+            let path = format!("{CONFIG_MAPS}?fieldSelector=metadata.name!=kube-root-ca.crt");
+            items(&client.send("GET", &path, &[], "").await.ok())
+        })
+    });
+    for reader in readers.collect::<Vec<_>>() {
+        assert_eq!(reader.await.unwrap(), ["a/x", "b/y"]);
+    }
+    for member in ["a", "b"] {
+        assert_eq!(fixture.member(member).control().requests_of(RequestKind::Watch, "configmaps"), 1, "{member}");
+    }
+}
 
 /// What a client knows that lists once and then follows: objects by cluster and name.
 #[derive(Default)]

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use futures::future::select;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use tributary_router::{Limits, Policies, Router, RouterConfig};
 use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{
-    CONFIG_MAPS, Events, Fixture, allow, brief, composite, config, config_map_in, items, pass, until, vector, version,
+    CONFIG_MAPS, Events, Fixture, SOON, allow, brief, composite, config, config_map_in, items, pass, until, vector,
+    version,
 };
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
@@ -233,6 +236,34 @@ async fn a_cluster_that_forbids_no_longer_is_taken_over_without_a_word() {
 }
 
 #[tokio::test]
+async fn watches_of_namespaces_that_are_nowhere_keep_nobody_out() {
+    let fixture = holding(["a", "b"], 2).await;
+    forbid(&fixture, "b", &["configmaps"]);
+    let watch = |namespace: &str| format!("{}?watch=1&allowWatchBookmarks=true", of(namespace));
+    let mut made_up = [fixture.watch(&watch("made-up-1")).await, fixture.watch(&watch("made-up-2")).await];
+    for events in &mut made_up {
+        let end = &events.soon().await["object"];
+        assert_eq!(end["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    }
+    // One more of them is refused: they would take turns for ever.
+    fixture.get(&watch("made-up-3")).await.refused(429);
+    for member in ["a", "b"] {
+        fixture.put(member, "x", "1");
+    }
+    until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/x", "b/x"] }).await;
+    let _kept = fixture.watch(&watch("default")).await;
+    let [first, second] = made_up.map(|events| Box::pin(events.types()));
+    let (told, other) = timeout(SOON, select(first, second)).await.expect("one makes room").factor_first();
+    assert!(told.iter().all(|kind| kind == "BOOKMARK"), "{told:?}");
+    // The other one for the next.
+    fixture.watch(&watch("kube-system")).await;
+    timeout(SOON, other).await.expect("the other one makes room");
+    for namespace in ["default", "kube-system"] {
+        fixture.get(&of(namespace)).await.ok();
+    }
+}
+
+#[tokio::test]
 async fn more_namespaces_than_the_bound_are_refused_where_all_are_in_use() {
     let fixture = holding(["a", "b"], 2).await;
     forbid(&fixture, "b", &[]);
@@ -242,7 +273,10 @@ async fn more_namespaces_than_the_bound_are_refused_where_all_are_in_use() {
     for path in [of("three"), watch("three"), format!("{}/x", of("three"))] {
         let refused = fixture.get(&path).await;
         let message = refused.refused(429);
-        assert!(message.contains("configmaps of 2 namespaces") && message.contains("namespace_views"), "{message}");
+        assert!(
+            message.contains("configmaps of 2 namespaces") && message.contains("--max-namespace-views"),
+            "{message}"
+        );
         assert!(refused.headers.contains_key("retry-after"), "{refused:?}");
     }
     fixture.get(&of("two")).await.ok();
