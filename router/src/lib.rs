@@ -12,6 +12,7 @@
 pub mod body;
 mod deadline;
 pub mod discovery;
+pub mod fair_line;
 pub mod fair_share;
 mod handle;
 pub mod health;

@@ -12,8 +12,9 @@
 //! ```
 
 mod lanes;
+mod lines;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::Status;
 
 pub use lanes::{LaneMetrics, Lanes, Length, MEDIUM_BYTES, Share};
+pub(crate) use lines::Lines;
 
 /// The connection that a request came by: the fair share is between connections. The server puts it into the request's
 /// extensions; requests without it share one line.
@@ -92,15 +94,7 @@ struct State {
     next: u64,
     /// The turns that are taken, and when each was last used.
     active: HashMap<u64, Instant>,
-    /// The connections that wait, the next one first, each with those of its answers that wait.
-    lines: VecDeque<Line>,
-    waiting: usize,
-}
-
-#[derive(Debug)]
-struct Line {
-    peer: Option<Peer>,
-    places: VecDeque<oneshot::Sender<Turn>>,
+    lines: Lines<oneshot::Sender<Turn>>,
 }
 
 /// The right to write a long answer. Given back when dropped.
@@ -123,10 +117,10 @@ impl Turns {
     pub async fn take(self: &Arc<Self>, peer: Option<Peer>) -> Result<Turn, NoTurn> {
         let place = {
             let mut state = self.state.lock();
-            if state.waiting == 0 && state.active.len() < self.at_once {
+            if state.lines.waiting() == 0 && state.active.len() < self.at_once {
                 return Ok(self.activate(&mut state));
             }
-            if state.waiting >= WAITING_MAX {
+            if state.lines.waiting() >= WAITING_MAX {
                 self.metrics.refused.inc();
                 return Err(NoTurn::Crowded);
             }
@@ -163,24 +157,16 @@ impl Turns {
 
     fn line_up(&self, state: &mut State, peer: Option<Peer>) -> oneshot::Receiver<Turn> {
         let (give, place) = oneshot::channel();
-        state.waiting += 1;
         self.metrics.waiting.inc();
-        match state.lines.iter_mut().find(|line| line.peer == peer) {
-            Some(line) => line.places.push_back(give),
-            None => state.lines.push_back(Line { peer, places: VecDeque::from([give]) }),
-        }
+        state.lines.push(peer, give);
         place
     }
 
     /// Takes those who went away out of the lines. Cost: a look at each place.
     fn forget_closed(&self, state: &mut State) {
-        let before = state.waiting;
-        state.lines.retain_mut(|line| {
-            line.places.retain(|place| !place.is_closed());
-            !line.places.is_empty()
-        });
-        state.waiting = state.lines.iter().map(|line| line.places.len()).sum();
-        self.metrics.waiting.dec_by(i64::try_from(before - state.waiting).unwrap_or(0));
+        let before = state.lines.waiting();
+        state.lines.retain(|place| !place.is_closed());
+        self.metrics.waiting.dec_by(i64::try_from(before - state.lines.waiting()).unwrap_or(0));
     }
 
     /// Gives free and overdue turns to those who wait.
@@ -188,11 +174,11 @@ impl Turns {
         // Turns that nobody took any more are dropped after the lock: dropping one takes it.
         let mut untaken = Vec::new();
         let mut state = self.state.lock();
-        while state.waiting > 0 {
+        while state.lines.waiting() > 0 {
             if state.active.len() >= self.at_once && !self.revoke(&mut state) {
                 break;
             }
-            let Some(give) = next_in_line(&mut state) else { break };
+            let Some((_, give)) = state.lines.next(|_| true) else { break };
             self.metrics.waiting.dec();
             if give.is_closed() {
                 continue;
@@ -239,17 +225,6 @@ impl Drop for Place<'_> {
     }
 }
 
-/// The next place; its connection goes to the end of the round.
-fn next_in_line(state: &mut State) -> Option<oneshot::Sender<Turn>> {
-    let mut line = state.lines.pop_front()?;
-    let place = line.places.pop_front();
-    if !line.places.is_empty() {
-        state.lines.push_back(line);
-    }
-    state.waiting -= usize::from(place.is_some());
-    place
-}
-
 impl Turn {
     /// Notes that the answer is being written; false if the turn has become another's, because it was not used for long.
     pub fn is_live(&self) -> bool {
@@ -269,7 +244,7 @@ impl Turn {
         let waits = {
             let mut state = self.turns.state.lock();
             self.turns.end(&mut state, self.id);
-            state.waiting > 0
+            state.lines.waiting() > 0
         };
         if waits {
             self.turns.advance();

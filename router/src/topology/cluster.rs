@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use http::{Request, StatusCode};
 use parking_lot::Mutex;
 use rand::Rng;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -21,6 +21,7 @@ use super::mark::ClusterMark;
 use super::server_version::ServerVersion;
 use crate::body;
 use crate::discovery::{Fetched, MemberDiscovery, MemberDocuments, fetch};
+use crate::fair_line::{FairLine, Place};
 use crate::fair_share::{FairShare, Holder, Portion, ShareMetrics};
 
 /// A cluster as the configuration names it.
@@ -98,14 +99,14 @@ pub struct Cluster {
     /// Whether one of the attempts is over, and what it said is known.
     asked: AtomicBool,
     /// Who may ask where an object is.
-    questions: Semaphore,
+    questions: Arc<FairLine>,
     /// What lasts of clients' requests to it.
     lasting: Arc<FairShare>,
     cancelled: CancellationToken,
 }
 
 /// How many questions where an object is go to a member at once. 32: a short line at the member, and at 30 ms each a thousand a
-/// second.
+/// second, or half of that for one client alone.
 const QUESTIONS_AT_ONCE: usize = 32;
 
 /// Who a cluster is.
@@ -140,10 +141,9 @@ impl Cluster {
         })
     }
 
-    /// The right to ask it where an object is, one of few at once. Cancel: dropping the future gives up the place in line.
-    pub(crate) async fn question(&self) -> Option<SemaphorePermit<'_>> {
-        // The semaphore is never closed.
-        self.questions.acquire().await.ok()
+    /// The right to ask it where an object is, for a client, one of few at once. Cancel: dropping the future gives up the place in line.
+    pub(crate) async fn question(&self, holder: Holder) -> Option<Place> {
+        self.questions.take(holder).await
     }
 
     /// A cluster about which nothing is known yet, but what it served when it was configured otherwise.
@@ -164,7 +164,7 @@ impl Cluster {
             refresh: Notify::new(),
             attempts: watch::Sender::default(),
             asked: AtomicBool::new(false),
-            questions: Semaphore::new(QUESTIONS_AT_ONCE),
+            questions: FairLine::new(QUESTIONS_AT_ONCE),
             lasting: FairShare::new("long-running requests", 0, ShareMetrics::default()),
             cancelled: CancellationToken::new(),
             setup,

@@ -6,6 +6,7 @@ use tributary_apimachinery::rewrite::{self, Facts, Format, Rewritten, Shape, Tra
 use tributary_apimachinery::{Status, Verb};
 
 use super::Call;
+use super::locate::Asker;
 use crate::body::{self, Body, BoxError};
 use crate::fair_share::{Exceeded, Portion};
 
@@ -49,6 +50,11 @@ impl Held {
         let turn = call.router.large_bodies().turn(body.len()).await;
         let facts = turn.run(|| rewrite::read(format, shape, &body))?;
         Ok(Self { head, body, facts, format, shape, _portion: portion })
+    }
+
+    /// Who sent it.
+    pub fn asker(&self) -> Asker<'_> {
+        Asker::of(&self.head.headers, &self.head.extensions)
     }
 
     /// Whether it is a server-side apply, which makes the object if there is none.

@@ -121,7 +121,7 @@ async fn referenced(
     let served = &*served;
     let by_name = reference.uid.is_empty() || reference.uid == reference.name;
     let is_meant = |(_, object): &Found| by_name || object.as_ref().is_some_and(|object| object.uid() == reference.uid);
-    let mut located = locate_surely(router, &wanted, served, &held.head.headers, is_meant).await?;
+    let mut located = locate_surely(router, &wanted, served, held.asker(), is_meant).await?;
     match (located.found.len(), located.unknown.is_empty() && located.refusal.is_none()) {
         (1, _) => Ok(located.found.pop()),
         (0, false) => Err(located.missing(router, &wanted)),

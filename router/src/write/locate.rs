@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
 use tributary_apimachinery::{ClusterName, DecodeError, Object, ObjectDecoder, ResourceRequest, Status};
 
 use super::forward::{forward, impersonation};
 use crate::Router;
 use crate::body;
 use crate::discovery::ServedResource;
+use crate::fair_share::Holder;
 use crate::topology::Cluster;
 use crate::view::KNOWN_WITHIN;
 
@@ -78,6 +79,22 @@ impl Located {
     }
 }
 
+/// Who asks where an object is.
+#[derive(Clone, Copy)]
+pub struct Asker<'a> {
+    /// What a request says of whom it is sent for.
+    headers: &'a HeaderMap,
+    /// Whose place in the line it takes.
+    holder: Holder,
+}
+
+impl<'a> Asker<'a> {
+    /// Who sent a request, by its parts.
+    pub fn of(headers: &'a HeaderMap, extensions: &Extensions) -> Self {
+        Self { headers, holder: extensions.get().copied() }
+    }
+}
+
 /// Finds the clusters that have the object: in memory, or by asking each where it is not held.
 ///
 /// # Errors
@@ -86,17 +103,17 @@ pub async fn locate(
     router: &Router,
     request: &ResourceRequest,
     served: &ServedResource,
-    headers: &HeaderMap,
+    asker: Asker<'_>,
 ) -> Result<Located, Status> {
     if router.is_held(served, request.namespace.as_deref()) {
         let located = in_memory(router, request, served).await?;
         return Ok(if located.found.is_empty() {
-            left_out(router, request, served, headers, located).await
+            left_out(router, request, served, asker, located).await
         } else {
             located
         });
     }
-    let mut located = live(router, request, served, headers, KNOWN_WITHIN, |_| true).await;
+    let mut located = live(router, request, served, asker, KNOWN_WITHIN, |_| true).await;
     located.unknown.extend(router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
     Ok(located)
 }
@@ -110,13 +127,13 @@ pub async fn locate_now(
     router: &Router,
     request: &ResourceRequest,
     served: &ServedResource,
-    headers: &HeaderMap,
+    asker: Asker<'_>,
 ) -> Result<Located, Status> {
-    let mut located = locate(router, request, served, headers).await?;
+    let mut located = locate(router, request, served, asker).await?;
     if located.found.is_empty() && router.is_held(served, request.namespace.as_deref()) {
         let reachable =
             |cluster: &Arc<Cluster>| cluster.problem().is_none() && !located.unknown.contains(cluster.name());
-        let asked = live(router, request, served, headers, ASKED_WITHIN, reachable);
+        let asked = live(router, request, served, asker, ASKED_WITHIN, reachable);
         // Who does not answer in time is known by what memory says of it.
         let asked = asked.await;
         (located.found, located.refusal) = (asked.found, located.refusal.take().or(asked.refusal));
@@ -133,15 +150,15 @@ pub async fn locate_surely(
     router: &Router,
     request: &ResourceRequest,
     served: &ServedResource,
-    headers: &HeaderMap,
+    asker: Asker<'_>,
     is_meant: impl Fn(&Found) -> bool,
 ) -> Result<Located, Status> {
-    let mut located = locate(router, request, served, headers).await?;
+    let mut located = locate(router, request, served, asker).await?;
     located.found.retain(&is_meant);
     // Where there is one cluster there is nothing to choose.
     let several = router.fleet().clusters().len() > 1;
     if several && located.found.is_empty() && router.is_held(served, request.namespace.as_deref()) {
-        located = live(router, request, served, headers, ASKED_WITHIN, |_| true).await;
+        located = live(router, request, served, asker, ASKED_WITHIN, |_| true).await;
         located.found.retain(&is_meant);
         located.unknown.extend(router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
     }
@@ -153,13 +170,13 @@ async fn left_out(
     router: &Router,
     request: &ResourceRequest,
     served: &ServedResource,
-    headers: &HeaderMap,
+    asker: Asker<'_>,
     mut located: Located,
 ) -> Located {
     let names = router.left_out(served);
     if !names.is_empty() {
         let chosen = |cluster: &Arc<Cluster>| names.contains(cluster.name());
-        let asked = live(router, request, served, headers, ASKED_WITHIN, chosen).await;
+        let asked = live(router, request, served, asker, ASKED_WITHIN, chosen).await;
         let silent = names.into_iter().filter(|name| !served.clusters.contains(name));
         located.unknown.extend(asked.unknown.into_iter().chain(silent));
         (located.found, located.refusal) = (asked.found, asked.refusal);
@@ -172,10 +189,10 @@ pub async fn locate_elsewhere(
     router: &Router,
     request: &ResourceRequest,
     served: &ServedResource,
-    headers: &HeaderMap,
+    asker: Asker<'_>,
     before: &ClusterName,
 ) -> Located {
-    let mut located = live(router, request, served, headers, ASKED_WITHIN, |cluster| cluster.name() != before).await;
+    let mut located = live(router, request, served, asker, ASKED_WITHIN, |cluster| cluster.name() != before).await;
     located.unknown.extend(router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
     located
 }
@@ -208,7 +225,7 @@ async fn live(
     router: &Router,
     request: &ResourceRequest,
     served: &ServedResource,
-    headers: &HeaderMap,
+    asker: Asker<'_>,
     within: Duration,
     chosen: impl Fn(&Arc<Cluster>) -> bool,
 ) -> Located {
@@ -219,27 +236,36 @@ async fn live(
     );
     let clusters = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).filter(chosen);
     let clusters: Vec<_> = clusters.collect();
-    let impersonation = impersonation(headers);
+    let impersonation = impersonation(asker.headers);
     let question = Question {
         path: path.into(),
         impersonation: impersonation.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         clusters: clusters.iter().map(|cluster| cluster.name().clone()).collect(),
         within,
     };
-    let put = || ask(clusters, Arc::clone(&question.path), impersonation, within);
+    let put = || ask(clusters, Arc::clone(&question.path), impersonation, asker.holder, within);
     router.locations().ask(question.clone(), put, Located::is_nowhere).await
 }
 
-/// Asks these clusters, some at once.
-async fn ask(clusters: Vec<Arc<Cluster>>, path: Arc<str>, impersonation: HeaderMap, within: Duration) -> Located {
+/// Asks these clusters, some at once, each when it is the turn of the client whose request put the question.
+async fn ask(
+    clusters: Vec<Arc<Cluster>>,
+    path: Arc<str>,
+    impersonation: HeaderMap,
+    holder: Holder,
+    within: Duration,
+) -> Located {
     let asked = clusters.into_iter().map(|cluster| {
         let (path, impersonation) = (Arc::clone(&path), impersonation.clone());
         async move {
-            let told = match tokio::time::timeout(within, cluster.question()).await {
+            let told = match tokio::time::timeout(within, cluster.question(holder)).await {
                 Ok(_turn) => Box::pin(ask_one(&cluster, &path, impersonation, within)).await,
                 // It has not been asked, so that nothing is known of it, not even that it does not answer.
                 Err(_) => Told::Refusal(Status::too_many_requests(
-                    format!("cluster {} is asked for too many other objects", cluster.name()),
+                    format!(
+                        "cluster {} is asked for too many other objects by this connection, or by all",
+                        cluster.name()
+                    ),
                     1,
                 )),
             };

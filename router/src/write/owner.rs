@@ -13,7 +13,7 @@ use super::body::Held;
 use super::create::place;
 use super::forward::forward;
 use super::integers;
-use super::locate::{Located, locate, locate_elsewhere, locate_now, locate_surely};
+use super::locate::{Asker, Located, locate, locate_elsewhere, locate_now, locate_surely};
 use super::whole;
 use crate::Router;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
@@ -40,7 +40,7 @@ pub async fn to_owner(call: Call<'_>, request: Request<Body>, kind: OwnerRequest
     let Call { router, info, resource, query, served, .. } = call;
     if kind == OwnerRequest::Opaque {
         let object = proxied_object(resource);
-        let located = locate_now(router, &object, served, request.headers()).await?;
+        let located = locate_now(router, &object, served, Asker::of(request.headers(), request.extensions())).await?;
         let (cluster, _) =
             located.owner(router, &object, None, &info.path)?.ok_or_else(|| located.missing(router, &object))?;
         return forward(&cluster, request, &info.path, query).await;
@@ -55,11 +55,11 @@ pub async fn to_owner(call: Call<'_>, request: Request<Body>, kind: OwnerRequest
     let held = Held::read(call, info.verb, request, WHOLE_BODY_BYTES_MAX).await?;
     let located = if held.is_apply() && held.facts.cluster.is_none() {
         // What an apply does not find it makes, and a second object of the name would be ambiguous from then on.
-        locate_surely(router, resource, served, &held.head.headers, |_| true).await?
+        locate_surely(router, resource, served, held.asker(), |_| true).await?
     } else if held.is_apply() {
-        locate(router, resource, served, &held.head.headers).await?
+        locate(router, resource, served, held.asker()).await?
     } else {
-        locate_now(router, resource, served, &held.head.headers).await?
+        locate_now(router, resource, served, held.asker()).await?
     };
     let located = seen_as_much(call, &held, located).await?;
     let target = match located.owner(router, resource, held.facts.cluster.as_deref(), &info.path)? {
@@ -85,7 +85,7 @@ async fn moved(
     answer: Response<Body>,
 ) -> Result<Response<Body>, Status> {
     let Call { router, info, resource, served, .. } = call;
-    let located = locate_elsewhere(router, resource, served, &held.head.headers, target.cluster.name()).await;
+    let located = locate_elsewhere(router, resource, served, held.asker(), target.cluster.name()).await;
     match located.owner(router, resource, None, &info.path)? {
         Some((cluster, object)) => send(call, &Target { cluster, object, involved: None }, held, wish).await,
         None if located.unknown.is_empty() => Ok(answer),
@@ -124,7 +124,7 @@ async fn seen_as_much(call: Call<'_>, held: &Held, located: Located) -> Result<L
         return Ok(located);
     }
     let _ = view.reached(&missing).await;
-    let again = locate(router, resource, served, &held.head.headers).await?;
+    let again = locate(router, resource, served, held.asker()).await?;
     Ok(if again.found.is_empty() { located } else { again })
 }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 use tributary_router::{Body, Limits, Peer, Policies, ResourcePattern, User};
 use tributary_simulator::RequestKind;
 
-use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, until};
+use crate::harness::{Answer, CONFIG_MAPS, Fixture, QUIET, allow, cluster, config, config_map_in, until};
 use crate::worst::{Worst, others_are_answered};
 
 /// A connection's name.
@@ -216,6 +216,34 @@ async fn a_name_that_is_nowhere_costs_the_members_a_few_questions_a_second() {
     let asked = fixture.member("a").control().requests_of(RequestKind::Get, "configmaps");
     let allowed = 2 + begun.elapsed().as_millis() / 250;
     assert!(u128::from(asked) <= allowed, "60 deletions asked {asked} times, {allowed} are allowed");
+}
+
+#[tokio::test]
+async fn one_clients_made_up_names_let_others_ask_of_theirs() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    // Each question takes as long as one may.
+    fixture.member("a").control().half_open(true);
+    let fixture = &fixture;
+    let delete = |from, name: String| {
+        let path = format!("{CONFIG_MAPS}/{name}");
+        async move { call(fixture, from, "DELETE", &path, tributary_router::body::empty()).await }
+    };
+    let flood = join_all((0..200).map(|client| async move {
+        for number in 0.. {
+            delete(peer(1), format!("made-up-{client}-{number}")).await;
+        }
+    }));
+    let asked = async {
+        // The flood is there first.
+        tokio::time::sleep(QUIET).await;
+        // Of who was asked and does not answer memory is believed; of who was not asked nothing is said but that (429).
+        delete(peer(2), "nothing".to_owned()).await.refused(404);
+    };
+    tokio::select! {
+        () = asked => {}
+        _ = flood => unreachable!(),
+    }
 }
 
 #[tokio::test]

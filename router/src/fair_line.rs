@@ -1,0 +1,182 @@
+//! A few at once, clients in turn: what somebody behind us does for all of them.
+//!
+//! A client that asks for much has its own line, and nobody stands behind it there. Of the places that there are it may hold as many as
+//! it leaves to others, as in [`fair_share`](crate::fair_share): so one that comes later finds a place that is free at once, though
+//! those which are taken are held for long. A client that holds none may have the last one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::fair_share::Holder;
+use crate::turns::Lines;
+
+/// How many wait before those are looked for that have gone away.
+const SWEPT_FROM: usize = 64;
+
+/// Places, and who waits for one.
+#[derive(Debug)]
+pub struct FairLine {
+    at_once: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    taken: usize,
+    by_holder: HashMap<Holder, usize>,
+    waiting: Lines<oneshot::Sender<Place>>,
+    /// How many wait when those are looked for next that have gone away.
+    sweep_at: usize,
+}
+
+/// A place. Given back when dropped.
+#[derive(Debug)]
+pub struct Place {
+    line: Arc<FairLine>,
+    holder: Holder,
+}
+
+impl FairLine {
+    /// So many places, at least 2: a client alone has half of them.
+    pub fn new(at_once: usize) -> Arc<Self> {
+        let state = State { taken: 0, by_holder: HashMap::new(), waiting: Lines::default(), sweep_at: SWEPT_FROM };
+        Arc::new(Self { at_once: at_once.max(2), state: Mutex::new(state) })
+    }
+
+    /// Waits for a place. Cancel: dropping the future gives it up.
+    pub async fn take(self: &Arc<Self>, holder: Holder) -> Option<Place> {
+        let (give, place) = oneshot::channel();
+        {
+            let mut state = self.state.lock();
+            if state.waiting.waiting() >= state.sweep_at {
+                state.waiting.retain(|waiting| !waiting.is_closed());
+                state.sweep_at = (2 * state.waiting.waiting()).max(SWEPT_FROM);
+            }
+            state.waiting.push(holder, give);
+        }
+        self.advance();
+        // Nobody's is dropped before it was given a place.
+        place.await.ok()
+    }
+
+    /// Gives free places to those who wait.
+    fn advance(self: &Arc<Self>) {
+        // Places that nobody took any more are dropped after the lock: dropping one takes it.
+        let mut untaken = Vec::new();
+        let mut state = self.state.lock();
+        while let Some((holder, give)) = state.next(self.at_once) {
+            if give.is_closed() {
+                continue;
+            }
+            state.taken += 1;
+            *state.by_holder.entry(holder).or_default() += 1;
+            untaken.extend(give.send(Place { line: Arc::clone(self), holder }).err());
+        }
+        drop(state);
+    }
+}
+
+impl State {
+    /// The next who waits and may have one of the places that are free.
+    fn next(&mut self, at_once: usize) -> Option<(Holder, oneshot::Sender<Place>)> {
+        let Self { taken, by_holder, waiting, .. } = self;
+        let free = at_once - *taken;
+        let may = |holder| {
+            let own = by_holder.get(&holder).copied().unwrap_or(0);
+            free > 0 && (own == 0 || own + 1 < free)
+        };
+        waiting.next(may)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        {
+            let mut state = self.line.state.lock();
+            state.taken -= 1;
+            if let Some(own) = state.by_holder.get_mut(&self.holder) {
+                *own -= 1;
+                if *own == 0 {
+                    state.by_holder.remove(&self.holder);
+                }
+            }
+        }
+        self.line.advance();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::turns::Peer;
+
+    fn client(port: u16) -> Holder {
+        Some(Peer(([127, 0, 0, 1], port).into()))
+    }
+
+    type Asked<'a> = Pin<Box<dyn Future<Output = Option<Place>> + 'a>>;
+
+    /// What a client has that asks for so many: the places that it was given, and the others that it waits for.
+    fn ask(line: &Arc<FairLine>, holder: Holder, count: usize) -> (Vec<Place>, Vec<Asked<'_>>) {
+        let (mut given, mut waiting) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let mut asked: Asked<'_> = Box::pin(line.take(holder));
+            match asked.as_mut().now_or_never() {
+                Some(place) => given.extend(place),
+                None => waiting.push(asked),
+            }
+        }
+        (given, waiting)
+    }
+
+    #[test]
+    fn whoever_comes_finds_a_place_though_another_asks_for_all_and_gives_none_back() {
+        let line = FairLine::new(32);
+        let (flood, _waiting) = ask(&line, client(1), 1000);
+        assert_eq!(flood.len(), 16, "as many as it leaves");
+        let others: Vec<_> = (2..10).map(|port| ask(&line, client(port), 1)).collect();
+        assert!(others.iter().all(|(given, _)| given.len() == 1));
+        let (second, _waiting) = ask(&line, client(10), 1000);
+        assert_eq!(second.len(), 4, "half of the eight that are left");
+        // The last ones are for those who have none.
+        let last: Vec<_> = (11..15).map(|port| ask(&line, client(port), 1)).collect();
+        assert!(last.iter().all(|(given, _)| given.len() == 1));
+        assert_eq!(ask(&line, client(15), 1).0.len(), 0);
+    }
+
+    #[test]
+    fn clients_are_served_in_turn() {
+        let line = FairLine::new(2);
+        let (first, _) = ask(&line, client(1), 1);
+        let (second, _) = ask(&line, client(2), 1);
+        let (_, mut flood) = ask(&line, client(1), 3);
+        let (_, mut other) = ask(&line, client(3), 1);
+        drop(second);
+        assert!(flood.iter_mut().all(|asked| asked.as_mut().now_or_never().is_none()), "it has one");
+        let other = other[0].as_mut().now_or_never().expect("it has none");
+        drop((first, other));
+        let served: Vec<_> = flood.iter_mut().filter_map(|asked| asked.as_mut().now_or_never()).collect();
+        assert_eq!(served.len(), 1, "as many as it leaves, or the one that everybody may have");
+    }
+
+    #[test]
+    fn who_goes_away_leaves_nothing() {
+        let line = FairLine::new(2);
+        let (given, waiting) = ask(&line, client(1), 100);
+        assert_eq!((given.len(), waiting.len()), (1, 99));
+        drop(waiting);
+        let (second, waiting) = ask(&line, client(2), 1);
+        assert_eq!((second.len(), waiting.len()), (1, 0));
+        drop((given, second));
+        assert_eq!(ask(&line, client(1), 1).0.len(), 1);
+        let state = line.state.lock();
+        assert!(state.taken == 0 && state.by_holder.is_empty() && state.waiting.waiting() == 0);
+    }
+}
