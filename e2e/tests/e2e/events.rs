@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use serde_json::{Value, json};
-use tributary_e2e::{Member, Tributary};
+use tokio::time::timeout;
+use tributary_e2e::{Member, Tributary, guard};
 
 use crate::context::{Case, TestContext, cases, eventually};
 
@@ -21,7 +22,7 @@ const SLACK: Duration = Duration::from_secs(60);
 const COUNT: usize = 20;
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["events"; expire_together, are_watched_without_bookmarks]
+    cases!["events"; expire_together, are_watched_without_bookmarks, are_confirmed_where_the_newest_is_asked_for]
 }
 
 fn event(namespace: &str, name: &str) -> Value {
@@ -111,5 +112,54 @@ async fn are_watched_without_bookmarks(context: TestContext) -> anyhow::Result<(
     let mut stream = member.http().watch(&format!("{path}?{query}")).await?;
     let end = stream.expect(SOON).await?;
     ensure!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true", "{end}");
+    Ok(())
+}
+
+/// Where reads of the newest ask the members, a list of Events is confirmed though their watches get no bookmarks: it has what was written
+/// past Tributary a moment ago, and it comes where the members went on elsewhere and no Event will ever tell how far.
+async fn are_confirmed_where_the_newest_is_asked_for(context: TestContext) -> anyhow::Result<()> {
+    let members = context.fixture.pair().await?;
+    let namespace = context.namespace("newest", members).await?;
+    let (path, maps) =
+        (format!("/api/v1/namespaces/{namespace}/events"), format!("/api/v1/namespaces/{namespace}/configmaps"));
+    let folder = guard::temporary_folder("newest")?;
+    let config = folder.path().join("registry.yaml");
+    let registry = json!({
+        "apiVersion": "tributary.dev/v1alpha1", "kind": "ResourceRegistry", "metadata": {"name": "newest"},
+        // What is not confirmed is refused, with 504 after 3 s.
+        "spec": {"resources": ["events"], "consistency": "Quorum", "partial": "Deny"},
+    });
+    std::fs::write(&config, registry.to_string())?;
+    let tributary = Tributary::builder(&context.fixture.pair_kubeconfig().await?, ["member1", "member2"])
+        .argument("--config")
+        .argument(config.to_string_lossy())
+        .start()
+        .await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let http = tributary.http().await?;
+    let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"generateName": "x-"}});
+    let mut written = Vec::new();
+    for round in 0..4 {
+        let member = &members[round % 2];
+        // In the last rounds nothing of it is an Event.
+        let name = format!("e{round}");
+        if round < 2 {
+            member.http().post(&path, &event(&namespace, &name)).send().await?.expect(201)?;
+            written.push(name);
+        } else {
+            member.http().post(&maps, &map).send().await?.expect(201)?;
+        }
+        // A machine that is busy with others may need more than 3 s once. What comes has all.
+        let asked = async {
+            loop {
+                let answer = http.get(&path).send().await?;
+                if answer.status != 504 {
+                    break answer.expect(200)?.json();
+                }
+            }
+        };
+        let list = timeout(SOON, asked).await.context("no answer")??;
+        ensure!(names_of(&list) == written, "round {round}: {written:?} were written: {list}");
+    }
     Ok(())
 }
