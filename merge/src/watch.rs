@@ -243,7 +243,7 @@ impl<F: ObjectFilter> Watcher<F> {
     /// Gives out one change, and behind a DELETED the object that another cluster has under the same name: a client
     /// that keys by name would lose it otherwise. Only that one carries the version of this place, because the change
     /// is not told without it.
-    fn emit(&mut self, log: &Log, at: At<'_>, change_type: ChangeType, object: &Arc<Object>, turn: &mut Turn<'_>) {
+    fn emit(&self, log: &Log, at: At<'_>, change_type: ChangeType, object: &Arc<Object>, turn: &mut Turn<'_>) {
         let before = LogVersion { position: at.seq, component: at.entry.component_at(self.part) };
         let after = if self.part + 1 == at.entry.changes().len() {
             LogVersion { position: at.seq + 1, component: None }
@@ -257,7 +257,6 @@ impl<F: ObjectFilter> Watcher<F> {
             None => turn.push(self.event(log, &at, own, after)),
             Some((index, cluster, object)) => {
                 turn.push(self.event(log, &at, own, before));
-                self.pending.tells_of(log, &cluster, at.seq);
                 let native = object.resource_version();
                 let other = Some(index);
                 let again =

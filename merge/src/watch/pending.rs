@@ -79,21 +79,6 @@ impl Pending {
         further.map(|(cluster, seen)| (cluster, seen.has))
     }
 
-    /// Takes note that an object of a cluster is told as it is at a place, or where the client has the cluster if that is further.
-    ///
-    /// Of a revision of which a part is known there the client may have more, and the object may be deleted in that. So its component
-    /// becomes what it is told of: whoever is cut behind the object is told of that revision again.
-    pub(crate) fn tells_of(&mut self, log: &Log, cluster: &ClusterName, seq: u64) {
-        let Some(seen) = self.clusters.get_mut(cluster) else { return };
-        let place = if seen.start.is_some_and(|start| start > seq) { seen.has } else { seq };
-        let (here, own) = (log.component_before(cluster, place), seen.component);
-        let is_part =
-            here.is_some_and(|here| here.is_part() && own.is_some_and(|own| own.revision() == here.revision()));
-        if is_part {
-            seen.component = own.min(here);
-        }
-    }
-
     /// Up to where the client has, or may have, something that stands behind a place; `None` if it has nothing of that.
     pub(crate) fn further_until(&self, log: &Log, seq: u64, filter: &impl ObjectFilter) -> Option<u64> {
         let wanted = self.clusters.iter().filter(|(cluster, _)| filter.wants_cluster(cluster));

@@ -53,23 +53,6 @@ fn who_has_the_whole_revision_elsewhere_is_not_ahead_of_a_part_and_keeps_it() {
     assert_eq!(read(&log, &mut watcher), ["DELETED* b/w@5 a:11 b:5-1"]);
 }
 
-/// An object that is told behind another cluster's deletion may be one of those deletions.
-#[test]
-fn who_has_the_whole_revision_and_is_told_of_an_object_that_may_be_deleted_in_it_has_a_part() {
-    for comes_late in [false, true] {
-        let mut log = log(&[("a", 10, &["x 9"]), ("b", 10, &["x 8", "y 7"])]);
-        delete(&mut log, "b", &["y 11"]);
-        let early = resume(&log, "a:10 b:11").unwrap();
-        delete(&mut log, "a", &["x 11"]);
-        let mut watcher = if comes_late { resume(&log, "a:10 b:11").unwrap() } else { early };
-        assert_eq!(read(&log, &mut watcher), ["DELETED* a/x@11 a:10 b:11", "ADDED* b/x@8 a:11-1 b:11-1"]);
-        delete(&mut log, "b", &["x 11"]);
-        assert_eq!(read(&log, &mut watcher), ["DELETED b/x@11 a:11-1 b:11-2"]);
-        let told = read(&log, &mut resume(&log, "a:11-1 b:11-1").unwrap());
-        assert!(told.last().is_some_and(|last| last.contains("DELETED") && last.contains("b/x@11")), "{told:?}");
-    }
-}
-
 #[test]
 fn who_comes_with_a_part_is_ahead_of_a_log_that_has_none_of_it() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
