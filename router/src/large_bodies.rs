@@ -2,7 +2,7 @@
 //!
 //! A body of some megabytes takes a core for tenths of a second to be checked and taken apart. On the threads that answer requests, ten of
 //! them at once would leave nobody else a thread for as long; here each waits for its turn, and the runtime moves the other requests to
-//! another thread meanwhile.
+//! another thread meanwhile. The same goes for what is written for long: YAML, and text that is compressed or laid out as a whole.
 
 use std::num::NonZero;
 use std::thread::available_parallelism;
@@ -11,8 +11,29 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::block_in_place;
 
+use crate::negotiate::{Encoding, Form};
+
 /// From how many bytes on a body is large. 64 KiB are read in one to two milliseconds, and nearly all bodies are smaller.
 const LARGE_BYTES: usize = 64 << 10;
+
+/// How many bytes can be read while one is written in YAML: JSON is scanned at hundreds of megabytes a second, YAML made of it at some ten.
+const YAML_COST: usize = 16;
+
+/// What it costs to write so many bytes of JSON in a form, as bytes that are read. Nothing where they are copied.
+pub(crate) fn to_write(form: Form, bytes: usize) -> usize {
+    match form {
+        Form { encoding: Encoding::Yaml, .. } => bytes.saturating_mul(YAML_COST),
+        Form { pretty: true, .. } | Form { gzip: true, .. } => bytes,
+        _ => 0,
+    }
+}
+
+/// Does long work while another thread takes over what else this one had to do.
+pub(crate) fn beside<T>(work: impl FnOnce() -> T) -> T {
+    // A runtime of a single thread has none to take over.
+    let others = Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if others { block_in_place(work) } else { work() }
+}
 
 /// The turns of large bodies.
 pub(crate) struct LargeBodies(Semaphore);
@@ -44,9 +65,7 @@ impl LargeBodies {
 impl Reading<'_> {
     /// Does the work; that of a large body while another thread takes over what else this one had to do.
     pub(crate) fn run<T>(self, work: impl FnOnce() -> T) -> T {
-        // A runtime of a single thread has none to take over.
-        let others = Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
-        if self.0.is_some() && others { block_in_place(work) } else { work() }
+        if self.0.is_some() { beside(work) } else { work() }
     }
 }
 

@@ -426,7 +426,7 @@ impl Router {
     }
 
     /// The view of one namespace beside that of all, which these clusters forbid to read. Where all that may be held are in use, one goes
-    /// of a namespace that is nowhere; watches of names that were made up keep nobody out. Not for one that is nowhere itself: two of
+    /// of a namespace that is nowhere, or that may not be read; watches of names that were made up keep nobody out. Not for one that is nowhere itself: two of
     /// them would take turns for ever.
     async fn part(&self, whole: &Arc<View>, forbidding: &[ClusterName], namespace: &str) -> Result<Arc<View>, Status> {
         let part = self.views.get_or_start_part(whole, namespace);

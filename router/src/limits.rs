@@ -58,12 +58,13 @@ pub const NAME_BYTES: usize = 8 << 10;
 /// counted. kube-apiserver has no bound but the length of a request.
 pub const QUERY_PARAMETERS: usize = 64;
 
-/// 4,000: twice the streams of a connection, so that a client alone is refused none of them. Each costs some 10 KiB until it is
+/// 4,000: a connection alone may have 1,500 of its 2,000 streams, which no client comes near, and dozens share the rest. Each costs some 10 KiB until it is
 /// answered. kube-apiserver's 400 and 200 (`--max-requests-inflight`, `--max-mutating-requests-inflight`) protect its etcd; here
 /// there is none, and a member that is frozen keeps the requests for it for a minute, which must not refuse those for others.
 const REQUESTS_IN_FLIGHT: usize = 4_000;
 
-/// 128 MiB: a client alone may have 8 bodies of 8 MiB under way, or thousands of the usual size.
+/// 128 MiB: a client alone may have 48 MiB, which are three writes of 8 MiB with their answers, or some 1,700 of 6 KB (each takes its
+/// size twice, and 16 KiB).
 const HELD_BYTES: usize = 128 << 20;
 
 /// 60 s: kube-apiserver's own (`--request-timeout`).
@@ -102,8 +103,8 @@ pub(crate) const REQUESTS: &str = "requests_in_flight";
 /// The name of the bound of held bytes in the metrics.
 pub(crate) const BYTES: &str = "held_bytes";
 
-/// 256: more namespaces than a person or a controller goes about in, and a watch of each in a cluster that forbids to watch all are half of
-/// what one member's connections carry.
+/// 256: more namespaces than a person or a controller goes about in. In a cluster that forbids to watch all, a watch of each is 8 % of the
+/// 3,200 streams of its connections over HTTP/2, and all of the places that there are over HTTP/1.1.
 const NAMESPACE_VIEWS: usize = 256;
 
 /// How long a namespace is held beside the view of all that nobody reads or watches. 2 minutes: who goes through many namespaces does

@@ -418,8 +418,8 @@ fn is_unused(view: &Arc<View>) -> bool {
 
 fn too_many(resource: &GroupVersionResource, max: usize) -> Status {
     let message = format!(
-        "{resource} of {max} namespaces are being read or watched here, as many as are held at once (--max-namespace-views) where a \
-         cluster forbids to list all namespaces"
+        "{resource} of {max} namespaces are being read or watched, as many as are held at once (--max-namespace-views) because a cluster \
+         forbids to list all namespaces; end some watches, raise the flag, or allow that list (`/readyz?verbose` names the cluster)"
     );
     Status::too_many_requests(message, NAMESPACE_RETRY_AFTER)
 }

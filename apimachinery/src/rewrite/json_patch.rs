@@ -57,7 +57,7 @@ fn parse(text: &[u8]) -> Result<Vec<Operation>, Status> {
     if text.get(json::skip_space(text, 0)) != Some(&b'[') {
         return Err(Status::bad_request("the body is not a JSON patch: an array of operations is expected"));
     }
-    elements(text, 0).into_iter().map(|range| operation(text, range)).collect()
+    elements(text, 0).map(|range| operation(text, range)).collect()
 }
 
 fn operation(text: &[u8], range: Range<usize>) -> Result<Operation, Status> {

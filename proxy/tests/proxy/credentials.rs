@@ -227,7 +227,7 @@ echo "{\"kind\":\"ExecCredential\",\"apiVersion\":\"client.authentication.k8s.io
 async fn expiring_tokens_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
     // `date` cuts fractions off, and what has expired before it is given is an error.
-    let script = r#"at=$(date -u -d '+3 seconds' +%Y-%m-%dT%H:%M:%SZ)
+    let script = r#"at=$(date -u -d '+6 seconds' +%Y-%m-%dT%H:%M:%SZ)
 echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":\"token-$n\",\"expirationTimestamp\":\"$at\"}}""#;
     let exec = plugin(folder.path(), script);
     let member = Member::echo().await;
@@ -236,7 +236,7 @@ echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":
     let client = member::connect(config, quick()).await;
     client.forward(get("/api"), Identity::Member).await.unwrap();
     assert_eq!(member.last().all("authorization"), ["Bearer token-1"]);
-    tokio::time::sleep(Duration::from_millis(3100)).await;
+    tokio::time::sleep(Duration::from_millis(6100)).await;
     client.forward(get("/api"), Identity::Member).await.unwrap();
     assert_ne!(member.last().all("authorization"), ["Bearer token-1"]);
     assert!(runs(&exec) >= 2);

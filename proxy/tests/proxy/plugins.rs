@@ -119,7 +119,7 @@ fn numbering_plugin(folder: &Path) -> ExecConfig {
     let folder_text = folder.display();
     let script = format!(
         "test -e {folder_text}/fail && {{ echo 'signed out' >&2; exit 1; }}\n\
-         lives='1 hour'; test -e {folder_text}/short && lives='3 seconds'\n\
+         lives='1 hour'; test -e {folder_text}/short && lives='6 seconds'\n\
          at=$(date -u -d \"+$lives\" +%Y-%m-%dT%H:%M:%SZ)\n\
          echo '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{{\"token\":\"'$n'\",\"expirationTimestamp\":\"'$at'\"}}}}'"
     );
@@ -146,19 +146,19 @@ async fn a_member_that_rejects_everything_keeps_a_shared_plugin_from_nobody_else
     let (hostile, member) = (rejecting().await, Member::echo().await);
     let tuning = Tuning { credential_retry_interval: Duration::from_millis(200), ..quick() };
     let (rejected, other) = (client(&hostile, &exec, &tuning).await, client(&member, &exec, &tuning).await);
-    // Pauses of 0.2, 0.4, 0.8 and 1.6 s are over, and one of 3.2 s has begun, if they are the plugin's.
+    // Pauses of 0.2, 0.4, 0.8, 1.6 and 3.2 s are over, and one of 6.4 s has begun, if they are the plugin's.
     let reject_until = async |count: u32| {
         while runs(&exec) < count {
             rejected.forward(get("/api"), Identity::Member).await.unwrap_err();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    reject_until(5).await;
-    std::fs::write(folder.path().join("short"), "").unwrap();
     reject_until(6).await;
+    std::fs::write(folder.path().join("short"), "").unwrap();
+    reject_until(7).await;
     other.forward(get("/api"), Identity::Member).await.unwrap();
     let first = last_run(&member);
-    tokio::time::sleep(Duration::from_millis(3100)).await;
+    tokio::time::sleep(Duration::from_millis(6100)).await;
     other.forward(get("/api"), Identity::Member).await.unwrap();
     assert!(last_run(&member) > first, "a token was sent that had expired");
 }
@@ -173,7 +173,7 @@ async fn credentials_that_expire_while_their_plugin_fails_are_not_sent() {
     let client = client(&member, &exec, &tuning).await;
     client.forward(get("/api"), Identity::Member).await.unwrap();
     std::fs::write(folder.path().join("fail"), "").unwrap();
-    tokio::time::sleep(Duration::from_millis(3100)).await;
+    tokio::time::sleep(Duration::from_millis(6100)).await;
     let seen = member.seen().len();
     for _ in 0..3 {
         let error = client.forward(get("/api"), Identity::Member).await.unwrap_err().to_string();

@@ -151,14 +151,14 @@ async fn a_certificate_that_is_renewed_under_way_costs_one_connection() {
         });
         std::fs::write(folder.path().join(number.to_string()), credential.to_string()).unwrap();
     }
-    let script = r#"sed 's/"AT"/"'$(date -u -d '+3 seconds' +%Y-%m-%dT%H:%M:%SZ)'"/'"#;
+    let script = r#"sed 's/"AT"/"'$(date -u -d '+6 seconds' +%Y-%m-%dT%H:%M:%SZ)'"/'"#;
     let exec = plugin(folder.path(), &format!("{script} {}/$n", folder.path().display()));
     let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
     let member = Member::start(options, |_, _| async { text(StatusCode::OK, String::new()) }).await;
     // The certificate expires while the connection is made: whoever asks again is given another one.
     let address = member.address;
     let connector = BoxCloneSyncService::new(service_fn(move |_| async move {
-        tokio::time::sleep(Duration::from_millis(3100)).await;
+        tokio::time::sleep(Duration::from_millis(6100)).await;
         let stream: BoxIo = Box::new(TcpStream::connect(address).await?);
         Ok::<_, BoxError>(stream)
     }));

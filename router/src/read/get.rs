@@ -10,6 +10,7 @@ use super::{Asked, warn};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
+use crate::large_bodies::to_write;
 use crate::negotiate::{Answer, Encoding};
 use crate::response::{self, ObjectWriter, Place};
 use crate::view::{Partial, Standings, Unreached, View};
@@ -44,12 +45,15 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
     let mark = view.mark(&cluster);
     let mut version = String::new();
     mark.item_version(versions.items(), object.resource_version(), &mut version);
-    let mut text = Vec::with_capacity(object.json().len() + 256);
-    ObjectWriter::new(&view.kind, form, include).write(&object, &version, &mark, Place::Alone, true, &mut text);
-    if form.encoding != Encoding::Protobuf {
-        text.push(b'\n');
-    }
-    let mut answer = response::whole(StatusCode::OK, form, text);
+    let turn = router.large_bodies().turn(to_write(form, object.json().len())).await;
+    let mut answer = turn.run(|| {
+        let mut text = Vec::with_capacity(object.json().len() + 256);
+        ObjectWriter::new(&view.kind, form, include).write(&object, &version, &mark, Place::Alone, true, &mut text);
+        if form.encoding != Encoding::Protobuf {
+            text.push(b'\n');
+        }
+        response::whole(StatusCode::OK, form, text)
+    });
     warn(&mut answer, &view, &standings.trouble_of(&cluster));
     Ok(answer)
 }

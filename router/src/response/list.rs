@@ -15,6 +15,7 @@ use super::compression::{Gzip, THRESHOLD_BYTES};
 use super::indent::Indent;
 use super::{FRAME_BYTES, ObjectWriter, Place, protobuf};
 use crate::body::{self, Body, BoxError};
+use crate::large_bodies::beside;
 use crate::negotiate::{Encoding, Form, Shape};
 use crate::policy::ItemResourceVersions;
 use crate::topology::ClusterMark;
@@ -231,7 +232,8 @@ impl ListWriter {
         let frame = match self.writer.form() {
             Form { encoding: Encoding::Json, .. } => self.json_frame(),
             Form { encoding: Encoding::Protobuf, .. } => self.protobuf_frame(),
-            Form { encoding: Encoding::Yaml, .. } => self.yaml_frame(),
+            // One object of a megabyte takes a tenth of a second.
+            Form { encoding: Encoding::Yaml, .. } => beside(|| self.yaml_frame()),
         };
         let Some(indent) = &mut self.indent else { return Some(frame) };
         // Indented text is half as long again.

@@ -45,7 +45,8 @@ const FORMER_MAX: usize = 10_000;
 
 /// All member clusters, by name. Readers take an `Arc` and never wait.
 pub struct Fleet {
-    /// Where members are asked and followed: the runtime that this was made in. Clients may be answered in another.
+    /// The runtime that this was made in: cachers and discovery run there. What a client's request itself asks of members runs where the
+    /// client is answered.
     runtime: Handle,
     clusters: ArcSwap<BTreeMap<ClusterName, Arc<Cluster>>>,
     union: ArcSwap<Union>,

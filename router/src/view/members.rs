@@ -57,7 +57,7 @@ const REOPENED_WITHIN: Duration = Duration::from_secs(50);
 
 /// How long what is held of a collection is served, with a Warning, after its member forbids to read it. A minute: rights that are
 /// taken away by mistake, or of a role that is being written anew, are back by then, and nobody is told thousands of deletions for it.
-/// Who took them away on purpose waits no longer than until another credential is noticed.
+/// Whoever took them away on purpose waits two minutes at most: one until it is noticed ([`REOPENED_WITHIN`]), one until it goes.
 const FORBIDDEN_HELD_FOR: Duration = Duration::from_secs(60);
 
 /// How long a collection may be in trouble, though its cluster answers, before that is worth a line in the log. 30 s: by

@@ -14,6 +14,7 @@ use super::whole::{Interrupted, whole};
 use crate::Router;
 use crate::body::{self, Body};
 use crate::fair_share::Portion;
+use crate::large_bodies::to_write;
 use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
 use crate::response::{self, IncludeObject, ObjectWriter, Place, ResourceKind};
 use crate::topology::Cluster;
@@ -70,11 +71,12 @@ pub async fn translate(
         Interrupted::NoRoom(exceeded) if !wish.writes => exceeded.into(),
         interrupted => interrupted.status(cluster.name()),
     })?;
-    if !head.status.is_success() {
-        return Ok(as_asked(head, text, wish.error_form));
-    }
-    let turn = router.large_bodies().turn(text.len()).await;
-    Ok(turn.run(|| translated(router, cluster, head, text, wish)))
+    let form = if head.status.is_success() { wish.form } else { wish.error_form };
+    let turn = router.large_bodies().turn(text.len().max(to_write(form, text.len()))).await;
+    Ok(turn.run(|| match head.status.is_success() {
+        true => translated(router, cluster, head, text, wish),
+        false => as_asked(head, text, form),
+    }))
 }
 
 /// The client's form of a whole answer with success, and what it means for later reads.

@@ -47,7 +47,7 @@ const ADDED_BYTES: usize = 16 << 10;
 /// sent.
 ///
 /// # Errors
-/// 429 where there is none. Nobody has acted on the request then.
+/// 429 where there is none. This cluster has not been asked then.
 pub fn room(router: &Router, request: &Extensions, known: usize) -> Result<Portion, Status> {
     let likely = known.saturating_add(ADDED_BYTES).min(WHOLE_BODY_BYTES_MAX);
     Ok(router.held_bytes().take(request.get().copied(), likely)?)

@@ -9,9 +9,9 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
 use tributary_router::{Body, Limits, Peer, Policies, ResourcePattern, User};
-use tributary_simulator::RequestKind;
+use tributary_simulator::{RequestKind, WriteAnswers};
 
-use crate::harness::{Answer, CONFIG_MAPS, Fixture, QUIET, allow, cluster, config, config_map_in, until};
+use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, until};
 use crate::worst::{Worst, others_are_answered};
 
 /// A connection's name.
@@ -92,6 +92,9 @@ async fn bodies_of_one_client_leave_room_for_those_of_others() {
 /// The JSON patch that has an object twice as large.
 const DOUBLE: &str = r#"[{"op": "copy", "from": "/data/v", "path": "/data/copy"}]"#;
 
+/// The JSON patch that adds a byte to an object.
+const SMALL: &str = r#"[{"op": "add", "path": "/data/more", "value": "z"}]"#;
+
 async fn patch(fixture: &Fixture, from: Peer, path: &str, text: &'static str) -> Answer {
     send(fixture, from, "PATCH", path, "application/json-patch+json", tributary_router::body::full(text)).await
 }
@@ -109,25 +112,25 @@ async fn what_members_answer_to_writes_is_counted_before_they_are_asked() {
     };
     let control = fixture.member("a").control();
     let writes = || control.requests_of(RequestKind::Write, "configmaps");
-    // The member is given room for what the object has, and a little more.
-    control.half_open(true);
+    // The member is given room for what the object has, and a little more. It takes the requests, and its answers stay away.
+    let before = writes();
+    control.answer_writes(WriteAnswers::SilentAfter(0));
     let path = format!("{CONFIG_MAPS}/x");
-    let mut first = Box::pin(patch(&fixture, peer(1), &path, DOUBLE));
-    let mut second = Box::pin(patch(&fixture, peer(1), &path, DOUBLE));
+    let mut first = Box::pin(patch(&fixture, peer(1), &path, SMALL));
+    let mut second = Box::pin(patch(&fixture, peer(1), &path, SMALL));
     let asked = async {
-        until(|| async { held() > 300 << 10 }).await;
-        let sent = writes();
-        refused_for_now(&patch(&fixture, peer(1), &path, DOUBLE).await, "bytes of bodies (--max-held-bytes)");
-        assert_eq!(writes(), sent, "the member never hears of it");
+        until(|| async { writes() == before + 2 && held() > 300 << 10 }).await;
+        refused_for_now(&patch(&fixture, peer(1), &path, SMALL).await, "bytes of bodies (--max-held-bytes)");
+        assert_eq!(writes(), before + 2, "the member never hears of it");
     };
     tokio::select! {
         () = asked => {}
-        answer = &mut first => panic!("a frozen member answered: {answer:?}"),
-        answer = &mut second => panic!("a frozen member answered: {answer:?}"),
+        answer = &mut first => panic!("a silent member answered: {answer:?}"),
+        answer = &mut second => panic!("a silent member answered: {answer:?}"),
     }
     drop((first, second));
     assert_eq!(held(), 0);
-    control.half_open(false);
+    control.answer_writes(WriteAnswers::Whole);
     // An answer that outgrows its room is given as long as there is more.
     let made = patch(&fixture, peer(1), &path, DOUBLE).await.ok();
     assert_eq!(made["data"]["copy"].as_str().map(str::len), Some(150 << 10));
@@ -147,7 +150,7 @@ async fn a_write_that_was_carried_out_is_never_answered_as_if_it_had_not_been() 
     assert!(fixture.config_maps_of_members().values().all(|data| data["copy"].is_string()), "it was carried out");
     // In a cluster's own view, where it passes as it is, nothing keeps an answer from being given.
     let own = format!("/clusters/a{CONFIG_MAPS}/x");
-    let made = patch(&fixture, peer(1), &own, r#"[{"op": "add", "path": "/data/more", "value": "z"}]"#).await.ok();
+    let made = patch(&fixture, peer(1), &own, SMALL).await.ok();
     assert_eq!(made["data"]["more"], "z");
 }
 
@@ -225,6 +228,11 @@ async fn one_clients_made_up_names_let_others_ask_of_theirs() {
     // Each question takes as long as one may.
     fixture.member("a").control().half_open(true);
     let fixture = &fixture;
+    let in_flight = || {
+        let exposition = fixture.router.metrics().expose();
+        let line = r#"tributary_limit_used{limit="requests_in_flight"} "#;
+        exposition.lines().find_map(|text| text.strip_prefix(line)?.parse::<usize>().ok()).unwrap_or_default()
+    };
     let delete = |from, name: String| {
         let path = format!("{CONFIG_MAPS}/{name}");
         async move { call(fixture, from, "DELETE", &path, tributary_router::body::empty()).await }
@@ -236,7 +244,7 @@ async fn one_clients_made_up_names_let_others_ask_of_theirs() {
     }));
     let asked = async {
         // The flood is there first.
-        tokio::time::sleep(QUIET).await;
+        until(|| async { in_flight() >= 200 }).await;
         // Of who was asked and does not answer memory is believed; of who was not asked nothing is said but that (429).
         delete(peer(2), "nothing".to_owned()).await.refused(404);
     };

@@ -3,15 +3,16 @@
 //! A request that is written down here is one line of [`requests`]. It is sent over and over by [`AT_ONCE`] senders, on a runtime
 //! of two workers, while somebody else asks for `/livez`, as [`crate::liveness`] says.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use tributary_router::limits::SELECTOR;
 use tributary_simulator::Config;
 
-use crate::harness::{Client, Fixture, allow, config};
+use crate::harness::{CONFIG_MAPS, Client, Fixture, allow, config, config_map};
 use crate::liveness::{Probes, others_live};
 
 /// How many of the same request are under way together.
@@ -113,5 +114,42 @@ async fn others_are_answered_while_one_client_sends_its_worst_requests() {
     fixture.get("/api/v1/pods?limit=1").await.ok();
     for worst in requests() {
         others_are_answered(&fixture, worst).await;
+    }
+}
+
+/// Nobody looks at a clock here: whoever asks for little overtakes those who asked for much before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_object_in_yaml_keeps_nobody_waiting() {
+    const READERS: usize = 40;
+    let fixture = Fixture::start(["a"]).await;
+    let mut object = config_map("large", "");
+    let data = (0..40_000).map(|number| (format!("key-{number}"), format!("a: {number}")));
+    object["data"] = data.collect::<HashMap<_, _>>().into_iter().collect();
+    let revision = fixture.member("a").apply(object).unwrap();
+    fixture.see("a", revision).await;
+    for path in [format!("{CONFIG_MAPS}/large"), CONFIG_MAPS.to_owned()] {
+        let client = fixture.client();
+        let asked = async move {
+            let done = Arc::new(AtomicUsize::new(0));
+            let mut readers = tokio::task::JoinSet::new();
+            for _ in 0..READERS {
+                let (client, path, done) = (client.clone(), path.clone(), Arc::clone(&done));
+                readers.spawn(async move {
+                    client.send("GET", &path, &[("accept", "application/yaml")], "").await;
+                    done.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            // Whoever comes by a timer or a socket is seen where a thread has no task that is ready.
+            for _ in 0..3 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                client.send("GET", "/livez", &[], "").await;
+            }
+            let overtaken = READERS - done.load(Ordering::SeqCst);
+            readers.shutdown().await;
+            overtaken
+        };
+        // In a task, as a connection is: behind those that are ready already.
+        let overtaken = tokio::spawn(asked).await.unwrap();
+        assert!(overtaken >= READERS / 2, "of {READERS} who read a large object {overtaken} were overtaken");
     }
 }
