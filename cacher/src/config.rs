@@ -33,8 +33,8 @@ pub struct Tuning {
     /// nothing and smaller ones only add round trips; a page is decoded as it streams and never held. Where pages take too long, they
     /// have fewer.
     pub page_size: u32,
-    /// How long a page takes at most that is followed by larger ones, and at least if it breaks off and is asked for in smaller ones.
-    /// 10 s: a kube-apiserver ends a list after 60 s (`--request-timeout`), and a page twice as large as one that took 10 s is far from
+    /// How long a page may take: after one that took less, the next is twice as large; one that breaks off after more is asked for again
+    /// in half of what came. 10 s: a kube-apiserver ends a list after 60 s (`--request-timeout`), and a page twice as large as one that took 10 s is far from
     /// that.
     pub page_time: Duration,
     /// The delay before the first retry, halved at most by jitter. 200 ms: a member that was merely restarting its listener

@@ -37,7 +37,7 @@ use crate::request::Target;
 enum Phase {
     /// The collection is being streamed.
     WatchList,
-    /// The collection is being listed in pages, or in one piece: this one, if it is not the first.
+    /// A list, in pages or in one piece. `continue_token`: of the page being read; `None` for the first, and for one piece.
     Pages { continue_token: Option<String> },
     /// Events are awaited. `proved`: this watch has yielded something, or been open for a while.
     Watch { proved: bool },

@@ -168,15 +168,16 @@ pub struct ServeArguments {
     pub limits: LimitArguments,
 }
 
-/// What is held at most. Each bound is a metric, too: `tributary_limit`.
+/// What is held at most. Bytes and seconds are whole numbers without a suffix. Each bound is a metric, too.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArguments {
     /// Client connections; more wait until one closes
     #[arg(long, value_name = "N", default_value_t = Self::default().max_connections, value_parser = parse_count)]
     pub max_connections: usize,
-    /// Bytes of answers that clients have not taken, of all connections; a connection may have 16 MiB of them. More is made once they are
-    /// taken; what is not taken for 60 s is cut, or for 15 s while there are so many
+    /// Bytes that clients have been answered and have not taken, all connections together; one connection may have 16 MiB of them. Beyond
+    /// either, large reads are answered 429 and streams wait. An answer of which nothing is taken for 60 s is cut (logs are not); while
+    /// the bound is reached, any answer after 15 s
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_unread_bytes, value_parser = parse_count)]
     pub max_unread_bytes: usize,
     /// Lists and initial events longer than 64 KiB that are written at once; more wait, connections in turn, at most 50 s
@@ -194,21 +195,24 @@ pub struct LimitArguments {
     /// Seconds after which a resource is no longer held that nobody reads or watches
     #[arg(long, value_name = "SECONDS", default_value_t = Self::default().unused_seconds)]
     pub unused_seconds: u64,
-    /// Requests in flight, without watches, exec, logs and other lasting ones; a connection may hold as many as it leaves to
-    /// others, so one alone half of them. The next is answered 429
+    /// Requests in flight, without watches, exec, logs and other long-running ones; of three quarters each connection may have as many as
+    /// it leaves to others (one alone three eighths: 1,500 of 4,000), and the last quarter is for connections that have few. More is
+    /// answered 429 with Retry-After
     #[arg(long, value_name = "N", default_value_t = Self::default().max_requests_inflight, value_parser = parse_count)]
     pub max_requests_inflight: usize,
-    /// Bytes of bodies that are held to be rewritten; shared among connections as requests are
+    /// Bytes of bodies that are held: of writes, of members' answers to them, and of lists that members are asked for. Shared among
+    /// connections as requests are; what finds no room is answered 429
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_count)]
     pub max_held_bytes: usize,
-    /// Bytes that the objects of one resource in one cluster may occupy; a cluster that has more is unknown
+    /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is left out of that
+    /// resource with a Warning, or has its lists answered 429 under --partial Deny
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_collection_bytes, value_parser = parse_collection_bytes)]
     pub max_collection_bytes: u64,
-    /// Namespaces of one resource that are held for themselves where a cluster forbids to list all; the least lately used goes, and
-    /// where all are in use the next is answered 429
+    /// Namespaces, per resource, that are listed and watched one by one because a cluster forbids to list all of them at once. The least
+    /// lately used makes room; where all are in use, the next is answered 429
     #[arg(long, value_name = "N", default_value_t = Self::default().max_namespace_views, value_parser = parse_count)]
     pub max_namespace_views: usize,
-    /// Seconds that a request may take until its answer begins, unless it is a lasting one; 504 after that
+    /// Seconds that a request may take until its answer begins, unless it is long-running; 504 after that
     #[arg(long, value_name = "SECONDS", default_value_t = Self::default().request_timeout, value_parser = parse_seconds)]
     pub request_timeout: u64,
 }
@@ -261,9 +265,7 @@ fn parse_count(text: &str) -> Result<usize, String> {
 fn parse_collection_bytes(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(bytes) if bytes > 0 => Ok(bytes),
-        _ => {
-            Err("must be a whole number above 0, or every cluster would be unknown; leave it out for 4 GiB".to_owned())
-        }
+        _ => Err("must be a whole number above 0; with 0 every cluster would be unknown".to_owned()),
     }
 }
 
