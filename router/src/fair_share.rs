@@ -88,7 +88,8 @@ impl FairShare {
         self.max.store(max.max(2), Ordering::Relaxed);
     }
 
-    fn max(&self) -> usize {
+    /// How much there is for all together.
+    pub fn max(&self) -> usize {
         self.max.load(Ordering::Relaxed)
     }
 

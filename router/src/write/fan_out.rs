@@ -12,7 +12,7 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKe
 use super::Call;
 use super::body::Held;
 use super::forward::forward;
-use super::whole::{self, whole};
+use super::whole::{Reserve, seen_whole};
 use crate::body::Body;
 use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
 use crate::read::version::Given;
@@ -41,9 +41,13 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
     if !undiscovered.is_empty() {
         return Err(Status::clusters_unknown(&resource.resource, &undiscovered, 1));
     }
+    // Without it a deletion might not be noted that was made.
+    let reserve = Reserve::take(router, &held.head.extensions)?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
         .iter()
-        .map(|cluster| async { (cluster.name(), delete_in(call, cluster, &held, shared.as_ref()).await) }.boxed())
+        .map(|cluster| {
+            async { (cluster.name(), delete_in(call, cluster, &held, shared.as_ref(), &reserve).await) }.boxed()
+        })
         .collect();
     let mut answers: Vec<_> = stream::iter(asked).buffer_unordered(DELETED_AT_ONCE).collect().await;
     answers.sort_by_key(|(cluster, _)| *cluster);
@@ -73,16 +77,18 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
     }
 }
 
-/// In how many clusters is deleted at once. Each answers with all that it deleted, up to 8 MiB, which are held until they are read, as far
-/// as there is room.
+/// In how many clusters is deleted at once. Each answers with all that it deleted, up to 8 MiB, which are held until they are read. Where
+/// there is no room for another, one after the other is read in the reserve.
 const DELETED_AT_ONCE: usize = 16;
 
-/// Deletes in one cluster. `shared` is the body as every member is sent it, where that is one.
+/// Deletes in one cluster. `shared` is the body as every member is sent it, where that is one; `reserve` the room for its answer where
+/// there is no other.
 async fn delete_in(
     call: Call<'_>,
     cluster: &Arc<Cluster>,
     held: &Held,
     shared: Option<&Rewritten>,
+    reserve: &Reserve,
 ) -> Result<(), Status> {
     let Call { router, info, query, resource, .. } = call;
     let versions = router.versions(&resource.resource);
@@ -109,19 +115,17 @@ async fn delete_in(
     };
     let query =
         query.map(|query| rewrite::rewrite_query(&rewrite::without_clusters(query)?, &mut version)).transpose()?;
-    let room = whole::room(router, &held.head.extensions, 0)?;
+    let room = router.held_bytes().take(held.head.extensions.get().copied(), 0)?;
     let answer = forward(cluster, request, &info.path, query.as_deref()).await?;
     let code = answer.status();
+    let look = |text: &[u8]| match code.is_success() {
+        false => Err(Status::from_response(code.as_u16(), text)),
+        true => Ok(if !held.is_dry_run() {
+            note(call, cluster, text);
+        }),
+    };
     // An answer that stays away, or is larger than can be held, leaves what is done done: what it names is not waited for.
-    let whole = whole(answer.into_body(), room).await;
-    let text = whole.as_ref().map(|(text, _)| &**text).unwrap_or_default();
-    if !code.is_success() {
-        return Err(Status::from_response(code.as_u16(), text));
-    }
-    if !held.is_dry_run() {
-        note(call, cluster, text);
-    }
-    Ok(())
+    seen_whole(answer.into_body(), room, reserve, look).await.unwrap_or_else(|_| look(&[]))
 }
 
 /// Has later reads wait until the deletions are seen. A member answers with the objects as they were before; an answer above

@@ -2,7 +2,8 @@
 //!
 //! Once a member has begun to answer it may have done what was asked for. What keeps its answer from being given is therefore never
 //! a reason for a client to ask again by itself. So the room for the answer is taken before the request is sent, when it can still be
-//! refused: as much as the answer is likely to need. What it needs beyond that is taken as it comes.
+//! refused: as much as the answer is likely to need. What it needs beyond that is taken as it comes. Where many members answer one
+//! request at once there is a [`Reserve`] besides, for those who find no more.
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use futures::{StreamExt, stream};
 use http::Extensions;
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 use tributary_apimachinery::{ClusterName, Status};
 
@@ -53,6 +55,45 @@ pub fn room(router: &Router, request: &Extensions, known: usize) -> Result<Porti
     Ok(router.held_bytes().take(request.get().copied(), likely)?)
 }
 
+/// Room for one answer of [`WHOLE_BODY_BYTES_MAX`], for those to one request that find no more of their own: one after the other has it.
+pub struct Reserve(Mutex<Portion>);
+
+/// Which part of all that may be held a [`Reserve`] is at most. A client alone may have three eighths.
+const RESERVED: usize = 4;
+
+impl Reserve {
+    /// Takes the room. Call before anything is sent.
+    ///
+    /// # Errors
+    /// 429 where there is none. Nobody has acted on the request then.
+    pub fn take(router: &Router, request: &Extensions) -> Result<Self, Status> {
+        let all = router.held_bytes();
+        let bytes = WHOLE_BODY_BYTES_MAX.min(all.max() / RESERVED);
+        Ok(Self(Mutex::new(all.take(request.get().copied(), bytes)?)))
+    }
+}
+
+/// What an answer takes.
+struct Room<'a> {
+    own: Portion,
+    reserve: Option<&'a Reserve>,
+    /// The reserve, once it is this answer's.
+    reserved: Option<MutexGuard<'a, Portion>>,
+}
+
+impl Room<'_> {
+    /// Makes room for so many bytes. May wait for the reserve.
+    async fn grow_to(&mut self, bytes: usize) -> Result<(), Exceeded> {
+        if let Some(reserved) = &mut self.reserved {
+            return reserved.grow_to(bytes);
+        }
+        match (self.own.grow_to(bytes), self.reserve) {
+            (Err(_), Some(reserve)) => self.reserved.insert(reserve.0.lock().await).grow_to(bytes),
+            (grown, _) => grown,
+        }
+    }
+}
+
 impl Interrupted {
     /// 502, without the advice to come again.
     pub fn status(&self, cluster: &ClusterName) -> Status {
@@ -79,33 +120,65 @@ pub async fn whole(body: Body, room: Portion) -> Result<(Bytes, Portion), Interr
     }
 }
 
+/// Reads one of many answers to a request whole and says what `look` makes of it: in a room of its own that grows with it, and in the
+/// reserve where that cannot.
+///
+/// # Errors
+/// [`Interrupted`]; [`Interrupted::NoRoom`] only where the reserve is smaller than [`WHOLE_BODY_BYTES_MAX`].
+pub async fn seen_whole<T>(
+    mut body: Body,
+    own: Portion,
+    reserve: &Reserve,
+    look: impl FnOnce(&[u8]) -> T,
+) -> Result<T, Interrupted> {
+    let mut room = Room { own, reserve: Some(reserve), reserved: None };
+    match read(&mut body, &mut room).await? {
+        (chunks, None) => Ok(look(&joined(chunks))),
+        (_, Some(why)) => Err(why),
+    }
+}
+
 /// Reads an answer whole that can be held; a larger one is left to be passed on. At most [`WHOLE_BODY_BYTES_MAX`] and one frame are
 /// held.
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
-pub async fn begun(mut body: Body, mut room: Portion) -> Result<Begun, Interrupted> {
-    let deadline = Instant::now() + WHOLE_WITHIN;
-    let (mut chunks, mut length) = (Vec::<Bytes>::new(), 0);
+pub async fn begun(mut body: Body, room: Portion) -> Result<Begun, Interrupted> {
+    let mut room = Room { own: room, reserve: None, reserved: None };
+    let (chunks, why) = read(&mut body, &mut room).await?;
+    Ok(match why {
+        None => Begun::Whole(joined(chunks), room.own),
+        Some(why) => Begun::Longer(from_its_beginning(chunks, room.own, body), why),
+    })
+}
+
+/// Reads an answer, and says why it is not read to its end. That it waits for room is not the member's being late.
+async fn read(body: &mut Body, room: &mut Room<'_>) -> Result<(Vec<Bytes>, Option<Interrupted>), Interrupted> {
+    let mut deadline = Instant::now() + WHOLE_WITHIN;
+    let (mut chunks, mut length) = (Vec::new(), 0);
     loop {
         let frame = timeout_at(deadline, body.frame()).await.map_err(|_| Interrupted::Late)?;
-        let Some(frame) = frame else { break };
+        let Some(frame) = frame else { return Ok((chunks, None)) };
         let Ok(data) = frame.map_err(Interrupted::Broken)?.into_data() else { continue };
         length += data.len();
         chunks.push(data);
-        let why = match room.grow_to(length) {
-            _ if length > WHOLE_BODY_BYTES_MAX => Interrupted::TooLarge,
-            Ok(()) => continue,
-            Err(exceeded) => Interrupted::NoRoom(exceeded),
-        };
-        return Ok(Begun::Longer(from_its_beginning(chunks, room, body), why));
+        if length > WHOLE_BODY_BYTES_MAX {
+            return Ok((chunks, Some(Interrupted::TooLarge)));
+        }
+        let waiting = Instant::now();
+        if let Err(exceeded) = room.grow_to(length).await {
+            return Ok((chunks, Some(Interrupted::NoRoom(exceeded))));
+        }
+        deadline += waiting.elapsed();
     }
-    // Most answers are one frame: it is passed on as it is.
-    let bytes = match chunks.len() {
+}
+
+/// Most answers are one frame: it is passed on as it is.
+fn joined(mut chunks: Vec<Bytes>) -> Bytes {
+    match chunks.len() {
         1 => chunks.swap_remove(0),
         _ => chunks.concat().into(),
-    };
-    Ok(Begun::Whole(bytes, room))
+    }
 }
 
 /// What was read and what is still to come. The room is kept until what was read is given.

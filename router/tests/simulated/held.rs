@@ -11,7 +11,7 @@ use serde_json::json;
 use tributary_router::{Body, Limits, Peer, Policies, ResourcePattern, User};
 use tributary_simulator::{RequestKind, WriteAnswers};
 
-use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, until};
+use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, items, until};
 use crate::worst::{Worst, others_are_answered};
 
 /// A connection's name.
@@ -152,6 +152,41 @@ async fn a_write_that_was_carried_out_is_never_answered_as_if_it_had_not_been() 
     let own = format!("/clusters/a{CONFIG_MAPS}/x");
     let made = patch(&fixture, peer(1), &own, SMALL).await.ok();
     assert_eq!(made["data"]["more"], "z");
+}
+
+#[tokio::test]
+async fn a_collection_that_is_deleted_in_many_clusters_is_seen_deleted() {
+    // Of what one client may hold the answers of two have room.
+    let limits = Limits { held_bytes: 2 << 20, ..Limits::default() };
+    let names = ["a", "b", "c", "d"];
+    let fixture = Fixture::within(limits, names.map(config), allow()).await;
+    for name in names {
+        fixture.put_and_see(name, &format!("of-{name}"), &name.repeat(300 << 10)).await;
+        fixture.member(name).control().lag_watches(Duration::from_secs(1));
+    }
+    call(&fixture, peer(1), "DELETE", CONFIG_MAPS, tributary_router::body::empty()).await.ok();
+    let list = loop {
+        // Where the machine is slow, they may not be seen in time.
+        let answer = get(&fixture, peer(1), CONFIG_MAPS).await;
+        if answer.code != 504 {
+            break answer.ok();
+        }
+    };
+    assert_eq!(items(&list), Vec::<String>::new());
+    // Where there is no room nothing is deleted.
+    let hog = call(&fixture, peer(1), "POST", CONFIG_MAPS, endless(500 << 10));
+    fixture.put_and_see("a", "x", "").await;
+    let refused = async {
+        let held = || fixture.router.metrics().expose().contains(r#"limit="held_bytes"} 512000"#);
+        until(|| async { held() }).await;
+        let answer = call(&fixture, peer(1), "DELETE", CONFIG_MAPS, tributary_router::body::empty()).await;
+        refused_for_now(&answer, "bytes of bodies (--max-held-bytes)");
+    };
+    tokio::select! {
+        () = refused => {}
+        answer = hog => panic!("a body that never ends was answered: {answer:?}"),
+    }
+    assert_eq!(fixture.config_maps_of_members().len(), 1);
 }
 
 #[tokio::test]
