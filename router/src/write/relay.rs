@@ -32,8 +32,7 @@ impl Router {
         let cluster = self.fleet().cluster(name).ok_or_else(|| Status::cluster_not_found(name.as_str()))?;
         // What lies behind `proxy`, `exec` and their like writes no object of the cluster, whatever the method.
         let written = info.resource().filter(|resource| writes_object(info.verb) && !resource.is_opaque());
-        let is_noted = !request.headers().contains_key(header::UPGRADE)
-            && Query::parse(query).get("dryRun").is_none_or(str::is_empty);
+        let is_noted = Query::parse(query).get("dryRun").is_none_or(str::is_empty);
         let hash = Query::parse(query).get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned);
         if let Some(hash) = hash.filter(|_| info.path.starts_with("/openapi/v3/")) {
             return openapi_document(&cluster, request, &info.path, query, &hash).await;
@@ -81,6 +80,7 @@ async fn openapi_document(
 ) -> Result<Response<Body>, Status> {
     let mut again = Request::new(body::empty());
     again.headers_mut().clone_from(request.headers());
+    again.extensions_mut().clone_from(request.extensions());
     again.headers_mut().remove(header::IF_NONE_MATCH);
     let refused = match forward(cluster, request, path, query).await {
         Err(status) if status.code == 502 => status,

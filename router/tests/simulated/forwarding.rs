@@ -42,6 +42,23 @@ fn made(fixture: &Fixture) -> usize {
 }
 
 #[tokio::test]
+async fn a_write_that_names_an_upgrade_but_asks_for_none_is_seen_in_the_merged_view() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put_and_see("a", "x", "1").await;
+    fixture.member("a").control().lag_watches(Duration::from_secs(1));
+    let path = format!("/clusters/a{CONFIG_MAPS}/x");
+    let headers = [("content-type", "application/json"), ("upgrade", "x")];
+    fixture.client().send("PUT", &path, &headers, &config_map("x", "2").to_string()).await.ok();
+    let list = loop {
+        let answer = fixture.get(CONFIG_MAPS).await;
+        if answer.code != 504 {
+            break answer.ok();
+        }
+    };
+    assert_eq!(list["items"][0]["data"]["v"], "2");
+}
+
+#[tokio::test]
 async fn a_write_whose_answer_breaks_off_is_never_sent_twice() {
     let fixture = Fixture::start(["a", "b"]).await;
     let below = format!("/clusters/a{CONFIG_MAPS}");
