@@ -18,7 +18,7 @@ use crate::endpoints::Endpoints;
 use crate::error::{ConnectError, ForwardError};
 use crate::identity::{Identity, Impersonation};
 use crate::places::Asker;
-use crate::pool::Pool;
+use crate::pool::{LaneKind, Pool};
 use crate::reachability::{Observer, Reachability};
 use crate::target::Target;
 use crate::tls::TlsSource;
@@ -267,6 +267,16 @@ impl ClusterClient {
         self.inner.forward(request, identity).await
     }
 
+    /// As [`forward`](Self::forward), for a question that this process has of its own, in whoever's name it is put: it finds a connection
+    /// though clients have taken all that they may.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub async fn ask(&self, mut request: Request<Body>, identity: Identity) -> Result<Response<Body>, ForwardError> {
+        request.extensions_mut().insert(Asker::Ourselves);
+        self.forward(request, identity).await
+    }
+
     /// Asks the member's `/readyz`, for at most 10 s.
     ///
     /// # Errors
@@ -311,7 +321,16 @@ impl ClusterClient {
     /// How many long-running requests (watches, logs that are followed) of all clients together the connections to the member carry at
     /// once, as far as is known: it depends on the version of HTTP that the member speaks.
     pub fn long_running_for_clients(&self) -> usize {
-        self.inner.endpoints.iter().map(|endpoint| endpoint.pool.long_running_for_clients()).sum()
+        self.for_clients(LaneKind::LongRunning)
+    }
+
+    /// As [`long_running_for_clients`](Self::long_running_for_clients), of requests that do not last.
+    pub fn short_for_clients(&self) -> usize {
+        self.for_clients(LaneKind::Short)
+    }
+
+    fn for_clients(&self, lane: LaneKind) -> usize {
+        self.inner.endpoints.iter().map(|endpoint| endpoint.pool.for_clients(lane)).sum()
     }
 
     /// The member's endpoints as they are now, in the order of the configuration.

@@ -348,11 +348,12 @@ impl Pool {
         }
     }
 
-    /// How many long-running requests of clients there may be at once.
-    pub(crate) fn long_running_for_clients(&self) -> usize {
+    /// How many requests of clients there may be at once in a lane.
+    pub(crate) fn for_clients(&self, kind: LaneKind) -> usize {
+        let lane = self.lane(kind);
         match self.speaks_http1.load(Ordering::Relaxed) {
-            true => self.long.http1_places.most(Asker::Client),
-            false => self.connections_for(Asker::Client).saturating_mul(self.long.streams_of_one()),
+            true => lane.http1_places.most(Asker::Client),
+            false => self.connections_for(Asker::Client).saturating_mul(lane.streams_of_one()),
         }
     }
 

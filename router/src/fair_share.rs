@@ -36,7 +36,7 @@ pub struct ShareMetrics {
     pub refused: Counter,
 }
 
-/// A bounded amount. One per process and bound.
+/// A bounded amount. One per process and bound, or one per cluster, counted together.
 #[derive(Debug)]
 pub struct FairShare {
     /// What it is of, as a client is told: `requests in flight (--max-requests-inflight)`.
@@ -162,8 +162,13 @@ impl Portion {
         *state.by_holder.entry(self.holder).or_default() += by;
         state.held += by;
         self.amount += by;
-        self.share.metrics.used.set(i64::try_from(state.held).unwrap_or(i64::MAX));
+        self.share.metrics.used.inc_by(counted(by));
     }
+}
+
+/// An amount as gauges count.
+fn counted(amount: usize) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
 impl Drop for Portion {
@@ -173,7 +178,7 @@ impl Drop for Portion {
         }
         let mut state = self.share.state.lock();
         state.held -= self.amount;
-        self.share.metrics.used.set(i64::try_from(state.held).unwrap_or(i64::MAX));
+        self.share.metrics.used.dec_by(counted(self.amount));
         if let Some(own) = state.by_holder.get_mut(&self.holder) {
             *own -= self.amount;
             if *own == 0 {

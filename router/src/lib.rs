@@ -132,7 +132,8 @@ pub struct Router {
 impl Router {
     /// A router without clusters. Must be called within a tokio runtime.
     pub fn new(config: RouterConfig) -> Arc<Self> {
-        let (fleet, metrics) = (Fleet::new(), Arc::new(Metrics::default()));
+        let metrics = Arc::new(Metrics::default());
+        let fleet = Fleet::new(metrics.member_shares());
         metrics.set_limits(&config.limits);
         let endpoints = EndpointMetrics::of(&fleet);
         metrics.register(|registry| registry.register_collector(Box::new(endpoints)));

@@ -17,6 +17,7 @@ use tributary_apimachinery::{GroupVersionResource, RequestInfo, Verb};
 use crate::discovery::Union;
 use crate::fair_share::ShareMetrics;
 use crate::limits::Limits;
+use crate::topology::MemberShareMetrics;
 use crate::turns::{LaneMetrics, TurnMetrics};
 
 /// The labels of a request.
@@ -304,6 +305,11 @@ impl Metrics {
             used: self.limits_used.get_or_create_owned(&labels),
             refused: self.limits_refused.get_or_create_owned(&labels),
         }
+    }
+
+    /// What is counted of clients' requests to members.
+    pub(crate) fn member_shares(&self) -> MemberShareMetrics {
+        MemberShareMetrics { lasting: self.share("long_running_to_member"), short: self.share("short_to_member") }
     }
 
     /// Lets others register metrics of their own in the same exposition.

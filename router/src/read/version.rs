@@ -207,7 +207,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::topology::ClusterSetup;
+    use crate::topology::{ClusterSetup, MemberShareMetrics};
 
     fn versions(items: ItemResourceVersions) -> Versions {
         let clusters = [("a", Some(3)), ("b", Some(0)), ("c", None)].map(|(name, index)| {
@@ -218,7 +218,7 @@ mod tests {
                 fingerprint: String::new(),
                 index,
             };
-            (name, Cluster::new(setup, None, &Arc::default()))
+            (name, Cluster::new(setup, None, &Arc::default(), &MemberShareMetrics::default()))
         });
         Versions::new(Arc::default(), items, Arc::new(clusters.into_iter().collect()))
     }

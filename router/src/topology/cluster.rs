@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use tributary_apimachinery::{ClusterName, Status, explain};
+use tributary_apimachinery::{ClusterName, RequestClass, Status, explain};
 use tributary_proxy::{ClusterClient, Reachability, Transport};
 
 use super::mark::ClusterMark;
@@ -100,9 +100,20 @@ pub struct Cluster {
     asked: AtomicBool,
     /// Who may ask where an object is.
     questions: Arc<FairLine>,
-    /// What lasts of clients' requests to it.
+    /// What lasts of clients' requests to it: watches of its own view, logs that are followed.
     lasting: Arc<FairShare>,
+    /// The others of clients' requests to it.
+    short: Arc<FairShare>,
     cancelled: CancellationToken,
+}
+
+/// What is counted of clients' requests to members, of all members together.
+#[derive(Clone, Debug, Default)]
+pub struct MemberShareMetrics {
+    /// Of those that last.
+    pub lasting: ShareMetrics,
+    /// Of the others.
+    pub short: ShareMetrics,
 }
 
 /// How many questions where an object is go to a member at once. 32: a short line at the member, and at 30 ms each a thousand a
@@ -122,21 +133,27 @@ pub enum Identity {
 }
 
 impl Cluster {
-    /// A place for a client's request that lasts: a watch of the cluster's own view, a log that is followed. What its connections
-    /// carry at once is shared among clients; what is served from memory is asked for beside that.
+    /// A place for a client's request, to be kept until its answer has ended. What the connections carry at once is shared among clients,
+    /// so that who reads slowly, or not at all, leaves room for others; what this process asks for itself takes none of it.
     ///
     /// # Errors
     /// 429 that names the cluster and what to do.
-    pub(crate) fn lasting(&self, holder: Holder) -> Result<Portion, Status> {
+    pub(crate) fn place(&self, class: RequestClass, holder: Holder) -> Result<Portion, Status> {
+        let (share, carried): (_, fn(&ClusterClient) -> usize) = match class.is_long_running() {
+            true => (&self.lasting, ClusterClient::long_running_for_clients),
+            false => (&self.short, ClusterClient::short_for_clients),
+        };
         if let Ok(client) = &self.setup.client {
-            self.lasting.resize(client.long_running_for_clients());
+            share.resize(carried(client));
         }
-        self.lasting.take(holder, 1).map_err(|exceeded| {
+        share.take(holder, 1).map_err(|exceeded| {
             let name = self.name();
+            let remedy = match class.is_long_running() {
+                true => format!("end some of them, or watch without /clusters/{name}, which takes none of them"),
+                false => "read their answers to the end, or send fewer at once".to_owned(),
+            };
             let mut status = Status::from(exceeded);
-            status.message = format!(
-                "cluster {name}: {exceeded}; end some of them, or watch without /clusters/{name}, which takes none of them"
-            );
+            status.message = format!("cluster {name}: {exceeded}; {remedy}");
             status
         })
     }
@@ -147,7 +164,12 @@ impl Cluster {
     }
 
     /// A cluster about which nothing is known yet, but what it served when it was configured otherwise.
-    pub(crate) fn new(setup: ClusterSetup, before: Option<&Arc<Self>>, documents: &Arc<MemberDocuments>) -> Arc<Self> {
+    pub(crate) fn new(
+        setup: ClusterSetup,
+        before: Option<&Arc<Self>>,
+        documents: &Arc<MemberDocuments>,
+        shares: &MemberShareMetrics,
+    ) -> Arc<Self> {
         Arc::new(Self {
             inherited: before.and_then(|before| before.offers()),
             since: Instant::now(),
@@ -165,7 +187,8 @@ impl Cluster {
             attempts: watch::Sender::default(),
             asked: AtomicBool::new(false),
             questions: FairLine::new(QUESTIONS_AT_ONCE),
-            lasting: FairShare::new("long-running requests", 0, ShareMetrics::default()),
+            lasting: FairShare::new("long-running requests", 0, shares.lasting.clone()),
+            short: FairShare::new("short requests", 0, shares.short.clone()),
             cancelled: CancellationToken::new(),
             setup,
         })

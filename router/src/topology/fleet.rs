@@ -21,7 +21,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 
-use super::cluster::{Cluster, ClusterSetup, News};
+use super::cluster::{Cluster, ClusterSetup, MemberShareMetrics, News};
 use super::mark::ClusterMark;
 use super::server_version::ServerVersion;
 use crate::discovery::{MemberDocuments, Union};
@@ -54,6 +54,8 @@ pub struct Fleet {
     news: Arc<Untaken>,
     /// What the members say that they serve, equal documents once.
     documents: Arc<MemberDocuments>,
+    /// What is counted of clients' requests to the members.
+    shares: MemberShareMetrics,
     /// When all were last asked anew; held while they are.
     refreshed: tokio::sync::Mutex<Option<Instant>>,
     /// Serializes changes of the set.
@@ -95,7 +97,7 @@ impl Untaken {
 
 impl Fleet {
     /// A fleet without clusters. Must be called within a tokio runtime.
-    pub fn new() -> Arc<Self> {
+    pub fn new(shares: MemberShareMetrics) -> Arc<Self> {
         let fleet = Arc::new(Self {
             runtime: Handle::current(),
             clusters: ArcSwap::default(),
@@ -103,6 +105,7 @@ impl Fleet {
             generation: watch::Sender::new(0),
             news: Arc::default(),
             documents: Arc::default(),
+            shares,
             refreshed: tokio::sync::Mutex::default(),
             changing: Mutex::new(()),
             former: Mutex::default(),
@@ -196,7 +199,7 @@ impl Fleet {
                 kept.refresh();
             }
             let cluster = kept.cloned().unwrap_or_else(|| {
-                let cluster = Cluster::new(setup, before.get(&name), &self.documents);
+                let cluster = Cluster::new(setup, before.get(&name), &self.documents, &self.shares);
                 started.push(Arc::clone(&cluster));
                 cluster
             });
@@ -312,7 +315,7 @@ mod tests {
     /// A thousand members that answer within a second make a dozen unions, and none waits for another's.
     #[tokio::test(start_paused = true)]
     async fn what_a_crowd_says_is_taken_over_together() {
-        let fleet = Fleet::new();
+        let fleet = Fleet::new(MemberShareMetrics::default());
         let changes = fleet.changes();
         for _ in 0..1000 {
             fleet.news.note(News::Offer);
@@ -329,7 +332,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_changed_configuration_waits_for_nothing() {
-        let fleet = Fleet::new();
+        let fleet = Fleet::new(MemberShareMetrics::default());
         fleet.news.note(News::Offer);
         fleet.news.settled().await;
         let begun = Instant::now();

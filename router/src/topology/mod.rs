@@ -7,7 +7,7 @@ mod mark;
 mod server_version;
 mod trouble;
 
-pub use cluster::{Cluster, ClusterSetup, Identity};
+pub use cluster::{Cluster, ClusterSetup, Identity, MemberShareMetrics};
 pub use endpoints::EndpointMetrics;
 pub use fleet::Fleet;
 pub use mark::ClusterMark;

@@ -3,46 +3,69 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use tributary_apimachinery::{Reason, RequestClass, Status, Unanswered};
-use tributary_proxy::headers::is_impersonation;
+use tributary_proxy::headers::{is_impersonation, upgrade_protocol};
 use tributary_proxy::{ClusterClient, ForwardError, GivenIdentity, Identity, ReachabilityState, Sent};
 
 use crate::body::{self, Body};
+use crate::fair_share::Portion;
 use crate::topology::Cluster;
 
 /// Sends a request to one cluster, and its answer back, both streamed. `path` and `query` take the place of the request's own.
 ///
 /// # Errors
-/// The Status that tells why there is no answer; 429 where the client has as many requests under way that last as it may have.
+/// The Status that tells why there is no answer; 429 where the client has as many requests under way at the cluster as it may have.
 pub async fn forward(
     cluster: &Arc<Cluster>,
     mut request: Request<Body>,
     path: &str,
     query: Option<&str>,
 ) -> Result<Response<Body>, Status> {
+    let (client, identity) = addressed(cluster, &mut request, path, query)?;
+    let place = place(cluster, &request)?;
+    let answer = client.forward(request, identity).await.map_err(|error| status(cluster, &error))?;
+    Ok(match place {
+        // The connection is occupied until the answer has ended.
+        Some(place) => answer.map(|body| body::holding(body, place)),
+        None => answer,
+    })
+}
+
+/// Asks one cluster what this process has to know to answer a client, in the client's name. It finds a connection however many the
+/// clients occupy; who calls this sees to it that few do so at once.
+///
+/// # Errors
+/// The Status that tells why there is no answer.
+pub async fn ask(cluster: &Arc<Cluster>, mut request: Request<Body>, path: &str) -> Result<Response<Body>, Status> {
+    let (client, identity) = addressed(cluster, &mut request, path, None)?;
+    client.ask(request, identity).await.map_err(|error| status(cluster, &error))
+}
+
+/// Gives a request its path and query at a cluster. Gives who sends it, and in whose name.
+fn addressed<'a>(
+    cluster: &'a Cluster,
+    request: &mut Request<Body>,
+    path: &str,
+    query: Option<&str>,
+) -> Result<(&'a ClusterClient, Identity), Status> {
     let client = cluster.setup.client.as_ref().map_err(|_| cannot_be_asked(cluster))?;
     let target = match query {
         Some(query) => format!("{path}?{query}"),
         None => path.to_owned(),
     };
     *request.uri_mut() = Uri::try_from(target).map_err(|_| Status::bad_request("the path cannot be forwarded"))?;
-    let identity = identity(request.headers())?;
-    let place = match lasts(&request) {
-        true => Some(cluster.lasting(request.extensions().get().copied())?),
-        false => None,
-    };
-    let answer = client.forward(request, identity).await.map_err(|error| status(cluster, &error))?;
-    Ok(match place {
-        Some(place) => answer.map(|body| body::holding(body, place)),
-        None => answer,
-    })
+    Ok((client, identity(request.headers())?))
 }
 
-/// Whether a request takes a place among those that last. One that asks for an upgrade has a connection of its own.
-fn lasts(request: &Request<Body>) -> bool {
-    let class = request.extensions().get::<RequestClass>();
-    class.is_some_and(|class| class.is_long_running()) && !request.headers().contains_key(header::UPGRADE)
+/// The place that a client's request takes among those to the cluster. One that asks for an upgrade takes none: it has a connection of
+/// its own.
+fn place(cluster: &Cluster, request: &Request<Body>) -> Result<Option<Portion>, Status> {
+    if upgrade_protocol(request.headers()) != Ok(None) {
+        return Ok(None);
+    }
+    let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
+    cluster.place(class, request.extensions().get().copied()).map(Some)
 }
 
 /// 503: nothing can be sent to a cluster that is configured so.

@@ -7,7 +7,7 @@ use futures::{StreamExt, stream};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
 use tributary_apimachinery::{ClusterName, DecodeError, Object, ObjectDecoder, ResourceRequest, Status};
 
-use super::forward::{forward, impersonation};
+use super::forward::{self, impersonation};
 use crate::Router;
 use crate::body;
 use crate::discovery::ServedResource;
@@ -290,7 +290,7 @@ async fn ask_one(cluster: &Arc<Cluster>, path: &str, impersonation: HeaderMap, w
     let mut question = Request::new(body::empty());
     question.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     question.headers_mut().extend(impersonation);
-    let asked = async { told(forward(cluster, question, path, None).await).await };
+    let asked = async { told(forward::ask(cluster, question, path).await).await };
     tokio::time::timeout(within, asked).await.unwrap_or(Told::Nothing)
 }
 

@@ -45,6 +45,14 @@ async fn watches_of_one_client_leave_room_for_others_and_for_what_is_served_from
         assert!(message.contains(part), "{part}: {message}");
     }
     assert_eq!((watches.len(), &refusal.headers["retry-after"]), (72, &"1".parse().unwrap()));
+    let exposition = fixture.router.metrics().expose();
+    assert!(exposition.contains(r#"tributary_limit_used{limit="long_running_to_member"} 72"#), "{exposition}");
+    assert!(exposition.contains(r#"tributary_limit_refused_total{limit="long_running_to_member"} 1"#), "{exposition}");
+    // What names a protocol without asking for it is no upgrade, which would have a connection of its own.
+    let mut request = Request::get(format!("/clusters/a{CONFIG_MAPS}?watch=1")).header("upgrade", "x");
+    request.extensions_mut().unwrap().insert(Peer(([127, 0, 0, 1], 1).into()));
+    let user = User { name: "tester".to_owned() };
+    assert_eq!(fixture.router.handle(request.body(body::empty()).unwrap(), &user).await.status(), 429);
 
     // Another client's watch is opened, and tells what happens.
     let (mut others, _) = greedy(&fixture, 2, 1).await;

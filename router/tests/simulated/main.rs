@@ -37,6 +37,7 @@ mod shared_revisions;
 mod slow_lines;
 mod storm;
 mod topology;
+mod unread;
 mod watches;
 mod worst;
 mod writes;

@@ -10,7 +10,7 @@ use tributary_apimachinery::{Query, ResourceVersion, Status};
 use tributary_cacher::wire::{ListParser, Part};
 
 use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
-use crate::fair_share::{Exceeded, Portion};
+use crate::fair_share::{Exceeded, Holder, Portion};
 use crate::read::Asked;
 use crate::topology::Cluster;
 use crate::warnings;
@@ -30,6 +30,8 @@ pub(super) struct Question {
     query: String,
     limit: u64,
     accept: HeaderValue,
+    /// Whose places at the members it takes.
+    holder: Holder,
 }
 
 impl Question {
@@ -44,7 +46,7 @@ impl Question {
             query.push(format!("labelSelector={}", utf8_percent_encode(labels, NON_ALPHANUMERIC)));
         }
         let (path, accept) = (asked.info.path.clone(), HeaderValue::from_static(accept));
-        Self { path, query: query.join("&"), limit, accept }
+        Self { path, query: query.join("&"), limit, accept, holder: asked.peer }
     }
 
     /// Asks a member. The answer is a success.
@@ -54,6 +56,9 @@ impl Question {
     async fn put(&self, cluster: &Arc<Cluster>, limit: u64, token: Option<&str>) -> Result<Response<Body>, Status> {
         let mut request = Request::new(body::empty());
         request.headers_mut().insert(header::ACCEPT, self.accept.clone());
+        if let Some(peer) = self.holder {
+            request.extensions_mut().insert(peer);
+        }
         let mut query = self.query.clone();
         if limit > 0 {
             query.push_str(&format!("&limit={limit}"));

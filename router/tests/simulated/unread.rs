@@ -1,0 +1,78 @@
+//! Answers of one cluster that their client does not read: they leave room for other clients.
+
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tributary_proxy::Tuning;
+use tributary_router::{Body, ClusterSetup, Peer, Policies, Policy, User, body};
+use tributary_simulator::Config;
+
+use crate::harness::{Answer, CONFIG_MAPS, Fixture, SOON, allow, cluster, config, config_map, setup, setup_through};
+
+/// Asks as a connection.
+async fn call(fixture: &Fixture, port: u16, request: http::request::Builder, body: Body) -> Response<Body> {
+    let mut request = request.body(body).unwrap();
+    request.extensions_mut().insert(Peer(([127, 0, 0, 1], port).into()));
+    let user = User { name: "tester".to_owned() };
+    fixture.router.handle(request, &user).await
+}
+
+/// Sends a patch as a connection, and reads its answer.
+async fn patch(fixture: &Fixture, port: u16, path: &str, kind: &str, object: &Value) -> Answer {
+    let request = Request::patch(path).header("content-type", format!("application/{kind}"));
+    let (head, body) = call(fixture, port, request, body::full(object.to_string())).await.into_parts();
+    Answer { code: head.status.as_u16(), headers: head.headers, body: body.collect().await.unwrap().to_bytes() }
+}
+
+#[tokio::test]
+async fn answers_that_one_client_does_not_read_leave_room_for_others() {
+    let allow = allow();
+    let policies =
+        Policies { default: Policy { placement: Some("b".parse().unwrap()), ..allow.default.clone() }, ..allow };
+    let fixture = Fixture::with([Config { http2: false, ..config("a") }, config("b")], policies).await;
+    let member = fixture.member("a");
+    // Of eight connections clients have six.
+    let tuning = Tuning { max_http1_requests: 8, ..Tuning::default() };
+    let few = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
+    let few = ClusterSetup { fingerprint: "few connections".to_owned(), ..few };
+    fixture.router.set_clusters(vec![few, setup(fixture.member("b"), "b").await]);
+    fixture.router.asked_once(SOON).await;
+    fixture.put_and_see("a", "x", "").await;
+
+    let own = format!("/clusters/a{CONFIG_MAPS}");
+    let mut unread = Vec::new();
+    for _ in 0..20 {
+        unread.push(call(&fixture, 1, Request::get(&own), body::empty()).await);
+    }
+    let patched = patch(&fixture, 2, &format!("{own}/x"), "merge-patch+json", &json!({"data": {"v": "2"}})).await;
+    assert_eq!(patched.ok()["data"]["v"], "2");
+    let path = format!("{CONFIG_MAPS}/new?fieldManager=t");
+    let made = patch(&fixture, 2, &path, "apply-patch+yaml", &config_map("new", "")).await;
+    assert_eq!(cluster(&made.ok()), "b");
+
+    // Where an object is, is asked though many clients have taken all that there is for them.
+    for port in 3..20 {
+        unread.push(call(&fixture, port, Request::get(&own), body::empty()).await);
+    }
+    let path = format!("{CONFIG_MAPS}/another?fieldManager=t");
+    let made = patch(&fixture, 2, &path, "apply-patch+yaml", &config_map("another", "")).await;
+    assert_eq!(cluster(&made.ok()), "b");
+
+    // Who does not read is told so.
+    let (given, mut refused): (Vec<_>, Vec<_>) = unread.into_iter().partition(|answer| answer.status() == 200);
+    assert_eq!(given.len(), 6, "one client has two of them");
+    let (head, body) = refused.pop().expect("a refusal").into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let refusal = Answer { code: head.status.as_u16(), headers: head.headers, body };
+    let message = refusal.refused(429);
+    for part in ["cluster a: too many short requests: of 6", "read their answers"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(refusal.headers["retry-after"], "1");
+
+    // What is read gives its place back.
+    for answer in given {
+        answer.into_body().collect().await.unwrap();
+    }
+    assert_eq!(call(&fixture, 1, Request::get(&own), body::empty()).await.status(), 200);
+}
