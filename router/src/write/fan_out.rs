@@ -118,11 +118,14 @@ async fn delete_in(
     let room = router.held_bytes().take(held.head.extensions.get().copied(), 0)?;
     let answer = forward(cluster, request, &info.path, query.as_deref()).await?;
     let code = answer.status();
-    let look = |text: &[u8]| match code.is_success() {
-        false => Err(Status::from_response(code.as_u16(), text)),
-        true => Ok(if !held.is_dry_run() {
+    let look = |text: &[u8]| {
+        if !code.is_success() {
+            return Err(Status::from_response(code.as_u16(), text));
+        }
+        if !held.is_dry_run() {
             note(call, cluster, text);
-        }),
+        }
+        Ok(())
     };
     // An answer that stays away, or is larger than can be held, leaves what is done done: what it names is not waited for.
     seen_whole(answer.into_body(), room, reserve, look).await.unwrap_or_else(|_| look(&[]))
