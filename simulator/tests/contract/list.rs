@@ -157,6 +157,23 @@ async fn a_version_from_the_future_is_504_after_a_wait_and_served_when_it_comes(
 }
 
 #[tokio::test]
+async fn a_page_of_before_a_restore_is_504_until_its_version_is_reached_again() {
+    let fixture = Fixture::small().await;
+    let restored: u64 = version(&fixture.get("/api/v1/pods").await.json()).parse().unwrap();
+    let extra = |name: &str| json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
+    fixture.member.apply(extra("extra")).unwrap();
+    let first = fixture.get("/api/v1/pods?limit=25").await.json();
+    let next = format!("/api/v1/pods?limit=25&continue={}", first["metadata"]["continue"].as_str().unwrap());
+    assert!(fixture.member.control().restore(restored));
+    let answer = fixture.get(&next).await;
+    assert_eq!((answer.code, answer.json()["reason"].clone()), (504, json!("Timeout")));
+    assert_eq!(answer.json()["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
+    fixture.member.apply(extra("other")).unwrap();
+    let page = fixture.get(&next).await;
+    assert_eq!((page.code, version(&page.json())), (200, version(&first)), "as a page of the new history");
+}
+
+#[tokio::test]
 async fn selectors_select_and_tell_no_remaining_count() {
     let fixture = Fixture::start(Config { pods: 400, namespaces: 4, ..Config::default() }).await;
     let all = fixture.get("/api/v1/pods").await.json();
