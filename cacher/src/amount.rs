@@ -8,6 +8,42 @@
 //! What took too long makes the next page smaller, what came soon makes it larger again: neither the speed of the line nor the member's
 //! bound has to be known. gzip makes a list of pods a tenth as long and costs a member's processor some 10 ms per MB, so it is asked for
 //! where a list has broken off for its length, and from then on: the line does not become faster.
+//!
+//! Some give a list less: a kube-apiserver with a shorter `--request-timeout`, or a load balancer before it. How long a list took that
+//! broke off bounds how long pages may take from then on. And whatever breaks off twice in a row, however soon, is asked for in less.
+
+use std::time::Duration;
+
+/// The shortest bound of a list's time that is believed in. 1 s: nobody sets a shorter one, and a page that takes as long is large enough.
+/// What breaks off sooner does so for other reasons.
+const PAGE_TIME_MIN: Duration = Duration::from_secs(1);
+
+/// How long a page may take: what comes sooner is followed by a larger one, and what breaks off later by a smaller one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageTime(Duration);
+
+impl PageTime {
+    /// So long as no list has broken off sooner.
+    pub(crate) fn new(time: Duration) -> Self {
+        Self(time)
+    }
+
+    /// Whether a page twice as large as one that took so long would still come.
+    pub(crate) fn is_soon(self, took: Duration) -> bool {
+        took <= self.0
+    }
+
+    /// Whether what broke off after so long was too large.
+    pub(crate) fn is_late(self, took: Duration) -> bool {
+        took >= self.0
+    }
+
+    /// After a list that somebody else ended when it had taken so long: a quarter of that at most, so that a page twice as large still
+    /// comes within half of it.
+    pub(crate) fn after_break(self, took: Duration) -> Self {
+        if took < PAGE_TIME_MIN { self } else { Self(self.0.min((took / 4).max(PAGE_TIME_MIN))) }
+    }
+}
 
 /// How much is asked for at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +96,20 @@ impl Amount {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_take_far_less_time_than_lists_are_given() {
+        let seconds = Duration::from_secs;
+        let whole = PageTime::new(seconds(10));
+        let cases = [(0, 10_000), (1, 1000), (3, 1000), (8, 2000), (20, 5000), (60, 10_000)];
+        for (given, expected) in cases {
+            assert_eq!(whole.after_break(seconds(given)), PageTime(Duration::from_millis(expected)), "{given} s");
+        }
+        let shorter = whole.after_break(seconds(8));
+        assert_eq!(shorter.after_break(seconds(60)), shorter, "the shortest counts");
+        assert!(!whole.is_late(seconds(8)) && shorter.is_late(seconds(8)), "the second break at 8 s is a late one");
+        assert!(whole.is_soon(seconds(5)) && !shorter.is_soon(seconds(5)), "twice as much would not come");
+    }
 
     fn amount(limit: u32, compressed: bool) -> Amount {
         Amount { most: 10_000, limit, compressed }

@@ -34,7 +34,8 @@ pub struct Tuning {
     /// have fewer.
     pub page_size: u32,
     /// How long a page may take: after one that took less, the next is twice as large; one that breaks off after more is asked for again
-    /// in half of what came. 10 s: a kube-apiserver ends a list after 60 s (`--request-timeout`), and a page twice as large as one that took 10 s is far from
+    /// in half of what came. Where lists were ended sooner than such a page comes, it is less (`PageTime`).
+    /// 10 s: a kube-apiserver ends a list after 60 s (`--request-timeout`), and a page twice as large as one that took 10 s is far from
     /// that.
     pub page_time: Duration,
     /// The delay before the first retry, halved at most by jitter. 200 ms: a member that was merely restarting its listener

@@ -18,7 +18,9 @@
 //!     └───────────────│    Latest    │
 //!         behind      └──────────────┘
 //!
-//!   Pages, on BrokeOff and Unanswered: Waiting, then the same page anew; a smaller one if that took too long.
+//!   Pages, on BrokeOff and Unanswered: Waiting, then the same page anew; a smaller one if that took too long, or broke off before.
+//!   Unless it broke off late, the member is asked for its latest version before (LatestThenPage): if that is behind the pages that have
+//!   come, or the member says so of itself (PageAhead), the collection anew, and versions before are void.
 //!   Any of the four, on Failed: Waiting, with growing delay; then WatchList or Pages anew, or (of Watch and Latest) Latest.
 //!   WentBack, anywhere: the collection anew, and versions before are void.
 //! ```
@@ -43,6 +45,8 @@ enum Phase {
     Watch { proved: bool },
     /// The member is being asked for its latest version.
     Latest,
+    /// The same, before pages go on behind this token.
+    LatestThenPage { continue_token: String },
     /// A failure is being waited out.
     Waiting { then: Target },
 }
@@ -61,7 +65,9 @@ pub(crate) enum Input {
     BrokeOff { read: u32, late: bool },
     /// The answer with a page, or with a list in one piece, did not begin in time.
     Unanswered,
-    /// The latest version came. `behind`: it is below the one held.
+    /// The member has not come to the version of the pages before.
+    PageAhead,
+    /// The latest version came. `behind`: it is below the one held, or that of the pages before.
     Latest { behind: bool },
     /// The watch has yielded something, or been open for a while.
     Proved,
@@ -108,6 +114,8 @@ pub(crate) struct Machine {
     void: bool,
     /// Failures since a watch last proved itself.
     failures: u32,
+    /// Whether a page, or a list in one piece, broke off, and none has come since.
+    broke_off: bool,
     /// How much is asked for at once.
     amount: Amount,
 }
@@ -116,7 +124,8 @@ impl Machine {
     /// The state at the start, and what to do first. Pages have so many objects as long as they come through.
     pub(crate) fn start(page_size: u32) -> (Self, Action) {
         let amount = Amount::new(page_size);
-        Self { phase: Phase::WatchList, streaming: true, void: false, failures: 0, amount }.list()
+        let phase = Phase::WatchList;
+        Self { phase, streaming: true, void: false, failures: 0, broke_off: false, amount }.list()
     }
 
     /// Whether the list under way makes versions before it void.
@@ -127,13 +136,14 @@ impl Machine {
     /// Takes in what happened and decides.
     pub(crate) fn step(self, input: Input) -> (Self, Action) {
         match (self.phase.clone(), input) {
-            (_, Input::WentBack) | (Phase::Latest, Input::Latest { behind: true }) => {
+            (_, Input::WentBack) | (Phase::Latest | Phase::LatestThenPage { .. }, Input::Latest { behind: true }) => {
                 Self { void: true, ..self }.list()
             }
             (Phase::WatchList, input) => self.in_watch_list(input),
             (Phase::Pages { continue_token }, input) => self.in_pages(continue_token, input),
             (Phase::Watch { proved }, input) => self.in_watch(proved, input),
             (Phase::Latest, input) => self.in_latest(input),
+            (Phase::LatestThenPage { continue_token }, input) => self.in_latest_then_page(continue_token, input),
             (Phase::Waiting { then }, Input::Elapsed) => self.open(then),
             (Phase::Waiting { then }, _) => self.wait(then, None),
         }
@@ -157,7 +167,8 @@ impl Machine {
     fn in_pages(self, continue_token: Option<String>, input: Input) -> (Self, Action) {
         match input {
             Input::PageEnd { more, soon } => {
-                let machine = if soon { self.with(Amount::after_soon) } else { self };
+                let machine = Self { broke_off: false, ..self };
+                let machine = if soon { machine.with(Amount::after_soon) } else { machine };
                 match more {
                     Some(token) => {
                         let next = machine.page(Some(token));
@@ -173,14 +184,27 @@ impl Machine {
                 let whole = Target::Whole { compressed: machine.amount.is_compressed() };
                 machine.open(whole)
             }
-            Input::BrokeOff { read, late: true } => {
-                self.with(|amount| amount.after_break(read)).wait_to_go_on(continue_token)
-            }
-            Input::BrokeOff { late: false, .. } => self.wait_to_go_on(continue_token),
-            Input::Unanswered => self.with(Amount::after_silence).wait_to_go_on(continue_token),
+            Input::BrokeOff { read, late } => self.after_break(continue_token, read, late),
+            Input::Unanswered => self.with(Amount::after_silence).wait_to_ask_first(continue_token),
+            // It was restored to an older state. Once it has come to that version again, the token would lead to another history.
+            Input::PageAhead => Self { void: true, ..self }.wait_to_list(None),
             Input::Expired | Input::Unsupported | Input::Ended | Input::Silent => self.wait_to_list(None),
             Input::Failed { retry_after } => self.wait_to_list(retry_after),
             _ => (self, Action::Read),
+        }
+    }
+
+    /// What broke off late, the member ended for its length. What broke off twice, a proxy before it may have ended, by time or by size.
+    fn after_break(self, continue_token: Option<String>, read: u32, late: bool) -> (Self, Action) {
+        let again = self.broke_off;
+        let machine = Self { broke_off: true, ..self };
+        match (late, again) {
+            (true, _) => machine.with(|amount| amount.after_break(read)).wait_to_go_on(continue_token),
+            (false, true) if read > 0 => {
+                machine.with(|amount| amount.after_break(read)).wait_to_ask_first(continue_token)
+            }
+            (false, true) => machine.with(Amount::after_silence).wait_to_ask_first(continue_token),
+            (false, false) => machine.wait_to_ask_first(continue_token),
         }
     }
 
@@ -213,6 +237,18 @@ impl Machine {
         }
     }
 
+    fn in_latest_then_page(self, continue_token: String, input: Input) -> (Self, Action) {
+        match input {
+            Input::Latest { behind: false } => {
+                let next = self.page(Some(continue_token));
+                self.open(next)
+            }
+            Input::Unsupported => self.wait_to_list(None),
+            Input::Failed { retry_after } => self.wait(Target::LatestThenPage { continue_token }, retry_after),
+            _ => self.wait(Target::LatestThenPage { continue_token }, None),
+        }
+    }
+
     /// Takes the collection anew, by the best way that the member supports.
     fn list(self) -> (Self, Action) {
         let target = self.list_target();
@@ -241,6 +277,9 @@ impl Machine {
             Target::Whole { .. } => Phase::Pages { continue_token: None },
             Target::Watch { .. } => Phase::Watch { proved: false },
             Target::Latest => Phase::Latest,
+            Target::LatestThenPage { continue_token } => {
+                Phase::LatestThenPage { continue_token: continue_token.clone() }
+            }
         };
         (Self { phase, ..self }, Action::Open(target))
     }
@@ -253,6 +292,16 @@ impl Machine {
     /// Goes on with the page behind this token, which keeps what was read before it; else the collection is taken anew.
     fn wait_to_go_on(self, continue_token: Option<String>) -> (Self, Action) {
         let then = if continue_token.is_some() { self.page(continue_token) } else { self.list_target() };
+        self.wait(then, None)
+    }
+
+    /// The same, but first asks whether the member was restored to an older state meanwhile: then the token leads to another history, once
+    /// its version is reached again. What breaks off late needs no question: the member was there to end it.
+    fn wait_to_ask_first(self, continue_token: Option<String>) -> (Self, Action) {
+        let then = match continue_token {
+            Some(continue_token) => Target::LatestThenPage { continue_token },
+            None => self.list_target(),
+        };
         self.wait(then, None)
     }
 
@@ -292,6 +341,11 @@ mod tests {
     /// The page behind the token `t`.
     fn second(limit: u32, compressed: bool) -> Action {
         open(Target::Page { continue_token: Some("t".to_owned()), limit, compressed })
+    }
+
+    /// The question before the page behind the token `t`.
+    fn asked_first() -> Action {
+        open(Target::LatestThenPage { continue_token: "t".to_owned() })
     }
 
     /// Runs inputs from the start and compares each action.
@@ -381,6 +435,7 @@ mod tests {
             first.into_iter().chain(steps).collect::<Vec<_>>()
         };
         let late = |read| Input::BrokeOff { read, late: true };
+        let soon = |read| Input::BrokeOff { read, late: false };
         run(
             "a page that breaks off late is asked for anew, smaller and compressed, and those before it are kept",
             paged(vec![
@@ -408,8 +463,39 @@ mod tests {
             "one that breaks off soon was not too long",
             paged(vec![
                 (page(Some("t")), second(SIZE, false)),
-                (Input::BrokeOff { read: 3000, late: false }, wait(1)),
-                (Input::Elapsed, second(SIZE, false)),
+                (soon(3000), wait(1)),
+                (Input::Elapsed, asked_first()),
+                (Input::Latest { behind: false }, second(SIZE, false)),
+            ]),
+        );
+        run(
+            "one that breaks off again was, however soon",
+            paged(vec![
+                (page(Some("t")), second(SIZE, false)),
+                (soon(3000), wait(1)),
+                (Input::Elapsed, asked_first()),
+                (Input::Latest { behind: false }, second(SIZE, false)),
+                (soon(0), wait(2)),
+                (Input::Elapsed, asked_first()),
+                (Input::Latest { behind: false }, second(SIZE / 2, false)),
+                (soon(3000), wait(3)),
+                (Input::Elapsed, asked_first()),
+                (FAILED, wait(4)),
+                (Input::Elapsed, asked_first()),
+                (Input::Latest { behind: false }, second(1500, true)),
+                (Input::PageEnd { more: Some("t".to_owned()), soon: false }, second(1500, true)),
+                (soon(1000), wait(5)),
+                (Input::Elapsed, asked_first()),
+                (Input::Latest { behind: false }, second(1500, true)),
+            ]),
+        );
+        run(
+            "so was a first one",
+            paged(vec![
+                (soon(3000), wait(1)),
+                (Input::Elapsed, open(FIRST)),
+                (soon(3000), wait(2)),
+                (Input::Elapsed, open(compressed(1500))),
             ]),
         );
         run(
@@ -419,7 +505,8 @@ mod tests {
                 (Input::Elapsed, open(Target::Page { continue_token: None, limit: SIZE / 2, compressed: false })),
                 (page(Some("t")), second(SIZE, false)),
                 (Input::Unanswered, wait(2)),
-                (Input::Elapsed, second(SIZE / 2, false)),
+                (Input::Elapsed, asked_first()),
+                (Input::Latest { behind: false }, second(SIZE / 2, false)),
             ]),
         );
         run(
@@ -435,6 +522,42 @@ mod tests {
                 (Input::Elapsed, open(compressed(2500))),
             ]),
         );
+    }
+
+    #[test]
+    fn pages_of_a_member_that_went_back() {
+        let second_page = || vec![(Input::Unsupported, open(FIRST)), (page(Some("t")), second(SIZE, false))];
+        let half = Target::Page { continue_token: None, limit: SIZE / 2, compressed: false };
+        let stories = [
+            ("it says so", vec![(Input::PageAhead, wait(1)), (Input::Elapsed, open(FIRST))]),
+            (
+                "it is asked after a failure",
+                vec![
+                    (Input::BrokeOff { read: 0, late: false }, wait(1)),
+                    (Input::Elapsed, asked_first()),
+                    (Input::Latest { behind: true }, open(FIRST)),
+                ],
+            ),
+            (
+                "it is asked after silence",
+                vec![
+                    (Input::Unanswered, wait(1)),
+                    (Input::Elapsed, asked_first()),
+                    (Input::Latest { behind: true }, open(half)),
+                ],
+            ),
+        ];
+        for (story, steps) in stories {
+            let machine = run(story, second_page().into_iter().chain(steps).collect());
+            assert!(machine.is_void(), "{story}");
+        }
+        let cannot_be_asked = [
+            (Input::Unanswered, wait(1)),
+            (Input::Elapsed, asked_first()),
+            (Input::Unsupported, wait(2)),
+            (Input::Elapsed, open(Target::Page { continue_token: None, limit: SIZE / 2, compressed: false })),
+        ];
+        run("one that cannot be asked is listed anew", second_page().into_iter().chain(cannot_be_asked).collect());
     }
 
     #[test]
@@ -542,10 +665,12 @@ mod tests {
             Input::Progress { bookmarks: false },
             Input::Renewed,
             Input::Unanswered,
+            Input::PageAhead,
             Input::BrokeOff { read: 1, late: true },
         ];
         let broken = Input::BrokeOff { read: 1, late: false };
-        for failing in [Input::Ended, Input::Expired, Input::Unsupported, FAILED, Input::Unanswered, broken] {
+        let silent = [Input::Unanswered, Input::PageAhead];
+        for failing in [Input::Ended, Input::Expired, Input::Unsupported, FAILED, broken].into_iter().chain(silent) {
             for before in &inputs {
                 let (mut machine, _) = after_sync("any phase", vec![]).step(before.clone());
                 let opened = (0..10)

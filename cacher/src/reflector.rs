@@ -19,6 +19,7 @@ use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tributary_apimachinery::{Change, ChangeType, CollectionVersion, DecodeError, ResourceVersion};
 
+use crate::amount::PageTime;
 use crate::backoff;
 use crate::cacher::Shared;
 use crate::health::{Announced, Health, News};
@@ -55,6 +56,10 @@ pub(crate) struct Reflector {
     /// `None` until the first complete list.
     store: Option<Store>,
     staging: Staging,
+    /// The version of the pages that have come of the list under way; zero before the first.
+    listed: ResourceVersion,
+    /// How long pages may take.
+    page_time: PageTime,
     /// The number of the list under way as a question for the member's latest version.
     question: u64,
     reading: Reading,
@@ -83,6 +88,7 @@ impl Reflector {
     pub(crate) fn new(shared: Arc<Shared>, transport: Transport, observer: Arc<dyn Observer>) -> Self {
         let (machine, first) = Machine::start(shared.config.tuning.page_size);
         let health = Health::new(Instant::now(), shared.config.tuning.stale_after);
+        let page_time = PageTime::new(shared.config.tuning.page_time);
         let resource = shared.config.resource.clone();
         Self {
             shared,
@@ -92,6 +98,8 @@ impl Reflector {
             first: Some(first),
             store: None,
             staging: Staging::default(),
+            listed: ResourceVersion::default(),
+            page_time,
             question: 0,
             reading: Reading::Nothing,
             progress: Progress::new(&resource),
@@ -127,11 +135,16 @@ impl Reflector {
         if !matches!(target, Target::Page { continue_token: Some(_), .. }) {
             self.keep_pace().await?;
         }
-        if target == Target::Latest {
-            return self.ask_latest().await;
+        match &target {
+            Target::Latest => return self.ask_latest(self.version()).await,
+            Target::LatestThenPage { .. } => {
+                return self.ask_latest(self.version().max(self.listed.into())).await;
+            }
+            _ => {}
         }
         if matches!(target, Target::WatchList | Target::Page { continue_token: None, .. } | Target::Whole { .. }) {
             self.staging = Staging::new(self.shared.config.decoder.fields(), self.store.as_ref().map(Store::snapshot));
+            self.listed = ResourceVersion::default();
             self.progress.forget();
             self.question = self.shared.wanted.next_question();
         }
@@ -161,8 +174,14 @@ impl Reflector {
         };
         if !response.status().is_success() {
             let refusal = self.attend(request::refusal(response, tuning.answer_timeout)).await?;
+            if refusal.is_ahead && matches!(target, Target::Page { continue_token: Some(_), .. }) {
+                return Ok(self.page_ahead());
+            }
             let took_too_long = target.is_list() && refusal.code == StatusCode::GATEWAY_TIMEOUT;
             let refused = self.refused(refusal, target == Target::WatchList);
+            if took_too_long {
+                self.page_time = self.page_time.after_break(begun.elapsed());
+            }
             return Ok(if took_too_long { Input::Unanswered } else { refused });
         }
         let gzip = match request::is_gzip(response.headers(), &target) {
@@ -208,7 +227,7 @@ impl Reflector {
                 return;
             }
             // Asked by `ask_latest` alone.
-            Target::Latest => return,
+            Target::Latest | Target::LatestThenPage { .. } => return,
             Target::WatchList => (true, false),
             Target::Watch { short } => (false, short),
         };
@@ -217,7 +236,8 @@ impl Reflector {
         self.reading = Reading::Watch(Box::new(stream));
     }
 
-    async fn ask_latest(&mut self) -> Result<Input, ResetAsked> {
+    /// Asks whether the member has still come to this version.
+    async fn ask_latest(&mut self, held: CollectionVersion) -> Result<Input, ResetAsked> {
         let number = self.shared.wanted.next_question();
         let latest = request::latest(&self.shared.config, &self.transport);
         let latest = self.attend(latest).await?;
@@ -225,7 +245,7 @@ impl Reflector {
             self.shared.wanted.answered(number, *latest);
         }
         Ok(match latest {
-            Ok(latest) if self.version() > latest => {
+            Ok(latest) if held > latest => {
                 self.health.lost(Instant::now(), Reason::Reset);
                 Input::Latest { behind: true }
             }
@@ -289,11 +309,11 @@ impl Reflector {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(error))) => {
                     self.unreachable(&error);
-                    return Ok(Input::BrokeOff { read: items, late: page.took() >= tuning.page_time });
+                    return Ok(self.broke_off(&page, items));
                 }
                 Err(_) => {
                     self.no_answer(tuning.answer_timeout);
-                    return Ok(Input::BrokeOff { read: items, late: false });
+                    return Ok(Input::BrokeOff { read: items, late: self.page_time.is_late(page.took()) });
                 }
             };
             let Ok(chunk) = frame.into_data() else { continue };
@@ -315,18 +335,25 @@ impl Reflector {
                     .failed(Reason::Other("the list does not advance: its continue token leads to itself".to_owned())))
             }
             Ok(meta) => {
+                self.listed = meta.resource_version;
                 if meta.continue_token.is_none() {
                     self.put_in_place(meta.resource_version);
                 }
-                Ok(Input::PageEnd { more: meta.continue_token, soon: page.took() <= tuning.page_time })
+                Ok(Input::PageEnd { more: meta.continue_token, soon: self.page_time.is_soon(page.took()) })
             }
             Err(error) => {
                 let failed = self.failed(Reason::Other(chain(&error)));
-                let late = page.took() >= tuning.page_time;
                 let is_cut = matches!(error, PageError::List(ListError::Incomplete(_)));
-                Ok(if is_cut { Input::BrokeOff { read: items, late } } else { failed })
+                Ok(if is_cut { self.broke_off(&page, items) } else { failed })
             }
         }
+    }
+
+    /// A page was ended before its end, with so many items read.
+    fn broke_off(&mut self, page: &Page, read: u32) -> Input {
+        let late = self.page_time.is_late(page.took());
+        self.page_time = self.page_time.after_break(page.took());
+        Input::BrokeOff { read, late }
     }
 
     /// Takes one item of a list.
@@ -603,6 +630,13 @@ impl Reflector {
     fn went_back(&mut self) -> Input {
         self.health.lost(Instant::now(), Reason::Reset);
         Input::WentBack
+    }
+
+    /// The member has not come to the version of the pages that have come: what they hold is void.
+    fn page_ahead(&mut self) -> Input {
+        self.shared.counts.failures.add(1);
+        self.health.lost(Instant::now(), Reason::Reset);
+        Input::PageAhead
     }
 
     fn unreachable(&mut self, error: &BoxError) -> Input {

@@ -30,6 +30,8 @@ pub(crate) enum Target {
     Whole { compressed: bool },
     /// The member's latest version: a list of one object.
     Latest,
+    /// The same, before pages go on behind this token.
+    LatestThenPage { continue_token: String },
     /// The events after the version that is held. A short watch ends soon, for the sake of its bookmark.
     Watch { short: bool },
 }
@@ -74,7 +76,7 @@ pub(crate) fn build(config: &Config, target: &Target, version: ResourceVersion) 
             format!("limit={limit}&continue={}", utf8_percent_encode(token, QUERY_VALUE))
         }
         Target::Whole { .. } => "limit=0".to_owned(),
-        Target::Latest => "limit=1".to_owned(),
+        Target::Latest | Target::LatestThenPage { .. } => "limit=1".to_owned(),
         Target::Watch { short } => {
             let seconds = if *short { tuning.progress_timeout.as_secs().max(1) } else { timeout(tuning.watch_timeout) };
             format!("watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds={seconds}")
@@ -96,6 +98,8 @@ pub struct Refusal {
     pub reason: Reason,
     /// How long the member asks to wait.
     pub retry_after: Option<Duration>,
+    /// Whether the version that was asked for is one that the member has not reached.
+    pub is_ahead: bool,
 }
 
 /// The members of a `metav1.Status` that matter here.
@@ -112,7 +116,17 @@ struct RawStatus {
 #[serde(default, rename_all = "camelCase")]
 struct RawDetails {
     retry_after_seconds: u64,
+    causes: Option<Vec<RawCause>>,
 }
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawCause {
+    reason: String,
+}
+
+/// The cause that says a version is newer than the member's (`NewTooLargeResourceVersionError` in apiserver's `pkg/storage/errors.go`).
+const AHEAD: &str = "ResourceVersionTooLarge";
 
 impl Refusal {
     /// Reads the Status of an ERROR event, or of an answer whose HTTP status code is `code`.
@@ -131,8 +145,10 @@ impl Refusal {
             _ if raw.message.is_empty() => Reason::Other(describe(code)),
             _ => Reason::Other(format!("{code}: {}", shortened(&raw.message))),
         };
-        let seconds = raw.details.map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
-        Self { code, reason, retry_after: seconds.map(Duration::from_secs) }
+        let details = raw.details.unwrap_or_default();
+        let retry_after = Some(details.retry_after_seconds).filter(|seconds| *seconds > 0).map(Duration::from_secs);
+        let is_ahead = code == 504 && details.causes.iter().flatten().any(|cause| cause.reason == AHEAD);
+        Self { code, reason, retry_after, is_ahead }
     }
 
     /// Whether the request as such is not understood or not supported, so that repeating it is of no use.
@@ -347,6 +363,9 @@ mod tests {
         assert!(invalid.is_unsupported());
         let busy = read(r#"{"code":429,"details":{"retryAfterSeconds":4}}"#, Some(429));
         assert_eq!((busy.reason, busy.retry_after), (Reason::TooManyRequests, Some(Duration::from_secs(4))));
+        let ahead = r#"{"code":504,"details":{"causes":[{"reason":"ResourceVersionTooLarge"}]}}"#;
+        assert!(read(ahead, Some(504)).is_ahead);
+        assert!(!read(r#"{"code":504,"reason":"Timeout","details":{}}"#, Some(504)).is_ahead);
         let long = "ä".repeat(400);
         let text = format!(r#"{{"message":"{long}"}}"#);
         let Reason::Other(reason) = read(&text, Some(500)).reason else { panic!("another reason") };

@@ -11,8 +11,12 @@ use flate2::write::GzEncoder;
 use tokio::time::{Instant, sleep};
 use tributary_cacher::{State, Tuning};
 
-/// The time after which a kube-apiserver ends a list (`--request-timeout`).
+/// The time after which a kube-apiserver ends a list by default (`--request-timeout`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What a kube-apiserver answers to a continue token whose version it has not reached (`NewTooLargeResourceVersionError` in apiserver's
+/// `pkg/storage/errors.go`).
+const TOO_LARGE: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Timeout: Too large resource version: 1000, current: 500","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#;
 
 /// A member without WatchList, behind a line of so many bytes per second.
 struct SlowMember {
@@ -20,6 +24,8 @@ struct SlowMember {
     bytes_per_second: usize,
     /// Whether lists are compressed for who accepts that, as a kube-apiserver does.
     compresses: bool,
+    /// After how long it, or a proxy before it, ends a list.
+    request_timeout: Duration,
 }
 
 /// What a list was asked for, and whether it came to its end.
@@ -51,6 +57,10 @@ impl SlowMember {
             if uri.contains("watch=1") {
                 return (pages, asked.stream());
             }
+            if uri.ends_with("?limit=1") {
+                asked.text(list(&self.objects[..1], 5, None));
+                continue;
+            }
             let (from, limit) = (value("continue").unwrap_or(0), value("limit").expect("a limit"));
             let end = (from + limit).min(self.objects.len());
             let more = (end < self.objects.len()).then(|| end.to_string());
@@ -77,7 +87,7 @@ impl SlowMember {
         };
         for second in bytes.chunks(self.bytes_per_second) {
             sleep(Duration::from_secs(1)).await;
-            if began.elapsed() >= REQUEST_TIMEOUT {
+            if began.elapsed() >= self.request_timeout {
                 feed.cut();
                 return false;
             }
@@ -101,7 +111,7 @@ async fn a_list_that_takes_longer_than_the_member_allows_comes_in_smaller_pages(
     let (cacher, mut member, mut updates) = start_with(tuning);
     // A page of 1,000 takes five minutes.
     let objects = (0..2000).map(|number| large_pod(number, true)).collect();
-    let slow = SlowMember { objects, bytes_per_second: 4_000, compresses: true };
+    let slow = SlowMember { objects, bytes_per_second: 4_000, compresses: true, request_timeout: REQUEST_TIMEOUT };
     let began = Instant::now();
     let (pages, _watch) = slow.serve(&mut member).await;
     assert_eq!(updates.synced().await.len(), 2000);
@@ -122,7 +132,7 @@ async fn a_list_that_broke_off_is_asked_for_compressed() {
     let tuning = Tuning { page_size: 1000, ..Tuning::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let objects = (0..2000).map(|number| large_pod(number, false)).collect();
-    let slow = SlowMember { objects, bytes_per_second: 10_000, compresses: true };
+    let slow = SlowMember { objects, bytes_per_second: 10_000, compresses: true, request_timeout: REQUEST_TIMEOUT };
     let (pages, _watch) = slow.serve(&mut member).await;
     let synced = updates.synced().await;
     assert_eq!(synced.len(), 2000);
@@ -136,7 +146,7 @@ async fn a_member_nearby_is_asked_for_whole_pages_as_they_are() {
     let tuning = Tuning { page_size: 1000, ..Tuning::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let objects = (0..2000).map(|number| large_pod(number, false)).collect();
-    let near = SlowMember { objects, bytes_per_second: 1_000_000, compresses: true };
+    let near = SlowMember { objects, bytes_per_second: 1_000_000, compresses: true, request_timeout: REQUEST_TIMEOUT };
     let (pages, _watch) = near.serve(&mut member).await;
     updates.synced().await;
     let page = |from| Page { from, limit: 1000, compressed: false, came: true };
@@ -151,10 +161,97 @@ async fn pages_before_one_that_broke_off_are_kept() {
     let feed = member.expect(&["limit=10000", "continue=t1"]).await.stream();
     feed.send(list(&[pod("c", 3), pod("d", 4)], 5, None).split_at(200).0);
     feed.cut();
+    expect_latest(&mut member).await.text(list(&[pod("a", 1)], 5, None));
     let again = member.expect(&["limit=10000", "continue=t1"]).await;
     assert_eq!(again.headers["accept-encoding"], "identity", "it broke off soon");
     again.status(504, "");
+    expect_latest(&mut member).await.text(list(&[pod("a", 1)], 5, None));
     member.expect(&["limit=5000", "continue=t1"]).await.text(list(&[pod("c", 3), pod("d", 4)], 5, None));
     assert_eq!(contents(&updates.synced().await), names(&[("a", 1), ("b", 2), ("c", 3), ("d", 4)]));
     member.expect(&["watch=1", "resourceVersion=5"]).await;
+}
+
+/// The next request must be the question for the latest version: a list of one object.
+async fn expect_latest(member: &mut Member) -> Asked {
+    let asked = member.asked().await;
+    assert!(asked.uri.ends_with("?limit=1"), "{}", asked.uri);
+    asked
+}
+
+/// The member is listed in pages: the first has come, as of version 1000, and the next is asked for.
+async fn second_page(member: &mut Member) -> Asked {
+    member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422}"#);
+    member.expect(&["limit=10000"]).await.text(list(&[pod("a", 900)], 1000, Some("t1")));
+    member.expect(&["limit=10000", "continue=t1"]).await
+}
+
+/// The member is listed anew, as of version 500, and that is what is held.
+async fn listed_anew(member: &mut Member, mut updates: Updates) {
+    let first = member.expect(&["limit="]).await;
+    assert!(!first.uri.contains("continue"), "{}", first.uri);
+    first.text(list(&[pod("b", 400)], 500, None));
+    assert_eq!(contents(&updates.synced().await), names(&[("b", 400)]));
+    member.expect(&["watch=1", "resourceVersion=500"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_of_a_version_that_the_member_has_not_reached_begins_the_list_anew() {
+    let (_cacher, mut member, updates) = start();
+    second_page(&mut member).await.status(504, TOO_LARGE);
+    listed_anew(&mut member, updates).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_failed_is_not_asked_for_again_of_a_member_that_went_back() {
+    for timed_out in [false, true] {
+        let (_cacher, mut member, updates) = start();
+        let page = second_page(&mut member).await;
+        if timed_out {
+            page.status(504, "")
+        } else {
+            page.refuse_connection()
+        }
+        expect_latest(&mut member).await.refuse_connection();
+        expect_latest(&mut member).await.text(list(&[pod("b", 400)], 500, None));
+        listed_anew(&mut member, updates).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_cuts_lists_before_long_is_asked_for_smaller_pages() {
+    for seconds in [3, 8] {
+        let tuning = Tuning { page_size: 1000, ..Tuning::default() };
+        let (_cacher, mut member, mut updates) = start_with(tuning);
+        let objects = (0..2000).map(|number| large_pod(number, true)).collect();
+        let request_timeout = Duration::from_secs(seconds);
+        let slow = SlowMember { objects, bytes_per_second: 20_000, compresses: true, request_timeout };
+        let (pages, _watch) = slow.serve(&mut member).await;
+        assert_eq!(updates.synced().await.len(), 2000);
+        let cut = pages.iter().filter(|page| !page.came).count();
+        assert!(cut <= 3, "{cut} were cut: {pages:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_breaks_off_twice_is_too_large_however_soon_it_does() {
+    let (_cacher, mut member, _updates) = start();
+    let text = list(&(0..100).map(|number| pod(&format!("pod-{number}"), 3)).collect::<Vec<_>>(), 1000, None);
+    let mut page = second_page(&mut member).await;
+    for _ in 0..2 {
+        let feed = page.stream();
+        feed.send(&text[..text.len() - 2]);
+        feed.cut();
+        expect_latest(&mut member).await.text(list(&[pod("a", 900)], 1000, None));
+        page = member.expect(&["continue=t1"]).await;
+    }
+    assert!(page.uri.contains("limit=50&"), "{}", page.uri);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_falls_silent_has_taken_too_long() {
+    let (_cacher, mut member, _updates) = start();
+    let feed = second_page(&mut member).await.stream();
+    let text = list(&(0..100).map(|number| pod(&format!("pod-{number}"), 3)).collect::<Vec<_>>(), 1000, None);
+    feed.send(&text[..text.len() - 2]);
+    member.expect(&["limit=50&", "continue=t1"]).await;
 }
