@@ -149,11 +149,16 @@ impl Boundary {
     /// it is told again.
     pub(crate) fn place(&self, version: CollectionVersion) -> Place {
         let before = self.component_before.map(CollectionVersion::completed);
+        let is_behind = self.component.is_some_and(|after| version >= after);
         match self.kind {
+            // Where a part was listed anew as all of its revision, who has all of it has what the list had.
+            BoundaryKind::Relist if self.component_before.is_some_and(CollectionVersion::is_part) && is_behind => {
+                Place::Covered
+            }
             BoundaryKind::Leave | BoundaryKind::Relist if before.is_some_and(|before| version <= before) => {
                 Place::Before
             }
-            _ if self.component.is_some_and(|after| version >= after) => Place::Covered,
+            _ if is_behind => Place::Covered,
             BoundaryKind::Join(Some(Left::At(left))) if version <= left.completed() => Place::Before,
             _ => Place::Gap,
         }

@@ -94,6 +94,20 @@ fn a_relist_behind_a_part_deletes_what_was_still_to_come() {
     }
 }
 
+/// As where nothing but a list says that a part was all.
+#[test]
+fn a_relist_that_completes_a_revision_has_all_of_it() {
+    let mut log = log(&[("a", 10, &OBJECTS)]);
+    delete(&mut log, "a", &["x 11"]);
+    log.relist(&name("a"), snapshot(11, &["z 7"]), NOW);
+    assert_eq!(read(&log, &mut resume(&log, "a:11-1").unwrap()), ["DELETED a/y@6 a:11"]);
+    assert_eq!(read(&log, &mut resume(&log, "a:11").unwrap()), [""; 0]);
+    change(&mut log, "a", "w 12");
+    assert_eq!(read(&log, &mut resume(&log, "a:11").unwrap()), ["ADDED a/w@12 a:12"]);
+    let at = |version| log.snapshot_at(&vector(version)).unwrap()[0].1.len();
+    assert_eq!(["a:10", "a:11-1", "a:11", "a:12"].map(at), [3, 2, 1, 2]);
+}
+
 #[test]
 fn how_many_were_told_of_all_namespaces_says_nothing_of_one() {
     let mut log = Log::of_namespace(LogConfig::default());

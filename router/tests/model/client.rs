@@ -17,7 +17,7 @@ use tributary_router::Body;
 
 use crate::follower::{Change, Event, Follower, Item};
 use crate::schedule::{COLORS, NAMESPACES, OBJECTS, Profile, TYPES};
-use crate::truth::{Clusters, Lie, Selection, State, Vector};
+use crate::truth::{Clusters, History, Lie, Selection, State, Vector};
 use crate::world::{NAMES, REPLICAS, RESOURCE, World, integer, vector};
 
 /// What a client has, by cluster and key.
@@ -223,6 +223,7 @@ impl Client {
         // A cluster that is the only one is a whole vector.
         let refused = item.is_some() && !alone;
         self.refused = refused && !topology && !hides;
+        let is_item = item.is_some();
         let version = match item {
             Some(Item { cluster, revision, .. }) => integer(&cluster, revision),
             None => self.sent(&version),
@@ -236,9 +237,12 @@ impl Client {
             query.push(format!("timeoutSeconds={}", self.random.random_range(1..90)));
         }
         let forgotten = self.told.last.elapsed() > KEPT_FOR;
+        // Who goes on from a part is told again what others have passed: since then integers of before are refused.
+        let is_passed =
+            is_item && self.world.with_truth(|truth| truth.clusters.values().any(History::shares_revisions));
         let end = self.stream(replica, query).await?;
         self.refused = false;
-        self.after(end, refused || forgotten || perhaps_another)
+        self.after(end, refused || forgotten || perhaps_another || is_passed)
     }
 
     fn after(&mut self, end: End, expected: bool) -> anyhow::Result<()> {

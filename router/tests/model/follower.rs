@@ -69,6 +69,8 @@ pub(crate) struct Follower {
     owed_later: BTreeSet<String>,
     /// Clusters of which this stream may tell something that the client has already.
     may_repeat: BTreeSet<String>,
+    /// Clusters that were listed anew while the client had a part of a revision.
+    listed_anew: BTreeSet<String>,
     /// The integer of the last event, if nothing came since that says where all clusters are: what a client that takes its
     /// version from events would resume from.
     pub(crate) item: Option<Item>,
@@ -125,6 +127,7 @@ impl Follower {
         self.item = None;
         self.owed_later.extend(self.owed.take());
         self.may_repeat.clear();
+        self.listed_anew.clear();
         let version = self.version.clone().unwrap_or_default();
         for (cluster, history) in &truth.clusters {
             let exact = match version.get(cluster) {
@@ -341,7 +344,7 @@ impl Follower {
         let is_so = match change {
             Change::Added | Change::Modified => history.is_version_of(key, state, revision),
             // One that a list anew found gone has the version before it, and of a cluster that leaves nothing has gone.
-            Change::Deleted if !expected.calm => true,
+            Change::Deleted if !expected.calm || self.is_at_part(cluster) => true,
             Change::Deleted => !history.is_at(&Selection::default(), key, Some(state), revision),
         };
         if of == cluster && is_so {
@@ -349,6 +352,11 @@ impl Follower {
         }
         let states = history.of(key);
         Err(Lie(format!("{change:?} {cluster} {key} {state:?} has the version {revision} of {of}; {states}")))
+    }
+
+    /// Whether the client has a part of a revision. Where nothing else says that it was all of it, the cluster is listed anew.
+    fn is_at_part(&self, cluster: &str) -> bool {
+        self.version.as_ref().and_then(|version| version.get(cluster)).is_some_and(|version| version.part.is_some())
     }
 
     /// Checks a version that the stream gave, and takes it as the place to resume from.
@@ -362,9 +370,16 @@ impl Follower {
             // A DELETED that another cluster's ADDED is to follow carries the version before it, and who was cut there has more
             // than that version says.
             let is_before_it = self.owed.is_some() || self.perhaps_owed.as_ref() == Some(cluster);
-            if expected.calm && !is_before_it && !self.may_repeat.contains(cluster) {
-                truth.is_cluster_state(&self.selection, &self.objects, cluster, *revision)?;
-            } else {
+            let is_exact = expected.calm && !is_before_it && !self.listed_anew.contains(cluster);
+            if is_exact && !self.may_repeat.contains(cluster) {
+                let exact = truth.is_cluster_state(&self.selection, &self.objects, cluster, *revision);
+                match exact {
+                    // Where nothing but a list says that a part was all of its revision, what was deleted since is told with the part.
+                    Err(_) if revision.part.is_some() => drop(self.listed_anew.insert(cluster.clone())),
+                    exact => exact?,
+                }
+            }
+            if !is_exact || self.may_repeat.contains(cluster) || self.listed_anew.contains(cluster) {
                 truth.is_covered(&self.selection, &self.objects, cluster, *revision)?;
             }
         }

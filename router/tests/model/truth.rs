@@ -260,6 +260,11 @@ impl History {
         (0..self.eras.len()).any(|era| self.steps_at(revision, era).len() > 1)
     }
 
+    /// Whether there is a revision that several changes share.
+    pub(crate) fn shares_revisions(&self) -> bool {
+        self.eras.iter().any(|era| era.steps.windows(2).any(|pair| pair[0].0 == pair[1].0))
+    }
+
     /// Whether a version means some of several changes that share a revision.
     pub(crate) fn is_some_of_several(&self, version: Component) -> bool {
         version.part.is_some() && self.is_shared(version.revision)
