@@ -5,9 +5,12 @@
 //! not take, all of them together no more than [`Unread`] has room for, and an answer of which nothing is taken for [`TAKEN_WITHIN`]
 //! is cut, whatever its client does otherwise: pings are answered by a library, and one answer that is read says nothing of another.
 //!
+//! HTTP/2 takes more of an answer than its client does, as far as the windows are open that the client announces: up to 128 KiB of each.
+//! So what is given in pieces that weigh something is counted until the last piece of it is dropped, which is when the socket has it.
+//!
 //! ```text
 //! request ─▶ room? ─▶ handler ─▶ room? ─▶ Metered ── piece ──▶ hyper, HTTP/2 ──▶ TLS ──▶ socket
-//!                                           │ asked for the next one: the one before is taken   blocked: nothing can be taken
+//!                                           │ asked for the next one: HTTP/2 has room for it    blocked: nothing can be taken
 //! ```
 
 use std::collections::BTreeMap;
@@ -58,6 +61,10 @@ const LOOKED_AT_EVERY: Duration = Duration::from_secs(15);
 /// the answer would be done with; that the last byte is taken says that there was room for the rest.
 const PIECE_BYTES: usize = 16 << 10;
 
+/// From which size on what is given is counted until the socket has it, in bytes; of answers that last from [`PIECE_BYTES`] on, because
+/// each watch event has its way to go. 1 KiB: what is less is a small part of what a stream costs by itself.
+const COUNTED_BYTES: usize = 1 << 10;
+
 /// The answers of one connection.
 pub(super) struct Outgoing {
     unread: Unread,
@@ -68,6 +75,8 @@ pub(super) struct Outgoing {
 struct State {
     /// What has been given and is not taken.
     bytes: usize,
+    /// As much of that as is of answers that do not last.
+    short_bytes: usize,
     /// The answers under way.
     under_way: BTreeMap<u64, UnderWay>,
     /// Counts all answers.
@@ -107,8 +116,9 @@ impl State {
         };
         let stuck: Vec<_> = self.under_way.values().filter(|answer| answer.bytes > 0).filter(is_late).collect();
         // What cannot be told that it is cut, and what the kernel does not take off us, is held until the connection is closed.
-        let is_blocked = self.blocked.is_some_and(|since| longer(since, TAKEN_WITHIN));
-        let connection = is_blocked && (self.lasting == 0 || !stuck.is_empty())
+        let within = if is_full && self.short_bytes > 0 { TAKEN_WITHIN_WHEN_FULL } else { TAKEN_WITHIN };
+        let is_blocked = self.blocked.is_some_and(|since| longer(since, within));
+        let connection = is_blocked && (self.lasting == 0 || self.short_bytes > 0 || !stuck.is_empty())
             || stuck.iter().any(|answer| answer.stream.is_none());
         Overdue { streams: stuck.into_iter().filter_map(|answer| answer.stream.clone()).collect(), connection }
     }
@@ -204,12 +214,62 @@ impl Outgoing {
     }
 }
 
+/// Bytes that were given and are not taken, as they are counted. Taken when dropped.
+struct Counted {
+    outgoing: Arc<Outgoing>,
+    bytes: usize,
+    lasts: bool,
+}
+
+impl Counted {
+    fn new(outgoing: &Arc<Outgoing>, bytes: usize, lasts: bool) -> Self {
+        outgoing.unread.add(bytes);
+        let mut state = outgoing.state.lock();
+        state.bytes += bytes;
+        if !lasts {
+            state.short_bytes += bytes;
+        }
+        drop(state);
+        Self { outgoing: Arc::clone(outgoing), bytes, lasts }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let Self { outgoing, bytes, lasts } = self;
+        outgoing.unread.remove(*bytes);
+        let waiting = {
+            let mut state = outgoing.state.lock();
+            state.bytes -= *bytes;
+            if !*lasts {
+                state.short_bytes -= *bytes;
+            }
+            state.take_waiting(&outgoing.unread)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Bytes that are counted as long as any part of them is there.
+struct Given {
+    data: Bytes,
+    _counted: Counted,
+}
+
+impl AsRef<[u8]> for Given {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
 /// What is held of one answer. Released when dropped.
 struct Answer {
     outgoing: Arc<Outgoing>,
     number: u64,
     lasts: bool,
     held: usize,
+    /// Counts it, where the bytes themselves do not.
+    counted: Option<Counted>,
 }
 
 impl Answer {
@@ -224,15 +284,19 @@ impl Answer {
             state.under_way.insert(number, under_way);
             number
         };
-        Self { outgoing, number, lasts, held: 0 }
+        Self { outgoing, number, lasts, held: 0, counted: None }
     }
 
-    /// Holds these bytes from now on. Nothing is held before.
-    fn hold(&mut self, bytes: usize) {
-        self.held = bytes;
-        self.outgoing.unread.add(bytes);
-        self.outgoing.state.lock().bytes += bytes;
+    /// Holds these bytes from now on, and gives them as they are to be passed on. Nothing is held before.
+    fn hold(&mut self, data: Bytes) -> Bytes {
+        self.held = data.len();
+        let counted = Counted::new(&self.outgoing, data.len(), self.lasts);
         self.progressed();
+        if data.len() < if self.lasts { PIECE_BYTES } else { COUNTED_BYTES } {
+            self.counted = Some(counted);
+            return data;
+        }
+        Bytes::from_owner(Given { data, _counted: counted })
     }
 
     /// What is held begins to be there, or some of it is taken.
@@ -242,20 +306,12 @@ impl Answer {
         }
     }
 
-    /// What was given is taken, or will never be.
+    /// What was given is taken, or on its way, or will never be.
     fn release(&mut self) {
-        let bytes = std::mem::take(&mut self.held);
-        if bytes == 0 {
-            return;
+        if std::mem::take(&mut self.held) > 0 {
+            self.progressed();
+            self.counted = None;
         }
-        self.outgoing.unread.remove(bytes);
-        self.progressed();
-        let waiting = {
-            let mut state = self.outgoing.state.lock();
-            state.bytes -= bytes;
-            state.take_waiting(&self.outgoing.unread)
-        };
-        waiting.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -283,8 +339,7 @@ struct Metered {
 impl Metered {
     /// Holds what is to be given next.
     fn hold(&mut self, data: Bytes) {
-        self.answer.hold(data.len());
-        self.rest = Pieces::new(data);
+        self.rest = Pieces::new(self.answer.hold(data));
     }
 
     /// How many bytes there were when the answer was made, and are neither held nor given yet.
@@ -413,6 +468,11 @@ mod tests {
         assert!(state.overdue(now, false).connection);
         state.under_way.remove(&0);
         assert!(!state.overdue(now, false).connection, "a log alone");
+        state.short_bytes = 1;
+        assert!(state.overdue(now, false).connection, "what HTTP/2 has taken besides is not a log");
+        state.blocked = Some(before(15));
+        assert_eq!((state.overdue(now, false).connection, state.overdue(now, true).connection), (false, true));
+        (state.short_bytes, state.blocked) = (0, Some(before(60)));
         state.lasting = 0;
         assert!(state.overdue(now, false).connection);
         // Over HTTP/1.1 an answer is the connection's only one.

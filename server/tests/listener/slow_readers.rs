@@ -1,8 +1,9 @@
 //! Clients that do not read what they are answered: what is held for them, and for how long.
 
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prometheus_client::registry::Registry;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tributary_apimachinery::RequestClass;
 use tributary_router::{Body, User, body::full};
@@ -25,6 +27,9 @@ use crate::fixture::{SOON, Server, start, start_within, text};
 
 /// The size of a large object, in bytes.
 const LARGE_BYTES: usize = 1 << 20;
+
+/// The size of an object that HTTP/2 takes whole of one answer, in bytes.
+const MEDIUM_BYTES: usize = 100 << 10;
 
 /// The size of the frames of endless answers, in bytes.
 const FRAME_BYTES: usize = 64 << 10;
@@ -98,9 +103,14 @@ impl Drop for Object {
 impl Talker {
     /// A large object.
     fn object(&self) -> Response<Body> {
+        self.object_of(LARGE_BYTES)
+    }
+
+    /// An object of this size.
+    fn object_of(&self, bytes: usize) -> Response<Body> {
         self.0.objects.fetch_add(1, Ordering::SeqCst);
         self.0.held.fetch_add(1, Ordering::SeqCst);
-        let object = Object { bytes: vec![b'x'; LARGE_BYTES], made: Arc::clone(&self.0) };
+        let object = Object { bytes: vec![b'x'; bytes], made: Arc::clone(&self.0) };
         Response::new(full(Bytes::from_owner(object)))
     }
 
@@ -146,6 +156,7 @@ impl Handler for Talker {
                 Response::new(StreamBody::new(frames).boxed_unsync())
             }
             "/large" => self.object(),
+            "/medium" => self.object_of(MEDIUM_BYTES),
             "/late" => {
                 let go = self.0.go.notified();
                 self.0.late.fetch_add(1, Ordering::SeqCst);
@@ -359,6 +370,63 @@ async fn a_connection_is_not_given_more_than_it_takes() {
     let mut other = server.http2().await;
     let answer = tokio::time::timeout(SOON, other.send_request(get(&server, "/livez")));
     assert_eq!(answer.await.expect("others are answered meanwhile").unwrap().status(), StatusCode::OK);
+}
+
+/// A client's side of a connection that reads nothing once it is told so.
+struct Deaf<S> {
+    stream: S,
+    is_deaf: Arc<AtomicBool>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Deaf<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.is_deaf.load(Ordering::SeqCst) {
+            true => Poll::Pending,
+            false => Pin::new(&mut self.stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Deaf<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[tokio::test]
+async fn what_http2_has_taken_is_held_too() {
+    const STREAMS: usize = 400;
+    let talker = Talker::default();
+    let server = start(talker.clone()).await;
+    let is_deaf = Arc::new(AtomicBool::new(false));
+    let stream = server.connect(&rustls::version::TLS13, "h2").await;
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(1 << 20).initial_connection_window_size((1 << 31) - 1);
+    let deaf = Deaf { stream, is_deaf: Arc::clone(&is_deaf) };
+    let (mut client, connection) = builder.handshake(TokioIo::new(deaf)).await.unwrap();
+    tokio::spawn(connection);
+    others_are_answered(&mut client, &server).await;
+    // There are windows for all of it, and the socket takes none.
+    is_deaf.store(true, Ordering::SeqCst);
+    let asked: Vec<_> = (0..STREAMS).map(|_| client.send_request(get(&server, "/medium"))).collect();
+    let _flood = tokio::spawn(join_all(asked));
+    let held = || talker.0.held.load(Ordering::SeqCst);
+    until(|| held() > 0).await;
+    settled(|| talker.objects()).await;
+    assert!(held() * MEDIUM_BYTES <= 17 << 20, "{} objects are held for a client that takes none", held());
+    assert!(server.unread.get() > 0, "what is held is counted");
+    // HTTP/2 has it whole: nothing is left to be cut but the connection.
+    pass(Duration::from_secs(95)).await;
+    until(|| held() == 0).await;
+    assert_eq!(server.unread.get(), 0);
 }
 
 #[tokio::test]
