@@ -208,9 +208,11 @@ async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedRe
     Ok(Located { found, unknown, refusal: None })
 }
 
-/// What is asked of members, in whose name: requests that ask the same share the question.
+/// What is asked of members, in whose name: requests of one client that ask the same share the question.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Question {
+    /// Whose place in the line it takes. Another client's may be far behind: who asks for thousands of names would keep others from those.
+    holder: Holder,
     path: Arc<str>,
     /// Whom the client asks to be, if it does.
     impersonation: Box<[(HeaderName, HeaderValue)]>,
@@ -238,6 +240,7 @@ async fn live(
     let clusters: Vec<_> = clusters.collect();
     let impersonation = impersonation(asker.headers);
     let question = Question {
+        holder: asker.holder,
         path: path.into(),
         impersonation: impersonation.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         clusters: clusters.iter().map(|cluster| cluster.name().clone()).collect(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::{join, join_all};
+use futures::future::{join, join_all, select};
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -272,16 +272,25 @@ async fn one_clients_made_up_names_let_others_ask_of_theirs() {
         let path = format!("{CONFIG_MAPS}/{name}");
         async move { call(fixture, from, "DELETE", &path, tributary_router::body::empty()).await }
     };
-    let flood = join_all((0..200).map(|client| async move {
+    let made_up = join_all((0..200).map(|client| async move {
         for number in 0.. {
             delete(peer(1), format!("made-up-{client}-{number}")).await;
         }
     }));
+    // It knows others' names, too.
+    let known = join_all((0..4).map(|_| async {
+        loop {
+            delete(peer(1), "known".to_owned()).await;
+        }
+    }));
+    let flood = select(made_up, known);
     let asked = async {
         // The flood is there first.
         until(|| async { in_flight() >= 200 }).await;
         // Of who was asked and does not answer memory is believed; of who was not asked nothing is said but that (429).
-        delete(peer(2), "nothing".to_owned()).await.refused(404);
+        let (own, known) = join(delete(peer(2), "nothing".to_owned()), delete(peer(2), "known".to_owned())).await;
+        own.refused(404);
+        known.refused(404);
     };
     tokio::select! {
         () = asked => {}
