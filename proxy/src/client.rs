@@ -233,6 +233,16 @@ impl ClusterClient {
     /// A transport with the member's own credentials ([`Identity::Member`]), for discovery and cachers: a quarter of the connections to
     /// the member is kept for what is sent by it. How long an answer may take is read from the request.
     pub fn transport(&self) -> Transport {
+        self.transport_for(Asker::Ourselves)
+    }
+
+    /// As [`transport`](Self::transport), for what there may be any number of because clients ask for it: it shares the other three quarters
+    /// of the connections with what is sent for clients.
+    pub fn transport_for_clients(&self) -> Transport {
+        self.transport_for(Asker::Client)
+    }
+
+    fn transport_for(&self, asker: Asker) -> Transport {
         let client = self.clone();
         BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
             let client = client.clone();
@@ -240,7 +250,7 @@ impl ClusterClient {
             if let Ok(info) = RequestInfo::parse(request.method().as_str(), uri.path(), uri.query()) {
                 request.extensions_mut().insert(info.class());
             }
-            request.extensions_mut().insert(Asker::Ourselves);
+            request.extensions_mut().insert(asker);
             async move { client.forward(request, Identity::Member).await.map_err(BoxError::from) }
         }))
     }

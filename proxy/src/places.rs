@@ -47,7 +47,7 @@ impl Places {
 /// For whom a request is sent to a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// For a client, of whom there may be any number.
+    /// For a client, of whom there may be any number, or for what they have this process hold any number of: single namespaces.
     #[default]
     Client,
     /// For this process: discovery, and the lists and watches of its cachers.

@@ -204,6 +204,11 @@ impl Cluster {
         self.setup.client.as_ref().map(ClusterClient::transport).map_err(Clone::clone)
     }
 
+    /// As [`transport`](Self::transport), for what clients may have this process ask for in any number.
+    pub fn transport_for_clients(&self) -> Result<Transport, String> {
+        self.setup.client.as_ref().map(ClusterClient::transport_for_clients).map_err(Clone::clone)
+    }
+
     /// What the cluster serves, as last seen; `None` until it first answered.
     pub fn discovery(&self) -> Option<Arc<MemberDiscovery>> {
         self.fetched.load().as_ref().map(|fetched| fetched.discovery.clone())

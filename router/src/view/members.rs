@@ -222,7 +222,9 @@ impl View {
             is_given_up = true;
             self.leave(members, name);
         }
-        let Ok(transport) = cluster.transport() else { return };
+        // Of namespaces clients may have any number held: they leave room for whole collections.
+        let transport = if self.is_part() { cluster.transport_for_clients() } else { cluster.transport() };
+        let Ok(transport) = transport else { return };
         let (mut goes_on, mut takes_over) = (false, None);
         if let Some(Member::Cached(before)) = members.by_name.get(name) {
             goes_on = Arc::ptr_eq(&before.cluster, cluster) || before.uid.is_some() && before.uid == cluster.uid();

@@ -5,12 +5,13 @@ use std::time::Duration;
 use futures::future::select;
 use serde_json::{Value, json};
 use tokio::time::timeout;
+use tributary_proxy::Tuning;
 use tributary_router::{Limits, Policies, Router, RouterConfig};
-use tributary_simulator::{Rejection, RequestKind};
+use tributary_simulator::{Config, Rejection, RequestKind, Simulator};
 
 use crate::harness::{
-    CONFIG_MAPS, Events, Fixture, SOON, allow, brief, composite, config, config_map_in, items, pass, until, vector,
-    version,
+    CONFIG_MAPS, Events, Fixture, SOON, allow, brief, composite, config, config_map_in, items, pass, router,
+    setup_through, until, vector, version,
 };
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
@@ -260,6 +261,34 @@ async fn watches_of_namespaces_that_are_nowhere_keep_nobody_out() {
     timeout(SOON, other).await.expect("the other one makes room");
     for namespace in ["default", "kube-system"] {
         fixture.get(&of(namespace)).await.ok();
+    }
+}
+
+#[tokio::test]
+async fn what_single_namespaces_take_of_a_member_leaves_room_for_whole_collections() {
+    let member = Simulator::start(Config { http2: false, ..config("a") }).await.unwrap();
+    let tuning = Tuning { max_http1_requests: 8, ..Tuning::default() };
+    let setup = setup_through(&member, "a", &[member.url().parse().unwrap()], tuning).await;
+    let fixture = Fixture { members: vec![member], router: router(allow()) };
+    forbid(&fixture, "a", &["configmaps"]);
+    fixture.router.set_clusters(vec![setup]);
+    fixture.router.asked_once(SOON).await;
+    let mut watches = Vec::new();
+    for number in 0..8 {
+        watches.push(fixture.watch(&format!("{}?watch=1", of(&format!("n{number}")))).await);
+    }
+    let control = fixture.member("a").control();
+    for round in 0..3 {
+        let name = format!("s{round}");
+        let metadata = json!({"name": name, "namespace": "default"});
+        let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": metadata, "spec": {}});
+        fixture.member("a").apply(service).unwrap();
+        let seen = || async {
+            let list = fixture.get("/api/v1/services?resourceVersion=0").await;
+            list.warnings().is_empty() && items(&list.ok()).contains(&format!("a/{name}"))
+        };
+        until(seen).await;
+        control.cut_streams();
     }
 }
 
