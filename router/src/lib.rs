@@ -57,6 +57,7 @@ use tributary_merge::Epochs;
 use discovery::ServedResource;
 use fair_share::FairShare;
 use large_bodies::LargeBodies;
+use limits::NAMESPACE_UNUSED_AFTER;
 use openapi::OpenApi;
 use read::Reading;
 use read::version::Versions;
@@ -427,8 +428,8 @@ impl Router {
     }
 
     /// The view of one namespace beside that of all, which these clusters forbid to read. Where all that may be held are in use, one goes
-    /// of a namespace that is nowhere, or that may not be read; watches of names that were made up keep nobody out. Not for one that is nowhere itself: two of
-    /// them would take turns for ever.
+    /// of a namespace that is nowhere, or has been forbidden for long: watches of names that were made up keep nobody out. Not for one
+    /// that is nowhere itself, and none that is forbidden and new: two of them would take turns for ever.
     async fn part(&self, whole: &Arc<View>, forbidding: &[ClusterName], namespace: &str) -> Result<Arc<View>, Status> {
         let part = self.views.get_or_start_part(whole, namespace);
         let Err(full) = part else { return part };
@@ -437,7 +438,8 @@ impl Router {
             |namespace: &str| known.as_ref().is_some_and(|known| known.is_missing(whole, forbidding, namespace));
         let is_idle = |part: &Arc<View>| {
             let namespace = part.namespace.as_deref().unwrap_or_default();
-            part.log().objects() == 0 && (is_missing(namespace) || part.is_forbidden_by_all(forbidding))
+            let is_forbidden = || part.age() >= NAMESPACE_UNUSED_AFTER && part.is_forbidden_by_all(forbidding);
+            part.log().objects() == 0 && (is_missing(namespace) || is_forbidden())
         };
         if is_missing(namespace) || !self.views.end_idle_part(whole, is_idle) {
             return Err(full);

@@ -109,7 +109,8 @@ pub(crate) const BYTES: &str = "held_bytes";
 const NAMESPACE_VIEWS: usize = 256;
 
 /// How long a namespace is held beside the view of all that nobody reads or watches. 2 minutes: who goes through many namespaces does
-/// not come back to each, and the list of one costs a member little.
+/// not come back to each, and the list of one costs a member little. So long one is kept, too, that is watched and forbidden, before it may
+/// make room for another: if it went at once, those who watch such namespaces would end each other's watches for ever.
 pub const NAMESPACE_UNUSED_AFTER: Duration = Duration::from_secs(120);
 
 impl Default for Limits {

@@ -225,6 +225,11 @@ impl View {
         *self.used.lock() = Instant::now();
     }
 
+    /// How long there has been this view.
+    pub fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     /// How long nobody has read or watched.
     pub fn idle(&self) -> Duration {
         if self.watchers.load(Ordering::Relaxed) > 0 { Duration::ZERO } else { self.used.lock().elapsed() }

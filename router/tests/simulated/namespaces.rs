@@ -6,6 +6,7 @@ use futures::future::select;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tributary_proxy::Tuning;
+use tributary_router::limits::NAMESPACE_UNUSED_AFTER;
 use tributary_router::{Limits, Policies, Router, RouterConfig};
 use tributary_simulator::{Config, Rejection, RequestKind, Simulator};
 
@@ -262,6 +263,25 @@ async fn watches_of_namespaces_that_are_nowhere_keep_nobody_out() {
     for namespace in ["default", "kube-system"] {
         fixture.get(&of(namespace)).await.ok();
     }
+}
+
+#[tokio::test]
+async fn namespaces_that_are_forbidden_do_not_take_turns() {
+    let fixture = holding(["a", "b"], 2).await;
+    // Neither its namespaces nor what is in them may be read.
+    let kinds = vec![RequestKind::List, RequestKind::Watch];
+    fixture.member("b").control().reject(Some(Rejection { kinds, ..Rejection::all(403) }));
+    let watch = |namespace: &str| format!("{}?watch=1", of(namespace));
+    let (mut first, mut second) = (fixture.watch(&watch("one")).await, fixture.watch(&watch("two")).await);
+    for path in [of("three"), watch("four")] {
+        fixture.get(&path).await.refused(429);
+    }
+    first.nothing().await;
+    second.nothing().await;
+    // One that is forbidden for long makes room.
+    pass(NAMESPACE_UNUSED_AFTER).await;
+    let _third = fixture.watch(&watch("three")).await;
+    timeout(SOON, select(Box::pin(first.types()), Box::pin(second.types()))).await.expect("one makes room");
 }
 
 #[tokio::test]
