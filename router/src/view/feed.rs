@@ -53,6 +53,11 @@ impl Feed {
         }
     }
 
+    /// Whether its view holds something of the cluster.
+    pub(super) fn holds_some(&self) -> bool {
+        self.view.upgrade().is_some_and(|view| view.log().snapshot(&self.cluster).is_some())
+    }
+
     /// Tells a view that is fed from here how far the cluster is, though nothing of its namespace has changed.
     pub(super) fn tell_progress(&self, namespace: &str, follower: &Feed) {
         // Whatever came before has been told.
@@ -82,7 +87,8 @@ impl Observer for Feed {
     fn update(&self, update: Update) {
         let Some(view) = self.view.upgrade() else { return };
         let mut followers = self.followers.lock();
-        let step = followers.note_step().then(|| (view.version_of(&self.cluster).unwrap_or_default(), update.clone()));
+        let step = followers.note_step().then(|| (view.version_of(&self.cluster), update.clone()));
+        let step = step.map(|(before, step)| (before.unwrap_or_default(), as_followed(before.is_some(), step)));
         match (self.take(&view, update), step) {
             (Taken::No, _) | (_, None) => {}
             (Taken::Step, Some((before, step))) => followers.tell(before, &step),
@@ -106,6 +112,14 @@ impl Observer for Feed {
         for feed in followers.feeds() {
             feed.warnings(warnings);
         }
+    }
+}
+
+/// A step for those who follow. The first state of a cacher that began with what another one left is none to them: they had that, too.
+fn as_followed(is_known: bool, step: Update) -> Update {
+    match step {
+        Update::Synced { snapshot } if is_known => Update::Relisted { before: Snapshot::default(), after: snapshot },
+        step => step,
     }
 }
 

@@ -11,6 +11,7 @@ use tributary_proxy::Transport;
 
 use super::namespace::{Leader, Source};
 use super::quorum::Questions;
+use super::standing::WhyAnew;
 use super::{Board, Feed, Standing, Standings, View};
 use crate::metrics::CacherLabels;
 use crate::topology::Cluster;
@@ -39,15 +40,22 @@ struct CachedMember {
     feed: Arc<Feed>,
     /// Of a cluster whose objects of all namespaces are held by another view: what feeds `feed`. The cacher is that view's then.
     leader: Option<Arc<Feed>>,
-    /// Of one that takes the place of another, because its cluster is reached in another way: since when what is held may be old. Its
-    /// objects are held as the other left them until its own are there.
-    takes_over: Option<Instant>,
+    /// Of one that began with objects that are held already: its own are not there yet, and until then those are served.
+    takes_over: Option<TakenOver>,
     /// How often the credentials had been renewed when the cacher was last told.
     renewals: u64,
     /// Since when the member forbids the collection, as far as it was reached.
     forbidden_since: Option<Instant>,
     /// Whether the log has a line that this collection alone is in trouble.
     reported: bool,
+}
+
+/// Objects of a cluster that were there before the cacher that is to hold them.
+#[derive(Clone, Copy)]
+struct TakenOver {
+    /// Since when they may be old.
+    since: Instant,
+    why: WhyAnew,
 }
 
 /// Within which time watches are opened anew after the credentials were renewed. With the 10 s after which a renewal is seen at
@@ -79,9 +87,11 @@ impl CachedMember {
         let state = self.cacher.state();
         match (Standing::of(&state), self.takes_over) {
             // Who forbids to read all of it is asked in another way.
-            (Standing::Unknown { reason, forbidden: false, .. }, Some(since)) if self.cacher.snapshot().is_none() => {
+            (Standing::Unknown { reason, forbidden: false, .. }, Some(TakenOver { since, why }))
+                if self.cacher.snapshot().is_none() =>
+            {
                 let problem = reason.or_else(|| self.cluster.problem().map(Arc::from));
-                Standing::taken_over(since, problem.as_deref())
+                Standing::taken_over(since, why, problem.as_deref())
             }
             // The first attempt need not fail as well for this to be said: that may take half a minute.
             (Standing::Unknown { since, reason: None, forbidden }, _) => {
@@ -93,8 +103,8 @@ impl CachedMember {
 
     /// Since when what is held of it may be old, for who takes its place.
     fn stale_since(&self) -> Instant {
-        match self.standing() {
-            Standing::Stale { since, .. } => since,
+        match (self.standing(), self.takes_over) {
+            (Standing::Stale { since, .. }, _) | (Standing::Unknown { .. }, Some(TakenOver { since, .. })) => since,
             _ => Instant::now(),
         }
     }
@@ -226,23 +236,27 @@ impl View {
         let transport = if self.is_part() { cluster.transport_for_clients() } else { cluster.transport() };
         let Ok(transport) = transport else { return };
         let (mut goes_on, mut takes_over) = (false, None);
+        let anew = |since, why| Some(TakenOver { since, why });
         if let Some(Member::Cached(before)) = members.by_name.get(name) {
             goes_on = Arc::ptr_eq(&before.cluster, cluster) || before.uid.is_some() && before.uid == cluster.uid();
-            let is_reached_otherwise = !Arc::ptr_eq(&before.cluster, cluster);
-            let since = before.stale_since();
+            let is_same = Arc::ptr_eq(&before.cluster, cluster);
+            let why = if is_same { WhyAnew::Forbidden } else { WhyAnew::Configuration };
+            takes_over = anew(before.stale_since(), why).filter(|_| goes_on);
             // Before the new one says anything: what the old one says afterwards is of an older state.
             let log = self.log.write();
-            takes_over = (goes_on && is_reached_otherwise && log.snapshot(name).is_some()).then_some(since);
             before.feed.end();
             self.warnings.set(name, &[]);
             drop(log);
-        } else if leader.is_none() && !is_given_up {
-            goes_on = self.begin_with_held(name);
+        } else if let Some(leader) = &leader {
+            takes_over = anew(leader.stale_since, WhyAnew::Configuration);
+        } else if let Some(since) = (!is_given_up).then(|| self.begin_with_held(name)).flatten() {
+            (goes_on, takes_over) = (true, anew(since, WhyAnew::Forbidden));
         }
         let member = match leader {
             None => self.start_cacher(cluster, transport, goes_on),
             Some(leader) => self.follow_leader(cluster, leader, goes_on),
         };
+        let takes_over = takes_over.filter(|_| self.version_of(name).is_some());
         let member = CachedMember { takes_over, ..member };
         members.by_name.insert(name.clone(), Member::Cached(member));
     }
@@ -250,7 +264,7 @@ impl View {
     /// Has a cluster's objects from the view of all namespaces.
     fn follow_leader(self: &Arc<Self>, cluster: &Arc<Cluster>, leader: Leader, goes_on: bool) -> CachedMember {
         self.board.changed();
-        let Leader { cacher, questions, feed: leader } = leader;
+        let Leader { cacher, questions, feed: leader, .. } = leader;
         let feed = Feed::new(self, cluster.name().clone(), goes_on, true);
         leader.lead(&self.namespace.as_deref().unwrap_or_default().into(), &feed);
         CachedMember {
@@ -357,7 +371,8 @@ impl View {
                 Standing::Unknown { since, reason: Some(reason), forbidden: true }
                     if self.version_of(name).is_some() =>
                 {
-                    Standing::Stale { since: member.takes_over.unwrap_or(since), reason, forbidden: true }
+                    let since = member.takes_over.map_or(since, |before| before.since);
+                    Standing::Stale { since, reason, forbidden: true }
                 }
                 standing => standing,
             },
@@ -414,6 +429,7 @@ impl View {
                 cacher: Arc::clone(&member.cacher),
                 questions: Arc::clone(&member.questions),
                 feed: Arc::clone(&member.feed),
+                stale_since: member.stale_since(),
             }),
             _ => None,
         }

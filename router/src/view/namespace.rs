@@ -14,6 +14,7 @@
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion, Scope, Snapshot};
 use tributary_cacher::{Cacher, Reason, Update};
@@ -42,6 +43,8 @@ pub(super) struct Leader {
     pub(super) cacher: Arc<Cacher>,
     pub(super) questions: Arc<Questions>,
     pub(super) feed: Arc<Feed>,
+    /// Since when what it holds may be old; now where it is not.
+    pub(super) stale_since: Instant,
 }
 
 /// Where a view has a cluster's objects from.
@@ -58,7 +61,7 @@ pub(super) enum Source {
 /// follow gets either a step or the state behind it.
 #[derive(Default)]
 pub(super) struct Followers {
-    /// Whether there was a first complete state.
+    /// Whether there was a first complete state from the cacher that feeds them.
     synced: bool,
     feeds: Vec<(Arc<str>, Weak<Feed>)>,
 }
@@ -85,9 +88,10 @@ impl Followers {
         self.feeds.iter().filter_map(|(_, feed)| feed.upgrade())
     }
 
-    /// Lets a feed follow. Gives it the state that there is.
+    /// Lets a feed follow. Gives it the state that there is: before the first one of the cacher that is what another cacher left, and for
+    /// those alone that hold nothing yet. The others hold the same.
     pub(super) fn add(&mut self, namespace: &Arc<str>, feed: &Arc<Feed>, state: Option<Snapshot>) {
-        if let Some(snapshot) = state.filter(|_| self.synced) {
+        if let Some(snapshot) = state.filter(|_| self.synced || !feed.holds_some()) {
             feed.follow(namespace, snapshot.resource_version(), &Update::Synced { snapshot });
         }
         self.feeds.push((Arc::clone(namespace), Arc::downgrade(feed)));
@@ -111,15 +115,15 @@ impl View {
     }
 
     /// Begins with what the view of all namespaces still holds of a cluster that forbids to read all by now, until the namespace's own
-    /// list is there, and says whether that is anything.
-    pub(super) fn begin_with_held(self: &Arc<Self>, cluster: &ClusterName) -> bool {
-        let leader = self.whole().and_then(|whole| whole.leader(cluster));
-        let (Some(leader), Some(namespace)) = (leader, &self.namespace) else { return false };
+    /// list is there, and says since when that may be old, if it is anything.
+    pub(super) fn begin_with_held(self: &Arc<Self>, cluster: &ClusterName) -> Option<Instant> {
+        let leader = self.whole()?.leader(cluster)?;
+        let namespace = self.namespace.as_ref()?;
         let feed = Feed::new(self, cluster.clone(), false, true);
         leader.feed.lead(&namespace.as_str().into(), &feed);
         let log = self.log.write();
         feed.end();
-        log.snapshot(cluster).is_some()
+        log.snapshot(cluster).map(|_| leader.stale_since)
     }
 
     /// Follows how the clusters of the view of all namespaces stand, until this view is dropped.

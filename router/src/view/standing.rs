@@ -40,6 +40,15 @@ pub enum Standing {
     },
 }
 
+/// Why a cluster is listed anew though its objects are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhyAnew {
+    /// It is reached in another way than before: another address, another CA.
+    Configuration,
+    /// It forbids by now to read all namespaces, and the one that is read is listed by itself.
+    Forbidden,
+}
+
 impl Standing {
     /// Reads a cacher's state.
     pub fn of(state: &State) -> Self {
@@ -71,10 +80,14 @@ impl Standing {
         Self::Stale { since, reason: "its watch lags behind what was written here".into(), forbidden: false }
     }
 
-    /// A cluster that is reached in another way than before, and has not been listed in that way yet: what was held is held on.
-    pub fn taken_over(since: Instant, problem: Option<&str>) -> Self {
+    /// A cluster that is listed anew, and whose list is not there yet: what was held is held on.
+    pub fn taken_over(since: Instant, why: WhyAnew, problem: Option<&str>) -> Self {
+        let why = match why {
+            WhyAnew::Configuration => "its configuration changed",
+            WhyAnew::Forbidden => "to read all namespaces is forbidden by now",
+        };
         let problem = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
-        let reason = format!("its configuration changed, and it is listed anew{problem}").into();
+        let reason = format!("{why}, and it is listed anew{problem}").into();
         Self::Stale { since, reason, forbidden: false }
     }
 

@@ -52,6 +52,11 @@ async fn synced_with(policies: Policies, refused: Option<Rejection>) -> (Fixture
     (fixture, setups)
 }
 
+/// All namespaces may neither be listed nor watched, single ones may.
+fn forbidden_cluster_wide() -> Rejection {
+    Rejection { kinds: vec![RequestKind::List, RequestKind::Watch], cluster_wide_only: true, ..Rejection::all(403) }
+}
+
 /// A partial answer is refused.
 fn deny() -> Policies {
     Policies { default: Policy { partial: Partial::Deny, ..Policy::default() }, ..Policies::default() }
@@ -156,12 +161,7 @@ async fn a_cluster_that_is_reached_otherwise_is_served_as_it_was_until_it_is_lis
 
 #[tokio::test]
 async fn a_cluster_that_is_reached_otherwise_is_served_in_single_namespaces_too() {
-    let forbidden = Rejection {
-        kinds: vec![RequestKind::List, RequestKind::Watch],
-        cluster_wide_only: true,
-        ..Rejection::all(403)
-    };
-    reached_otherwise(allow(), Some(forbidden)).await;
+    reached_otherwise(allow(), Some(forbidden_cluster_wide())).await;
 }
 
 /// Has cluster `a` answer to another credential that may neither list nor watch what `rejection` says, and ends once that shows: within
@@ -271,6 +271,100 @@ async fn a_namespace_that_may_still_be_read_is_followed_by_its_own_list() {
     restore(&fixture, &setups).await;
     fixture.put("a", "x", "back");
     assert_eq!(events.brief().await, "MODIFIED a/x");
+}
+
+/// Has `a` forbid to read all namespaces while it answers no list: the namespace, which may be read, is served as it was held meanwhile.
+/// `refused` is what `b` refuses from the beginning.
+async fn forbidden_while_nothing_is_listed(refused: Option<Rejection>) {
+    let (fixture, setups) = synced_with(deny(), refused).await;
+    let control = fixture.member("a").control();
+    control.hold_lists(true);
+    control.accept("lesser", Some(forbidden_cluster_wide()));
+    renew(setups[0].client.as_ref().unwrap(), fixture.member("a"), "lesser").await;
+    fixture.router.set_clusters(setups.clone());
+    let list = || async {
+        let list = fixture.get(&made()).await;
+        assert_eq!(items(&list.ok()), ["a/x", "b/y"]);
+        list.warnings()
+    };
+    let (mut warnings, mut passed) = (Vec::new(), Duration::ZERO);
+    while warnings.is_empty() {
+        assert!(passed < RIGHTS_KNOWN_WITHIN + Duration::from_secs(6), "the lesser rights do not show");
+        pass(Duration::from_secs(1)).await;
+        passed += Duration::from_secs(1);
+        warnings = list().await;
+    }
+    // However long the list takes: longer than what is held of all namespaces is kept.
+    for _ in 0..2 {
+        let warnings = at_once(list()).await;
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains("cluster a: configmaps may be stale, last updated "), "{warnings:?}");
+        pass(FORBIDDEN_GOES_WITHIN).await;
+    }
+    control.hold_lists(false);
+    until(|| async { list().await.is_empty() }).await;
+}
+
+#[tokio::test]
+async fn a_namespace_is_served_as_it_was_held_until_its_own_list_is_there() {
+    // Its view begins when the cluster forbids to read all, or is there already because another cluster does.
+    for refused in [None, Some(forbidden_cluster_wide())] {
+        forbidden_while_nothing_is_listed(refused).await;
+    }
+}
+
+/// Has `b` forbid to read all namespaces and then `a` be reached in another way, before anybody has read a single namespace.
+async fn reached_otherwise_before_a_namespace_is_read(policies: Policies, prepare: impl Fn(&Member)) -> Fixture {
+    let (fixture, mut setups) = synced(policies).await;
+    let control = fixture.member("b").control();
+    control.reject(Some(Rejection { resources: vec!["configmaps".to_owned()], ..forbidden_cluster_wide() }));
+    control.cut_streams();
+    until(|| async { fixture.get(ALL).await.warnings().iter().any(|text| text.contains("cluster b")) }).await;
+    // Which namespaces there are is known.
+    fixture.get("/api/v1/namespaces").await.ok();
+    let member = fixture.member("a");
+    prepare(member);
+    member.control().reset_counters();
+    setups[0] = ClusterSetup { fingerprint: "another address".to_owned(), ..setup(member, "a").await };
+    fixture.router.set_clusters(setups);
+    fixture.router.asked_once(SOON).await;
+    until(|| async { !lists(member).is_empty() }).await;
+    fixture
+}
+
+#[tokio::test]
+async fn a_namespace_is_read_as_it_is_held_of_a_cluster_that_is_reached_otherwise() {
+    let fixture = reached_otherwise_before_a_namespace_is_read(deny(), |a| a.control().hold_lists(true)).await;
+    let list = at_once(fixture.get(&made())).await;
+    assert_eq!(items(&list.ok()), ["a/x", "b/y"]);
+    let of_a = list.warnings().into_iter().find(|text| text.contains("cluster a")).expect("a warning");
+    assert!(of_a.contains("may be stale, last updated ") && of_a.contains("its configuration changed"), "{of_a}");
+    let from = version(&list.ok());
+    let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
+    fixture.put("a", "during", "");
+    fixture.member("a").control().hold_lists(false);
+    assert_eq!(events.brief().await, "ADDED a/during", "the list is a relist, and nobody has to begin anew");
+    let list = fixture.get(&made()).await;
+    assert_eq!((items(&list.ok()).len(), list.warnings()), (3, vec![]));
+}
+
+#[tokio::test]
+async fn a_namespace_is_held_for_a_minute_of_a_cluster_that_forbids_all_once_it_is_reached_otherwise() {
+    let forbid_all = |member: &Member| {
+        let kinds = vec![RequestKind::List, RequestKind::Watch];
+        member.control().reject(Some(Rejection { kinds, ..Rejection::all(403) }));
+    };
+    let fixture = reached_otherwise_before_a_namespace_is_read(allow(), forbid_all).await;
+    let says_so = |answer: &Answer| {
+        answer.warnings().iter().any(|text| text.contains("cluster a: configmaps") && text.contains("forbidden"))
+    };
+    until(|| async { says_so(&fixture.get(ALL).await) }).await;
+    let list = fixture.get(&made()).await;
+    assert_eq!(items(&list.ok()), ["a/x", "b/y"]);
+    pass(FORBIDDEN_GOES_WITHIN).await;
+    let list = fixture.get(&made()).await;
+    assert_eq!(items(&list.ok()), ["b/y"]);
+    assert!(says_so(&list), "{list:?}");
 }
 
 #[tokio::test]
