@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
 use serde::Serialize;
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -92,14 +93,26 @@ impl Worst {
         let (get_alone, idle_bytes) = gets(side, &other).await?;
         let (over, answered, refused) =
             (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let connection = side.target.connect().await?;
+        let connection = Arc::new(Mutex::new(side.target.connect().await?));
         let mut senders = JoinSet::new();
         for _ in 0..AT_ONCE {
-            let (worst, connection) = (self.clone(), connection.clone());
+            let (worst, target, connection) = (self.clone(), side.target.clone(), Arc::clone(&connection));
             let (over, answered, refused) = (Arc::clone(&over), Arc::clone(&answered), Arc::clone(&refused));
             senders.spawn(async move {
                 while !over.load(Ordering::SeqCst) {
-                    let counted = if worst.once(&connection).await { &answered } else { &refused };
+                    let current = connection.lock().await.clone();
+                    let counted = match worst.once(&current).await {
+                        Some(true) => &answered,
+                        Some(false) => &refused,
+                        None => {
+                            // The server ends a connection whose requests it refuses unread by the thousand; it is opened anew.
+                            sleep(PAUSE).await;
+                            if let Ok(next) = target.connect().await {
+                                *connection.lock().await = next;
+                            }
+                            &refused
+                        }
+                    };
                     counted.fetch_add(1, Ordering::SeqCst);
                 }
             });
@@ -119,18 +132,16 @@ impl Worst {
         })
     }
 
-    /// Sends it once and reads the answer to its end; whether that was a success.
-    async fn once(&self, connection: &Connection) -> bool {
+    /// Sends it once and reads the answer to its end; whether that was a success. `None` where there was no answer.
+    async fn once(&self, connection: &Connection) -> Option<bool> {
         let content_type = if self.body.is_empty() { "" } else { JSON };
         let sent = connection.send(self.method.clone(), &self.path, self.accept, content_type, self.body.clone());
-        let Ok(mut response) = sent.await else { return false };
+        let mut response = sent.await.ok()?;
         let status = response.status();
         while let Some(frame) = response.body_mut().frame().await {
-            if frame.is_err() {
-                return false;
-            }
+            frame.ok()?;
         }
-        status.is_success()
+        Some(status.is_success())
     }
 }
 
