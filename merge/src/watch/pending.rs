@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tributary_apimachinery::{ClusterName, CollectionVersion, Snapshot};
 
-use crate::log::{Entry, Log, LogVersion, TooOld};
+use crate::log::{BoundaryKind, Entry, Log, LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
 
 /// What a resumed client has of each cluster that the log has not passed yet.
@@ -120,9 +120,10 @@ impl Pending {
     }
 
     /// Takes note of an entry that is told. At a boundary the log's component takes over: what a leave ends or a
-    /// reset lowers must not be joined any more.
+    /// reset lowers must not be joined any more. Behind a relist versions only go up, and its deletions come at the component before,
+    /// which may be a part of a revision of which the client has all.
     pub(crate) fn meet(&mut self, entry: &Entry) {
-        if entry.boundary().is_some() {
+        if entry.boundary().is_some_and(|boundary| boundary.kind != BoundaryKind::Relist) {
             self.clusters.remove(&entry.cluster);
         }
     }
@@ -142,7 +143,8 @@ impl Pending {
         if let Some(component) = version.component
             && let Some(entry) = log.entry(version.position)
         {
-            vector.set(&entry.cluster, component);
+            let seen = self.clusters.get(&entry.cluster).and_then(|seen| seen.component);
+            vector.set(&entry.cluster, seen.map_or(component, |seen| seen.max(component)));
         }
         vector
     }

@@ -94,6 +94,18 @@ fn a_relist_behind_a_part_deletes_what_was_still_to_come() {
     }
 }
 
+#[test]
+fn who_has_all_of_a_revision_does_not_go_back_to_a_part_where_that_is_listed_anew() {
+    let mut log = log(&[("a", 10, &OBJECTS)]);
+    delete(&mut log, "a", &["x 11"]);
+    let mut watcher = resume(&log, "a:11").unwrap();
+    read(&log, &mut watcher);
+    log.relist(&name("a"), snapshot(20, &["w 15"]), NOW);
+    assert_eq!(read(&log, &mut watcher), ["DELETED* a/y@6 a:11", "DELETED* a/z@7 a:11", "ADDED* a/w@15 a:20"]);
+    change(&mut log, "a", "w 21");
+    assert_eq!(read(&log, &mut watcher), ["MODIFIED a/w@21 a:21"]);
+}
+
 /// As where nothing but a list says that a part was all.
 #[test]
 fn a_relist_that_completes_a_revision_has_all_of_it() {

@@ -252,7 +252,7 @@ impl Client {
             End::Cut | End::Refused => self.forget(),
             End::Error(code) => {
                 anyhow::ensure!(
-                    expected || !self.world.expected.calm,
+                    expected || !self.world.expected.calm || self.world.has_listed_anew(),
                     "a watch ended with {code} though nothing was forgotten"
                 );
                 self.forget();

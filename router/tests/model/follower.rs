@@ -131,8 +131,9 @@ impl Follower {
         let version = self.version.clone().unwrap_or_default();
         for (cluster, history) in &truth.clusters {
             let exact = match version.get(cluster) {
-                // Of several changes that share a revision all are told again.
+                // Of several changes that share a revision all are told again, and in a namespace one that stands alone there, too.
                 Some(version) if history.is_some_of_several(*version) => false,
+                Some(version) if version.part.is_some() && self.selection.namespace.is_some() => false,
                 Some(version) => truth.is_cluster_state(&self.selection, &self.objects, cluster, *version).is_ok(),
                 None => !self.objects.keys().any(|(own, _)| own == cluster),
             };
@@ -344,7 +345,8 @@ impl Follower {
         let is_so = match change {
             Change::Added | Change::Modified => history.is_version_of(key, state, revision),
             // One that a list anew found gone has the version before it, and of a cluster that leaves nothing has gone.
-            Change::Deleted if !expected.calm || self.is_at_part(cluster) => true,
+            // Even where all is calm: of a deletion nothing but a list may say that it was all of its revision.
+            Change::Deleted if !expected.calm || history.deletes_at(revision) => true,
             Change::Deleted => !history.is_at(&Selection::default(), key, Some(state), revision),
         };
         if of == cluster && is_so {
@@ -352,11 +354,6 @@ impl Follower {
         }
         let states = history.of(key);
         Err(Lie(format!("{change:?} {cluster} {key} {state:?} has the version {revision} of {of}; {states}")))
-    }
-
-    /// Whether the client has a part of a revision. Where nothing else says that it was all of it, the cluster is listed anew.
-    fn is_at_part(&self, cluster: &str) -> bool {
-        self.version.as_ref().and_then(|version| version.get(cluster)).is_some_and(|version| version.part.is_some())
     }
 
     /// Checks a version that the stream gave, and takes it as the place to resume from.

@@ -260,6 +260,16 @@ impl History {
         (0..self.eras.len()).any(|era| self.steps_at(revision, era).len() > 1)
     }
 
+    /// Whether a step was a deletion.
+    fn is_deletion(&self, step: usize) -> bool {
+        self.objects.values().flatten().any(|(own, state)| *own == step && state.is_none())
+    }
+
+    /// Whether something was deleted at a revision.
+    pub(crate) fn deletes_at(&self, revision: u64) -> bool {
+        (0..self.eras.len()).any(|era| self.steps_at(revision, era).into_iter().any(|step| self.is_deletion(step)))
+    }
+
     /// Whether there is a revision that several changes share.
     pub(crate) fn shares_revisions(&self) -> bool {
         self.eras.iter().any(|era| era.steps.windows(2).any(|pair| pair[0].0 == pair[1].0))

@@ -197,6 +197,21 @@ impl World {
         })
     }
 
+    /// Whether a member was listed more often than once by each router. Nothing need have happened: where no bookmark says that a part
+    /// was all of its revision, a list does.
+    pub(crate) fn has_listed_anew(&self) -> bool {
+        let is_list = |request: &String| {
+            let starts_anew = request.contains("sendInitialEvents=true") == self.profile.watch_list;
+            request.starts_with("GET /api/v1/services?")
+                && starts_anew
+                && !request.contains("limit=1&")
+                && (self.profile.watch_list || !request.contains("watch="))
+        };
+        let lists =
+            |member: &Arc<Member>| member.control().request_log().iter().filter(|request| is_list(request)).count();
+        self.members.iter().any(|member| lists(member) > REPLICAS)
+    }
+
     // ---- what happens to the routers ----
 
     /// One of the routers.

@@ -131,7 +131,7 @@ impl Client {
     fn is_answered(&self, asked: &Asked, answer: &Answer) -> anyhow::Result<bool> {
         match answer.code {
             200 => Ok(true),
-            410 | 429 if !self.world.expected.calm => Ok(false),
+            410 | 429 if !self.world.expected.calm || self.world.has_listed_anew() => Ok(false),
             410 if asked.told.is_some_and(|told| told.elapsed() > KEPT_FOR) => Ok(false),
             403 if self.world.profile.forbids => Ok(false),
             // No member serves the resource just now.
