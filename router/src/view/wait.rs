@@ -203,28 +203,39 @@ impl View {
             return Ok(());
         }
         let deadline = Instant::now() + within;
-        // The write is alone in its revision, or with deletions that nobody asked for here: once something of it is seen, it is.
-        let current = match cacher.wait_for(CollectionVersion::begun(fence.version), within).await {
-            // Beyond what the member itself has of this collection: it was a version of something else.
-            Ok(_) | Err(NotReached::Beyond { .. }) => None,
-            Err(NotReached::TooNew { current, .. }) => Some(current.unwrap_or_default()),
-        };
-        let mut late = current;
-        for Deletion { key, uid, before } in &fence.deletions {
-            let within = deadline.saturating_duration_since(Instant::now());
-            if let Err(error) = cacher.wait_until_gone(key, uid, *before, within).await {
-                tracing::debug!(%cluster, resource = %self.kind.resource, %error, "a deletion is not seen yet");
-                late.get_or_insert_default();
-            }
+        let (mut cacher, mut late) = (Arc::clone(&cacher), self.lacks(&cacher, fence, deadline).await);
+        // What a cacher has seen that was replaced meanwhile, nobody is shown: the next one is to have seen it.
+        while let Some(next) = self.cacher(cluster).filter(|next| !Arc::ptr_eq(next, &cacher)) {
+            late = self.lacks(&next, fence, deadline).await;
+            cacher = next;
         }
         match late {
             None => {
                 self.fences.reached(cluster, fence);
                 Ok(())
             }
-            Some(_) if !matches!(Standing::of(&cacher.state()), Standing::Fresh) => Ok(()),
+            // Where it has become stale meanwhile, the answer says so. Of one that begins only now it would not.
+            Some(_) if matches!(Standing::of(&cacher.state()), Standing::Stale { .. }) => Ok(()),
             Some(current) => Err(not_reached(cluster, fence.version, current)),
         }
+    }
+
+    /// Waits until a cacher has what was written, and says how far it is if it has not come to that in time.
+    async fn lacks(&self, cacher: &Cacher, fence: &Fence, deadline: Instant) -> Option<CollectionVersion> {
+        let left = || deadline.saturating_duration_since(Instant::now());
+        // The write is alone in its revision, or with deletions that nobody asked for here: once something of it is seen, it is.
+        let mut late = match cacher.wait_for(CollectionVersion::begun(fence.version), left()).await {
+            // Beyond what the member itself has of this collection: it was a version of something else.
+            Ok(_) | Err(NotReached::Beyond { .. }) => None,
+            Err(NotReached::TooNew { current, .. }) => Some(current.unwrap_or_default()),
+        };
+        for Deletion { key, uid, before } in &fence.deletions {
+            if let Err(error) = cacher.wait_until_gone(key, uid, *before, left()).await {
+                tracing::debug!(resource = %self.kind.resource, %error, "a deletion is not seen yet");
+                late.get_or_insert_default();
+            }
+        }
+        late
     }
 
     /// Waits until each named cluster has reached its version.

@@ -41,11 +41,14 @@ const SEEDS_PER_TRIAL: u64 = 50;
 
 /// Seeds that failed, and what was wrong with the product. What a seed does changes with the schedule; each has a smaller test
 /// beside the code that was wrong.
-const FAILED_ONCE: [(u64, &str); 10] = [
+const FAILED_ONCE: [(u64, &str); 13] = [
     (0, "of_several_deletions_at_one_revision_all_but_the_first_were_lost"),
     (2, "a_leaving_cluster_kept_its_version_at_a_deletion_that_another_cluster_follows"),
     (20, "a_cluster_that_became_stale_while_its_write_was_waited_for_was_not_named"),
+    (288, "who_listed_all_of_a_revision_that_a_list_completed_was_told_its_deletions"),
     (395, "what_another_cluster_has_of_a_deleted_name_was_not_told_to_who_went_on_from_an_integer"),
+    (764, "what_was_written_was_waited_for_in_a_cacher_that_was_replaced_meanwhile"),
+    (1150, "who_had_all_of_a_revision_went_back_to_a_part_where_that_was_listed_anew"),
     (4520, "an_integer_of_before_another_cluster_left_was_taken_for_a_whole_vector"),
     (4533, "who_went_on_from_an_object_that_was_told_again_got_a_bookmark_of_before_what_it_had"),
     (5548, "an_integer_of_before_its_own_cluster_left_was_taken_for_a_whole_vector_once_that_was_the_only_one"),
