@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Empty, Full};
 use tower::ServiceExt;
 use tributary_proxy::Transport;
 
-use crate::fair_share::Portion;
+use crate::flow::fair_share::Portion;
 
 /// Any error that a body may end with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -67,7 +67,7 @@ pub async fn whole_up_to(body: Body, bytes_max: usize) -> Result<Bytes, BoxError
 /// As [`whole_up_to`], with the bytes counted in a portion of what may be held, as they come.
 ///
 /// # Errors
-/// The body's own, [`TooLarge`], or [`Exceeded`](crate::fair_share::Exceeded).
+/// The body's own, [`TooLarge`], or [`Exceeded`](crate::flow::fair_share::Exceeded).
 pub async fn whole_within(body: Body, bytes_max: usize, held: &mut Portion) -> Result<Bytes, BoxError> {
     gathered(body, bytes_max, |bytes| Ok(held.grow(bytes)?)).await
 }

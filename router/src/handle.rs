@@ -12,15 +12,16 @@ use tributary_proxy::Identity;
 use crate::body::{self, Body};
 use crate::discovery::storage_versions::{self, StorageVersionHashes};
 use crate::discovery::{DiscoveryPath, documents};
-use crate::fair_share::{Exceeded, Holder, Portion};
+use crate::flow::fair_share::{Exceeded, Holder, Portion};
+use crate::forward::Call;
+use crate::memory::Asked;
 use crate::metrics::RequestLabels;
 use crate::negotiate::Preferences;
+use crate::plan::routes;
 use crate::plan::{OwnerRequest, Plan, ResourcePlan, is_health_check, plan};
-use crate::read::Asked;
 use crate::topology::Cluster;
 use crate::view::standing;
-use crate::write::Call;
-use crate::{Router, User, deadline, health, limits, read, response, routes, write};
+use crate::{Router, User, deadline, forward, health, limits, memory, response};
 
 /// When a client is to come back that asks for a resource which only clusters that were not asked yet may serve, in seconds.
 const UNDISCOVERED_RETRY_AFTER: u32 = 5;
@@ -79,7 +80,7 @@ impl Router {
         preferences: &Preferences,
     ) -> Result<Response<Body>, Status> {
         limits::admit(info, query)?;
-        let identity = write::forward::identity(request.headers())?;
+        let identity = forward::send::identity(request.headers())?;
         let planned = match plan(info, &self.fleet.union()) {
             Err(status) if status.code == 404 && info.path.starts_with("/api") => {
                 self.fleet.refresh_unknown().await;
@@ -115,20 +116,22 @@ impl Router {
                 let asked = Asked { info, request: resource, query, headers: request.headers(), preferences, peer };
                 let call = Call { router: self, info, resource, query, served: &served, preferences };
                 match plan {
-                    ResourcePlan::Get => match read::get::get(self, asked, &served).await {
+                    ResourcePlan::Get => match memory::get::get(self, asked, &served).await {
                         // It may be in a cluster that the view does not hold.
                         Err(status) if status.code == 404 && !self.left_out(&served).is_empty() => {
-                            Box::pin(write::owner::to_owner(call, request, OwnerRequest::Object)).await
+                            Box::pin(forward::owner::to_owner(call, request, OwnerRequest::Object)).await
                         }
                         answer => answer,
                     },
-                    ResourcePlan::List => read::list::list(self, asked, &served).await,
-                    ResourcePlan::Watch => read::watch::watch(self, asked, &served).await,
-                    ResourcePlan::ListLive => Box::pin(read::live::list(self, asked, &served)).await,
-                    ResourcePlan::Owner(kind) => Box::pin(write::owner::to_owner(call, request, kind)).await,
-                    ResourcePlan::Create => Box::pin(write::create::create(call, request)).await,
-                    ResourcePlan::DeleteCollection => Box::pin(write::fan_out::delete_collection(call, request)).await,
-                    ResourcePlan::SelfReview => Box::pin(write::self_review::self_review(call, request)).await,
+                    ResourcePlan::List => memory::list::list(self, asked, &served).await,
+                    ResourcePlan::Watch => memory::watch::watch(self, asked, &served).await,
+                    ResourcePlan::ListLive => Box::pin(forward::list::list(self, asked, &served)).await,
+                    ResourcePlan::Owner(kind) => Box::pin(forward::owner::to_owner(call, request, kind)).await,
+                    ResourcePlan::Create => Box::pin(forward::create::create(call, request)).await,
+                    ResourcePlan::DeleteCollection => {
+                        Box::pin(forward::delete_collection::delete_collection(call, request)).await
+                    }
+                    ResourcePlan::SelfReview => Box::pin(forward::self_review::self_review(call, request)).await,
                 }
             }
         }
@@ -157,7 +160,7 @@ impl Router {
         let clusters: Vec<_> = unknown.iter().filter_map(|name| self.fleet.cluster(name)).collect();
         let troubles: Vec<_> = clusters.iter().map(|cluster| cluster.trouble()).collect();
         let status = Status::owner_unknown(resource, name, &troubles);
-        if clusters.iter().any(|cluster| write::forward::is_gone(cluster)) {
+        if clusters.iter().any(|cluster| forward::send::is_gone(cluster)) {
             status.without_retry_after()
         } else {
             status

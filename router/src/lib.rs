@@ -1,8 +1,8 @@
 //! Decides who answers a request, a cacher or a cluster, and joins the two.
 //!
 //! ```text
-//! RequestInfo::parse → plan (pure) ─┬─ Get, List, Watch  → read::*   (memory)      ─┐
-//!                                   ├─ Owner, Create, …  → write::*  (one cluster) ─┼─▶ answer
+//! RequestInfo::parse → plan (pure) ─┬─ Get, List, Watch  → memory::*  (memory)      ─┐
+//!                                   ├─ Owner, Create, …  → forward::* (one cluster) ─┼─▶ answer
 //!                                   └─ Discovery, Health → documents               ─┘
 //! every error is a Status; one function here turns it into an answer
 //! ```
@@ -12,36 +12,31 @@
 pub mod body;
 mod deadline;
 pub mod discovery;
-pub mod fair_line;
-pub mod fair_share;
+pub mod flow;
+pub mod forward;
 mod handle;
 pub mod health;
-mod large_bodies;
 pub mod limits;
+pub mod memory;
 pub mod metrics;
 pub mod negotiate;
 pub mod openapi;
 pub mod plan;
 pub mod policy;
-pub mod read;
 pub mod response;
-mod routes;
-mod shared_questions;
 pub mod topology;
-pub mod turns;
+pub mod versions;
 pub mod view;
 pub mod views;
-pub mod warnings;
-pub mod write;
 
+pub use crate::flow::long_answers::Peer;
+pub use crate::forward::one_cluster::ForwardedWatch;
 pub use body::{Body, BoxError};
 pub use limits::Limits;
 pub use metrics::Metrics;
 pub use policy::{Consistency, ItemResourceVersions, Policies, Policy, ResourcePattern};
 pub use topology::ClusterSetup;
-pub use turns::Peer;
 pub use view::Partial;
-pub use write::relay::ForwardedWatch;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -54,19 +49,19 @@ use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ObjectKey, Status};
 use tributary_merge::Epochs;
 
+use crate::flow::fair_share::FairShare;
+use crate::flow::large_bodies::LargeBodies;
+use crate::flow::long_answers::Lanes;
+use crate::forward::locate::{Located, Question};
+use crate::forward::shared_questions::SharedQuestions;
+use crate::memory::Reading;
+use crate::versions::Versions;
 use discovery::ServedResource;
-use fair_share::FairShare;
-use large_bodies::LargeBodies;
 use limits::NAMESPACE_UNUSED_AFTER;
 use openapi::OpenApi;
-use read::Reading;
-use read::version::Versions;
-use shared_questions::SharedQuestions;
 use topology::{EndpointMetrics, Fleet, Identity};
-use turns::Lanes;
 use view::{KNOWN_WITHIN, Standing, Standings, View};
 use views::Views;
-use write::locate::{Located, Question};
 
 /// Who sends a request, as authentication found.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use tributary_merge::LogConfig;
 use tributary_proxy::Tuning;
 
 use crate::body::WHOLE_BODY_BYTES_MAX;
-use crate::turns::{AT_ONCE, WAITING_MAX};
+use crate::flow::long_answers::{AT_ONCE, WAITING_MAX};
 
 /// The bounds that can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,7 +180,7 @@ impl Limits {
             ("request_body_bytes", WHOLE_BODY_BYTES_MAX as u64),
             ("review_bytes", REVIEW_BYTES_MAX as u64),
             ("delete_options_bytes", DELETE_OPTIONS_BYTES_MAX as u64),
-            ("live_list_bytes", crate::read::live::GATHERED_BYTES_MAX as u64),
+            ("live_list_bytes", crate::forward::list::GATHERED_BYTES_MAX as u64),
             (REQUESTS, self.requests_in_flight as u64),
             (BYTES, self.held_bytes as u64),
             ("collection_bytes", self.collection_bytes),

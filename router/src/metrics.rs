@@ -15,10 +15,10 @@ use prometheus_client::registry::Registry;
 use tributary_apimachinery::{GroupVersionResource, RequestInfo, Verb};
 
 use crate::discovery::Union;
-use crate::fair_share::ShareMetrics;
+use crate::flow::fair_share::ShareMetrics;
+use crate::flow::long_answers::{LaneMetrics, TurnMetrics};
 use crate::limits::Limits;
 use crate::topology::MemberShareMetrics;
-use crate::turns::{LaneMetrics, TurnMetrics};
 
 /// The labels of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

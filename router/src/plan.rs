@@ -1,5 +1,7 @@
 //! Who answers a request: a pure decision, so that a table can test it.
 
+pub(crate) mod routes;
+
 use std::sync::Arc;
 
 use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest, Target, Verb};

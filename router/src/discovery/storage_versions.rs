@@ -13,8 +13,8 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource, Status};
 
 use super::union::Union;
 use crate::body;
+use crate::forward::send::forward;
 use crate::topology::Fleet;
-use crate::write::forward::forward;
 
 /// The hash of each resource of one version, by the resource's name. A resource whose member says nothing has none.
 pub type StorageVersionHashes = BTreeMap<String, String>;

@@ -15,11 +15,11 @@ use super::compression::{Gzip, THRESHOLD_BYTES};
 use super::indent::Indent;
 use super::{FRAME_BYTES, ObjectWriter, Place, protobuf};
 use crate::body::{self, Body, BoxError};
-use crate::large_bodies::beside;
+use crate::flow::large_bodies::beside;
+use crate::flow::long_answers::{Lanes, Length, MEDIUM_BYTES, NoTurn, Peer, Share};
 use crate::negotiate::{Encoding, Form, Shape};
 use crate::policy::ItemResourceVersions;
 use crate::topology::ClusterMark;
-use crate::turns::{Lanes, Length, MEDIUM_BYTES, NoTurn, Peer, Share};
 use crate::view::View;
 
 /// How much JSON is turned into YAML at one go, in bytes. YAML takes a hundred times as long to write as JSON is copied: a frame's worth

@@ -21,8 +21,8 @@ use super::mark::ClusterMark;
 use super::server_version::ServerVersion;
 use crate::body;
 use crate::discovery::{Fetched, MemberDiscovery, MemberDocuments, fetch};
-use crate::fair_line::{FairLine, Place};
-use crate::fair_share::{FairShare, Holder, Portion, ShareMetrics};
+use crate::flow::fair_line::{FairLine, Place};
+use crate::flow::fair_share::{FairShare, Holder, Portion, ShareMetrics};
 
 /// A cluster as the configuration names it.
 #[derive(Clone, Debug)]

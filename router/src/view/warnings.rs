@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderValue, header};
 use tributary_apimachinery::ClusterName;
 
-use crate::warnings;
+use crate::response::warnings;
 
 /// The warnings of all clusters of a view. Reading takes no lock.
 #[derive(Default)]

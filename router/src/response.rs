@@ -5,6 +5,7 @@ pub mod indent;
 pub mod list;
 pub mod object_writer;
 pub mod protobuf;
+pub mod warnings;
 pub mod watch;
 pub mod yaml;
 

@@ -18,17 +18,17 @@ use tributary_apimachinery::{ClusterName, CollectionVersion, Filter, ResourceVer
 use tributary_cacher::Cacher;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
-use super::version::{Versions, Wanted, of_clusters, refuse_watch, seen};
 use super::{Asked, Collection, Reading, newest, warn, warn_left_out};
 use crate::Router;
 use crate::body::{self, Body, BoxError};
 use crate::discovery::ServedResource;
+use crate::flow::long_answers::{Length, MEDIUM_BYTES, Peer, Share};
 use crate::limits;
 use crate::negotiate::Answer;
 use crate::policy::ItemResourceVersions;
 use crate::response::watch::{EventWriter, Prepared, error};
 use crate::response::{self, FRAME_BYTES, ObjectWriter};
-use crate::turns::{Length, MEDIUM_BYTES, Peer, Share};
+use crate::versions::{Versions, Wanted, of_clusters, refuse_watch, seen};
 use crate::view::{Standings, Unreached, View, Waiting, Watching};
 
 /// How often a quiet watch is sent a bookmark (kube-apiserver's `bookmarkFrequency` in `cacher.go`).

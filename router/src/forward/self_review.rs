@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, ResourceRequest, Status, Verb};
 
 use super::Call;
-use super::body::Held;
-use super::forward::forward;
 use crate::body::{self, Body};
+use crate::forward::buffered::Held;
+use crate::forward::send::forward;
 use crate::limits::REVIEW_BYTES_MAX;
 use crate::response;
 use crate::topology::Cluster;

@@ -20,14 +20,14 @@ mod write;
 use http::{Response, header};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Status};
 
-use super::{Asked, warn_left_out};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
 use crate::limits;
+use crate::memory::{Asked, warn_left_out};
 use crate::negotiate::{Answer, Shape};
+use crate::response::warnings;
 use crate::view::{Partial, Standing, Standings, standing};
-use crate::warnings;
 use answer::LiveAnswer;
 use ask::Question;
 use gather::{Gathering, Page};

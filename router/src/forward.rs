@@ -1,23 +1,25 @@
 //! Requests that go on to members: to the owner of an object, to the target of a new one, to all.
 
 pub mod answer;
-pub mod body;
+pub mod buffered;
 pub mod create;
-pub mod fan_out;
-pub mod forward;
+pub mod delete_collection;
 pub mod integers;
+pub mod list;
 pub mod locate;
+pub mod one_cluster;
 pub mod owner;
-pub mod relay;
 pub mod self_review;
+pub mod send;
+pub mod shared_questions;
 pub mod whole;
 
 use tributary_apimachinery::{GroupVersionResource, RequestInfo, ResourceRequest, Status};
 
 use crate::Router;
 use crate::discovery::ServedResource;
+use crate::memory::include_object;
 use crate::negotiate::{Answer, Form, Preferences};
-use crate::read::include_object;
 use crate::response::IncludeObject;
 
 /// A request for a resource that goes on to members, without its headers and body.

@@ -9,7 +9,7 @@ use tributary_proxy::headers::{is_impersonation, upgrade_protocol};
 use tributary_proxy::{ClusterClient, ForwardError, GivenIdentity, Identity, ReachabilityState, Sent};
 
 use crate::body::{self, Body};
-use crate::fair_share::Portion;
+use crate::flow::fair_share::Portion;
 use crate::topology::Cluster;
 
 /// Sends a request to one cluster, and its answer back, both streamed. `path` and `query` take the place of the request's own.

@@ -12,7 +12,7 @@ use tributary_merge::{CompositeResourceVersion, Epochs};
 use super::GATHERED_BYTES_MAX;
 use super::ask::{MemberList, Question, Unanswered};
 use super::token::Token;
-use crate::fair_share::{FairShare, Holder};
+use crate::flow::fair_share::{FairShare, Holder};
 use crate::topology::Cluster;
 use crate::view::{KNOWN_WITHIN, Partial, Standing};
 

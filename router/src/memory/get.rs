@@ -5,14 +5,14 @@ use std::sync::Arc;
 use http::{Response, StatusCode};
 use tributary_apimachinery::{ClusterName, GetOptions, Object, ObjectKey, Status};
 
-use super::version::{Wanted, refuse_get, seen};
 use super::{Asked, warn};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
-use crate::large_bodies::to_write;
+use crate::flow::large_bodies::to_write;
 use crate::negotiate::{Answer, Encoding};
 use crate::response::{self, ObjectWriter, Place};
+use crate::versions::{Wanted, refuse_get, seen};
 use crate::view::{Partial, Standings, Unreached, View};
 
 /// Answers a get.

@@ -9,18 +9,18 @@ use tributary_merge::CompositeResourceVersion;
 
 use super::Call;
 use super::answer::{Wish, translate};
-use super::body::Held;
 use super::create::place;
-use super::forward::forward;
 use super::integers;
 use super::locate::{Asker, Located, locate, locate_elsewhere, locate_now, locate_surely};
 use super::whole;
 use crate::Router;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
+use crate::forward::buffered::Held;
+use crate::forward::send::forward;
 use crate::negotiate::Answer;
 use crate::plan::OwnerRequest;
-use crate::read::version::Given;
 use crate::topology::Cluster;
+use crate::versions::Given;
 
 /// Where a request goes, and what its versions are translated by.
 pub struct Target {

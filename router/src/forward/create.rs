@@ -9,12 +9,12 @@ use tributary_apimachinery::{ClusterName, GroupVersion, Object, ObjectKey, Reaso
 
 use super::Call;
 use super::answer::Wish;
-use super::body::Held;
 use super::locate::{Found, locate_surely};
 use super::owner::{Target, send};
 use crate::Router;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::discovery::ServedResource;
+use crate::forward::buffered::Held;
 use crate::policy::ItemResourceVersions;
 use crate::topology::Cluster;
 

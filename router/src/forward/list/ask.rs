@@ -10,11 +10,11 @@ use tributary_apimachinery::{Query, ResourceVersion, Status};
 use tributary_cacher::wire::{ListParser, Part};
 
 use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
-use crate::fair_share::{Exceeded, Holder, Portion};
-use crate::read::Asked;
+use crate::flow::fair_share::{Exceeded, Holder, Portion};
+use crate::forward::send::forward;
+use crate::memory::Asked;
+use crate::response::warnings;
 use crate::topology::Cluster;
-use crate::warnings;
-use crate::write::forward::forward;
 
 /// What is read of one member's list before it is its turn to be written, in bytes. What is beyond waits at the member.
 const READ_AHEAD_BYTES: usize = 1 << 20;

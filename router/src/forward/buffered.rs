@@ -8,7 +8,7 @@ use tributary_apimachinery::{Status, Verb};
 use super::Call;
 use super::locate::Asker;
 use crate::body::{self, Body, BoxError};
-use crate::fair_share::{Exceeded, Portion};
+use crate::flow::fair_share::{Exceeded, Portion};
 
 /// A request with its body read.
 pub struct Held {

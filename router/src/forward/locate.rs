@@ -7,11 +7,11 @@ use futures::{StreamExt, stream};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
 use tributary_apimachinery::{ClusterName, DecodeError, Object, ObjectDecoder, ResourceRequest, Status};
 
-use super::forward::{self, impersonation};
 use crate::Router;
 use crate::body;
 use crate::discovery::ServedResource;
-use crate::fair_share::Holder;
+use crate::flow::fair_share::Holder;
+use crate::forward::send::{self, impersonation};
 use crate::topology::Cluster;
 use crate::view::KNOWN_WITHIN;
 
@@ -293,7 +293,7 @@ async fn ask_one(cluster: &Arc<Cluster>, path: &str, impersonation: HeaderMap, w
     let mut question = Request::new(body::empty());
     question.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     question.headers_mut().extend(impersonation);
-    let asked = async { told(forward::ask(cluster, question, path).await).await };
+    let asked = async { told(send::ask(cluster, question, path).await).await };
     tokio::time::timeout(within, asked).await.unwrap_or(Told::Nothing)
 }
 

@@ -2,8 +2,6 @@
 
 pub mod get;
 pub mod list;
-pub mod live;
-pub mod version;
 pub mod watch;
 
 use std::sync::Arc;
@@ -18,9 +16,9 @@ use tributary_apimachinery::{
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
+use crate::flow::long_answers::Peer;
 use crate::negotiate::{Answer, Form, Preferences, Shape};
 use crate::response::IncludeObject;
-use crate::turns::Peer;
 use crate::view::{Standing, Standings, View, standing};
 
 /// One request, taken apart.

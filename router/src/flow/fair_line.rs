@@ -1,7 +1,7 @@
 //! A few at once, clients in turn: what somebody behind us does for all of them.
 //!
 //! A client that asks for much has its own line, and nobody stands behind it there. Of the places that there are it may hold as many as
-//! it leaves to others, as in [`fair_share`](crate::fair_share): so one that comes later finds a place that is free at once, though
+//! it leaves to others, as in [`fair_share`](crate::flow::fair_share): so one that comes later finds a place that is free at once, though
 //! those which are taken are held for long. A client that holds none may have the last one.
 
 use std::collections::HashMap;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::fair_share::Holder;
-use crate::turns::Lines;
+use crate::flow::fair_share::Holder;
+use crate::flow::long_answers::Lines;
 
 /// How many wait before those are looked for that have gone away.
 const SWEPT_FROM: usize = 64;
@@ -115,7 +115,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::turns::Peer;
+    use crate::flow::long_answers::Peer;
 
     fn client(port: u16) -> Holder {
         Some(Peer(([127, 0, 0, 1], port).into()))

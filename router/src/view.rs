@@ -42,12 +42,12 @@ use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, CollectionVersion, ObjectDecoder, Snapshot};
 use tributary_merge::Log;
 
+use crate::flow::long_answers::Peer;
 use crate::limits::Limits;
 use crate::metrics::{Metrics, ResourceLabels, WatchCounters};
 use crate::policy::Policies;
 use crate::response::ResourceKind;
 use crate::topology::{ClusterMark, Fleet};
-use crate::turns::Peer;
 use board::Board;
 use feed::Feed;
 use head::Head;

@@ -20,12 +20,12 @@ use super::token::Token;
 use super::write::{Columns, Metadata, Wish, Writer, printer};
 use crate::body::{self, Body, BoxError};
 use crate::discovery::ServedResource;
+use crate::flow::long_answers::{Lanes, Length, MEDIUM_BYTES, Peer, Share};
 use crate::negotiate::{Encoding, Form};
 use crate::response::compression::{Gzip, THRESHOLD_BYTES};
 use crate::response::indent::Indent;
 use crate::response::{self, FRAME_BYTES};
 use crate::topology::Cluster;
-use crate::turns::{Lanes, Length, MEDIUM_BYTES, Peer, Share};
 use crate::view::Partial;
 
 /// How many members are asked at once for what is written as it comes: one is written, the next has begun to answer.

@@ -15,7 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tributary_apimachinery::Status;
 
-use crate::turns::Peer;
+use crate::flow::long_answers::Peer;
 
 /// Whose portion something is: the connection's. Requests without one share a portion.
 pub type Holder = Option<Peer>;

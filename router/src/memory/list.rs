@@ -12,16 +12,16 @@ use tributary_merge::{
     SnapshotError,
 };
 
-use super::version::{Versions, Wanted, of_clusters, refuse_list, seen};
 use super::{Asked, Collection, Reading, newest, warn, warn_left_out};
 use crate::Router;
 use crate::body::Body;
 use crate::discovery::ServedResource;
+use crate::flow::long_answers::{Lanes, Length, Peer, Share};
 use crate::limits;
 use crate::negotiate::Answer;
 use crate::response::list::{ListAnswer, ListMetadata};
 use crate::response::{FRAME_BYTES, ObjectWriter};
-use crate::turns::{Lanes, Length, Peer, Share};
+use crate::versions::{Versions, Wanted, of_clusters, refuse_list, seen};
 use crate::view::{Standings, Unreached, View};
 
 /// Which state a list shows.

@@ -13,13 +13,13 @@ use tributary_printers::Printer;
 use super::whole::{Interrupted, whole};
 use crate::Router;
 use crate::body::{self, Body};
-use crate::fair_share::Portion;
-use crate::large_bodies::to_write;
+use crate::flow::fair_share::Portion;
+use crate::flow::large_bodies::to_write;
 use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
+use crate::response::warnings;
 use crate::response::{self, IncludeObject, ObjectWriter, Place, ResourceKind};
 use crate::topology::Cluster;
 use crate::view::Deletion;
-use crate::warnings;
 
 /// What the client is to be given, and what the write means for later reads.
 pub struct Wish<'a> {

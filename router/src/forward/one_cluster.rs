@@ -7,12 +7,12 @@ use tributary_apimachinery::rewrite::{self, Format, Shape};
 use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Status, Verb};
 
 use super::answer::{content_type, note};
-use super::body::unreadable;
-use super::forward::forward;
 use super::whole::{self, Begun, begun};
 use crate::Router;
 use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
-use crate::fair_share::Portion;
+use crate::flow::fair_share::Portion;
+use crate::forward::buffered::unreadable;
+use crate::forward::send::forward;
 use crate::openapi;
 use crate::topology::Cluster;
 

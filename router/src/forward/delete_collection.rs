@@ -10,15 +10,15 @@ use tributary_apimachinery::rewrite::{self, Rewritten};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Status, Verb};
 
 use super::Call;
-use super::body::Held;
-use super::forward::forward;
 use super::whole::{Reserve, seen_whole};
 use crate::body::Body;
+use crate::forward::buffered::Held;
+use crate::forward::send::forward;
 use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
-use crate::read::version::Given;
-use crate::read::warn_left_out;
+use crate::memory::warn_left_out;
 use crate::response;
 use crate::topology::Cluster;
+use crate::versions::Given;
 use crate::view::Deletion;
 
 /// Deletes a collection in every cluster that serves it and is wanted.

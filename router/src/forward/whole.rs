@@ -18,7 +18,7 @@ use tributary_apimachinery::{ClusterName, Status};
 
 use crate::Router;
 use crate::body::{Body, BoxError, WHOLE_BODY_BYTES_MAX};
-use crate::fair_share::{Exceeded, Portion};
+use crate::flow::fair_share::{Exceeded, Portion};
 
 /// How long a member may take from the head of an answer to its end, in seconds: half of what a whole request is given, so that the
 /// client hears which cluster was slow.
@@ -196,7 +196,7 @@ mod tests {
 
     use super::*;
     use crate::body;
-    use crate::fair_share::{FairShare, ShareMetrics};
+    use crate::flow::fair_share::{FairShare, ShareMetrics};
 
     fn chunk(bytes: usize) -> Result<Frame<Bytes>, BoxError> {
         Ok(Frame::data(vec![b'x'; bytes].into()))
