@@ -1,0 +1,276 @@
+//! What the documents say of flags and fields is what the code says, and every path that they name exists.
+//!
+//! The tables of flags and fields in `docs/configuration.md` are made from the command line's definition and from the
+//! CustomResourceDefinitions' schemas. This writes them anew:
+//!
+//! ```text
+//! TRIBUTARY_WRITE_DOCS=1 cargo test --workspace --locked --test documentation
+//! ```
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, Command, CommandFactory};
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+
+/// The environment variable that makes [`tables_of_flags_and_fields_are_the_codes`] write the tables.
+const WRITE: &str = "TRIBUTARY_WRITE_DOCS";
+
+/// The document that holds the tables, each between `<!-- table: NAME -->` and `<!-- end -->`.
+const CONFIGURATION: &str = "docs/configuration.md";
+
+#[test]
+fn tables_of_flags_and_fields_are_the_codes() {
+    let path = root().join(CONFIGURATION);
+    let committed = fs::read_to_string(&path).unwrap();
+    let generated = tables().iter().fold(committed.clone(), |text, (name, table)| with_table(&text, name, table));
+    if std::env::var_os(WRITE).is_some() {
+        fs::write(&path, &generated).unwrap();
+        return;
+    }
+    let differing = committed.lines().zip(generated.lines()).find(|(committed, generated)| committed != generated);
+    assert!(
+        committed == generated,
+        "{CONFIGURATION} is out of date; run `{WRITE}=1 cargo test --workspace --locked --test documentation` and commit \
+         the result. The first difference: {differing:#?}"
+    );
+}
+
+#[test]
+fn paths_that_documents_name_exist() {
+    let mut missing = BTreeSet::new();
+    for document in documents() {
+        let text = fs::read_to_string(root().join(&document)).unwrap();
+        let beside = document.parent().unwrap_or(Path::new(""));
+        for link in links(&text) {
+            if !root().join(beside).join(&link).exists() {
+                missing.insert(format!("{}: the link {link}", document.display()));
+            }
+        }
+        for named in named_paths(&text) {
+            // A path in text is one from the root of the repository.
+            if !root().join(&named).exists() {
+                missing.insert(format!("{}: the path {named}", document.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "documents name what is not there: {missing:#?}");
+}
+
+#[test]
+fn every_decision_is_listed() {
+    let listed = fs::read_to_string(root().join("docs/decisions/README.md")).unwrap();
+    for page in markdown_files("docs/decisions") {
+        let name = page.file_name().unwrap().to_str().unwrap();
+        assert!(name == "README.md" || listed.contains(&format!("]({name})")), "docs/decisions/README.md lacks {name}");
+    }
+}
+
+#[test]
+fn every_limit_is_described() {
+    let text = fs::read_to_string(root().join("docs/operating.md")).unwrap();
+    for (limit, _) in tributary_router::Limits::default().named() {
+        assert!(text.contains(&format!("`{limit}`")), "docs/operating.md lacks the limit {limit}");
+    }
+}
+
+#[test]
+fn every_metric_is_described() {
+    let text = fs::read_to_string(root().join("docs/operating.md")).unwrap();
+    let mut registry = Registry::default();
+    tributary_server::metrics::Metrics::default().register(&mut registry);
+    let mut exposed = tributary_router::Metrics::default().expose();
+    prometheus_client::encoding::text::encode(&mut exposed, &registry).unwrap();
+    for name in exposed.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
+        let is_described = [name.to_owned(), format!("{name}_total")].iter().any(|name| text.contains(&format!("`{name}`")));
+        assert!(is_described, "docs/operating.md lacks the metric {name}");
+    }
+}
+
+// Flags
+
+/// Every table of the document, by its name there.
+fn tables() -> Vec<(String, String)> {
+    let program = tributary_server::cli::Cli::command();
+    let mut tables = vec![("every command".to_owned(), flags(&program, Some("Logging")))];
+    for path in [&["serve"][..], &["demo"], &["check"], &["rv", "decode"]] {
+        let command = path.iter().fold(&program, |command, name| command.find_subcommand(name).unwrap());
+        tables.push((path.join(" "), flags(command, None)));
+    }
+    let serve = program.find_subcommand("serve").unwrap();
+    tables.push(("serve limits".to_owned(), flags(serve, Some("Limits"))));
+    for definition in tributary_crds::render::definitions() {
+        let kind = definition.spec.names.kind.clone();
+        let definition = serde_json::to_value(definition).unwrap();
+        let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        tables.push((kind, fields(spec)));
+    }
+    tables
+}
+
+/// The flags of a command that stand under a heading of its help.
+fn flags(command: &Command, heading: Option<&str>) -> String {
+    let is_shown = |argument: &&Arg| argument.get_help_heading() == heading && !argument.is_hide_set();
+    let mut table = String::from("| flag | default | meaning |\n|---|---|---|\n");
+    for argument in command.get_arguments().filter(is_shown) {
+        let name = argument.get_id().as_str();
+        if name != "help" && name != "version" {
+            table.push_str(&flag(argument));
+        }
+    }
+    table
+}
+
+fn flag(argument: &Arg) -> String {
+    let value = argument.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
+    let short = argument.get_short().map(|short| format!(", `-{short}`")).unwrap_or_default();
+    let name = match argument.get_long() {
+        Some(long) => format!("`--{long} {value}`{short}"),
+        None => format!("`{value}`"),
+    };
+    let (meaning, told) = without_default(&argument.get_help().unwrap_or_default().to_string());
+    let values: Vec<_> = argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+    let default = match (values.is_empty(), argument.is_required_set()) {
+        (false, _) => with_unit(&values.join(",")),
+        (true, true) => "required".to_owned(),
+        (true, false) => told,
+    };
+    let mut meaning = format!("{meaning}.");
+    for allowed in argument.get_possible_values() {
+        let help = allowed.get_help().map(|help| format!(": {help}")).unwrap_or_default();
+        meaning.push_str(&format!("<br>`{}`{help}", allowed.get_name()));
+    }
+    if let Some(variable) = argument.get_env() {
+        meaning.push_str(&format!("<br>Environment: `{}`", variable.to_string_lossy()));
+    }
+    row(&[&name, &default, &meaning])
+}
+
+/// A default value. Bytes are told in MiB, too.
+fn with_unit(value: &str) -> String {
+    match value.parse::<u64>() {
+        Ok(bytes) if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("`{value}` ({} MiB)", bytes >> 20),
+        _ => format!("`{value}`"),
+    }
+}
+
+/// A help text, and the default that it tells in `[default: …]`.
+fn without_default(help: &str) -> (String, String) {
+    match help.split_once(" [default: ") {
+        Some((before, default)) => (before.to_owned(), default.trim_end_matches(']').to_owned()),
+        None => (help.to_owned(), String::new()),
+    }
+}
+
+// Fields
+
+/// The fields of an object's `spec`, those of nested objects behind their own.
+fn fields(spec: &Value) -> String {
+    let mut table = String::from("| field | type | default | meaning |\n|---|---|---|---|\n");
+    add_fields(spec, "", &mut table);
+    table
+}
+
+fn add_fields(schema: &Value, prefix: &str, table: &mut String) {
+    let required: Vec<_> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let default = match &field["default"] {
+            Value::Null if required.contains(&name.as_str()) => "required".to_owned(),
+            Value::Null => String::new(),
+            Value::String(text) => format!("`{text}`"),
+            other => format!("`{other}`"),
+        };
+        let meaning = field["description"].as_str().unwrap_or_default();
+        table.push_str(&row(&[&format!("`{prefix}{name}`"), &type_of(field), &default, meaning]));
+        let (nested, brackets) = if field["items"].is_object() { (&field["items"], "[]") } else { (field, "") };
+        add_fields(nested, &format!("{prefix}{name}{brackets}."), table);
+    }
+}
+
+fn type_of(field: &Value) -> String {
+    let name = field["type"].as_str().unwrap_or_default();
+    match field {
+        Value::Object(field) if field.contains_key("enum") => {
+            let values = field["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            values.map(|value| format!("`{value}`")).collect::<Vec<_>>().join(" or ")
+        }
+        Value::Object(field) if field.contains_key("items") => {
+            format!("list of {}s", field["items"]["type"].as_str().unwrap_or_default())
+        }
+        Value::Object(field) if field.contains_key("additionalProperties") => {
+            format!("map of {}s", field["additionalProperties"]["type"].as_str().unwrap_or_default())
+        }
+        Value::Object(field) if field.contains_key("maximum") => {
+            format!("{name}, {} to {}", number(&field["minimum"]), number(&field["maximum"]))
+        }
+        _ => name.to_owned(),
+    }
+}
+
+fn number(value: &Value) -> String {
+    value.as_f64().map(|number| format!("{number}")).unwrap_or_default()
+}
+
+// Tables
+
+fn row(cells: &[&str]) -> String {
+    let cell = |text: &&str| text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
+    format!("| {} |\n", cells.iter().map(cell).collect::<Vec<_>>().join(" | "))
+}
+
+/// The text with a table between its marks.
+fn with_table(text: &str, name: &str, table: &str) -> String {
+    let (begin, end) = (format!("<!-- table: {name} -->\n"), "<!-- end -->");
+    let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("{CONFIGURATION} lacks {begin}"));
+    let (_, after) = rest.split_once(end).unwrap_or_else(|| panic!("{CONFIGURATION} lacks the end of {name}"));
+    format!("{before}{begin}{table}{end}{after}")
+}
+
+// Documents
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// What a newcomer reads, by its path from the root.
+fn documents() -> Vec<PathBuf> {
+    let mut documents = markdown_files(".");
+    documents.extend(markdown_files("docs"));
+    documents.extend(markdown_files("docs/decisions"));
+    documents.extend(["e2e/README.md", "bench/README.md"].map(PathBuf::from));
+    documents
+}
+
+fn markdown_files(folder: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = entries.filter(|name| Path::new(name).extension().is_some_and(|extension| extension == "md"));
+    names.map(|name| Path::new(folder).join(name)).collect()
+}
+
+/// The targets of links that stay in the repository, without their fragments.
+fn links(text: &str) -> impl Iterator<Item = String> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+    let files = targets.map(|target| target.split('#').next().unwrap_or_default());
+    files.filter(|file| !file.is_empty() && !file.contains("://") && !file.contains(' ')).map(str::to_owned)
+}
+
+/// The paths in a document's text: what stands between backquotes and begins with a folder of the repository.
+fn named_paths(text: &str) -> impl Iterator<Item = String> {
+    let folders: Vec<String> = fs::read_dir(root())
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_type().unwrap().is_dir())
+        .map(|entry| format!("{}/", entry.file_name().to_string_lossy()))
+        .collect();
+    let quoted = text.split('`').skip(1).step_by(2);
+    let is_path = |quoted: &&str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+        quoted.chars().all(is_plain) && folders.iter().any(|folder| quoted.starts_with(folder.as_str()))
+    };
+    let outside: Vec<String> = quoted.filter(is_path).filter(|path| !path.starts_with("target/")).map(str::to_owned).collect();
+    outside.into_iter()
+}
