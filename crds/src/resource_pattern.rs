@@ -24,7 +24,7 @@ pub enum ResourcePattern {
 /// A text that names no resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no resource; allowed are \"*\", a plural name of the core group (\"pods\"), \"resource.group\" (\"deployments.apps\") and \"group/version/resource\" (\"apps/v1/deployments\")"
+    "{0:?} does not name a resource; allowed are \"*\", a plural name of the core group (\"pods\"), \"resource.group\" (\"deployments.apps\") and \"group/version/resource\" (\"apps/v1/deployments\")"
 )]
 pub struct InvalidResourcePattern(pub String);
 

@@ -101,7 +101,7 @@ impl Configuration {
                 Problems { object: object("UpstreamCluster", Some(name)), found }.error(
                     "spec.index",
                     format!(
-                        "{index} is the index of UpstreamCluster {first:?} already; give this cluster another one, never used before, for example {}",
+                        "{index} is already the index of UpstreamCluster {first:?}; give this cluster another one that was never used before, for example {}",
                         free_index(&self.clusters.iter().filter_map(|cluster| cluster.spec.index).collect::<Vec<_>>())
                     ),
                 );

@@ -59,11 +59,11 @@ impl Status {
     /// Without a name it is the resource itself.
     pub fn owner_unknown(resource: &GroupVersionResource, name: &str, unknown: &[Trouble]) -> Self {
         let what = match name {
-            "" => format!("{}: the resource", group_resource(resource)),
+            "" => format!("the resource {}", group_resource(resource)),
             name => format!("{} {}", group_resource(resource), go_quote(name)),
         };
         let message = format!(
-            "{what} is in none of the clusters that can be seen now, and it is not known whether it is in: {}",
+            "{what} was not found in the clusters that answer; these clusters cannot be asked now: {}",
             troubles(unknown),
         );
         Self::new(503, Reason::ServiceUnavailable, message).with_details(details(resource, name)).with_retry_after(1)
@@ -71,7 +71,7 @@ impl Status {
 
     /// 429: a list or watch whose clusters are not all known yet.
     pub fn clusters_unknown(resource: &GroupVersionResource, unknown: &[ClusterName], retry_after: u32) -> Self {
-        let message = format!("{} of these clusters are not known yet: {}", group_resource(resource), names(unknown));
+        let message = format!("{} of these clusters have not been read yet: {}", group_resource(resource), names(unknown));
         Self::too_many_requests(message, retry_after)
     }
 
@@ -93,7 +93,7 @@ impl Status {
     /// 400: a create that does not say in which cluster.
     pub fn no_target_cluster(resource: &GroupVersionResource, clusters: &[ClusterName]) -> Self {
         Self::bad_request(format!(
-            "it is not said in which cluster {} are to be created: set the annotation {CLUSTER_ANNOTATION} to one of {}, or use the path /clusters/<name> (kubectl --context <name>), or set a default: --create-in, or placement of a ResourceRegistry",
+            "no cluster is named for the new {}: set the annotation {CLUSTER_ANNOTATION} to one of {}, or use the path /clusters/<name> (kubectl --context <name>), or set a default: --create-in, or placement of a ResourceRegistry",
             group_resource(resource),
             names(clusters),
         ))

@@ -54,7 +54,7 @@ impl Status {
     /// for may be done.
     pub fn interrupted(cluster: &ClusterName, cause: impl fmt::Display) -> Self {
         let message = format!(
-            "cluster {}: its answer cannot be given: {cause}; the request may have been carried out: look before trying again",
+            "cluster {}: its answer cannot be passed on: {cause}; the request may have been carried out: check before you try again",
             go_quote(cluster.as_str())
         );
         Self::unanswered(502, Reason::InternalError, message, Unanswered::MaybeSent)
@@ -87,6 +87,6 @@ mod tests {
         }
         let interrupted = Status::interrupted(&ClusterName::new("eu").unwrap(), "it broke off");
         assert_eq!((interrupted.code, interrupted.retry_after_seconds()), (502, None));
-        assert!(interrupted.message.contains("\"eu\"") && interrupted.message.contains("look before"), "{interrupted}");
+        assert!(interrupted.message.contains("\"eu\"") && interrupted.message.contains("check before"), "{interrupted}");
     }
 }

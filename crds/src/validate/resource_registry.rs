@@ -56,18 +56,18 @@ fn resources(resources: &[String], problems: &mut Problems<'_>) {
         match resource.parse::<ResourcePattern>() {
             Err(error) => problems.error(field, error.to_string()),
             Ok(ResourcePattern::All) if resources.len() > 1 => {
-                problems.warning(field, "\"*\" has the other entries in it; remove them, or remove \"*\"");
+                problems.warning(field, "\"*\" includes the other entries; remove them, or remove \"*\"");
             }
             Ok(pattern) => {
                 let earlier = resources[..index].iter().find(|other| {
                     other.parse().is_ok_and(|other| other != ResourcePattern::All && pattern.overlaps(&other))
                 });
                 if let Some(other) = earlier {
-                    problems.warning(field, format!("{resource:?} means what {other:?} means already; remove one"));
+                    problems.warning(field, format!("{resource:?} means the same as {other:?}; remove one of them"));
                 } else if let Some(group) = missing_group(resource) {
                     problems.error(
                         field,
-                        format!("{resource:?} is no resource of the core group; write \"{resource}.{group}\""),
+                        format!("{resource:?} is not a resource of the core group; write \"{resource}.{group}\""),
                     );
                 }
             }
@@ -86,10 +86,10 @@ fn namespaces(namespaces: &[String], problems: &mut Problems<'_>) {
         if namespace != "all" && ClusterName::new(namespace).is_err() {
             problems.error(
                 field,
-                format!("{namespace:?} is no namespace; give a DNS-1123 label of 1 to 63 characters, or leave spec.namespaces out for all"),
+                format!("{namespace:?} is not a valid namespace; give a DNS-1123 label of 1 to 63 characters, or leave spec.namespaces out for all"),
             );
         } else if namespaces[..index].contains(namespace) {
-            problems.warning(field, format!("{namespace:?} stands twice; remove one"));
+            problems.warning(field, format!("{namespace:?} is given twice; remove one of them"));
         }
     }
 }
@@ -99,7 +99,7 @@ fn cluster_names(registry: &ResourceRegistry, configuration: &Configuration, pro
         if configuration.cluster(name).is_none() {
             problems.error(
                 format!("spec.clusters.names[{index}]"),
-                format!("{name:?} is the name of no UpstreamCluster; {}", known(&configuration.clusters)),
+                format!("there is no UpstreamCluster {name:?}; {}", known(&configuration.clusters)),
             );
         }
     }
@@ -109,7 +109,7 @@ fn cluster_names(registry: &ResourceRegistry, configuration: &Configuration, pro
 fn known(clusters: &[UpstreamCluster]) -> String {
     const SHOWN: usize = 10;
     if clusters.is_empty() {
-        return "there is none, so add it".to_owned();
+        return "there are none at all, so add it".to_owned();
     }
     let names = clusters.iter().take(SHOWN).map(|cluster| cluster.metadata.name.as_deref().unwrap_or_default());
     let more = clusters.len().saturating_sub(SHOWN);
@@ -133,7 +133,7 @@ fn selector(registry: &ResourceRegistry, problems: &mut Problems<'_>) {
             }
             (operator, _) => problems.error(
                 format!("{field}.operator"),
-                format!("{operator:?} is no operator; allowed are In, NotIn, Exists, DoesNotExist"),
+                format!("{operator:?} is not an operator; allowed are In, NotIn, Exists, DoesNotExist"),
             ),
         }
     }
@@ -147,7 +147,7 @@ fn placement(registry: &ResourceRegistry, selected: &[&UpstreamCluster], problem
         let selected: Vec<UpstreamCluster> = selected.iter().map(|cluster| (*cluster).clone()).collect();
         problems.error(
             "spec.placement",
-            format!("{placement:?} is none of the clusters that spec.clusters selects; {}", known(&selected)),
+            format!("{placement:?} is not among the clusters that spec.clusters selects; {}", known(&selected)),
         );
     }
 }

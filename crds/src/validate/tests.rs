@@ -43,9 +43,9 @@ fn clusters_by_themselves() {
             "",
         ),
         ("kubeconfig: {path: ''}", "E spec.kubeconfig.path: is empty"),
-        ("kubeconfig: {path: a}, caFile: b", "E spec.caFile: is given beside spec.kubeconfig"),
+        ("kubeconfig: {path: a}, caFile: b", "E spec.caFile: is given together with spec.kubeconfig"),
         ("caFile: a, credentials: {token: a}", "E spec.endpoints: is empty"),
-        ("endpoints: ['h:1'], caFile: a, credentials: {token: a}", "E spec.endpoints[0]: \"h:1\" is no server"),
+        ("endpoints: ['h:1'], caFile: a, credentials: {token: a}", "E spec.endpoints[0]: \"h:1\" is not the address of a server"),
         (
             "endpoints: ['https://'], caFile: a, credentials: {token: a}",
             "E spec.endpoints[0]: \"https://\" has no host",
@@ -56,9 +56,9 @@ fn clusters_by_themselves() {
         ("endpoints: ['http://127.0.0.1:1'], caFile: a, credentials: {token: a}", "accept it on this machine"),
         (
             "endpoints: ['https://h', 'https://h'], caFile: a, credentials: {token: a}",
-            "W spec.endpoints[1]: \"https://h\" stands twice",
+            "W spec.endpoints[1]: \"https://h\" is given twice",
         ),
-        ("endpoints: ['https://h'], credentials: {token: a}", "E spec.caData: is missing, and spec.caFile too"),
+        ("endpoints: ['https://h'], credentials: {token: a}", "E spec.caData: is missing, and so is spec.caFile"),
         (
             "endpoints: ['https://h'], insecureSkipVerify: true, credentials: {token: a}",
             "W spec.insecureSkipVerify: true",
@@ -71,7 +71,7 @@ fn clusters_by_themselves() {
         ("endpoints: ['https://h'], caFile: a", "W spec.credentials: is missing"),
         (
             "endpoints: ['https://h'], caFile: a, credentials: {token: a, tokenFile: b}",
-            "E spec.credentials.tokenFile: is given beside",
+            "E spec.credentials.tokenFile: is given together with",
         ),
         (
             "endpoints: ['https://h'], caFile: a, credentials: {clientCertificateFile: b}",
@@ -107,19 +107,19 @@ fn registries() {
     for (spec, expected) in [
         ("resources: ['*']", ""),
         ("resources: [pods, deployments.apps, apps/v1/statefulsets], clusters: {names: [eu]}, placement: eu", ""),
-        ("resources: [Pods]", "E spec.resources[0]: \"Pods\" is no resource; allowed are"),
+        ("resources: [Pods]", "E spec.resources[0]: \"Pods\" does not name a resource; allowed are"),
         (
             "resources: [deployments]",
-            "E spec.resources[0]: \"deployments\" is no resource of the core group; write \"deployments.apps\"",
+            "E spec.resources[0]: \"deployments\" is not a resource of the core group; write \"deployments.apps\"",
         ),
-        ("resources: [pods, pods]", "W spec.resources[1]: \"pods\" means what \"pods\" means already"),
-        ("resources: [pods, '*']", "W spec.resources[1]: \"*\" has the other entries in it"),
-        ("resources: [pods], namespaces: [A]", "E spec.namespaces[0]: \"A\" is no namespace"),
-        ("resources: [pods], namespaces: [a, a]", "W spec.namespaces[1]: \"a\" stands twice"),
+        ("resources: [pods, pods]", "W spec.resources[1]: \"pods\" means the same as \"pods\""),
+        ("resources: [pods, '*']", "W spec.resources[1]: \"*\" includes the other entries"),
+        ("resources: [pods], namespaces: [A]", "E spec.namespaces[0]: \"A\" is not a valid namespace"),
+        ("resources: [pods], namespaces: [a, a]", "W spec.namespaces[1]: \"a\" is given twice"),
         ("resources: [pods], namespaces: [all]", ""),
         (
             "resources: [pods], clusters: {names: [eu, asia]}",
-            "E spec.clusters.names[1]: \"asia\" is the name of no UpstreamCluster; allowed are eu, us",
+            "E spec.clusters.names[1]: there is no UpstreamCluster \"asia\"; allowed are eu, us",
         ),
         ("resources: [pods], clusters: {selector: {matchLabels: {name: x}}}", "W spec.clusters: selects no cluster"),
         (
@@ -128,7 +128,7 @@ fn registries() {
         ),
         (
             "resources: [pods], clusters: {names: [eu]}, placement: us",
-            "E spec.placement: \"us\" is none of the clusters that spec.clusters selects; allowed are eu",
+            "E spec.placement: \"us\" is not among the clusters that spec.clusters selects; allowed are eu",
         ),
         (
             "resources: [pods], itemResourceVersions: Integer",

@@ -54,7 +54,7 @@ fn nothing_beside_kubeconfig(spec: &UpstreamClusterSpec, problems: &mut Problems
         if given {
             problems.error(
                 format!("spec.{field}"),
-                "is given beside spec.kubeconfig, which has it too; remove one of the two",
+                "is given together with spec.kubeconfig, which has it too; remove one of the two",
             );
         }
     }
@@ -70,7 +70,7 @@ fn endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
         let secure = endpoint.strip_prefix("https://");
         match secure.or_else(|| endpoint.strip_prefix("http://")) {
             Some(rest) if rest.contains(['@', '?', '#', ' ']) => {
-                problems.error(field, "has user information, a query, a fragment or a space; allowed is https://host:port with a path at most");
+                problems.error(field, "has user information, a query, a fragment or a space; only https://host:port is allowed, with or without a path");
             }
             Some(rest) if host(rest).is_empty() || !has_valid_port(rest) => {
                 problems.error(field, format!("{endpoint:?} has no host or a bad port; give https://host:port"));
@@ -78,7 +78,7 @@ fn endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
             Some(rest) if secure.is_none() && !is_loopback(host(rest)) => {
                 problems.error(
                     field,
-                    format!("{endpoint:?} is not encrypted, and would show credentials to whoever is on the way; give https://"),
+                    format!("{endpoint:?} is not encrypted, so anyone on the way could read the credentials; give https://"),
                 );
             }
             Some(_) if secure.is_none() && !spec.insecure_skip_verify => {
@@ -88,11 +88,11 @@ fn endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
                 );
             }
             Some(_) if spec.endpoints[..index].contains(endpoint) => {
-                problems.warning(field, format!("{endpoint:?} stands twice; remove one"));
+                problems.warning(field, format!("{endpoint:?} is given twice; remove one of them"));
             }
             Some(_) => {}
-            None if endpoint.contains('@') => problems.error(field, "is no server; give https://host:port"),
-            None => problems.error(field, format!("{endpoint:?} is no server; give https://host:port")),
+            None if endpoint.contains('@') => problems.error(field, "is not the address of a server; give https://host:port"),
+            None => problems.error(field, format!("{endpoint:?} is not the address of a server; give https://host:port")),
         }
     }
 }
@@ -124,18 +124,18 @@ fn has_valid_port(rest: &str) -> bool {
 
 fn certificate_authorities(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
     match (&spec.ca_data, &spec.ca_file, spec.insecure_skip_verify) {
-        (Some(_), Some(_), _) => problems.error("spec.caFile", "is given beside spec.caData; remove one of the two"),
+        (Some(_), Some(_), _) => problems.error("spec.caFile", "is given together with spec.caData; remove one of the two"),
         (None, None, false) => problems.error(
             "spec.caData",
-            "is missing, and spec.caFile too, so the servers cannot be checked; give one of them, or set spec.insecureSkipVerify: true to leave them unchecked",
+            "is missing, and so is spec.caFile, so the servers cannot be checked; give one of them, or set spec.insecureSkipVerify: true to leave them unchecked",
         ),
         (None, None, true) => problems.warning(
             "spec.insecureSkipVerify",
-            "true: the servers go unchecked, and whoever is on the way can read and change everything; give spec.caData or spec.caFile",
+            "true leaves the servers unchecked, so anyone on the way can read and change everything; give spec.caData or spec.caFile",
         ),
         (_, _, true) => problems.error(
             "spec.insecureSkipVerify",
-            "true contradicts the given certificate authorities; remove one of the two",
+            "true contradicts the certificate authorities that are given; remove one of the two",
         ),
         _ => {}
     }
@@ -175,25 +175,25 @@ fn credentials(credentials: Option<&Credentials>, problems: &mut Problems<'_>) {
         ("clientKeyData", "clientKeyFile", client_key_data.is_some() && client_key_file.is_some()),
     ] {
         if both {
-            let message = format!("is given beside spec.credentials.{first}; remove one of the two");
+            let message = format!("is given together with spec.credentials.{first}; remove one of the two");
             problems.error(format!("spec.credentials.{second}"), message);
         }
     }
     match (has_certificate, has_key) {
         (true, false) => problems.error(
             "spec.credentials.clientKeyData",
-            "is missing, and clientKeyFile too; a client certificate needs its key",
+            "is missing, and so is clientKeyFile; a client certificate needs its key",
         ),
         (false, true) => problems.error(
             "spec.credentials.clientCertificateData",
-            "is missing, and clientCertificateFile too; a key needs its client certificate",
+            "is missing, and so is clientCertificateFile; a key needs its client certificate",
         ),
         (true, true) if has_token => {
-            problems.error("spec.credentials", "has a token and a client certificate; give one way to authenticate")
+            problems.error("spec.credentials", "has a token and a client certificate; give only one way to authenticate")
         }
         (false, false) if !has_token => problems.warning(
             "spec.credentials",
-            "is missing: the cluster sees anonymous requests; give a token or a client certificate",
+            "is missing, so the cluster sees anonymous requests; give a token or a client certificate",
         ),
         _ => {}
     }
@@ -201,7 +201,7 @@ fn credentials(credentials: Option<&Credentials>, problems: &mut Problems<'_>) {
         .as_ref()
         .is_some_and(|token| token.expose().is_empty() || token.expose().contains(|c: char| !c.is_ascii_graphic()))
     {
-        problems.error("spec.credentials.token", "is empty or has a space or line break in it; give the token alone");
+        problems.error("spec.credentials.token", "is empty, or has a space or a line break in it; give the token alone");
     }
     if let Some(data) = client_certificate_data {
         pem("spec.credentials.clientCertificateData", data, problems);

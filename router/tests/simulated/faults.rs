@@ -64,7 +64,7 @@ async fn where_a_partial_answer_is_denied_it_is_429() {
     let answer = asked.await.unwrap();
     tokio::time::resume();
     let message = answer.refused(429);
-    assert!(message.contains("configmaps of these clusters are not known yet: b"), "{message}");
+    assert!(message.contains("configmaps of these clusters have not been read yet: b"), "{message}");
     assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
 }
 
@@ -76,13 +76,13 @@ async fn nobody_is_told_to_come_again_soon_for_a_cluster_that_is_gone() {
     let other = fixture.restarted(allow()).await;
     let absent = format!("{CONFIG_MAPS}/y");
     let early = other.get(&absent).await;
-    assert!(early.refused(503).contains("it is not known whether it is in: b"));
+    assert!(early.refused(503).contains("these clusters cannot be asked now: b"));
     assert_eq!(early.headers["retry-after"], "1", "a kube-apiserver that restarts is soon back");
     pass(Duration::from_secs(11)).await;
     for method in ["GET", "DELETE", "PATCH"] {
         let headers = [("content-type", "application/merge-patch+json")];
         let late = other.client().send(method, &absent, &headers, if method == "PATCH" { "{}" } else { "" }).await;
-        assert!(late.refused(503).contains("it is not known whether it is in: b"), "{method}");
+        assert!(late.refused(503).contains("these clusters cannot be asked now: b"), "{method}");
         assert!(!late.headers.contains_key("retry-after"), "{method}: client-go would come again ten times");
     }
 }
