@@ -1,6 +1,29 @@
 //! Kubernetes' shared vocabulary, as the rest of Tributary speaks it: request paths, resources, resourceVersions,
 //! selectors, Status, and objects kept as bytes.
 //!
+//! ```
+//! use std::error::Error;
+//! use tributary_apimachinery::{ClusterAnnotation, ClusterName, ObjectDecoder, Rendering, RequestInfo, Verb};
+//!
+//! # fn main() -> Result<(), Box<dyn Error>> {
+//! // A path has one reading. The prefix names one cluster; the rest is Kubernetes' own.
+//! let info = RequestInfo::parse("GET", "/clusters/eu/api/v1/namespaces/shop/pods/web-0", None)?;
+//! assert_eq!((info.verb, info.path.as_str()), (Verb::Get, "/api/v1/namespaces/shop/pods/web-0"));
+//!
+//! // An object stays the text that its cluster sent. What differs in an answer is spliced in when it is written.
+//! let text = br#"{"metadata":{"name":"web-0","namespace":"shop","uid":"u","resourceVersion":"7"}}"#;
+//! let pod = ObjectDecoder::new("v1", "Pod", [].into()).decode(text)?;
+//! let annotation = ClusterAnnotation::new(&ClusterName::new("eu")?);
+//! let mut written = Vec::new();
+//! let version = Some("eyJldSI6IjcifQ");
+//! let rendering = Rendering { resource_version: version, annotation: Some(&annotation), list_item: false };
+//! pod.render(&rendering, &mut written);
+//! let written = String::from_utf8(written)?;
+//! assert!(written.contains(r#""tributary.dev/cluster":"eu""#) && written.contains(r#""eyJldSI6IjcifQ""#));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Invariant: no tokio, no HTTP client, no clock and no knowledge of more than one cluster at a time.
 
 pub mod change;

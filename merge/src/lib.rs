@@ -8,6 +8,52 @@
 //!                      │ head()
 //!                      └────────▶ ListCursor ─────▶ chunks of objects, continue token
 //! ```
+//!
+//! A watch over two clusters, in full:
+//!
+//! ```
+//! use std::error::Error;
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use tributary_apimachinery::{Change, ChangeType, ClusterName, Filter, ObjectDecoder, ResourceVersion, Snapshot};
+//! use tributary_merge::{Log, LogConfig, Progress, WatchEvent, Watcher};
+//!
+//! # fn main() -> Result<(), Box<dyn Error>> {
+//! let (eu, us) = (ClusterName::new("eu")?, ClusterName::new("us")?);
+//! let now = Duration::ZERO;
+//! let empty = |version| {
+//!     let mut snapshot = Snapshot::default();
+//!     snapshot.set_resource_version(ResourceVersion(version));
+//!     snapshot
+//! };
+//! let mut log = Log::new(LogConfig::default());
+//! log.join(&eu, empty(10), now);
+//! log.join(&us, empty(7), now);
+//! let listed = log.resource_version();
+//!
+//! // A pod is created in one cluster.
+//! let text = br#"{"metadata":{"name":"web-0","namespace":"shop","uid":"u","resourceVersion":"11"}}"#;
+//! let pod = Arc::new(ObjectDecoder::new("v1", "Pod", [].into()).decode(text)?);
+//! let mut after = log.snapshot(&eu).cloned().unwrap_or_default();
+//! after.insert(Arc::clone(&pod));
+//! after.set_resource_version(ResourceVersion(11));
+//! log.append(&eu, vec![Change { change_type: ChangeType::Added, object: pod, previous: None }], after, now);
+//!
+//! // Whoever listed before is told of it, and of nothing else.
+//! let mut watcher = Watcher::resume(&log, &listed, Filter::default())?;
+//! let mut events = Vec::new();
+//! assert_eq!(watcher.next(&log, 100, &mut events), Progress::CaughtUp);
+//! let [WatchEvent::Object(event)] = &events[..] else { panic!("one event") };
+//! assert_eq!((event.change_type, &event.cluster, event.object.name()), (ChangeType::Added, &eu, "web-0"));
+//!
+//! // Whoever comes with what the log says now has everything.
+//! let mut later = Watcher::resume(&log, &log.resource_version(), Filter::default())?;
+//! events.clear();
+//! assert_eq!(later.next(&log, 100, &mut events), Progress::CaughtUp);
+//! assert!(events.is_empty());
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod composite;
 pub mod continue_token;
