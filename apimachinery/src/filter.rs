@@ -30,7 +30,9 @@ impl ClusterSelector {
     pub fn split(selector: &LabelSelector) -> Result<(LabelSelector, Self), Status> {
         let (labels, requirements) = selector.split_off(CLUSTER_LABEL);
         if requirements.iter().any(|it| matches!(it.operator(), LabelOperator::GreaterThan | LabelOperator::LessThan)) {
-            return Err(Status::bad_request(format!("clusters have no order, so {CLUSTER_LABEL} cannot be compared with > or <")));
+            return Err(Status::bad_request(format!(
+                "clusters have no order, so {CLUSTER_LABEL} cannot be compared with > or <"
+            )));
         }
         Ok((labels, Self { requirements }))
     }

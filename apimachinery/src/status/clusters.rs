@@ -71,7 +71,8 @@ impl Status {
 
     /// 429: a list or watch whose clusters are not all known yet.
     pub fn clusters_unknown(resource: &GroupVersionResource, unknown: &[ClusterName], retry_after: u32) -> Self {
-        let message = format!("{} of these clusters have not been read yet: {}", group_resource(resource), names(unknown));
+        let message =
+            format!("{} of these clusters have not been read yet: {}", group_resource(resource), names(unknown));
         Self::too_many_requests(message, retry_after)
     }
 

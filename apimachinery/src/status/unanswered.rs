@@ -87,6 +87,9 @@ mod tests {
         }
         let interrupted = Status::interrupted(&ClusterName::new("eu").unwrap(), "it broke off");
         assert_eq!((interrupted.code, interrupted.retry_after_seconds()), (502, None));
-        assert!(interrupted.message.contains("\"eu\"") && interrupted.message.contains("check before"), "{interrupted}");
+        assert!(
+            interrupted.message.contains("\"eu\"") && interrupted.message.contains("check before"),
+            "{interrupted}"
+        );
     }
 }

@@ -45,7 +45,10 @@ fn clusters_by_themselves() {
         ("kubeconfig: {path: ''}", "E spec.kubeconfig.path: is empty"),
         ("kubeconfig: {path: a}, caFile: b", "E spec.caFile: is given together with spec.kubeconfig"),
         ("caFile: a, credentials: {token: a}", "E spec.endpoints: is empty"),
-        ("endpoints: ['h:1'], caFile: a, credentials: {token: a}", "E spec.endpoints[0]: \"h:1\" is not the address of a server"),
+        (
+            "endpoints: ['h:1'], caFile: a, credentials: {token: a}",
+            "E spec.endpoints[0]: \"h:1\" is not the address of a server",
+        ),
         (
             "endpoints: ['https://'], caFile: a, credentials: {token: a}",
             "E spec.endpoints[0]: \"https://\" has no host",

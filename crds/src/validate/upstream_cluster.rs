@@ -78,7 +78,9 @@ fn endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
             Some(rest) if secure.is_none() && !is_loopback(host(rest)) => {
                 problems.error(
                     field,
-                    format!("{endpoint:?} is not encrypted, so anyone on the way could read the credentials; give https://"),
+                    format!(
+                        "{endpoint:?} is not encrypted, so anyone on the way could read the credentials; give https://"
+                    ),
                 );
             }
             Some(_) if secure.is_none() && !spec.insecure_skip_verify => {
@@ -91,8 +93,12 @@ fn endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
                 problems.warning(field, format!("{endpoint:?} is given twice; remove one of them"));
             }
             Some(_) => {}
-            None if endpoint.contains('@') => problems.error(field, "is not the address of a server; give https://host:port"),
-            None => problems.error(field, format!("{endpoint:?} is not the address of a server; give https://host:port")),
+            None if endpoint.contains('@') => {
+                problems.error(field, "is not the address of a server; give https://host:port")
+            }
+            None => {
+                problems.error(field, format!("{endpoint:?} is not the address of a server; give https://host:port"))
+            }
         }
     }
 }
@@ -188,9 +194,8 @@ fn credentials(credentials: Option<&Credentials>, problems: &mut Problems<'_>) {
             "spec.credentials.clientCertificateData",
             "is missing, and so is clientCertificateFile; a key needs its client certificate",
         ),
-        (true, true) if has_token => {
-            problems.error("spec.credentials", "has a token and a client certificate; give only one way to authenticate")
-        }
+        (true, true) if has_token => problems
+            .error("spec.credentials", "has a token and a client certificate; give only one way to authenticate"),
         (false, false) if !has_token => problems.warning(
             "spec.credentials",
             "is missing, so the cluster sees anonymous requests; give a token or a client certificate",
@@ -201,7 +206,8 @@ fn credentials(credentials: Option<&Credentials>, problems: &mut Problems<'_>) {
         .as_ref()
         .is_some_and(|token| token.expose().is_empty() || token.expose().contains(|c: char| !c.is_ascii_graphic()))
     {
-        problems.error("spec.credentials.token", "is empty, or has a space or a line break in it; give the token alone");
+        problems
+            .error("spec.credentials.token", "is empty, or has a space or a line break in it; give the token alone");
     }
     if let Some(data) = client_certificate_data {
         pem("spec.credentials.clientCertificateData", data, problems);
