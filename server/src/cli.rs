@@ -175,9 +175,9 @@ pub struct LimitArguments {
     /// Client connections; more wait until one closes
     #[arg(long, value_name = "N", default_value_t = Self::default().max_connections, value_parser = parse_count)]
     pub max_connections: usize,
-    /// Bytes that clients have been answered and have not taken, all connections together; one connection may have 16 MiB of them. Beyond
-    /// either, large reads are answered 429 and streams wait. An answer of which nothing is taken for 60 s is cut (logs are not); while
-    /// the bound is reached, any answer after 15 s
+    /// Bytes that clients have been answered and have not taken, all connections together; one connection may have 16 MiB of them, and no
+    /// more than it leaves to others. Beyond that, its large reads are answered 429 and its streams wait. An answer of which nothing is
+    /// taken for 60 s is cut (logs are not); where little is left, any answer after 15 s of a connection that has a fair part or more
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_unread_bytes, value_parser = parse_count)]
     pub max_unread_bytes: usize,
     /// Lists and initial events longer than 64 KiB that are written at once; more wait, connections in turn, at most 50 s

@@ -32,10 +32,10 @@ pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {
     response
 }
 
-/// 429: of what its connection has been answered too much is not taken, or of what all connections have. Only a read is told so.
+/// 429: of what its connection has been answered too much is not taken. Only a read is told so.
 pub fn too_many_unread() -> Response<Body> {
-    let message = "this connection has not taken 16 MiB of what it has been answered, or all connections together have not \
-                   taken as much as they may (--max-unread-bytes); read the answers, or ask for fewer at once";
+    let message = "this connection has not taken 16 MiB of what it has been answered, or more than it leaves to others of what \
+                   all together may have (--max-unread-bytes); read the answers, or ask for fewer at once";
     let mut response = status(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
     response.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from_static("1"));
     response

@@ -1,9 +1,8 @@
 //! What of its answers a connection has been given and its client has not taken.
 //!
 //! HTTP/2 takes a frame of each answer before there is room for it: a client that opens two thousand streams and reads none would
-//! have as many frames held for it, or as many whole objects. So a connection is given no more than [`HELD_BYTES_MAX`] that it does
-//! not take, all of them together no more than [`Unread`] has room for, and an answer of which nothing is taken for [`TAKEN_WITHIN`]
-//! is cut, whatever its client does otherwise: pings are answered by a library, and one answer that is read says nothing of another.
+//! have as many frames held for it, or as many whole objects. So a connection is given no more than [`Unread`] has room for, of what
+//! one may have and of what all of them together may, and an answer of which nothing is taken for [`TAKEN_WITHIN`] is cut, whatever its client does otherwise: pings are answered by a library, and one answer that is read says nothing of another.
 //!
 //! HTTP/2 takes more of an answer than its client does, as far as the windows are open that the client announces: up to 128 KiB of each.
 //! So what is given in pieces that weigh something is counted until the last piece of it is dropped, which is when the socket has it.
@@ -36,20 +35,12 @@ use super::unread::Unread;
 use crate::handler::{Body, BoxError};
 use crate::status;
 
-/// What a connection may have been given and not taken, in bytes. 16 MiB: 256 frames of long answers, or 16 large objects; a client
-/// that reads has a few under way.
-const HELD_BYTES_MAX: usize = 16 << 20;
-
-/// What a connection may have of that however much others do not take, in bytes. 64 KiB, a frame of a long answer: who reads is never
-/// stopped by those who do not.
-const OWN_BYTES: usize = 64 << 10;
-
 /// How long an answer may be there without that a byte of it is taken. As long as a short request may take.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long it may once all connections together have as much as they may have, and one that lasts, too. Longer than a network needs to
-/// lose a packet and send it again a few times.
-const TAKEN_WITHIN_WHEN_FULL: Duration = Duration::from_secs(15);
+/// How long it may of a connection that is in others' way, and one that lasts, too. Longer than a network needs to lose a packet and
+/// send it again a few times.
+const TAKEN_WITHIN_IN_THE_WAY: Duration = Duration::from_secs(15);
 
 /// How often it is looked at. What is stuck is cut so much later at most.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(15);
@@ -108,15 +99,15 @@ struct Overdue {
 
 impl State {
     /// Decides what has been waiting for too long.
-    fn overdue(&self, now: Instant, is_full: bool) -> Overdue {
+    fn overdue(&self, now: Instant, is_in_the_way: bool) -> Overdue {
         let longer = |since: Instant, than: Duration| now.saturating_duration_since(since) >= than;
-        let is_late = |answer: &&UnderWay| match is_full {
-            true => longer(answer.since, TAKEN_WITHIN_WHEN_FULL),
+        let is_late = |answer: &&UnderWay| match is_in_the_way {
+            true => longer(answer.since, TAKEN_WITHIN_IN_THE_WAY),
             false => !answer.lasts && longer(answer.since, TAKEN_WITHIN),
         };
         let stuck: Vec<_> = self.under_way.values().filter(|answer| answer.bytes > 0).filter(is_late).collect();
         // What cannot be told that it is cut, and what the kernel does not take off us, is held until the connection is closed.
-        let within = if is_full && self.short_bytes > 0 { TAKEN_WITHIN_WHEN_FULL } else { TAKEN_WITHIN };
+        let within = if is_in_the_way && self.short_bytes > 0 { TAKEN_WITHIN_IN_THE_WAY } else { TAKEN_WITHIN };
         let is_blocked = self.blocked.is_some_and(|since| longer(since, within));
         let connection = is_blocked && (self.lasting == 0 || self.short_bytes > 0 || !stuck.is_empty())
             || stuck.iter().any(|answer| answer.stream.is_none());
@@ -129,7 +120,7 @@ impl State {
     }
 
     fn has_room(&self, unread: &Unread) -> bool {
-        self.bytes < HELD_BYTES_MAX && (self.bytes < OWN_BYTES || !unread.is_full())
+        unread.load().has_room(self.bytes)
     }
 }
 
@@ -198,7 +189,7 @@ impl Outgoing {
             tokio::time::sleep(LOOKED_AT_EVERY).await;
             let (overdue, waiting) = {
                 let mut state = self.state.lock();
-                let overdue = state.overdue(Instant::now(), self.unread.is_full());
+                let overdue = state.overdue(Instant::now(), self.unread.load().is_in_the_way(state.bytes));
                 // There may be room again because of other connections.
                 (overdue, state.take_waiting(&self.unread))
             };
@@ -223,8 +214,8 @@ struct Counted {
 
 impl Counted {
     fn new(outgoing: &Arc<Outgoing>, bytes: usize, lasts: bool) -> Self {
-        outgoing.unread.add(bytes);
         let mut state = outgoing.state.lock();
+        outgoing.unread.add(state.bytes, bytes);
         state.bytes += bytes;
         if !lasts {
             state.short_bytes += bytes;
@@ -237,10 +228,10 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         let Self { outgoing, bytes, lasts } = self;
-        outgoing.unread.remove(*bytes);
         let waiting = {
             let mut state = outgoing.state.lock();
             state.bytes -= *bytes;
+            outgoing.unread.remove(state.bytes, *bytes);
             if !*lasts {
                 state.short_bytes -= *bytes;
             }
@@ -462,7 +453,7 @@ mod tests {
         };
         assert!(!state.overdue(now, false).connection);
         assert_eq!(cut(state.overdue(now, false)), [true, false, false, false], "who reads a log page by page may");
-        assert_eq!(cut(state.overdue(now, true)), [true, true, true, false], "unless all have too much");
+        assert_eq!(cut(state.overdue(now, true)), [true, true, true, false], "unless it is in others' way");
         // A socket that takes nothing takes no reset either.
         state.blocked = Some(before(60));
         assert!(state.overdue(now, false).connection);

@@ -1,10 +1,25 @@
-//! What all connections together have been given and have not taken.
+//! What all connections together have been given and have not taken, and how much of that one of them may have.
+//!
+//! A connection may have as much as is left to others (dynamic thresholds, as in the router's `fair_share.rs`): so those that came first
+//! never have all of it, and each that comes later gets half of what is left. Nobody can be made to give back what is on its way;
+//! but once little is left, whoever has a fair part or more, and takes nothing, is cut sooner than the others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use prometheus_client::metrics::gauge::Gauge;
 
-/// What all clients together may have been given and not taken, in bytes, where nothing else is asked for. 256 MiB: 16 connections that
-/// take nothing at all have it. Clients that read have a few frames each.
+/// What all clients together may have been given and not taken, in bytes, where nothing else is asked for. 256 MiB: 15 connections that
+/// take nothing at all have [`HELD_BYTES_MAX`] each of it, further ones share the rest. Clients that read have a few frames each.
 pub const UNREAD_BYTES_MAX: usize = 256 << 20;
+
+/// What a connection may have been given and not taken, in bytes. 16 MiB: 256 frames of long answers, or 16 large objects; a client
+/// that reads has a few under way.
+const HELD_BYTES_MAX: usize = 16 << 20;
+
+/// What a connection may have of that however much others do not take, in bytes. 64 KiB, a frame of a long answer: who reads is never
+/// stopped by those who do not.
+const OWN_BYTES: usize = 64 << 10;
 
 /// Counts it, against a bound. Shared by all connections.
 ///
@@ -13,24 +28,127 @@ pub const UNREAD_BYTES_MAX: usize = 256 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct Unread {
     bytes: Gauge,
-    bytes_max: i64,
+    bytes_max: usize,
+    /// How many connections have something untaken.
+    holders: Arc<AtomicUsize>,
 }
 
 impl Unread {
     /// Counts in a gauge of the metrics.
     pub(super) fn new(bytes: Gauge, bytes_max: usize) -> Self {
-        Self { bytes, bytes_max: i64::try_from(bytes_max).unwrap_or(i64::MAX) }
+        Self { bytes, bytes_max, holders: Arc::default() }
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.bytes.get() >= self.bytes_max
+    /// What there is now.
+    pub(super) fn load(&self) -> Load {
+        let bytes = usize::try_from(self.bytes.get()).unwrap_or(0);
+        Load { bytes, bytes_max: self.bytes_max, holders: self.holders.load(Ordering::Relaxed) }
     }
 
-    pub(super) fn add(&self, bytes: usize) {
+    /// Counts bytes of a connection that had so many before.
+    pub(super) fn add(&self, before: usize, bytes: usize) {
         self.bytes.inc_by(i64::try_from(bytes).unwrap_or(i64::MAX));
+        if before == 0 && bytes > 0 {
+            self.holders.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    pub(super) fn remove(&self, bytes: usize) {
+    /// Takes bytes off of a connection that has so many left.
+    pub(super) fn remove(&self, left: usize, bytes: usize) {
         self.bytes.dec_by(i64::try_from(bytes).unwrap_or(i64::MAX));
+        if left == 0 && bytes > 0 {
+            self.holders.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What all connections have untaken at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    bytes: usize,
+    bytes_max: usize,
+    holders: usize,
+}
+
+impl Load {
+    /// Whether a connection that has so much may be given more.
+    pub(super) fn has_room(self, own: usize) -> bool {
+        own < OWN_BYTES || (own < HELD_BYTES_MAX && own <= self.left())
+    }
+
+    /// Whether a connection that has so much is in others' way: little is left, and it has what each would have if one more came.
+    pub(super) fn is_in_the_way(self, own: usize) -> bool {
+        let little = HELD_BYTES_MAX.min(self.bytes_max / 4);
+        self.left() < little && own >= self.bytes_max / (self.holders + 1)
+    }
+
+    fn left(self) -> usize {
+        self.bytes_max.saturating_sub(self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn nobody_has_more_than_is_left_to_others() {
+        for (own, bytes, holders, has_room, is_in_the_way) in [
+            // One alone has 16 MiB, however much is left.
+            (0, 0, 0, true, false),
+            (15 * MIB, 15 * MIB, 1, true, false),
+            (16 * MIB, 16 * MIB, 1, false, false),
+            // As many as have all that they may.
+            (16 * MIB, 240 * MIB, 15, false, false),
+            // The next one may have half of what is left, and those before it are in its way from then on.
+            (0, 240 * MIB, 15, true, false),
+            (8 * MIB, 248 * MIB, 16, true, false),
+            (9 * MIB, 249 * MIB, 16, false, false),
+            (16 * MIB, 249 * MIB, 16, false, true),
+            // Whoever has little is given a frame, and is nobody's trouble, whatever the others have.
+            (OWN_BYTES - 1, 300 * MIB, 17, true, false),
+            (OWN_BYTES, 300 * MIB, 17, false, false),
+            // Where all have the same, all have a fair part.
+            (8 * MIB, 248 * MIB, 31, true, true),
+            (9 * MIB, 250 * MIB, 28, false, true),
+        ] {
+            let load = Load { bytes, bytes_max: 256 * MIB, holders };
+            assert_eq!((load.has_room(own), load.is_in_the_way(own)), (has_room, is_in_the_way), "{own} of {load:?}");
+        }
+    }
+
+    #[test]
+    fn connections_that_take_nothing_never_leave_nothing() {
+        let mut held = Vec::new();
+        for _ in 0..40 {
+            let mut own = 0;
+            let load =
+                |own| Load { bytes: held.iter().sum::<usize>() + own, bytes_max: 256 * MIB, holders: held.len() + 1 };
+            while load(own).has_room(own) {
+                own += OWN_BYTES;
+            }
+            held.push(own);
+        }
+        // What the first ones have, and the 17th.
+        assert_eq!((held[0], held[14]), (16 * MIB, 16 * MIB));
+        assert!(held[16] >= 4 * MIB, "{held:?}");
+        // Some of those that have much are always to be cut where one that comes has but a frame.
+        let load = Load { bytes: held.iter().sum(), bytes_max: 256 * MIB, holders: held.len() };
+        let in_the_way: Vec<_> = held.iter().filter(|own| load.is_in_the_way(**own)).collect();
+        assert!(!in_the_way.is_empty() && in_the_way.len() < held.len(), "{held:?}");
+    }
+
+    #[test]
+    fn connections_are_counted_while_they_have_something() {
+        let unread = Unread::new(Gauge::default(), 10);
+        unread.add(0, 3);
+        unread.add(3, 2);
+        assert_eq!((unread.load().bytes, unread.load().holders), (5, 1));
+        unread.remove(2, 3);
+        assert_eq!((unread.load().left(), unread.load().holders), (8, 1));
+        unread.remove(0, 2);
+        assert_eq!((unread.load().bytes, unread.load().holders), (0, 0));
     }
 }

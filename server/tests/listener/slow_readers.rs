@@ -350,6 +350,36 @@ async fn what_all_connections_do_not_take_is_bounded() {
 }
 
 #[tokio::test]
+async fn who_comes_first_leaves_room_and_who_has_little_is_not_cut_for_others() {
+    const STREAMS: usize = 80;
+    let talker = Talker::default();
+    let server = start_within(Bounds { unread_bytes: 4 << 20, ..Bounds::default() }, talker.clone()).await;
+    let mut greedy = Vec::new();
+    let mut before = 0;
+    // Each has as much as it leaves, and a frame more: it is looked at before one is given.
+    for most in [2 << 20, 1 << 20, 512 << 10, 256 << 10] {
+        let mut client = reluctant(&server).await;
+        let asked: Vec<_> = (0..STREAMS).map(|_| client.send_request(get(&server, "/log"))).collect();
+        greedy.push((tokio::spawn(join_all(asked)), client));
+        until(|| talker.bytes() > before).await;
+        let made = settled(|| talker.bytes()).await;
+        let given = made - before;
+        assert!(given <= most + 2 * FRAME_BYTES, "{given} bytes, of which it may have {most}");
+        assert!(given >= most / 2, "{given} bytes, of which it may have {most}");
+        before = made;
+    }
+    let mut pages = reluctant(&server).await;
+    let log = pages.send_request(get(&server, "/log")).await.unwrap();
+    pass(Duration::from_secs(120)).await;
+    // What is cut is of those who have much: who reads a log page by page may go on.
+    let mut log = log.into_body();
+    for _ in 0..100 {
+        let frame = tokio::time::timeout(SOON, log.frame()).await.expect("the log goes on").expect("no end");
+        assert_eq!(frame.expect("it is not cut").into_data().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_connection_is_not_given_more_than_it_takes() {
     const STREAMS: usize = 400;
     let talker = Talker::default();
