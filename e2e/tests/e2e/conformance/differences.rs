@@ -60,6 +60,13 @@ pub(crate) const ESCAPED_SLASH: Difference = Difference {
     reason: "a path that means one thing to an authorizer in front and another behind it is a hole",
 };
 
+/// A list or watch with `Impersonate-User`.
+pub(crate) const COLLECTIONS_AS_ANOTHER: Difference = Difference {
+    kubernetes: "answered by what that user may read",
+    tributary: "403 Forbidden that points to /clusters/<name>",
+    reason: "memory holds what Tributary itself may read; objects and writes are asked for live, in the user's name",
+};
+
 /// The order of objects in a list over several clusters.
 pub(crate) const ORDER_BY_CLUSTER: Difference = Difference {
     kubernetes: "by namespace and name",

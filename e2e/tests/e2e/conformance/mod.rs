@@ -14,6 +14,7 @@ mod list;
 mod output;
 mod paths;
 mod protobuf;
+mod rights;
 mod subresources;
 mod tables;
 pub(crate) mod target;
@@ -68,6 +69,7 @@ pub(crate) fn cases() -> Vec<Case> {
         compact::cases(),
         custom::cases(),
         yaml::cases(),
+        rights::cases(),
     ]
     .into_iter()
     .flatten()
