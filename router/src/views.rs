@@ -2,6 +2,7 @@
 //! them has changed.
 
 mod definition;
+mod shared_tasks;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -9,8 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use futures::FutureExt;
-use futures::future::{BoxFuture, Shared, join_all};
+use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
@@ -24,6 +24,7 @@ use crate::response::ResourceKind;
 use crate::topology::Fleet;
 use crate::view::View;
 use definition::{Change, Definition};
+use shared_tasks::{SharedTask, SharedTasks};
 
 /// How often unused views and old history are looked for.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
@@ -59,9 +60,6 @@ enum Described {
     NotYet { again: Instant, pause: Duration },
 }
 
-/// A question for a CRD, shared by all who wait for it. It goes on though all of them leave.
-type Question = Shared<BoxFuture<'static, Option<Definition>>>;
-
 /// The views by resource, and by namespace where a member forbids more.
 pub struct Views {
     fleet: Arc<Fleet>,
@@ -70,7 +68,7 @@ pub struct Views {
     limits: Limits,
     by_key: Mutex<HashMap<Key, Held>>,
     /// The questions for CRDs that are under way.
-    questions: Mutex<HashMap<GroupVersionResource, Question>>,
+    questions: Arc<SharedTasks<GroupVersionResource, Option<Definition>>>,
     /// Asks for a look at the CRDs.
     definitions: Arc<Notify>,
 }
@@ -83,7 +81,7 @@ impl Views {
         metrics: Arc<Metrics>,
         limits: Limits,
     ) -> Arc<Self> {
-        let (by_key, questions, definitions) = (Mutex::default(), Mutex::default(), Arc::default());
+        let (by_key, questions, definitions) = (Mutex::default(), SharedTasks::new(), Arc::default());
         let views = Arc::new(Self { fleet, policies, metrics, limits, by_key, questions, definitions });
         let weak = Arc::downgrade(&views);
         let mut changes = views.fleet.changes();
@@ -180,25 +178,21 @@ impl Views {
     }
 
     /// The question for a CRD that is under way, begun if there is none.
-    fn question(self: &Arc<Self>, served: &ServedResource) -> Question {
-        let begin = || {
-            let (views, served) = (Arc::downgrade(self), Arc::new(served.clone()));
-            let fleet = Arc::clone(&self.fleet);
-            let asked = tokio::spawn(async move {
+    fn question(self: &Arc<Self>, served: &ServedResource) -> SharedTask<Option<Definition>> {
+        self.questions.join(&served.resource, || {
+            let (views, served, fleet) = (Arc::downgrade(self), Arc::new(served.clone()), Arc::clone(&self.fleet));
+            async move {
                 let found = definition::find(&fleet, &served).await;
                 if let Some(views) = views.upgrade() {
                     views.answered(&served.resource, found.as_ref());
                 }
                 found
-            });
-            async move { asked.await.ok().flatten() }.boxed().shared()
-        };
-        self.questions.lock().entry(served.resource.clone()).or_insert_with(begin).clone()
+            }
+        })
     }
 
     /// Takes over what became of a question for views that were started without the answer.
     fn answered(&self, resource: &GroupVersionResource, found: Option<&Definition>) {
-        self.questions.lock().remove(resource);
         let mut outdated = Vec::new();
         for (key, held) in self.by_key.lock().iter_mut().filter(|(key, _)| key.0 == *resource) {
             let Described::NotYet { pause, .. } = held.described else { continue };
@@ -395,7 +389,7 @@ impl Views {
             return Described::BuiltIn;
         }
         match timeout(definition::DESCRIBED_WITHIN, self.question(served)).await {
-            Ok(Some(definition)) => Described::By(definition),
+            Ok(Some(Some(definition))) => Described::By(definition),
             _ => Described::NotYet { again: Instant::now() + *ASK_AGAIN.start(), pause: *ASK_AGAIN.start() },
         }
     }

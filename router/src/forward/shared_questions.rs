@@ -126,14 +126,16 @@ mod tests {
     struct Asked {
         questions: Arc<SharedQuestions<&'static str, u32>>,
         put: Arc<AtomicU32>,
+        answered: Arc<AtomicU32>,
     }
 
     impl Asked {
         async fn ask(&self, in_vain: fn(&u32) -> bool) -> u32 {
-            let put = Arc::clone(&self.put);
+            let (put, answered) = (Arc::clone(&self.put), Arc::clone(&self.answered));
             let question = || async move {
                 let number = put.fetch_add(1, Ordering::SeqCst) + 1;
                 tokio::time::sleep(Duration::from_millis(10)).await;
+                answered.fetch_add(1, Ordering::SeqCst);
                 number
             };
             self.questions.ask("x", question, in_vain).await
@@ -170,10 +172,35 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn who_goes_away_takes_the_question_from_nobody() {
+        let asked = Asked::default();
+        let client = |comes: u64, goes: u64| {
+            let asked = &asked;
+            async move {
+                tokio::time::sleep(Duration::from_millis(comes)).await;
+                tokio::time::timeout(Duration::from_millis(goes - comes), asked.ask(|_| false)).await.ok()
+            }
+        };
+        // The first's is under way, and ends with it at 5 ms. The second's has not been put then, and is the others', too; the second
+        // goes away before it is put, or while it is under way.
+        for goes in [4, 8] {
+            let answers = join_all([client(0, 5), client(1, goes), client(2, 100), client(3, 100)]).await;
+            assert!(answers[..2].iter().all(Option::is_none) && answers[2].is_some(), "{answers:?}");
+            assert_eq!(answers[2], answers[3]);
+        }
+        assert_eq!((asked.put.load(Ordering::SeqCst), asked.answered.load(Ordering::SeqCst)), (4, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_question_that_nobody_waits_for_ends_and_is_forgotten() {
         let asked = Asked::default();
-        assert!(tokio::time::timeout(Duration::from_millis(5), asked.ask(|_| true)).await.is_err());
-        assert_eq!(asked.ask(|_| true).await, 2, "the next one is not kept waiting by it");
+        let leaving = (0..3).map(|_| tokio::time::timeout(Duration::from_millis(5), asked.ask(|_| true)));
+        assert!(join_all(leaving).await.iter().all(Result::is_err));
+        let put = asked.put.load(Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let now = asked.put.load(Ordering::SeqCst);
+        assert_eq!((now, asked.answered.load(Ordering::SeqCst)), (put, 0), "it has ended, and no other is put");
+        assert_eq!(asked.ask(|_| true).await, put + 1, "the next one is not kept waiting by it");
         tokio::time::sleep(PAUSE).await;
         let topics = asked.questions.topics.lock();
         assert!(topics.by_key.values().all(Topic::is_over));
