@@ -30,8 +30,8 @@ pub struct Limits {
     /// How many requests are in flight at once until the heads of their answers are made; what lasts (watches, exec, logs) and
     /// health checks do not count.
     pub requests_in_flight: usize,
-    /// What may be held of bodies, in bytes: of requests that are read whole, of lists that are asked of members, and of members' answers
-    /// to writes, the room for which is taken before a write is sent.
+    /// What may be held of bodies, in bytes: of requests that are read whole, of lists that are asked of members, of members' answers to
+    /// questions where an object is and what a caller may do, and of those to writes, the room for which is taken before a write is sent.
     pub held_bytes: usize,
     /// How long a request may take that does not last.
     pub request_timeout: Duration,
@@ -73,6 +73,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The largest question about the caller's own rights, in bytes; it goes to every member. One has some 300 bytes. 64 KiB leave room for a
 /// SelfSubjectAccessReview with selectors.
 pub const REVIEW_BYTES_MAX: usize = 64 << 10;
+
+/// The largest answer of a cluster to such a question, in bytes; every cluster's is held until all are there. A decision is as large as its
+/// question. 1 MiB leaves room for a SelfSubjectRulesReview of several thousand rules.
+pub const REVIEW_ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// The largest options of the deletion of a collection, in bytes; they go to every member. They have some 200 bytes.
 pub const DELETE_OPTIONS_BYTES_MAX: usize = 256 << 10;
@@ -179,6 +183,7 @@ impl Limits {
             ("past_states", PAST_STATES as u64),
             ("request_body_bytes", WHOLE_BODY_BYTES_MAX as u64),
             ("review_bytes", REVIEW_BYTES_MAX as u64),
+            ("review_answer_bytes", REVIEW_ANSWER_BYTES_MAX as u64),
             ("delete_options_bytes", DELETE_OPTIONS_BYTES_MAX as u64),
             ("live_list_bytes", crate::forward::list::GATHERED_BYTES_MAX as u64),
             (REQUESTS, self.requests_in_flight as u64),

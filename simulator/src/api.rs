@@ -108,6 +108,9 @@ impl Api {
             (is_accepted, None) if !is_accepted && given != self.token => return Err(Status::unauthorized()),
             _ => {}
         }
+        if self.faults().is_endless(kind) {
+            return Ok(json(200, body::endless()));
+        }
         if kind == RequestKind::List || query.bool("sendInitialEvents") == Some(true) {
             let mut held = self.faults().lists_held.subscribe();
             // The sender lives as long as the member.

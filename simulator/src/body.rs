@@ -37,6 +37,23 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
+/// A body of blanks without an end.
+pub(crate) fn endless() -> Body {
+    Endless(Bytes::from(vec![b' '; 64 << 10])).boxed_unsync()
+}
+
+/// Gives the same bytes again and again.
+struct Endless(Bytes);
+
+impl hyper::body::Body for Endless {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Poll::Ready(Some(Ok(Frame::data(self.0.clone()))))
+    }
+}
+
 /// The answer to a write, as far as the fault lets it through.
 pub(crate) fn of_write(body: Body, answers: WriteAnswers) -> Body {
     let (left, breaks) = match answers {

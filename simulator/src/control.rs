@@ -95,6 +95,8 @@ pub(crate) struct Faults {
     gzip_watches: AtomicBool,
     write_answers: Mutex<WriteAnswers>,
     kubelets_refuse: AtomicBool,
+    /// The kind of requests whose answers never end, if any.
+    endless: Mutex<Option<RequestKind>>,
     rejection: Mutex<Option<Rejection>>,
     /// Tokens that are accepted besides the member's own, and what requests with them meet.
     tokens: Mutex<BTreeMap<String, Option<Rejection>>>,
@@ -130,6 +132,7 @@ impl Faults {
             gzip_watches: AtomicBool::new(false),
             write_answers: Mutex::default(),
             kubelets_refuse: AtomicBool::new(false),
+            endless: Mutex::default(),
             rejection: Mutex::default(),
             tokens: Mutex::default(),
             lists_held: watch::Sender::new(false),
@@ -188,6 +191,11 @@ impl Faults {
     /// Whether kubelets reject the member's own credentials.
     pub(crate) fn kubelets_refuse(&self) -> bool {
         self.kubelets_refuse.load(Ordering::SeqCst)
+    }
+
+    /// Whether the answer to a request of this kind never ends.
+    pub(crate) fn is_endless(&self, kind: RequestKind) -> bool {
+        *self.endless.lock() == Some(kind)
     }
 
     /// The refusal that a request of this kind, for this resource, meets.
@@ -353,6 +361,11 @@ impl Control {
     /// Has the answers to writes break off or stay away. The writes are carried out.
     pub fn answer_writes(&self, answers: WriteAnswers) {
         *self.faults.write_answers.lock() = answers;
+    }
+
+    /// Answers requests of this kind 200 with blanks without an end; `None` stops doing so. What is asked for is not done.
+    pub fn answer_endlessly(&self, kind: Option<RequestKind>) {
+        *self.faults.endless.lock() = kind;
     }
 
     /// Has kubelets reject the member's own credentials: logs are answered 401, as a kube-apiserver passes that on.

@@ -8,9 +8,9 @@ use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, StatusCode, 
 use tributary_apimachinery::{ClusterName, DecodeError, Object, ObjectDecoder, ResourceRequest, Status};
 
 use crate::Router;
-use crate::body;
+use crate::body::{self, WHOLE_BODY_BYTES_MAX};
 use crate::discovery::ServedResource;
-use crate::flow::fair_share::Holder;
+use crate::flow::fair_share::{Exceeded, FairShare, Holder, Portion};
 use crate::forward::send::{self, impersonation};
 use crate::topology::Cluster;
 use crate::view::KNOWN_WITHIN;
@@ -27,6 +27,10 @@ pub struct Located {
     pub unknown: Vec<ClusterName>,
     /// What a cluster said that forbids the client to ask for it.
     pub refusal: Option<Status>,
+    /// Why the answer of one of the unknown clusters cannot be read.
+    unreadable: Option<Status>,
+    /// What the objects occupy of the bytes that may be held, as long as they are.
+    room: Vec<Arc<Portion>>,
 }
 
 impl Located {
@@ -71,11 +75,19 @@ impl Located {
     /// Why there is no owner: 503 while a cluster is unknown, 403 where one forbids to ask, or 404.
     pub fn missing(&self, router: &Router, request: &ResourceRequest) -> Status {
         let name = request.name.as_deref().unwrap_or_default();
-        match &self.refusal {
+        match (&self.unreadable, &self.refusal) {
+            (Some(unreadable), _) if !self.unknown.is_empty() => unreadable.clone(),
             _ if !self.unknown.is_empty() => router.owner_unknown(&request.resource, name, &self.unknown),
-            Some(refusal) => refusal.clone(),
-            None => Status::not_found(&request.resource, name),
+            (_, Some(refusal)) => refusal.clone(),
+            (_, None) => Status::not_found(&request.resource, name),
         }
+    }
+
+    /// Takes over what was found, or refused, when it was asked for live. What is not known is judged by whoever asked.
+    fn take(&mut self, asked: Self) {
+        (self.found, self.room) = (asked.found, asked.room);
+        self.refusal = self.refusal.take().or(asked.refusal);
+        self.unreadable = asked.unreadable;
     }
 }
 
@@ -135,8 +147,7 @@ pub async fn locate_now(
             |cluster: &Arc<Cluster>| cluster.problem().is_none() && !located.unknown.contains(cluster.name());
         let asked = live(router, request, served, asker, ASKED_WITHIN, reachable);
         // Who does not answer in time is known by what memory says of it.
-        let asked = asked.await;
-        (located.found, located.refusal) = (asked.found, located.refusal.take().or(asked.refusal));
+        located.take(asked.await);
     }
     Ok(located)
 }
@@ -178,8 +189,8 @@ async fn left_out(
         let chosen = |cluster: &Arc<Cluster>| names.contains(cluster.name());
         let asked = live(router, request, served, asker, ASKED_WITHIN, chosen).await;
         let silent = names.into_iter().filter(|name| !served.clusters.contains(name));
-        located.unknown.extend(asked.unknown.into_iter().chain(silent));
-        (located.found, located.refusal) = (asked.found, asked.refusal);
+        located.unknown.extend(asked.unknown.iter().cloned().chain(silent));
+        located.take(asked);
     }
     located
 }
@@ -205,7 +216,7 @@ async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedRe
     let found =
         found.into_iter().filter_map(|(name, object)| Some((router.fleet().cluster(&name)?, Some(object)))).collect();
     let unknown = standings.unknown().cloned().collect();
-    Ok(Located { found, unknown, refusal: None })
+    Ok(Located { found, unknown, ..Located::default() })
 }
 
 /// What is asked of members, in whose name: requests of one client that ask the same share the question.
@@ -246,7 +257,8 @@ async fn live(
         clusters: clusters.iter().map(|cluster| cluster.name().clone()).collect(),
         within,
     };
-    let put = || ask(clusters, Arc::clone(&question.path), impersonation, asker.holder, within);
+    let bytes = Arc::clone(router.held_bytes());
+    let put = || ask(clusters, Arc::clone(&question.path), impersonation, asker.holder, bytes, within);
     router.locations().ask(question.clone(), put, Located::is_nowhere).await
 }
 
@@ -256,13 +268,17 @@ async fn ask(
     path: Arc<str>,
     impersonation: HeaderMap,
     holder: Holder,
+    bytes: Arc<FairShare>,
     within: Duration,
 ) -> Located {
     let asked = clusters.into_iter().map(|cluster| {
-        let (path, impersonation) = (Arc::clone(&path), impersonation.clone());
+        let (path, impersonation, room) = (Arc::clone(&path), impersonation.clone(), bytes.take(holder, 0));
         async move {
             let told = match tokio::time::timeout(within, cluster.question(holder)).await {
-                Ok(_turn) => Box::pin(ask_one(&cluster, &path, impersonation, within)).await,
+                Ok(_turn) => match room {
+                    Ok(room) => Box::pin(ask_one(&cluster, &path, impersonation, room, within)).await,
+                    Err(exceeded) => Told::Refusal(no_room(&cluster, exceeded)),
+                },
                 // It has not been asked, so that nothing is known of it, not even that it does not answer.
                 Err(_) => Told::Refusal(Status::too_many_requests(
                     format!(
@@ -280,20 +296,33 @@ async fn ask(
     let mut located = Located::default();
     for (answer, cluster) in answers {
         match answer {
-            Told::Object(object) => located.found.push((cluster, object)),
+            Told::Object(object, room) => {
+                located.found.push((cluster, object));
+                located.room.push(Arc::new(room));
+            }
             Told::None => {}
             Told::Refusal(refusal) => located.refusal = Some(refusal),
+            Told::Unreadable(why) => {
+                located.unknown.push(cluster.name().clone());
+                located.unreadable = Some(why);
+            }
             Told::Nothing => located.unknown.push(cluster.name().clone()),
         }
     }
     located
 }
 
-async fn ask_one(cluster: &Arc<Cluster>, path: &str, impersonation: HeaderMap, within: Duration) -> Told {
+async fn ask_one(
+    cluster: &Arc<Cluster>,
+    path: &str,
+    impersonation: HeaderMap,
+    room: Portion,
+    within: Duration,
+) -> Told {
     let mut question = Request::new(body::empty());
     question.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     question.headers_mut().extend(impersonation);
-    let asked = async { told(send::ask(cluster, question, path).await).await };
+    let asked = async { told(cluster, send::ask(cluster, question, path).await, room).await };
     tokio::time::timeout(within, asked).await.unwrap_or(Told::Nothing)
 }
 
@@ -319,30 +348,48 @@ const PATH_SEGMENT: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
 
 /// What a cluster told of an object.
 enum Told {
-    /// It has one, with its version if it has that.
-    Object(Option<Arc<Object>>),
+    /// It has one, with its version if it has that, and what that occupies.
+    Object(Option<Arc<Object>>, Portion),
     /// It has none.
     None,
-    /// It forbids to ask.
+    /// It forbids to ask, or there was no room to ask it.
     Refusal(Status),
-    /// It gave no answer, or none that can be read.
+    /// Its answer cannot be read, and why.
+    Unreadable(Status),
+    /// It gave no answer.
     Nothing,
 }
 
-async fn told(answer: Result<http::Response<body::Body>, Status>) -> Told {
+/// What an answer says, read whole in a room that grows with it.
+async fn told(cluster: &Cluster, answer: Result<http::Response<body::Body>, Status>, mut room: Portion) -> Told {
     let Ok(answer) = answer else { return Told::Nothing };
     let code = answer.status();
     if code == StatusCode::NOT_FOUND {
         return Told::None;
     }
-    let Ok(text) = body::whole(answer.into_body()).await else { return Told::Nothing };
+    let text = match body::whole_within(answer.into_body(), WHOLE_BODY_BYTES_MAX, &mut room).await {
+        Ok(text) => text,
+        Err(error) => {
+            return match error.downcast_ref::<Exceeded>() {
+                Some(exceeded) => Told::Refusal(no_room(cluster, *exceeded)),
+                None => Told::Unreadable(Status::cluster_unavailable(cluster.name(), format!("its answer: {error}"))),
+            };
+        }
+    };
     match code {
         StatusCode::OK => match ObjectDecoder::new("", "", Arc::default()).decode(&text) {
-            Ok(object) => Told::Object(Some(Arc::new(object))),
-            Err(DecodeError::Missing(_)) => Told::Object(None),
+            Ok(object) => Told::Object(Some(Arc::new(object)), room),
+            Err(DecodeError::Missing(_)) => Told::Object(None, room),
             Err(_) => Told::Nothing,
         },
         StatusCode::FORBIDDEN => Told::Refusal(Status::from_response(code.as_u16(), &text)),
         _ => Told::Nothing,
     }
+}
+
+/// 429: what a cluster says of an object cannot be held, so that it is not known.
+fn no_room(cluster: &Cluster, exceeded: Exceeded) -> Status {
+    let mut status = Status::from(exceeded);
+    status.message = format!("cluster {}: no room for what it says of the object: {exceeded}", cluster.name());
+    status
 }

@@ -13,9 +13,10 @@ use tributary_apimachinery::{ClusterName, ResourceRequest, Status, Verb};
 
 use super::Call;
 use crate::body::{self, Body};
+use crate::flow::fair_share::{Exceeded, Portion};
 use crate::forward::buffered::Held;
 use crate::forward::send::forward;
-use crate::limits::REVIEW_BYTES_MAX;
+use crate::limits::{REVIEW_ANSWER_BYTES_MAX, REVIEW_BYTES_MAX};
 use crate::response;
 use crate::topology::Cluster;
 
@@ -27,6 +28,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// What one cluster says: its answer, or why there is none.
 type Said = (ClusterName, Result<Value, Status>);
+
+/// What an answer occupies of the bytes that may be held, as long as it is.
+type Room = Result<Portion, Exceeded>;
 
 /// Asks every cluster.
 ///
@@ -41,15 +45,16 @@ pub async fn self_review(call: Call<'_>, request: Request<Body>) -> Result<Respo
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
     let asked = clusters.iter().map(|cluster| async {
         let request = held.with_body(body.clone(), "application/json");
-        let said = tokio::time::timeout(ANSWER_WITHIN, ask(cluster, request, &info.path, query)).await;
+        let mut room = router.held_bytes().take(held.head.extensions.get().copied(), 0);
+        let said = tokio::time::timeout(ANSWER_WITHIN, ask(cluster, request, &info.path, query, &mut room)).await;
         let said = said.unwrap_or_else(|_| {
             let cause = format_args!("it did not answer within {} s", ANSWER_WITHIN.as_secs());
             Err(Status::cluster_unavailable(cluster.name(), cause))
         });
-        (cluster.name().clone(), said)
+        ((cluster.name().clone(), said), room)
     });
     let asked: Vec<_> = asked.collect();
-    let mut said: Vec<Said> = stream::iter(asked).buffered(ASKED_AT_ONCE).collect().await;
+    let (mut said, _rooms): (Vec<Said>, Vec<Room>) = stream::iter(asked).buffered(ASKED_AT_ONCE).unzip().await;
     said.extend(
         router.fleet().undiscovered().iter().map(|cluster| {
             (cluster.name().clone(), Err(Status::cluster_unavailable(cluster.name(), cluster.trouble())))
@@ -63,11 +68,21 @@ pub async fn self_review(call: Call<'_>, request: Request<Body>) -> Result<Respo
     Ok(response::whole(StatusCode::CREATED, form, serde_json::to_vec(&joined).unwrap_or_default()))
 }
 
-async fn ask(cluster: &Arc<Cluster>, request: Request<Body>, path: &str, query: Option<&str>) -> Result<Value, Status> {
+async fn ask(
+    cluster: &Arc<Cluster>,
+    request: Request<Body>,
+    path: &str,
+    query: Option<&str>,
+    room: &mut Room,
+) -> Result<Value, Status> {
+    let room = room.as_mut().map_err(|exceeded| Status::from(*exceeded))?;
     let answer = forward(cluster, request, path, query).await?;
     let code = answer.status();
-    let text = body::whole(answer.into_body()).await;
-    let text = text.map_err(|error| Status::cluster_unavailable(cluster.name(), error))?;
+    let text = body::whole_within(answer.into_body(), REVIEW_ANSWER_BYTES_MAX, room).await;
+    let text = text.map_err(|error| match error.downcast_ref::<Exceeded>() {
+        Some(exceeded) => Status::from(*exceeded),
+        None => Status::cluster_unavailable(cluster.name(), format!("its answer: {error}")),
+    })?;
     if !code.is_success() {
         return Err(Status::from_response(code.as_u16(), &text));
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::future::{join, join_all, select};
 use http::{Request, Response};
 use http_body::Frame;
@@ -104,12 +105,7 @@ async fn what_members_answer_to_writes_is_counted_before_they_are_asked() {
     let limits = Limits { held_bytes: 1 << 20, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     fixture.put_and_see("a", "x", &"x".repeat(150 << 10)).await;
-    let held = || {
-        let exposition = fixture.router.metrics().expose();
-        let line =
-            exposition.lines().find_map(|line| line.strip_prefix(r#"tributary_limit_used{limit="held_bytes"} "#));
-        line.unwrap().parse::<usize>().unwrap()
-    };
+    let held = || held_now(&fixture);
     let control = fixture.member("a").control();
     let writes = || control.requests_of(RequestKind::Write, "configmaps");
     // The member is given room for what the object has, and a little more. It takes the requests, and its answers stay away.
@@ -238,6 +234,38 @@ async fn what_goes_to_every_member_is_small() {
     fixture.write("DELETE", CONFIG_MAPS, &options(1 << 10)).await.ok();
 }
 
+/// What a member answers to questions that this process puts to it, however long that is.
+#[tokio::test]
+async fn answers_without_an_end_to_own_questions_are_bounded_and_counted() {
+    let only_pods = Policies { registered: Some(vec![ResourcePattern::parse("pods")]), ..allow() };
+    let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}});
+    let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let nothing = format!("{CONFIG_MAPS}/nothing");
+    for (held_bytes, code, object, rights) in [
+        (64 << 20, 503, "larger than 8388608 bytes", "larger than 1048576 bytes"),
+        (1 << 20, 429, "bytes of bodies (--max-held-bytes)", "bytes of bodies (--max-held-bytes)"),
+    ] {
+        let limits = Limits { held_bytes, ..Limits::default() };
+        let fixture = Fixture::within(limits, [config("a"), config("b")], only_pods.clone()).await;
+        let control = fixture.member("b").control();
+        control.answer_endlessly(Some(RequestKind::Get));
+        let message = fixture.client().send("DELETE", &nothing, &[], "").await.refused(code);
+        assert!(message.contains(object) && message.replace('"', "").contains("cluster b"), "{message}");
+        control.answer_endlessly(Some(RequestKind::Write));
+        let message = fixture.write("POST", reviews, &review).await.refused(503);
+        assert!(message.contains(rights) && message.contains("b ("), "{message}");
+        assert_eq!(held_now(&fixture), 0);
+    }
+}
+
+/// How many bytes are held.
+fn held_now(fixture: &Fixture) -> u64 {
+    let exposition = fixture.router.metrics().expose();
+    let text = exposition.lines().find_map(|line| line.strip_prefix(r#"tributary_limit_used{limit="held_bytes"} "#));
+    text.and_then(|text| text.parse().ok()).expect("a number")
+}
+
 #[tokio::test]
 async fn a_name_that_is_nowhere_costs_the_members_a_few_questions_a_second() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
@@ -254,6 +282,57 @@ async fn a_name_that_is_nowhere_costs_the_members_a_few_questions_a_second() {
     let asked = fixture.member("a").control().requests_of(RequestKind::Get, "configmaps");
     let allowed = 2 + begun.elapsed().as_millis() / 250;
     assert!(u128::from(asked) <= allowed, "60 deletions asked {asked} times, {allowed} are allowed");
+}
+
+/// Those who come while a question is under way share the next one, whoever of them goes away.
+#[tokio::test]
+async fn requests_of_one_connection_for_one_name_share_a_question() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    let control = fixture.member("a").control();
+    let path = format!("{CONFIG_MAPS}/nothing");
+    let asked = || control.requests_of(RequestKind::Get, "configmaps");
+    let ask = || Box::pin(call(&fixture, peer(1), "DELETE", &path, tributary_router::body::empty()));
+
+    // How far each has come when all have been asked once: as far as the question, because the member says nothing.
+    control.half_open(true);
+    let mut asking: Vec<_> = (0..10).map(|_| ask()).collect();
+    for request in &mut asking {
+        assert!(request.now_or_never().is_none());
+    }
+    let before = asked();
+    control.half_open(false);
+    for answer in join_all(asking).await {
+        answer.refused(404);
+    }
+    assert_eq!(asked() - before, 2, "the first one's, and that of the nine others");
+
+    // The first goes away, whose question is under way, and the second, whose question is that of the others.
+    control.half_open(true);
+    let mut asking: Vec<_> = (0..10).map(|_| ask()).collect();
+    for request in &mut asking {
+        assert!(request.now_or_never().is_none());
+    }
+    let before = asked();
+    asking.drain(..2);
+    control.half_open(false);
+    for answer in join_all(asking).await {
+        answer.refused(404);
+    }
+    assert!((1..=2).contains(&(asked() - before)), "the first one's may have got there");
+
+    // All go away, and nothing more is asked for them. The next client is not kept waiting by what they asked.
+    control.half_open(true);
+    let mut asking: Vec<_> = (0..10).map(|_| ask()).collect();
+    for request in &mut asking {
+        assert!(request.now_or_never().is_none());
+    }
+    let before = asked();
+    drop(asking);
+    control.half_open(false);
+    ask().await.refused(404);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert!((1..=2).contains(&(asked() - before)), "its own, and the first one's may have got there");
 }
 
 #[tokio::test]

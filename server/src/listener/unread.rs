@@ -1,6 +1,6 @@
 //! What all connections together have been given and have not taken, and how much of that one of them may have.
 //!
-//! A connection may have as much as is left to others (dynamic thresholds, as in the router's `fair_share.rs`): so those that came first
+//! A connection may have as much as is left to others (dynamic thresholds, as in the router's `flow/fair_share.rs`): so those that came first
 //! never have all of it, and each that comes later gets half of what is left. Nobody can be made to give back what is on its way;
 //! but once little is left, whoever has a fair part or more, and takes nothing, is cut sooner than the others.
 
