@@ -25,7 +25,7 @@ mod wait;
 mod warnings;
 
 pub use bookmarks::{Bookmarks, Shape as BookmarkShape};
-pub use encodings::{Encodings, Key as EncodingKey};
+pub use encodings::{Encodings, Key as EncodingKey, Row};
 pub use fences::{Deletion, Fences};
 pub use head::Waiting;
 pub use standing::{Partial, Standing, Standings};

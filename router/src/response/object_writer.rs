@@ -10,7 +10,7 @@ use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
 use crate::topology::ClusterMark;
 
 /// What a Table's rows carry besides cells (`includeObject`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IncludeObject {
     /// Nothing.
     None,

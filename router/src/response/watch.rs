@@ -11,7 +11,7 @@ use super::{ObjectWriter, Place, protobuf};
 use crate::negotiate::{Encoding, Form, Shape};
 use crate::policy::ItemResourceVersions;
 use crate::topology::ClusterMark;
-use crate::view::{BookmarkShape, View};
+use crate::view::{BookmarkShape, EncodingKey, Row, View};
 
 /// Writes the frames of one watch.
 pub struct EventWriter {
@@ -43,6 +43,7 @@ impl EventWriter {
     ///
     /// A place that the log has just given cannot have been forgotten yet.
     pub fn prepare(&mut self, log: &Log, event: &ObjectEvent) -> Prepared {
+        self.writer.now = jiff::Timestamp::now();
         if let Some(found) = self.shared(event).and_then(|key| self.view.encodings.get(&key)) {
             return Prepared::Encoded(found);
         }
@@ -70,9 +71,10 @@ impl EventWriter {
         };
         let mut out = Vec::with_capacity(event.object.json().len() + version.len() + 160);
         let mark = self.mark(&event.cluster);
+        self.writer.now = jiff::Timestamp::now();
+        let shared = self.shared(event);
         let columns = std::mem::replace(&mut self.columns, false);
         let change_type = event.change_type.as_str();
-        self.writer.now = jiff::Timestamp::now();
         if self.writer.form().encoding == Encoding::Protobuf {
             let mut object = Vec::with_capacity(event.object.metadata().len() + version.len() + 160);
             self.writer.write(&event.object, &version, &mark, Place::Alone, columns, &mut object);
@@ -85,7 +87,7 @@ impl EventWriter {
             out.extend_from_slice(b"}\n");
         }
         let frame = Bytes::from(out);
-        if let Some(key) = self.shared(event) {
+        if let Some(key) = shared {
             self.view.encodings.keep(key, frame.clone());
         }
         frame
@@ -112,10 +114,13 @@ impl EventWriter {
         })
     }
 
-    fn shared(&self, event: &ObjectEvent) -> Option<crate::view::EncodingKey> {
-        // A Table's first event differs from watcher to watcher, and its ages from second to second.
+    /// What an event's encoding is known by to others. A Table's ages differ from second to second, and its first event defines the
+    /// columns: that is the watcher's own.
+    fn shared(&self, event: &ObjectEvent) -> Option<EncodingKey> {
         let form = self.writer.form();
-        event.shared.filter(|_| !matches!(form.shape, Shape::Table(_))).map(|key| (key, form, self.items))
+        let is_table = matches!(form.shape, Shape::Table(_));
+        let row = is_table.then(|| Row { include: self.writer.include(), second: self.writer.now.as_second() });
+        event.shared.filter(|_| !(is_table && self.columns)).map(|key| (key, form, self.items, row))
     }
 
     /// The frame of an error that ends the stream.

@@ -8,9 +8,19 @@ use tributary_merge::SharedKey;
 
 use crate::negotiate::Form;
 use crate::policy::ItemResourceVersions;
+use crate::response::IncludeObject;
 
-/// Names one encoding: the event, the form of its object and that of its version.
-pub type Key = (SharedKey, Form, ItemResourceVersions);
+/// Names one encoding: the event, the form of its object and that of its version, and what a Table's row depends on besides.
+pub type Key = (SharedKey, Form, ItemResourceVersions, Option<Row>);
+
+/// What a Table's row depends on besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Row {
+    /// How much of the object stands in it.
+    pub include: IncludeObject,
+    /// The second at which its ages are right, since 1970.
+    pub second: i64,
+}
 
 /// The newest encoded events. Each event is encoded once however many watch it.
 pub struct Encodings {

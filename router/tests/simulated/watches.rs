@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
 
 use crate::harness::{CONFIG_MAPS, Fixture, SOON, brief, config_map, name, pass, until, vector, version};
 
@@ -186,4 +187,44 @@ async fn watchers_that_read_at_leisure_see_the_same() {
     for event in told {
         assert_eq!(late.soon().await, event);
     }
+}
+
+/// A row is printed once in each second, for all watchers that have the same columns and as much of the object.
+#[tokio::test]
+async fn a_tables_row_is_printed_once_for_all_who_watch() {
+    const WATCHERS: usize = 10;
+    let fixture = Fixture::start(["a"]).await;
+    fixture.put_and_see("a", "x", "0").await;
+    let from = version(&fixture.get(CONFIG_MAPS).await.ok());
+    let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let mut watchers = Vec::new();
+    for number in 0..=WATCHERS {
+        let include = if number == WATCHERS { "&includeObject=None" } else { "" };
+        let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}{include}");
+        watchers.push(fixture.client().call("GET", &path, &table, "").await.into_body());
+    }
+    let begun = tokio::time::Instant::now();
+    let mut rows = Vec::new();
+    for value in ["1", "2"] {
+        rows.clear();
+        fixture.put("a", "x", value);
+        for watcher in &mut watchers {
+            let frame = tokio::time::timeout(SOON, watcher.frame()).await.expect("an event").expect("not the end");
+            rows.push(frame.unwrap().into_data().unwrap());
+        }
+        for row in &rows {
+            let event: Value = serde_json::from_slice(row).unwrap();
+            let columns = event["object"]["columnDefinitions"].as_array().is_some_and(|columns| !columns.is_empty());
+            assert_eq!(columns, value == "1", "a watcher's first event defines the columns: {event}");
+        }
+    }
+    let without = rows.pop().unwrap();
+    let event: Value = serde_json::from_slice(&without).unwrap();
+    assert_eq!(event["object"]["rows"][0]["object"], Value::Null, "{event}");
+    // Equal rows are one text in memory, of which each has a reference.
+    let mut printed: Vec<_> = rows.iter().map(|row| row.as_ptr()).collect();
+    printed.sort_unstable();
+    printed.dedup();
+    let seconds = usize::try_from(begun.elapsed().as_secs()).unwrap() + 2;
+    assert!(printed.len() <= seconds, "{} times for {WATCHERS} watchers, within {seconds} seconds", printed.len());
 }
