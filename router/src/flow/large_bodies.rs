@@ -49,6 +49,12 @@ impl Default for LargeBodies {
 }
 
 impl LargeBodies {
+    /// As many as there are where there is one core.
+    #[cfg(test)]
+    pub(crate) fn one_at_a_time() -> Self {
+        Self(Semaphore::new(1))
+    }
+
     /// Waits until a body of so many bytes may be read; a small one is read at once. First come, first served: what one client may hold
     /// of bodies bounds how long its own keep others waiting.
     ///
@@ -81,7 +87,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_small_body_waits_for_no_large_one() {
-        let bodies = LargeBodies(Semaphore::new(1));
+        let bodies = LargeBodies::one_at_a_time();
         let large = bodies.turn(LARGE_BYTES).await;
         assert!(futures::FutureExt::now_or_never(bodies.turn(LARGE_BYTES)).is_none(), "its turn is taken");
         assert_eq!(bodies.turn(LARGE_BYTES - 1).await.run(|| 1), 1);

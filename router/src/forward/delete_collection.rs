@@ -128,7 +128,7 @@ async fn delete_in(
         Ok(())
     };
     // An answer that stays away, or is larger than can be held, leaves what is done done: what it names is not waited for.
-    seen_whole(answer.into_body(), room, reserve, look).await.unwrap_or_else(|_| look(&[]))
+    seen_whole(answer.into_body(), room, reserve, router.large_bodies(), look).await.unwrap_or_else(|_| look(&[]))
 }
 
 /// Has later reads wait until the deletions are seen. A member answers with the objects as they were before; an answer above

@@ -7,10 +7,11 @@ use tributary_apimachinery::rewrite::{self, Format, Shape};
 use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Status, Verb};
 
 use super::answer::{content_type, note};
-use super::whole::{self, Begun, begun};
+use super::whole::{self, seen_in_passing};
 use crate::Router;
 use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
 use crate::flow::fair_share::Portion;
+use crate::flow::large_bodies::LargeBodies;
 use crate::forward::buffered::unreadable;
 use crate::forward::send::forward;
 use crate::openapi;
@@ -40,7 +41,7 @@ impl Router {
         // What the body occupies counts until the member has answered.
         let mut portion = self.held_bytes().take(request.extensions().get().copied(), 0)?;
         let (request, dry_run) = match written {
-            Some(_) if info.verb == Verb::Delete => held_delete(request, &mut portion).await?,
+            Some(_) if info.verb == Verb::Delete => held_delete(request, &mut portion, self.large_bodies()).await?,
             _ => (request, false),
         };
         let noted = written.filter(|_| is_noted && !dry_run);
@@ -54,14 +55,9 @@ impl Router {
             Some((resource, room)) if answer.status().is_success() && is_object(&answer) => {
                 // Reads of the merged view are to see this write: its version is noted on the way through.
                 let (head, incoming) = answer.into_parts();
-                let begun = begun(incoming, room).await.map_err(|interrupted| interrupted.status(name))?;
-                let body = match begun {
-                    Begun::Whole(text, _room) => {
-                        note(self, &cluster, resource, &head.headers, &text);
-                        body::full(text)
-                    }
-                    Begun::Longer(body, _) => body,
-                };
+                let look = |text: &_| note(self, &cluster, resource, &head.headers, text);
+                let body = seen_in_passing(incoming, room, self.large_bodies(), look).await;
+                let body = body.map_err(|interrupted| interrupted.status(name))?;
                 Ok(Response::from_parts(head, body))
             }
             _ => Ok(answer),
@@ -106,11 +102,16 @@ fn writes_object(verb: Verb) -> bool {
 ///
 /// # Errors
 /// 413 for a body of more than [`WHOLE_BODY_BYTES_MAX`], 400 for one that breaks off, 429 where so many bytes are held already.
-async fn held_delete(request: Request<Body>, portion: &mut Portion) -> Result<(Request<Body>, bool), Status> {
+async fn held_delete(
+    request: Request<Body>,
+    portion: &mut Portion,
+    turns: &LargeBodies,
+) -> Result<(Request<Body>, bool), Status> {
     let (head, incoming) = request.into_parts();
     let text = body::whole_within(incoming, WHOLE_BODY_BYTES_MAX, portion).await.map_err(unreadable)?;
-    let options = Format::from_content_type(content_type(&head.headers))
-        .and_then(|format| rewrite::read(format, Shape::DeleteOptions, &text).ok());
+    let format = Format::from_content_type(content_type(&head.headers));
+    let turn = turns.turn(text.len()).await;
+    let options = turn.run(|| format.and_then(|format| rewrite::read(format, Shape::DeleteOptions, &text).ok()));
     let dry_run = options.is_some_and(|options| !options.dry_run.is_empty());
     Ok((Request::from_parts(head, body::full(text)), dry_run))
 }

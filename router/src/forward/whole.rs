@@ -17,8 +17,9 @@ use tokio::time::{Instant, timeout_at};
 use tributary_apimachinery::{ClusterName, Status};
 
 use crate::Router;
-use crate::body::{Body, BoxError, WHOLE_BODY_BYTES_MAX};
+use crate::body::{self, Body, BoxError, WHOLE_BODY_BYTES_MAX};
 use crate::flow::fair_share::{Exceeded, Portion};
+use crate::flow::large_bodies::LargeBodies;
 
 /// How long a member may take from the head of an answer to its end, in seconds: half of what a whole request is given, so that the
 /// client hears which cluster was slow.
@@ -102,7 +103,7 @@ impl Interrupted {
 }
 
 /// An answer, or as much of it as may be held.
-pub enum Begun {
+enum Begun {
     /// All of it, and the room that it takes.
     Whole(Bytes, Portion),
     /// A larger one, from its first byte on, and why it is not held.
@@ -120,21 +121,44 @@ pub async fn whole(body: Body, room: Portion) -> Result<(Bytes, Portion), Interr
     }
 }
 
-/// Reads one of many answers to a request whole and says what `look` makes of it: in a room of its own that grows with it, and in the
-/// reserve where that cannot.
+/// Reads one of many answers to a request whole and says what `look` makes of it, a large one in its turn: in a room of its own that grows
+/// with it, and in the reserve where that cannot.
 ///
 /// # Errors
 /// [`Interrupted`]; [`Interrupted::NoRoom`] only where the reserve is smaller than [`WHOLE_BODY_BYTES_MAX`].
-pub async fn seen_whole<T>(
+pub(super) async fn seen_whole<T>(
     mut body: Body,
     own: Portion,
     reserve: &Reserve,
+    turns: &LargeBodies,
     look: impl FnOnce(&[u8]) -> T,
 ) -> Result<T, Interrupted> {
     let mut room = Room { own, reserve: Some(reserve), reserved: None };
     match read(&mut body, &mut room).await? {
-        (chunks, None) => Ok(look(&joined(chunks))),
+        (chunks, None) => {
+            let turn = turns.turn(length(&chunks)).await;
+            Ok(turn.run(|| look(&joined(chunks))))
+        }
         (_, Some(why)) => Err(why),
+    }
+}
+
+/// Has `look` see an answer before it is passed on, a large one in its turn; one that cannot be held passes unseen.
+///
+/// # Errors
+/// [`Interrupted::Broken`] and [`Interrupted::Late`].
+pub(super) async fn seen_in_passing(
+    body: Body,
+    room: Portion,
+    turns: &LargeBodies,
+    look: impl FnOnce(&Bytes),
+) -> Result<Body, Interrupted> {
+    match begun(body, room).await? {
+        Begun::Whole(text, _room) => {
+            turns.turn(text.len()).await.run(|| look(&text));
+            Ok(body::full(text))
+        }
+        Begun::Longer(body, _) => Ok(body),
     }
 }
 
@@ -143,7 +167,7 @@ pub async fn seen_whole<T>(
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
-pub async fn begun(mut body: Body, room: Portion) -> Result<Begun, Interrupted> {
+async fn begun(mut body: Body, room: Portion) -> Result<Begun, Interrupted> {
     let mut room = Room { own: room, reserve: None, reserved: None };
     let (chunks, why) = read(&mut body, &mut room).await?;
     Ok(match why {
@@ -173,6 +197,10 @@ async fn read(body: &mut Body, room: &mut Room<'_>) -> Result<(Vec<Bytes>, Optio
     }
 }
 
+fn length(chunks: &[Bytes]) -> usize {
+    chunks.iter().map(Bytes::len).sum()
+}
+
 /// Most answers are one frame: it is passed on as it is.
 fn joined(mut chunks: Vec<Bytes>) -> Bytes {
     match chunks.len() {
@@ -192,10 +220,12 @@ fn from_its_beginning(read: Vec<Bytes>, room: Portion, rest: Body) -> Body {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, mpsc};
+
+    use futures::FutureExt;
+    use tokio::sync::oneshot;
 
     use super::*;
-    use crate::body;
     use crate::flow::fair_share::{FairShare, ShareMetrics};
 
     fn chunk(bytes: usize) -> Result<Frame<Bytes>, BoxError> {
@@ -238,6 +268,67 @@ mod tests {
         let longer = begun(body_of(vec![chunk(half), chunk(half), chunk(5)]), room).await;
         let Ok(Begun::Longer(body, Interrupted::TooLarge)) = longer else { panic!("it was held") };
         assert_eq!(body.collect().await.unwrap().to_bytes().len(), 2 * half + 5);
+    }
+
+    /// How an answer is looked at.
+    #[derive(Clone, Copy, Debug)]
+    enum Way {
+        OneOfMany,
+        InPassing,
+    }
+
+    /// Has `look` see an answer of so many bytes in one of the ways.
+    async fn seen(way: Way, bytes: usize, turns: &LargeBodies, look: impl FnOnce()) {
+        let room = share(64 << 20).0.take(None, 0).unwrap();
+        let reserve = Reserve(Mutex::new(share(64 << 20).0.take(None, 0).unwrap()));
+        let body = body_of(vec![chunk(bytes / 2), chunk(bytes - bytes / 2)]);
+        let see = |text: &[u8]| {
+            assert_eq!(text.len(), bytes);
+            look();
+        };
+        match way {
+            Way::OneOfMany => seen_whole(body, room, &reserve, turns, see).await.unwrap(),
+            Way::InPassing => {
+                let passed = seen_in_passing(body, room, turns, |text| see(text)).await.unwrap();
+                assert_eq!(passed.collect().await.unwrap().to_bytes().len(), bytes);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_large_answer_is_looked_at_in_its_turn_and_a_small_one_at_once() {
+        for way in [Way::OneOfMany, Way::InPassing] {
+            let turns = LargeBodies::one_at_a_time();
+            let of_another = turns.turn(1 << 20).await;
+            assert!(seen(way, 1 << 10, &turns, || ()).now_or_never().is_some(), "{way:?}");
+            let large = seen(way, 1 << 20, &turns, || ());
+            let mut large = std::pin::pin!(large);
+            assert!(large.as_mut().now_or_never().is_none(), "{way:?}: its turn is taken");
+            drop(of_another);
+            large.await;
+        }
+    }
+
+    /// With one worker thread, and that one busy with an answer, another task still runs.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn who_looks_at_a_large_answer_keeps_no_worker() {
+        for way in [Way::OneOfMany, Way::InPassing] {
+            let (begun, has_begun) = oneshot::channel();
+            let (go_on, told) = mpsc::channel::<()>();
+            let looks = tokio::spawn(async move {
+                let look = move || {
+                    begun.send(()).unwrap();
+                    told.recv_timeout(Duration::from_secs(60)).unwrap();
+                };
+                seen(way, 1 << 20, &LargeBodies::default(), look).await;
+            });
+            let other = tokio::spawn(async move {
+                has_begun.await.unwrap();
+                go_on.send(()).unwrap();
+            });
+            other.await.unwrap();
+            looks.await.unwrap();
+        }
     }
 
     #[tokio::test]
