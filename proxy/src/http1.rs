@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use hyper::client::conn::http1::SendRequest;
 use parking_lot::Mutex;
+use tokio::runtime;
 use tokio::time::{Duration, Instant};
 
 use crate::body::Body;
@@ -20,6 +21,8 @@ struct Idle {
     sender: SendRequest<Body>,
     since: Instant,
     version: u64,
+    /// Where it was dialed and is driven.
+    runtime: runtime::Id,
 }
 
 /// The idle connections of one member, last used first.
@@ -34,25 +37,33 @@ pub(crate) struct IdleConnections {
 pub(crate) struct Checkout {
     sender: Option<SendRequest<Body>>,
     version: u64,
+    runtime: runtime::Id,
     /// Its place among the lane's requests; `None` for a connection that was opened for whoever comes.
     place: Option<Place>,
     home: Arc<IdleConnections>,
 }
 
 impl IdleConnections {
-    /// Takes the connection that was used last, if one of this credential version is still open.
-    pub(crate) fn take(self: &Arc<Self>, version: u64) -> Option<Checkout> {
+    /// Takes the connection that was used last, if one of this credential version is still open: of this runtime rather than of another.
+    pub(crate) fn take(self: &Arc<Self>, version: u64, here: runtime::Id) -> Option<Checkout> {
         let mut idle = self.idle.lock();
         // Those of older credentials are done with; those of newer ones are for others.
         idle.retain(|idle| idle.version >= version && !idle.sender.is_closed());
-        let last = idle.iter().rposition(|idle| idle.version == version)?;
-        let Idle { sender, .. } = idle.remove(last);
-        Some(self.checkout(sender, version))
+        let last_of =
+            |wanted: &dyn Fn(&Idle) -> bool| idle.iter().rposition(|idle| idle.version == version && wanted(idle));
+        let last = last_of(&|idle| idle.runtime == here).or_else(|| last_of(&|_| true))?;
+        let Idle { sender, runtime, .. } = idle.remove(last);
+        Some(self.checkout(sender, version, runtime))
     }
 
-    /// A fresh connection, in use.
-    pub(crate) fn checkout(self: &Arc<Self>, sender: SendRequest<Body>, version: u64) -> Checkout {
-        Checkout { sender: Some(sender), version, place: None, home: self.clone() }
+    /// A connection in use, which is driven in this runtime.
+    pub(crate) fn checkout(
+        self: &Arc<Self>,
+        sender: SendRequest<Body>,
+        version: u64,
+        runtime: runtime::Id,
+    ) -> Checkout {
+        Checkout { sender: Some(sender), version, runtime, place: None, home: self.clone() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -64,10 +75,10 @@ impl IdleConnections {
         self.idle.lock().retain(|idle| idle.since.elapsed() < age && !idle.sender.is_closed());
     }
 
-    fn put(&self, sender: SendRequest<Body>, version: u64) {
+    fn put(&self, sender: SendRequest<Body>, version: u64, runtime: runtime::Id) {
         let mut idle = self.idle.lock();
         if idle.len() < MAX_IDLE {
-            idle.push(Idle { sender, since: Instant::now(), version });
+            idle.push(Idle { sender, since: Instant::now(), version, runtime });
         }
     }
 }
@@ -88,18 +99,18 @@ impl Checkout {
 
 impl Drop for Checkout {
     fn drop(&mut self) {
-        let (Some(mut sender), Ok(runtime)) = (self.sender.take(), tokio::runtime::Handle::try_current()) else {
+        let (Some(mut sender), Ok(handle)) = (self.sender.take(), runtime::Handle::try_current()) else {
             return;
         };
-        let (home, version, place) = (self.home.clone(), self.version, self.place.take());
+        let (home, version, runtime, place) = (self.home.clone(), self.version, self.runtime, self.place.take());
         if sender.is_ready() {
-            home.put(sender, version);
+            home.put(sender, version, runtime);
         } else if !sender.is_closed() {
-            runtime.spawn(async move {
+            handle.spawn(async move {
                 // As long as its answer is not read to the end the connection is in use.
                 let _place = place;
                 if sender.ready().await.is_ok() {
-                    home.put(sender, version);
+                    home.put(sender, version, runtime);
                 }
             });
         }

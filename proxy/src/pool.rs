@@ -6,6 +6,11 @@
 //! rest is for what this process asks for itself. hyper's own pooling client holds exactly one
 //! HTTP/2 connection and queues what exceeds its streams, which makes long watches block each other (hyper#2197,
 //! hyper#3623).
+//!
+//! A connection is driven in the tokio runtime in which it was dialed. A process may have several, so that clients and its own
+//! questions do not stand in one line; a request that crosses from one to the other wakes a sleeping thread of the other for each step of
+//! its way. So a request takes a connection of its own runtime. Where there is none yet it takes another's for this once, and one is dialed
+//! meanwhile for those who come later. How many there may be is counted over all runtimes together.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,6 +21,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use hyper::client::conn::http2::SendRequest;
 use parking_lot::Mutex;
+use tokio::runtime::{self, Handle};
 use tokio::time::{Duration, Instant};
 use tributary_apimachinery::{ClusterName, explain};
 
@@ -45,6 +51,11 @@ const USUAL_STREAMS: usize = 100;
 /// asks several things one after the other, get an error instead of a hanging command.
 const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long after the start of a dial that failed none is begun for those who have a connection, if not the best one. 30 s: where old
+/// connections go on and new ones fail, every request would begin another dial, and the member be called unreachable by each. As long as
+/// the longest pause between two dials of an endpoint that was lost.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
+
 /// One request's place on a connection.
 pub(crate) enum Connection {
     Http2(StreamPermit),
@@ -63,6 +74,8 @@ pub(crate) enum LaneKind {
 pub(crate) struct Slot {
     id: u64,
     version: u64,
+    /// Where it was dialed and is driven.
+    runtime: runtime::Id,
     sender: SendRequest<Body>,
     load: Arc<Load>,
 }
@@ -136,10 +149,17 @@ struct Dial {
     ended: SharedDial,
 }
 
+impl Dial {
+    /// How it ended, if it has. It is looked at here: where nobody waits for a dial, nobody else would see its end.
+    fn outcome(&self) -> Option<Result<(), ForwardError>> {
+        self.ended.clone().now_or_never()
+    }
+}
+
 /// What a lane has for a request.
 enum Pick {
     Room(StreamPermit),
-    /// There is room, but it is time for another connection.
+    /// There is room, but it is time for another connection: the last streams are being used, or it is driven in another runtime.
     Tight(StreamPermit),
     Full,
 }
@@ -152,13 +172,23 @@ impl Lane {
 
     /// Room on one of the first `most` connections. New ones come last and none moves back, so those who may use fewer never come to
     /// the others' own.
-    fn pick(&self, version: u64, most: usize) -> Pick {
+    fn pick(&self, version: u64, most: usize, here: runtime::Id) -> Pick {
         let slots = self.slots.load();
         let usable = || slots.iter().filter(|slot| slot.is_usable(version)).take(most);
-        if let Some(permit) = usable().find_map(|slot| slot.reserve(80)) {
+        let ours = || usable().filter(|slot| slot.runtime == here);
+        if let Some(permit) = ours().find_map(|slot| slot.reserve(80)) {
             return Pick::Room(permit);
         }
-        usable().find_map(|slot| slot.reserve(100)).map_or(Pick::Full, Pick::Tight)
+        let roomy = usable().find_map(|slot| slot.reserve(80));
+        let any = || ours().chain(usable()).find_map(|slot| slot.reserve(100));
+        roomy.or_else(any).map_or(Pick::Full, Pick::Tight)
+    }
+
+    /// Whether a dial that began not long ago has failed.
+    fn has_just_failed(&self) -> bool {
+        let dial = self.dial.lock();
+        let failed = |dial: &Dial| dial.outcome().is_some_and(|outcome| outcome.is_err());
+        dial.as_ref().is_some_and(|dial| dial.begun.elapsed() < PAUSE_AFTER_FAILURE && failed(dial))
     }
 
     /// Adds a connection and forgets those that take no more requests: closed ones, and those of older credentials. A request
@@ -265,13 +295,13 @@ impl Pool {
         asker: Asker,
         credentials: &Arc<Current>,
     ) -> Result<Connection, ForwardError> {
-        let most = self.connections_for(asker);
+        let (most, here) = (self.connections_for(asker), Handle::current().id());
         // Each round, others may take what a dial has brought; so many rounds fill every connection.
         for _ in 0..=self.tuning.max_connections {
-            match self.lane(kind).pick(credentials.version, most) {
+            match self.lane(kind).pick(credentials.version, most, here) {
                 Pick::Room(permit) => return Ok(Connection::Http2(permit)),
                 Pick::Tight(permit) => {
-                    if self.may_grow(kind, credentials.version, most) {
+                    if self.may_grow(kind, credentials.version, most) && !self.grows_in_vain(kind) {
                         drop(self.join_dial(kind, credentials));
                     }
                     return Ok(Connection::Http2(permit));
@@ -280,7 +310,7 @@ impl Pool {
             }
             if self.speaks_http1.load(Ordering::Relaxed) {
                 let place = self.lane(kind).http1_places.take(asker).ok_or_else(|| self.http1_is_full(asker))?;
-                if let Some(checkout) = self.http1.take(credentials.version) {
+                if let Some(checkout) = self.http1.take(credentials.version, here) {
                     return Ok(Connection::Http1(checkout.placed(place)));
                 }
                 if let Some(checkout) = self.open(kind, credentials).await? {
@@ -362,6 +392,11 @@ impl Pool {
         slots.iter().filter(|slot| slot.is_usable(version)).count() < most
     }
 
+    /// Whether a dial would not bring a lane its next connection, as far as is known.
+    fn grows_in_vain(&self, kind: LaneKind) -> bool {
+        self.speaks_http1.load(Ordering::Relaxed) || self.lane(kind).has_just_failed()
+    }
+
     fn full(&self, asker: Asker) -> ForwardError {
         let what = match asker {
             Asker::Client => "connections to it that clients may use",
@@ -383,7 +418,7 @@ impl Pool {
     fn join_dial(self: &Arc<Self>, kind: LaneKind, credentials: &Arc<Current>) -> Dial {
         let mut dial = self.lane(kind).dial.lock();
         let version = credentials.version;
-        if let Some(dial) = dial.as_ref().filter(|dial| dial.version == version && dial.ended.peek().is_none()) {
+        if let Some(dial) = dial.as_ref().filter(|dial| dial.version == version && dial.outcome().is_none()) {
             return dial.clone();
         }
         let (pool, credentials) = (self.clone(), credentials.clone());
@@ -401,9 +436,9 @@ impl Pool {
         started
     }
 
-    /// Opens a connection. An HTTP/2 one goes into the lane, an HTTP/1.1 one to the caller.
+    /// Opens a connection, which is driven where this runs. An HTTP/2 one goes into the lane, an HTTP/1.1 one to the caller.
     async fn open(self: &Arc<Self>, kind: LaneKind, credentials: &Current) -> Result<Option<Checkout>, ForwardError> {
-        let version = credentials.version;
+        let (version, runtime) = (credentials.version, Handle::current().id());
         let dialed = self.dialer.dial(Protocols::Http2OrHttp1, credentials).await;
         match dialed.inspect_err(|error| self.observer.failed(error))? {
             Dialed::Http1(sender, connection) => {
@@ -414,7 +449,7 @@ impl Pool {
                         tracing::debug!(%cluster, error = explain(&error), "HTTP/1.1 connection broke");
                     }
                 });
-                Ok(Some(self.http1.checkout(sender, version)))
+                Ok(Some(self.http1.checkout(sender, version, runtime)))
             }
             Dialed::Http2(sender, connection) => {
                 self.speaks_http1.store(false, Ordering::Relaxed);
@@ -424,7 +459,7 @@ impl Pool {
                     max_streams: AtomicUsize::new(connection.current_max_send_streams().min(MAX_STREAMS)),
                     used: AtomicBool::new(true),
                 });
-                self.lane(kind).push(Arc::new(Slot { id, version, sender, load: load.clone() }));
+                self.lane(kind).push(Arc::new(Slot { id, version, runtime, sender, load: load.clone() }));
                 tokio::spawn(drive(Arc::downgrade(self), kind, id, load, connection));
                 Ok(None)
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 use tributary_proxy::{ForwardError, Identity, PoolStatistics, Sent, Tuning};
 
@@ -52,6 +53,48 @@ async fn watches_open_the_next_connection_before_streams_run_out() {
     let again = futures::future::try_join_all(again).await.unwrap();
     assert_eq!(member.connections(), before, "streams were not given back");
     drop(again);
+}
+
+#[tokio::test]
+async fn each_connection_that_fills_is_followed_by_the_next_one() {
+    let member = watchable(Options { max_streams: Some(5), ..Options::default() }).await;
+    let client = member.client().await;
+    let mut watches = Vec::new();
+    for round in 1..=4 {
+        for _ in 0..5 {
+            watches.push(client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap());
+        }
+        // Nobody waits for this dial, nor has anybody waited for the ones before.
+        let next = || client.pool_statistics().long_connections == round + 1;
+        eventually(&format!("connection {} is there before it is needed", round + 1), next).await;
+    }
+}
+
+/// The connection is driven where it was dialed: when the one runtime ends, the other's connections go on.
+#[tokio::test]
+async fn requests_take_connections_of_their_own_runtime() {
+    let member = watchable(Options::default()).await;
+    let [ours, clients] = [(); 2].map(|()| Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());
+    let client = ours.spawn(member::connect(member.config(), Tuning::default())).await.unwrap();
+    let ask = async |runtime: &Runtime| {
+        let client = client.clone();
+        let asked = async move { client.forward(get("/api"), Identity::Member).await.unwrap().status() };
+        assert_eq!(runtime.spawn(asked).await.unwrap(), StatusCode::OK);
+    };
+    ask(&ours).await;
+    // It takes what there is, and another is dialed for those who come later.
+    ask(&clients).await;
+    eventually("clients have their own", || client.pool_statistics().short_connections == 2).await;
+    for _ in 0..3 {
+        ask(&ours).await;
+        ask(&clients).await;
+    }
+    assert_eq!(member.connections(), 2, "each has its own and needs no other");
+    ours.shutdown_background();
+    eventually("what was driven there is gone", || member.open() == 1).await;
+    ask(&clients).await;
+    assert_eq!(member.connections(), 2, "what clients ask is driven where they are answered");
+    clients.shutdown_background();
 }
 
 #[tokio::test]
