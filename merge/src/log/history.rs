@@ -113,7 +113,11 @@ impl History {
 
     /// Where a client goes on that has a part of a revision up to a place: at the first of the deletions that share it. Then it is told
     /// all of them, so that nothing rests on replicas counting them alike. One that stands alone is passed over, unless the count may
-    /// be of others. `None` if one of them has been forgotten.
+    /// be of others.
+    ///
+    /// Where some of them have been forgotten, who has as many goes on at the first that is kept: a member sends them to everybody in
+    /// the order of their transaction, so the first ones are the same at all replicas. Otherwise a list's own version could not be
+    /// watched as long as nothing comes later. `None` if it may lack one of those: if it has fewer, or the count may be of others.
     ///
     /// A state in the midst of a revision counts for none of them: who has as much as that lacks nothing that is not told behind it.
     pub(crate) fn first_of_revision(&self, place: u64, version: CollectionVersion, counts: Counts) -> Option<u64> {
@@ -124,14 +128,15 @@ impl History {
         if !version.is_part() {
             return Some(place);
         }
-        if self.events.base.as_ref().is_some_and(|base| shares(&base)) {
+        let forgotten = self.events.base.as_ref().filter(shares);
+        if forgotten.is_some_and(|newest| counts == Counts::OfOthers || newest.component > Some(version)) {
             return None;
         }
         let marks = &self.events.queue;
         let at = marks.partition_point(|mark| mark.seq < place);
         let before = marks.range(..at).rev().take_while(shares).count();
         let behind = marks.range(at..).take_while(shares).count();
-        let is_alone = counts == Counts::Alike && before + behind == 1;
+        let is_alone = counts == Counts::Alike && forgotten.is_none() && before + behind == 1;
         let first = marks.get(at - before).filter(|_| before + behind > 0 && !is_alone);
         Some(first.map_or(place, |mark| mark.seq))
     }

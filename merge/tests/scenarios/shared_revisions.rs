@@ -164,13 +164,52 @@ fn a_state_in_the_midst_of_a_revision_is_gone_on_from_and_not_told_again() {
 #[test]
 fn what_was_forgotten_may_be_what_is_missing() {
     let config = LogConfig { history_age_max: Duration::from_secs(10), history_entries_min: 1, ..LogConfig::default() };
-    let mut log = Log::new(config);
-    log.join(&name("a"), snapshot(10, &OBJECTS), NOW);
-    delete(&mut log, "a", &["x 11", "y 11"]);
-    log.trim(Duration::from_secs(20));
-    assert_eq!(log.len(), 1, "the second");
-    assert!(too_old(&log, "a:11-2").contains("11-2"));
-    assert_eq!(read(&log, &mut resume(&log, "a:11").unwrap()), [""; 0]);
+    for (mut log, is_of_namespace) in [(Log::new(config.clone()), false), (Log::of_namespace(config), true)] {
+        log.join(&name("a"), snapshot(10, &OBJECTS), NOW);
+        delete(&mut log, "a", &["x 11", "y 11", "z 11"]);
+        log.trim(Duration::from_secs(20));
+        assert_eq!(log.len(), 1, "the third");
+        for fewer in ["a:11-0", "a:11-1"] {
+            assert!(too_old(&log, fewer).contains("too old"), "{fewer}");
+        }
+        // Who has as many as were forgotten has those, unless they may have been counted in another namespace.
+        for many in ["a:11-2", "a:11-3", "a:11-4"] {
+            match resume(&log, many) {
+                Ok(mut watcher) => {
+                    let told = read(&log, &mut watcher);
+                    assert!(!is_of_namespace && told.len() == 1 && told[0].starts_with("DELETED"), "{many}: {told:?}");
+                }
+                Err(error) => assert!(is_of_namespace, "{many}: {error}"),
+            }
+        }
+        assert_eq!(read(&log, &mut resume(&log, "a:11").unwrap()), [""; 0]);
+    }
+}
+
+/// As where Events expire and none comes for long.
+#[test]
+fn a_list_is_watched_from_however_many_deletions_share_its_revision_and_are_forgotten() {
+    for kept in [0, 1, 100] {
+        let config = LogConfig { history_entries_min: kept, ..LogConfig::default() };
+        let mut log = Log::new(config);
+        let names: Vec<_> = (0..150).map(|number| format!("x{number} 5")).collect();
+        log.join(&name("a"), snapshot(10, &names.iter().map(String::as_str).collect::<Vec<_>>()), NOW);
+        for number in 0..149 {
+            delete(&mut log, "a", &[&format!("x{number} 11")]);
+        }
+        log.trim(Duration::from_secs(600));
+        assert_eq!(log.len(), kept);
+        let listed = log.resource_version();
+        assert_eq!(listed, vector("a:11-149"));
+        let mut watcher = Watcher::resume(&log, &listed, everything as Matches).unwrap();
+        let told = read(&log, &mut watcher);
+        assert!(told.len() == kept && told.iter().all(|line| line.starts_with("DELETED")), "{told:?}");
+        delete(&mut log, "a", &["x149 11"]);
+        assert_eq!(read(&log, &mut watcher), ["DELETED a/x149@11 a:11-150"]);
+        log.progress(&name("a"), ResourceVersion(11), NOW);
+        assert_eq!(read(&log, &mut Watcher::resume(&log, &listed, everything as Matches).unwrap()).len(), kept + 1);
+        assert_eq!(read(&log, &mut resume(&log, "a:11").unwrap()), [""; 0]);
+    }
 }
 
 #[test]
