@@ -26,7 +26,7 @@ pub use event::{EventVersion, ObjectEvent, Progress, SharedKey, WatchEvent};
 use event::{Turn, classify};
 use initial::InitialEvents;
 use missing::MissingClusters;
-use pending::Pending;
+use pending::{Further, Pending};
 
 /// The native version of the DELETED events of a cluster that leaves: every etcd begins there, so it is too old everywhere. Not 0,
 /// because in the integer form that may be the number which asks for any state.
@@ -42,6 +42,9 @@ pub struct Watcher<F> {
     /// The clusters in which the log has not passed the client's version yet. Empty once the watcher shares the log's
     /// versions.
     pending: Pending,
+    /// Where it waits behind a DELETED: the cluster of whose object it is not known whether the client has it, and the client's
+    /// component.
+    awaited: Option<(ClusterName, CollectionVersion)>,
     /// How often the log had dropped clusters when this began: of those the client has nothing.
     drops: u64,
 }
@@ -73,20 +76,25 @@ impl<F: ObjectFilter> Watcher<F> {
             }
             None => Phase::Live,
         };
-        Ok(Self { filter, phase, position, part: 0, pending, drops: log.drops() })
+        Ok(Self { phase, pending, ..Self::live(log, position, filter) })
     }
 
     /// Starts with every object as it is now, then goes on. `bookmark` says whether the client takes an end bookmark;
     /// if it does not, the last ADDED carries the vector.
     pub fn initial(log: &Log, filter: F, bookmark: bool) -> Self {
         let phase = Phase::Initial(InitialEvents::new(log, bookmark));
-        Self { filter, phase, position: log.position(), part: 0, pending: Pending::default(), drops: log.drops() }
+        Self { phase, ..Self::live(log, log.position(), filter) }
     }
 
     /// Starts with what happens from now on.
     pub fn now(log: &Log, filter: F) -> Self {
-        let (position, pending) = (log.position(), Pending::default());
-        Self { filter, phase: Phase::Live, position, part: 0, pending, drops: log.drops() }
+        Self::live(log, log.position(), filter)
+    }
+
+    /// Goes on at a position, with what stands before it and no more.
+    fn live(log: &Log, position: u64, filter: F) -> Self {
+        let (pending, drops) = (Pending::default(), log.drops());
+        Self { filter, phase: Phase::Live, position, part: 0, pending, awaited: None, drops }
     }
 
     /// Goes on after one event, named by its cluster and native version; `None` if it is not in the log, or if it is not certain
@@ -101,9 +109,7 @@ impl<F: ObjectFilter> Watcher<F> {
     pub fn after_event(log: &Log, cluster: &ClusterName, version: ResourceVersion, filter: F) -> Option<Self> {
         let seq = log.place_of_change(cluster, version)?;
         // It has what stood up to there, of clusters that were dropped since, too.
-        let drops = 0;
-        let mut watcher =
-            Self { filter, phase: Phase::Live, position: seq, part: 0, pending: Pending::default(), drops };
+        let mut watcher = Self { drops: 0, ..Self::live(log, seq, filter) };
         let named = log.entry(seq)?;
         let key = named.changes().first()?.object.key().as_str();
         if watcher.told_with(log, seq, named, key).is_none() {
@@ -135,7 +141,10 @@ impl<F: ObjectFilter> Watcher<F> {
             told.is_some_and(|(told, _)| told == ChangeType::Deleted && entry.tells(*part, told))
         });
         let (_, change) = deleted.next()?;
-        self.other(log, &At { seq, entry, change }).map(|(_, cluster, object)| (cluster, object))
+        match self.other(log, &At { seq, entry, change }) {
+            Other::Told(_, cluster, object) => Some((cluster, object)),
+            Other::None | Other::Unknown(..) => None,
+        }
     }
 
     /// Appends the next events, about `events_max` of them, and says how it stands. Never blocks; bounded work.
@@ -179,8 +188,13 @@ impl<F: ObjectFilter> Watcher<F> {
     ///
     /// Meanwhile the stream tells what is new in the other clusters up to the first DELETED, and waits there: the
     /// client may have an object of that name, unknown here, which would have to be announced behind it.
+    ///
+    /// Who has all of a revision of which this log has a part is ahead only while the stream waits for the rest: behind a DELETED an
+    /// object would be told that may be deleted in that revision, and a client that was cut there would keep it for ever. The
+    /// part may be all, which the caller has the member say.
     pub fn ahead(&self) -> Option<(&ClusterName, CollectionVersion)> {
-        self.pending.ahead()
+        let awaited = self.awaited.as_ref().map(|(cluster, version)| (cluster, *version));
+        self.pending.ahead().or(awaited)
     }
 
     /// Whether there is nothing to give out now.
@@ -189,6 +203,7 @@ impl<F: ObjectFilter> Watcher<F> {
     }
 
     fn next_live(&mut self, log: &Log, turn: &mut Turn<'_>) -> Progress {
+        self.awaited = None;
         if self.lags(log) {
             return Progress::Lagged;
         }
@@ -230,10 +245,17 @@ impl<F: ObjectFilter> Watcher<F> {
             if let Some((change_type, object)) = classify(&self.filter, &entry.cluster, change)
                 && entry.tells(self.part, change_type)
             {
-                if change_type == ChangeType::Deleted && self.pending.ahead().is_some() {
+                let at = At { seq, entry, change };
+                let other = match change_type {
+                    ChangeType::Deleted if self.pending.ahead().is_some() => return Some(Progress::CaughtUp),
+                    ChangeType::Deleted => self.other(log, &at),
+                    ChangeType::Added | ChangeType::Modified => Other::None,
+                };
+                if let Other::Unknown(cluster, component) = other {
+                    self.awaited = Some((cluster, component));
                     return Some(Progress::CaughtUp);
                 }
-                self.emit(log, At { seq, entry, change }, change_type, object, turn);
+                self.emit(log, &at, change_type, object, other, turn);
             }
             self.part += 1;
         }
@@ -243,27 +265,30 @@ impl<F: ObjectFilter> Watcher<F> {
     /// Gives out one change, and behind a DELETED the object that another cluster has under the same name: a client
     /// that keys by name would lose it otherwise. Only that one carries the version of this place, because the change
     /// is not told without it.
-    fn emit(&self, log: &Log, at: At<'_>, change_type: ChangeType, object: &Arc<Object>, turn: &mut Turn<'_>) {
+    fn emit(
+        &self,
+        log: &Log,
+        at: &At<'_>,
+        change_type: ChangeType,
+        object: &Arc<Object>,
+        other: Other,
+        turn: &mut Turn<'_>,
+    ) {
         let before = LogVersion { position: at.seq, component: at.entry.component_at(self.part) };
         let after = if self.part + 1 == at.entry.changes().len() {
             LogVersion { position: at.seq + 1, component: None }
         } else {
             LogVersion { position: at.seq, component: at.entry.component_after(self.part) }
         };
-        let other = if change_type == ChangeType::Deleted { self.other(log, &at) } else { None };
         let own =
             Emission { change_type, cluster: &at.entry.cluster, object, native: at.native(change_type), other: None };
-        match other {
-            None => turn.push(self.event(log, &at, own, after)),
-            Some((index, cluster, object)) => {
-                turn.push(self.event(log, &at, own, before));
-                let native = object.resource_version();
-                let other = Some(index);
-                let again =
-                    Emission { change_type: ChangeType::Added, cluster: &cluster, object: &object, native, other };
-                turn.push(self.event(log, &at, again, after));
-            }
-        }
+        let Other::Told(index, cluster, object) = other else {
+            return turn.push(self.event(log, at, own, after));
+        };
+        turn.push(self.event(log, at, own, before));
+        let (native, other) = (object.resource_version(), Some(index));
+        let again = Emission { change_type: ChangeType::Added, cluster: &cluster, object: &object, native, other };
+        turn.push(self.event(log, at, again, after));
     }
 
     fn event(&self, log: &Log, at: &At<'_>, emission: Emission<'_>, version: LogVersion) -> WatchEvent {
@@ -290,23 +315,30 @@ impl<F: ObjectFilter> Watcher<F> {
     }
 
     /// The first other cluster's object of the name, in its state at this place: for a cluster of which the client
-    /// has seen more than this place, in the state that the client has. None of a cluster that left and was dropped since: who still
+    /// has seen more than this place, in the state that the client has; if that is not known, and never will be, what the client may
+    /// lack is told it in its place, or deleted. None of a cluster that left and was dropped since: who still
     /// reads here came after that, and would never be told that the object is gone.
-    fn other(&self, log: &Log, at: &At<'_>) -> Option<(usize, ClusterName, Arc<Object>)> {
+    fn other(&self, log: &Log, at: &At<'_>) -> Other {
         let key = at.change.object.key().as_str();
-        let here = at.entry.others.of(key).filter(|(_, cluster, object)| {
+        let mut here = at.entry.others.of(key).filter(|(_, cluster, object)| {
             !self.pending.skips(cluster, at.seq)
                 && log.component_before(cluster, at.seq).is_some()
                 && self.filter.matches(cluster, object)
         });
-        let here = here.map(|(index, cluster, object)| (index, cluster.clone(), object.clone())).next();
-        if self.pending.is_empty() || here.is_some() {
-            return here;
+        if let Some((index, cluster, object)) = here.next() {
+            return Other::Told(index, cluster.clone(), object.clone());
         }
-        self.pending.further(at.seq).find_map(|(cluster, start)| {
-            let object = log.object_before(cluster, key, start)?;
-            self.filter.matches(cluster, &object).then(|| (0, cluster.clone(), object))
-        })
+        let mut unknown = Other::None;
+        for Further { cluster, component, has, is_midway } in self.pending.further(at.seq) {
+            let object = log.object_before(cluster, key, has).filter(|object| self.filter.matches(cluster, object));
+            match (object, component) {
+                (Some(_), Some(component)) if is_midway => unknown = Other::Unknown(cluster.clone(), component),
+                (Some(object), Some(component)) if !log.is_held(cluster, component, has, &object) => {}
+                (Some(object), _) => return Other::Told(0, cluster.clone(), object),
+                (None, _) => {}
+            }
+        }
+        unknown
     }
 
     /// A place in the log as a version for this client.
@@ -353,6 +385,17 @@ impl At<'_> {
             _ => own,
         }
     }
+}
+
+/// What another cluster has under the name of an object that is DELETED.
+enum Other {
+    /// Nothing.
+    None,
+    /// This object of this cluster, with its index among those at that place.
+    Told(usize, ClusterName, Arc<Object>),
+    /// An object in the log, of a cluster of which the client has all of a revision: that may have deleted it, and the log has only a
+    /// part of that revision.
+    Unknown(ClusterName, CollectionVersion),
 }
 
 /// An event without its version.

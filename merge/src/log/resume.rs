@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use tributary_apimachinery::{Change, ClusterName, CollectionVersion, Object, ResourceVersion, Snapshot};
 
-use super::entry::{Boundary, BoundaryKind, EntryKind, Place};
+use super::difference::same_version;
+use super::entry::{Boundary, BoundaryKind, EntryKind, Left, Place};
 use super::history::{History, Mark};
 use super::past::{Past, held_before};
 use super::{Log, SnapshotError, TooOld};
@@ -62,12 +63,23 @@ impl Log {
 
     /// Whether a cluster left or came at a position or later, or its revisions went back, or may have: what stood there is forgotten.
     pub(crate) fn is_another_since(&self, cluster: &ClusterName, position: u64) -> bool {
+        self.may_have_met(cluster, position, |kind| kind != BoundaryKind::Relist)
+    }
+
+    /// Whether a cluster's revisions went back at a position or later, or may have: what stood there is forgotten.
+    pub(crate) fn went_back_since(&self, cluster: &ClusterName, position: u64) -> bool {
+        let is_back = |kind| matches!(kind, BoundaryKind::Reset | BoundaryKind::Join(Some(Left::Undone(_))));
+        self.may_have_met(cluster, position, is_back)
+    }
+
+    /// Whether a boundary of such a kind stands at a position or later, or may have stood there.
+    fn may_have_met(&self, cluster: &ClusterName, position: u64, is_such: impl Fn(BoundaryKind) -> bool) -> bool {
         let Some(history) = self.histories.get(cluster) else { return false };
         if history.forgotten_before() > position {
             return true;
         }
         let newest_first = history.boundaries.iter().rev().take_while(|mark| mark.seq >= position);
-        newest_first.filter_map(|mark| self.boundary(mark.seq)).any(|boundary| boundary.kind != BoundaryKind::Relist)
+        newest_first.filter_map(|mark| self.boundary(mark.seq)).any(|boundary| is_such(boundary.kind))
     }
 
     /// The place of the change that gave an object this native version, if it is still in the log: where a watch
@@ -151,12 +163,31 @@ impl Log {
             }
         }
         let place = self.resume_at(cluster, version)?;
-        // Who is behind a part of a revision when that is listed anew has more of it: of what this process never heard.
-        let is_more = |boundary: &Boundary| boundary.component_before.is_some_and(|before| before < version);
-        if self.boundary(place).is_some_and(is_more) {
+        if self.is_more(place, version) {
             return Err(TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) }.into());
         }
         Ok(self.since(cluster, place, version))
+    }
+
+    /// Whether a version is more than what stands before its first uncovered place: who is behind a part of a revision when that is
+    /// listed anew, or leaves, has more of it, of what this process never heard.
+    fn is_more(&self, place: u64, version: CollectionVersion) -> bool {
+        let component_before = self.boundary(place).and_then(|boundary| boundary.component_before);
+        component_before.is_some_and(|before| before < version)
+    }
+
+    /// Whether who has a version certainly has an object that stands before its first uncovered place. Where the version is
+    /// [more](Self::is_more), that may be what it deleted, unless the object is still there behind that place.
+    pub(crate) fn is_held(
+        &self,
+        cluster: &ClusterName,
+        version: CollectionVersion,
+        place: u64,
+        object: &Object,
+    ) -> bool {
+        let is_same = |after: Arc<Object>| same_version(object, &after);
+        !self.is_more(place, version)
+            || self.object_before(cluster, object.key().as_str(), place + 1).is_some_and(is_same)
     }
 
     /// The newest version that was undone when a cluster's revisions went back, if this version stands for two states: one of

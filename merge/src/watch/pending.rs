@@ -27,6 +27,46 @@ struct Seen {
     has: u64,
     /// The client's component; `None` for a cluster that left before the client came.
     component: Option<CollectionVersion>,
+    /// Whether the client has all of a revision of which the log has a part as yet: what the log has, and some more deletions, nobody
+    /// knows which. So nothing of the cluster is told until the log has all of it, and what it says of an object may be undone.
+    is_midway: bool,
+}
+
+/// A cluster of which the client has seen more than a place in the log.
+pub(crate) struct Further<'a> {
+    pub(crate) cluster: &'a ClusterName,
+    pub(crate) component: Option<CollectionVersion>,
+    /// Up to where the client has it.
+    pub(crate) has: u64,
+    /// Whether it has some more deletions, which the log does not know.
+    pub(crate) is_midway: bool,
+}
+
+impl Seen {
+    /// What a client has of a cluster whose component this is. It is ahead where that is newer than the log's head. Who has all of
+    /// the revision of which the head has a part is not: nothing of the cluster is unknown here but some deletions. Nor is who has
+    /// another part of it: it is told of all of that revision again.
+    ///
+    /// One that stands for two states may be of a client that has what was undone. It is refused once a list would give another one.
+    fn at(log: &Log, cluster: &ClusterName, component: CollectionVersion) -> Result<Self, TooOld> {
+        let head = log.snapshot(cluster).map(Snapshot::resource_version);
+        let seen = |start, has, is_midway| Self { start, has, component: Some(component), is_midway };
+        if head.is_some_and(|head| head.completed() < component) {
+            return Ok(seen(None, log.position(), false));
+        }
+        if log.undone(cluster, component).is_some_and(|undone| head > Some(undone)) {
+            return Err(TooOld { cluster: cluster.clone(), requested: component, oldest: log.oldest(cluster) });
+        }
+        let has = log.resume_at(cluster, component)?;
+        let start = log.go_on_at(cluster, component, has)?;
+        let is_midway = !component.is_part() && head.is_some_and(|head| head < component);
+        Ok(seen(Some(start), has, is_midway))
+    }
+
+    /// What a client has that wants nothing of a cluster, or is told all of it first.
+    fn up_to_now(log: &Log, component: Option<CollectionVersion>) -> Self {
+        Self { start: Some(log.position()), has: log.position(), component, is_midway: false }
+    }
 }
 
 impl Pending {
@@ -41,16 +81,15 @@ impl Pending {
     ) -> Result<(Self, u64), TooOld> {
         let mut clusters = BTreeMap::new();
         for (cluster, component) in from.iter() {
-            let (start, has) = match filter.wants_cluster(cluster) {
-                true => start(log, cluster, component)?.unzip(),
-                false => (Some(log.position()), None),
+            let seen = match filter.wants_cluster(cluster) {
+                true => Seen::at(log, cluster, component)?,
+                false => Seen::up_to_now(log, Some(component)),
             };
-            let has = has.unwrap_or(log.position());
-            clusters.insert(cluster.clone(), Seen { start, has, component: Some(component) });
+            clusters.insert(cluster.clone(), seen);
         }
         for cluster in log.clusters().filter(|cluster| from.get(cluster).is_none()) {
             let component = log.snapshot(cluster).map(|snapshot| snapshot.resource_version());
-            clusters.insert(cluster.clone(), Seen { start: Some(log.position()), has: log.position(), component });
+            clusters.insert(cluster.clone(), Seen::up_to_now(log, component));
         }
         let position = clusters.values().filter_map(|seen| seen.start).min().unwrap_or(log.position());
         let dropped_before = log.dropped_before();
@@ -73,37 +112,41 @@ impl Pending {
         self.clusters.get(cluster).is_some_and(|seen| seen.start.is_none_or(|start| seq < start))
     }
 
-    /// The clusters of which the client has seen more than up to `seq`, by name, and up to where it has them.
-    pub(crate) fn further(&self, seq: u64) -> impl Iterator<Item = (&ClusterName, u64)> {
+    /// The clusters of which the client has seen more than up to `seq`, by name.
+    pub(crate) fn further(&self, seq: u64) -> impl Iterator<Item = Further<'_>> {
         let further = self.clusters.iter().filter(move |(_, seen)| seen.start.is_some_and(|start| start > seq));
-        further.map(|(cluster, seen)| (cluster, seen.has))
+        further.map(|(cluster, &Seen { component, has, is_midway, .. })| Further { cluster, component, has, is_midway })
     }
 
     /// Up to where the client has, or may have, something that stands behind a place; `None` if it has nothing of that.
     pub(crate) fn further_until(&self, log: &Log, seq: u64, filter: &impl ObjectFilter) -> Option<u64> {
         let wanted = self.clusters.iter().filter(|(cluster, _)| filter.wants_cluster(cluster));
         let ends = wanted.filter_map(|(cluster, seen)| match seen.start {
-            Some(start) => log.events_end(cluster, seq, start),
+            Some(start) => log.events_end(cluster, seq, start).max(seen.is_midway.then_some(seq + 1)),
             None => Some(seq + 1),
         });
         ends.max()
     }
 
-    /// Looks up where the log has caught up with a client that was ahead, and drops the clusters that it has passed
+    /// Looks up where the log has caught up with a client that was ahead or midway, and drops the clusters that it has passed
     /// at a position, and those of which it knows nothing any more. A reset while the client is ahead leaves its version without a meaning, as does a cluster that leaves and
     /// comes back, and so does a reset of before, if the version may be one that it undid: nobody may have asked the member while
-    /// that was still below it.
+    /// that was still below it. Of a cluster that leaves while the client is midway it is told all deletions again.
     pub(crate) fn settle(&mut self, log: &Log, position: u64) -> Result<(), TooOld> {
         for (cluster, seen) in &mut self.clusters {
-            if let Seen { start: None, component: Some(requested), .. } = *seen {
-                let (caught_up, has) = start(log, cluster, requested)?.unzip();
-                let is_undone = caught_up.is_some() && log.undone(cluster, requested).is_some();
-                if is_undone || log.is_another_since(cluster, self.head) {
-                    return Err(TooOld { cluster: cluster.clone(), requested, oldest: log.oldest(cluster) });
-                }
-                seen.start = caught_up;
-                seen.has = has.unwrap_or(seen.has);
+            let is_behind = seen.start.is_none() || seen.is_midway;
+            let Some(requested) = seen.component.filter(|_| is_behind) else { continue };
+            let now = Seen::at(log, cluster, requested)?;
+            let is_known = now.start.is_some() && !now.is_midway;
+            let is_undone = is_known && log.undone(cluster, requested).is_some();
+            let is_another = match seen.is_midway {
+                true => log.went_back_since(cluster, self.head),
+                false => log.is_another_since(cluster, self.head),
+            };
+            if is_undone || is_another {
+                return Err(TooOld { cluster: cluster.clone(), requested, oldest: log.oldest(cluster) });
             }
+            *seen = now;
         }
         self.head = log.position();
         if self.dropped_before <= position {
@@ -148,21 +191,4 @@ impl Pending {
         }
         vector
     }
-}
-
-/// Where a cluster's reading starts after a component, and up to where who has that has the cluster; `None` if it is newer than
-/// the log's head. Who has all of the revision of
-/// which the head has a part is not ahead: it has the more of its deletions, and is told of them again.
-///
-/// One that stands for two states may be of a client that has what was undone. It is refused once a list would give another one.
-fn start(log: &Log, cluster: &ClusterName, component: CollectionVersion) -> Result<Option<(u64, u64)>, TooOld> {
-    let head = log.snapshot(cluster).map(Snapshot::resource_version);
-    if head.is_some_and(|head| head.completed() < component) {
-        return Ok(None);
-    }
-    if log.undone(cluster, component).is_some_and(|undone| head > Some(undone)) {
-        return Err(TooOld { cluster: cluster.clone(), requested: component, oldest: log.oldest(cluster) });
-    }
-    let has = log.resume_at(cluster, component)?;
-    Ok(Some((log.go_on_at(cluster, component, has)?, has)))
 }

@@ -41,16 +41,101 @@ fn who_was_cut_among_them_is_told_all_again_and_who_was_told_the_only_one_is_not
 
 #[test]
 fn who_has_the_whole_revision_elsewhere_is_not_ahead_of_a_part_and_keeps_it() {
-    let mut log = log(&[("a", 10, &OBJECTS), ("b", 3, &[])]);
+    let mut log = log(&[("a", 10, &OBJECTS), ("b", 3, &["w 2"])]);
     delete(&mut log, "a", &["x 11"]);
     let mut watcher = resume(&log, "a:11 b:3").unwrap();
     assert_eq!(watcher.ahead(), None);
     change(&mut log, "b", "w 4");
+    // It has that one, too.
     delete(&mut log, "a", &["y 11"]);
-    assert_eq!(read(&log, &mut watcher), ["ADDED* b/w@4 a:11 b:4", "DELETED* a/y@11 a:11 b:4"]);
+    delete(&mut log, "b", &["w 5"]);
+    assert_eq!(read(&log, &mut watcher), ["MODIFIED* b/w@4 a:11 b:4", "DELETED* b/w@5 a:11 b:5-1"]);
+    assert_eq!(watcher.ahead(), None);
     log.progress(&name("a"), ResourceVersion(11), NOW);
-    change(&mut log, "b", "-w 5");
-    assert_eq!(read(&log, &mut watcher), ["DELETED* b/w@5 a:11 b:5-1"]);
+    change(&mut log, "b", "w 6");
+    assert_eq!(read(&log, &mut watcher), ["ADDED* b/w@6 a:11 b:6"]);
+}
+
+/// A log with a part of revision 11 of `b`, of which the client has all, and behind which `a` deletes an object that `b` has under
+/// the same name. What is told of that behind the deletion may be what revision 11 deletes.
+fn behind_a_part(comes_late: bool, rest: &[(&str, u64, &[&str])]) -> (Log, Watcher<Matches>) {
+    let mut log = log(&[&[("a", 10, &["x 9"] as &[_]), ("b", 10, &["x 8", "y 7", "z 6"])], rest].concat());
+    delete(&mut log, "b", &["y 11"]);
+    let early = resume(&log, "a:10 b:11 c:3").or_else(|_| resume(&log, "a:10 b:11")).unwrap();
+    delete(&mut log, "a", &["x 11"]);
+    let late = || resume(&log, "a:10 b:11 c:3").or_else(|_| resume(&log, "a:10 b:11")).unwrap();
+    let watcher = if comes_late { late() } else { early };
+    (log, watcher)
+}
+
+#[test]
+fn who_has_the_whole_revision_is_told_of_no_object_that_may_be_deleted_in_it() {
+    type End = (fn(&mut Log), &'static [&'static str]);
+    const BOTH: [&str; 2] = ["DELETED* a/x@11 a:10 b:11", "ADDED* b/x@8 a:11-1 b:11"];
+    let ends: [End; 10] = [
+        (|log| delete(log, "b", &["x 11"]), &["DELETED* a/x@11 a:11-1 b:11"]),
+        (|log| log.relist(&name("b"), snapshot(11, &[]), NOW), &["DELETED* a/x@11 a:11-1 b:11"]),
+        // The part was all.
+        (|log| log.progress(&name("b"), ResourceVersion(11), NOW), &BOTH),
+        (|log| log.relist(&name("b"), snapshot(11, &["x 8"]), NOW), &BOTH),
+        (|log| change(log, "b", "w 12"), &[BOTH[0], BOTH[1], "ADDED* b/w@12 a:11-1 b:12"]),
+        (|log| change(log, "b", "x 12"), &[BOTH[0], BOTH[1], "MODIFIED* b/x@12 a:11-1 b:12"]),
+        // Nothing will say what the rest was. What is there unchanged was not deleted; of all else it is told in its place.
+        (|log| log.relist(&name("b"), snapshot(20, &["x 8"]), NOW), &BOTH),
+        (
+            |log| log.relist(&name("b"), snapshot(20, &["x 15"]), NOW),
+            &["DELETED* a/x@11 a:11-1 b:11", "MODIFIED* b/x@15 a:11-1 b:20"],
+        ),
+        (
+            |log| log.relist(&name("b"), snapshot(20, &[]), NOW),
+            &["DELETED* a/x@11 a:11-1 b:11", "DELETED* b/x@8 a:11-1 b:20"],
+        ),
+        (|log| log.leave(&name("b"), NOW), &["DELETED* a/x@11 a:11-1 b:11", "DELETED b/x@8 a:11-1"]),
+    ];
+    for comes_late in [false, true] {
+        for (end, expected) in ends {
+            let (mut log, mut watcher) = behind_a_part(comes_late, &[]);
+            for _ in 0..2 {
+                assert_eq!(read(&log, &mut watcher), [""; 0]);
+                assert_eq!(watcher.ahead(), Some((&name("b"), ResourceVersion(11).into())));
+                // Neither is that all.
+                delete(&mut log, "b", &["z 11"]);
+            }
+            end(&mut log);
+            assert_eq!(read(&log, &mut watcher), expected);
+            assert_eq!((watcher.ahead(), watcher.is_caught_up(&log)), (None, true));
+        }
+    }
+}
+
+#[test]
+fn an_object_that_no_part_deletes_is_told_at_once() {
+    for comes_late in [false, true] {
+        let (log, mut watcher) = behind_a_part(comes_late, &[("c", 3, &["x 2"])]);
+        let expected = ["DELETED* a/x@11 a:10 b:11 c:3", "ADDED* c/x@2 a:11-1 b:11 c:3"];
+        assert_eq!((read(&log, &mut watcher), watcher.ahead()), (expected.map(str::to_owned).into(), None));
+    }
+}
+
+#[test]
+fn whoever_waits_for_the_rest_of_a_revision_begins_anew_where_the_cluster_went_back() {
+    for comes_late in [false, true] {
+        let (mut log, mut watcher) = behind_a_part(comes_late, &[]);
+        assert_eq!(read(&log, &mut watcher), [""; 0]);
+        log.reset(&name("b"), snapshot(9, &["x 8", "y 7", "z 6"]), NOW);
+        assert!(read(&log, &mut watcher)[0].starts_with("Expired"));
+    }
+}
+
+/// The same, where the client comes when all that has happened.
+#[test]
+fn who_has_the_whole_revision_of_which_a_part_was_listed_anew_is_told_of_no_object_that_may_be_deleted_in_it() {
+    let (mut log, _) = behind_a_part(false, &[]);
+    log.relist(&name("b"), snapshot(20, &["z 6"]), NOW);
+    let told = read(&log, &mut resume(&log, "a:10 b:11").unwrap());
+    assert_eq!(told, ["DELETED* a/x@11 a:11-1 b:11", "DELETED* b/x@8 a:11-1 b:20"]);
+    let told = read(&log, &mut resume(&log, "a:10 b:10").unwrap());
+    assert_eq!(told[1..3], ["DELETED a/x@11 a:10 b:11-1", "ADDED b/x@8 a:11-1 b:11-1"]);
 }
 
 #[test]

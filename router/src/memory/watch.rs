@@ -229,8 +229,10 @@ fn members_behind(view: &Arc<View>, version: &CompositeResourceVersion) -> Resul
             }
             continue;
         };
-        // Of what we have a part it has the more: nothing that is still to be told.
-        if own.is_none_or(|own| own.completed() < component) {
+        // Whether a part that we have is all of its revision, the member is to say: until then objects are held back that it may have
+        // deleted there. Who has another part is told all of it again.
+        let is_behind = |own: CollectionVersion| if component.is_part() { own.completed() } else { own } < component;
+        if own.is_none_or(is_behind) {
             ahead.push((cluster.clone(), component, cacher));
         }
     }

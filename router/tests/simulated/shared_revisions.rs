@@ -165,6 +165,34 @@ async fn who_is_ahead_of_events_is_not_left_waiting() {
     assert_eq!(events.brief().await, "DELETED b/e", "a deletion waits until all clusters are where the client is");
 }
 
+/// Behind a deletion that another cluster sent, where the client has seen all of them and this process one.
+#[tokio::test]
+async fn an_object_that_one_of_them_may_be_is_told_once_the_member_has_said_which_they_were() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for (cluster, name) in [("a", "x"), ("a", "y"), ("b", "w"), ("b", "x"), ("b", "y"), ("b", "z")] {
+        fixture.put_and_see(cluster, name, "").await;
+    }
+    let (a, b) = (fixture.member("a"), fixture.member("b"));
+    let at = vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"].clone();
+    let frame = b.get("configmaps", "default", "w").unwrap().to_string().len() as u64;
+    cut_each_after(b.control(), frame + frame / 2).await;
+    let revision = b.expire("configmaps", &[("default", "w"), ("default", "x")]).unwrap();
+    until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["b"] == format!("{revision}-1") }).await;
+    let mut events = resume(&fixture, &composite(&json!({"a": at, "b": revision.to_string()}))).await;
+    a.delete("configmaps", "default", "x").unwrap();
+    events.nothing().await;
+    b.control().cut_streams_after(None);
+    assert_eq!(events.brief().await, "DELETED a/x");
+    events.nothing().await;
+    // One that is all there is of its revision, which no event says.
+    let revision = b.expire("configmaps", &[("default", "z")]).unwrap();
+    until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["b"] == format!("{revision}-1") }).await;
+    let at = vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"].clone();
+    let mut events = resume(&fixture, &composite(&json!({"a": at, "b": revision.to_string()}))).await;
+    a.delete("configmaps", "default", "y").unwrap();
+    assert_eq!([events.brief().await, events.brief().await], ["DELETED a/y", "ADDED b/y"]);
+}
+
 #[tokio::test]
 async fn who_is_told_of_a_deletion_alone_is_not_told_again() {
     let fixture = Fixture::start(["a", "b"]).await;
