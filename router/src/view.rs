@@ -15,6 +15,7 @@ mod bookmarks;
 mod encodings;
 mod feed;
 mod fences;
+mod handover;
 mod head;
 mod members;
 mod namespace;
@@ -50,6 +51,7 @@ use crate::response::ResourceKind;
 use crate::topology::{ClusterMark, Fleet};
 use board::Board;
 use feed::Feed;
+use handover::Handovers;
 use head::Head;
 use members::Members;
 use namespace::Whole;
@@ -63,6 +65,8 @@ pub struct View {
     pub namespace: Option<String>,
     /// Where the objects of clusters come from that let all namespaces be read, if this is one namespace beside a view of all.
     whole: Option<Whole>,
+    /// What such views and this one told by turns, if this is a view of all.
+    handovers: Handovers,
     /// Makes its objects; knows its selectable fields.
     pub decoder: ObjectDecoder,
     /// Encoded events that watchers share.
@@ -115,7 +119,9 @@ impl View {
         let (fleet, policies) = (Arc::clone(&whole.fleet), Arc::clone(&whole.policies));
         let (kind, decoder, metrics) = (whole.kind.clone(), whole.decoder.clone(), Arc::clone(&whole.metrics));
         let part_of = Some(Whole::new(whole));
-        Self::new(kind, Some(namespace.to_owned()), part_of, decoder, fleet, policies, metrics, limits)
+        let part = Self::new(kind, Some(namespace.to_owned()), part_of, decoder, fleet, policies, metrics, limits);
+        part.takes_part();
+        part
     }
 
     /// Begins to hold what each cluster has, unless it has begun. Who comes while another begins waits for that: to a reader a view
@@ -146,6 +152,7 @@ impl View {
             kind,
             namespace,
             whole,
+            handovers: Handovers::default(),
             decoder,
             encodings: Encodings::new(limits.encodings_bytes),
             bookmarks: Bookmarks::default(),
@@ -245,6 +252,7 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
+        self.takes_part_no_longer();
         tracing::info!(resource = %self.kind.resource, namespace = self.namespace.as_deref(), "caching ends");
     }
 }

@@ -157,6 +157,10 @@ async fn start(
     }
     // Before the log: whoever holds a view's clusters may wait for it.
     let is_whole = matches!(&wanted, Wanted::Item(cluster, _) if router.is_whole(cluster));
+    let is_told_elsewhere = match (&wanted, filter.scope().namespace) {
+        (Wanted::Item(cluster, version), Some(namespace)) => view.is_told_elsewhere(namespace, cluster, *version),
+        _ => false,
+    };
     let log = view.log();
     let watcher = match wanted {
         _ if options.sends_initial_events() => Watcher::initial(&log, filter, options.sends_initial_events_end()),
@@ -166,6 +170,9 @@ async fn start(
             // Any process can resume it.
             let version = log.version_of_item(&cluster, version);
             Watcher::resume(&log, &[(cluster, version)].into_iter().collect(), filter).map_err(expired)?
+        }
+        Wanted::Item(cluster, _) if is_told_elsewhere => {
+            return Err(not_after_item(&cluster, "another view of the namespace may have told its event"));
         }
         Wanted::Item(cluster, version) => after_item(router, &log, &cluster, version, filter)?,
     };
@@ -191,7 +198,12 @@ fn after_item(
     } else {
         "where several processes serve one endpoint, only bookmarks and lists give versions to resume"
     };
-    Err(expired(format_args!("the resourceVersion of one object, of cluster {cluster}, cannot be resumed: {cause}")))
+    Err(not_after_item(cluster, cause))
+}
+
+/// The number of an object of this cluster from which a watch cannot go on.
+fn not_after_item(cluster: &ClusterName, cause: &str) -> Refusal {
+    expired(format_args!("the resourceVersion of one object, of cluster {cluster}, cannot be resumed: {cause}"))
 }
 
 /// A version from which a watch cannot go on.
@@ -275,6 +287,8 @@ struct WatchStream {
     caught_up: bool,
     /// While the client is ahead of this process: ends when that is over, with a refusal where the member will not come to it.
     ahead: Option<AbortOnDropHandle<Option<Status>>>,
+    /// How often clusters had come to forbid what is watched when it was last asked whether another view goes on with it.
+    times_forbidden: usize,
     ended: bool,
 }
 
@@ -321,6 +335,7 @@ impl WatchStream {
             initial: None,
             caught_up: false,
             ahead: None,
+            times_forbidden: view.times_forbidden(),
             ended: false,
         }
     }
@@ -335,7 +350,8 @@ impl WatchStream {
             if self.ended {
                 return None;
             }
-            if self.draining.is_cancelled() || self.watching.view().is_ended() || self.is_elsewhere() {
+            self.times_forbidden = self.watching.view().times_forbidden();
+            if self.is_over() {
                 self.end();
                 continue;
             }
@@ -377,10 +393,13 @@ impl WatchStream {
         }
     }
 
-    /// Whether the one namespace that is watched has a view of its own by now, because a cluster forbids to read all.
-    fn is_elsewhere(&self) -> bool {
+    /// Whether another process or another view goes on with this. So does the view of the one namespace that is watched, where a cluster
+    /// forbids by now to read all.
+    fn is_over(&self) -> bool {
         let (view, filter) = (self.watching.view(), self.watcher.filter());
-        view.namespace.is_none() && filter.scope().namespace.is_some() && view.is_forbidden(&filter.clusters)
+        let is_elsewhere =
+            || view.namespace.is_none() && filter.scope().namespace.is_some() && view.is_forbidden(&filter.clusters);
+        self.draining.is_cancelled() || view.is_ended() || is_elsewhere()
     }
 
     /// Writes what is new in the log, a turn's worth of it, and says whether there is more.
@@ -418,10 +437,14 @@ impl WatchStream {
 
     /// Takes what is new from the log and encodes it.
     fn turn(&mut self) -> Progress {
-        let Self { watching, watcher, writer, events, prepared, ready, initial, .. } = self;
+        let Self { watching, watcher, writer, events, prepared, ready, initial, times_forbidden, .. } = self;
         events.clear();
         let progress = {
             let log = watching.view().log();
+            // A look under the lock: what is told is noted where another view takes over.
+            if watching.view().times_forbidden() != *times_forbidden {
+                return Progress::More;
+            }
             let progress = watcher.next(&log, EVENTS_PER_TURN, events);
             prepared.extend(events.iter().map(|event| match event {
                 WatchEvent::Object(event) => Some(writer.prepare(&log, event)),
@@ -504,10 +527,20 @@ impl WatchStream {
         self.timer.as_mut().reset(next);
     }
 
-    /// Ends the stream with what lets the client go on elsewhere.
+    /// Ends the stream with what lets the client go on elsewhere. What happened since the last look is no longer told: whoever goes on
+    /// with this may tell it as well, behind other events of other clusters, and a client that is cut behind it and names its number would
+    /// be taken for one that has those.
     fn end(&mut self) {
-        self.look_again();
-        self.bookmark(false);
+        let told = self.vector();
+        self.events.clear();
+        let is_at_end = self.caught_up && self.bookmarks != Bookmarks::None && {
+            let log = self.watching.view().log();
+            matches!(self.watcher.next(&log, EVENTS_PER_TURN, &mut self.events), Progress::CaughtUp)
+        };
+        let is_told = is_at_end && self.events.is_empty();
+        // Members may have come further without an event.
+        let version = if is_told { self.vector() } else { told };
+        self.write_bookmark(version, false);
         self.ended = true;
     }
 
@@ -521,14 +554,21 @@ impl WatchStream {
 
     /// Writes a bookmark of now; one that says what the last one said only where it is to be `repeated`.
     fn bookmark(&mut self, repeated: bool) {
+        let version = self.vector();
+        self.write_bookmark(version, repeated);
+    }
+
+    /// The version of what has been told.
+    fn vector(&self) -> Option<Arc<CompositeResourceVersion>> {
+        let view = self.watching.view();
+        let log = view.log();
+        self.watcher.bookmark(&log).and_then(|version| vector(view, &log, &version))
+    }
+
+    fn write_bookmark(&mut self, version: Option<Arc<CompositeResourceVersion>>, repeated: bool) {
         if self.bookmarks == Bookmarks::None || self.ended {
             return;
         }
-        let version = {
-            let view = self.watching.view();
-            let log = view.log();
-            self.watcher.bookmark(&log).and_then(|version| vector(view, &log, &version))
-        };
         if let Some(version) = version.filter(|version| repeated || self.bookmarked.as_ref() != Some(version)) {
             self.ready.push_back(self.writer.bookmark(&version, false));
             self.bookmarked = Some(version);

@@ -27,6 +27,8 @@ pub(super) struct Board {
     published: ArcSwapOption<Standings>,
     /// How many forbid to read the whole collection. Each watcher looks at it at each event.
     forbidden: AtomicUsize,
+    /// How often one came to forbid it.
+    times_forbidden: AtomicUsize,
     /// Counts the changes.
     changes: watch::Sender<u64>,
     /// Tells when enough are known to answer, or no longer: where a partial answer is denied, and where it is allowed.
@@ -37,6 +39,7 @@ pub(super) struct Board {
 struct Known {
     by_name: BTreeMap<ClusterName, Standing>,
     counts: Counts,
+    times_forbidden: usize,
 }
 
 impl Board {
@@ -81,6 +84,7 @@ impl Board {
     fn tell(&self, known: &Known) {
         self.published.store(None);
         self.forbidden.store(known.counts.forbidden(), Ordering::Relaxed);
+        self.times_forbidden.store(known.times_forbidden, Ordering::Relaxed);
         let enough = [Partial::Deny, Partial::Allow].map(|partial| known.counts.suffice(partial));
         self.enough.send_if_modified(|told| std::mem::replace(told, enough) != enough);
         self.changed();
@@ -124,7 +128,12 @@ impl Board {
         self.forbidden.load(Ordering::Relaxed)
     }
 
-    /// Whether a cluster is among them.
+    /// How often a cluster came to forbid it.
+    pub(super) fn times_forbidden(&self) -> usize {
+        self.times_forbidden.load(Ordering::Relaxed)
+    }
+
+    /// Whether a cluster is known here.
     pub(super) fn has(&self, cluster: &ClusterName) -> bool {
         self.known.lock().by_name.contains_key(cluster)
     }
@@ -133,7 +142,10 @@ impl Board {
 impl Known {
     /// Notes how a cluster stands, and says whether that is news.
     fn set(&mut self, cluster: &ClusterName, standing: Standing) -> bool {
-        match self.by_name.get_mut(cluster) {
+        let before = self.by_name.get_mut(cluster);
+        let forbade = before.as_ref().is_some_and(|before| before.is_forbidden());
+        self.times_forbidden += usize::from(standing.is_forbidden() && !forbade);
+        match before {
             Some(before) if *before == standing => return false,
             Some(before) => {
                 self.counts.add(&standing);

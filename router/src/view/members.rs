@@ -164,11 +164,15 @@ impl View {
         self.note(|board| board.set_all(standings));
     }
 
-    /// Notes how clusters stand. Where one forbids by now to read all, those who watch a single namespace have to look.
+    /// Notes how clusters stand. Where one forbids by now to read all, those who watch a single namespace have to look: another view
+    /// takes over.
     fn note(&self, change: impl FnOnce(&Board)) {
-        let before = self.board.forbidden();
-        change(&self.board);
-        if self.board.forbidden() > before {
+        let forbids = || {
+            let before = self.board.times_forbidden();
+            change(&self.board);
+            self.board.times_forbidden() > before
+        };
+        if self.handovers.during(forbids, || self.log().resource_version()) {
             self.wake();
         }
     }

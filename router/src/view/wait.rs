@@ -356,4 +356,9 @@ impl View {
     pub fn is_forbidden(&self, wanted: &ClusterSelector) -> bool {
         self.board.forbidden() > 0 && self.standings_of(wanted).is_one_forbidden()
     }
+
+    /// How often a cluster came to forbid it: where that has not changed, [`is_forbidden`](Self::is_forbidden) need not be asked again.
+    pub fn times_forbidden(&self) -> usize {
+        self.board.times_forbidden()
+    }
 }

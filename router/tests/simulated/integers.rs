@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tributary_apimachinery::GroupVersionResource;
+use tributary_router::limits::NAMESPACE_UNUSED_AFTER;
 use tributary_router::{ItemResourceVersions, Policies, Policy, ResourcePattern, Router, RouterConfig};
 
-use tributary_simulator::Config;
+use tributary_simulator::{Config, Rejection, RequestKind};
 
 use crate::harness::{
     ANNOTATION, CONFIG_MAPS, Events, Fixture, SOON, allow, brief, cluster, composite, config, config_map_in, items,
-    name, setup, until, vector, version,
+    name, pass, setup, until, vector, version,
 };
+use crate::namespaces::forbid;
 
 /// What the members make themselves is left out.
 const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
@@ -513,4 +515,107 @@ async fn nothing_is_written_that_cannot_be_answered_with_an_integer() {
     assert_eq!(stored["data"]["v"], "1");
     fixture.patch(&format!("/clusters/b{there}"), "merge-patch+json", &json!({"data": {"v": "2"}})).await.ok();
     fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "new", "1")).await.ok();
+}
+
+/// The watch of the namespace from a number.
+async fn from(fixture: &Fixture, number: &str) -> Events {
+    fixture.watch(&format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={number}")).await
+}
+
+/// Whether a watch that goes on from a version is told to begin anew, or is told of what was put there last.
+async fn is_expired(events: &mut Events, last: &str) -> bool {
+    let event = events.soon().await;
+    match event["type"].as_str() {
+        Some("ERROR") => {
+            assert_eq!(event["object"]["code"], 410, "{event}");
+            true
+        }
+        _ => {
+            assert_eq!(brief(&event), last);
+            false
+        }
+    }
+}
+
+/// The view of a namespace told objects of `b`, of which the view of all knows nothing: who goes on there from a number would keep them.
+#[tokio::test]
+async fn what_a_namespaces_own_view_told_is_resumed_there_alone() {
+    let fixture = start().await;
+    forbid(&fixture, "b", &["configmaps"]);
+    fixture.put("a", "x", "");
+    fixture.put("b", "y", "");
+    let list = || async { fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok() };
+    until(|| async { items(&list().await) == ["a/x", "b/y"] }).await;
+    let mut events = from(&fixture, &version(&list().await)).await;
+    let number = integer("a", fixture.put("a", "z", ""));
+    assert_eq!(events.brief().await, "ADDED a/z");
+    fixture.put("a", "z2", "");
+    assert_eq!(events.brief().await, "ADDED a/z2");
+    assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/z2").await, "the same view");
+    // It no longer says that it forbids it: the view of all is asked again, without b.
+    fixture.member("b").control().reject(Some(Rejection {
+        kinds: vec![RequestKind::List, RequestKind::Watch],
+        resources: vec!["configmaps".to_owned()],
+        ..Rejection::all(401)
+    }));
+    pass(Duration::from_secs(60)).await;
+    until(|| async { items(&list().await) == ["a/x", "a/z", "a/z2"] }).await;
+    assert!(is_expired(&mut from(&fixture, &number).await, "ADDED a/z2").await, "the client has b's y");
+    let everywhere = format!("/api/v1/configmaps?watch=1&{OWN}&resourceVersion={number}");
+    let mut everywhere = fixture.watch(&everywhere).await;
+    assert!(!is_expired(&mut everywhere, "ADDED a/z2").await, "all namespaces have one view");
+    // Once the other view is gone, what it told is told still, and what comes then is told by one alone.
+    drop(events);
+    pass(NAMESPACE_UNUSED_AFTER + Duration::from_secs(20)).await;
+    assert!(is_expired(&mut from(&fixture, &number).await, "ADDED a/z2").await, "nor later");
+    let number = integer("a", fixture.put_and_see("a", "v", "").await);
+    fixture.put("a", "w", "");
+    assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "b may be gone for long");
+}
+
+/// And the other way round.
+#[tokio::test]
+async fn what_the_view_of_all_told_is_not_resumed_in_a_namespaces_own() {
+    let fixture = start().await;
+    forbid(&fixture, "b", &["configmaps"]);
+    fixture.put("b", "y", "");
+    let list = || async { fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok() };
+    until(|| async { items(&list().await) == ["b/y"] }).await;
+    let mut kept = from(&fixture, &version(&list().await)).await;
+    fixture.member("b").control().reject(None);
+    pass(Duration::from_secs(60)).await;
+    until(|| async { fixture.get("/api/v1/configmaps").await.warnings().is_empty() }).await;
+    let mut events = from(&fixture, &version(&list().await)).await;
+    let number = integer("a", fixture.put("a", "x", ""));
+    assert_eq!([events.brief().await, kept.brief().await], ["ADDED a/x", "ADDED a/x"]);
+    fixture.put("a", "x2", "");
+    assert_eq!([events.brief().await, kept.brief().await], ["ADDED a/x2", "ADDED a/x2"]);
+    forbid(&fixture, "b", &["configmaps"]);
+    fixture.member("b").control().cut_streams();
+    assert!(events.next().await.is_none(), "the namespace's own view goes on with it");
+    assert!(is_expired(&mut from(&fixture, &number).await, "ADDED a/x2").await, "another view told it");
+    let number = integer("a", fixture.put_and_see("a", "v", "").await);
+    fixture.put("a", "w", "");
+    assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "it is the only one again");
+}
+
+/// A process that comes after this one may know less of the other clusters when it hears of the same events.
+#[tokio::test]
+async fn who_reads_on_after_a_drain_is_told_nothing_that_came_after_it() {
+    let fixture = start().await;
+    let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
+    let query = format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", version(&list));
+    let mut without = fixture.watch(&query).await;
+    let mut with = fixture.watch(&format!("{query}&allowWatchBookmarks=true")).await;
+    let before = fixture.put("a", "x", "");
+    assert_eq!([without.brief().await, with.brief().await], ["ADDED a/x", "ADDED a/x"]);
+    assert_eq!(with.soon().await["type"], "BOOKMARK");
+    without.nothing().await;
+    fixture.router.drain();
+    fixture.put_and_see("a", "y", "").await;
+    assert_eq!(without.next().await, None);
+    if let Some(last) = with.next().await {
+        assert_eq!((&last["type"], &vector(&version(&last["object"]))["a"]), (&json!("BOOKMARK"), &json!(before.to_string())));
+        assert_eq!(with.next().await, None);
+    }
 }

@@ -1,0 +1,104 @@
+//! Which numbers of single objects another view may have told: nobody goes on from those.
+//!
+//! ```text
+//! watch of n ──▶ view of all ── b forbids it ──▶ n's own view ── b is out of reach, or forbids no longer ──▶ view of all
+//!                      └─ told: handed over          └─ while it is there, and what it told: handed over
+//! ```
+//!
+//! A number says how far one cluster is. How far the others are is read from the log that told it, and two logs have events of
+//! different clusters in different orders; what is more, the view of one namespace may have objects of a cluster that the view of
+//! all never knew. Nothing in a number says which of the two told it. So whatever the other one may have told is refused, and its
+//! client lists anew, from memory. A vector is good for both.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use tributary_apimachinery::{ClusterName, ResourceVersion};
+use tributary_merge::CompositeResourceVersion;
+
+use super::View;
+
+/// What has passed between a view of all namespaces and the views of single ones beside it. It is the former's.
+#[derive(Default)]
+pub(super) struct Handovers {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// How many views of each namespace there are. Two for a moment, where one takes the place of another.
+    parts: HashMap<String, usize>,
+    /// How far each cluster had been told, at most, when watches of single namespaces last went from one view to another.
+    told: CompositeResourceVersion,
+}
+
+impl Handovers {
+    /// There is one more view of a namespace.
+    pub(super) fn begin(&self, namespace: &str) {
+        *self.state.lock().parts.entry(namespace.to_owned()).or_default() += 1;
+    }
+
+    /// A view of a namespace is gone, and may have told as much.
+    pub(super) fn end(&self, namespace: &str, told: &CompositeResourceVersion) {
+        let mut state = self.state.lock();
+        state.told.join(told);
+        if let Some(count) = state.parts.get_mut(namespace) {
+            *count -= 1;
+            if *count == 0 {
+                state.parts.remove(namespace);
+            }
+        }
+    }
+
+    /// Makes a change after which the views of single namespaces may take over, and says whether they do. Nobody looks before it is
+    /// noted what was told up to then.
+    pub(super) fn during(
+        &self,
+        change: impl FnOnce() -> bool,
+        told: impl FnOnce() -> CompositeResourceVersion,
+    ) -> bool {
+        let mut state = self.state.lock();
+        let take_over = change();
+        if take_over {
+            state.told.join(&told());
+        }
+        take_over
+    }
+
+    /// Whether a cluster's event may have been told to a watch of a namespace by another view than the one that asks, which is one `of_part`
+    /// or the view of all.
+    fn include(&self, namespace: &str, of_part: bool, cluster: &ClusterName, version: ResourceVersion) -> bool {
+        let state = self.state.lock();
+        let parts = state.parts.get(namespace).copied().unwrap_or_default();
+        let others = parts.saturating_sub(usize::from(of_part));
+        others > 0 || state.told.get(cluster).is_some_and(|told| told.revision() >= version)
+    }
+}
+
+impl View {
+    /// Whether a cluster's event may have been told to a watch of one namespace by another view than this one: by that of all, or by one of
+    /// that namespace. Ask before the log is locked.
+    pub fn is_told_elsewhere(&self, namespace: &str, cluster: &ClusterName, version: ResourceVersion) -> bool {
+        match self.whole() {
+            Some(whole) => whole.handovers.include(namespace, true, cluster, version),
+            None => self.handovers.include(namespace, false, cluster, version),
+        }
+    }
+
+    /// Notes that this view is there, where it is of a namespace beside a view of all.
+    pub(super) fn takes_part(&self) {
+        if let (Some(whole), Some(namespace)) = (self.whole(), &self.namespace) {
+            whole.handovers.begin(namespace);
+        }
+    }
+
+    /// Notes what this view may have told, and that it is gone.
+    pub(super) fn takes_part_no_longer(&self) {
+        if let (Some(whole), Some(namespace)) = (self.whole(), &self.namespace) {
+            // Of a cluster that it asks itself it may be ahead of the view of all.
+            let mut told = self.log().resource_version();
+            told.join(&whole.log().resource_version());
+            whole.handovers.end(namespace, &told);
+        }
+    }
+}
