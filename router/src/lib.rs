@@ -428,7 +428,7 @@ impl Router {
     async fn part(&self, whole: &Arc<View>, forbidding: &[ClusterName], namespace: &str) -> Result<Arc<View>, Status> {
         let part = self.views.get_or_start_part(whole, namespace);
         let Err(full) = part else { return part };
-        let known = self.namespaces().await;
+        let known = self.namespaces(forbidding).await;
         let is_missing =
             |namespace: &str| known.as_ref().is_some_and(|known| known.is_missing(whole, forbidding, namespace));
         let is_idle = |part: &Arc<View>| {
@@ -442,22 +442,21 @@ impl Router {
         self.views.get_or_start_part(whole, namespace)
     }
 
-    /// What is known of namespaces; `None` where they are not held. Waits only for first attempts.
-    async fn namespaces(&self) -> Option<Namespaces> {
+    /// What is known of the namespaces of these clusters; `None` where they are not held. Waits only for the first attempts at these: of
+    /// the others nothing is asked, and one that answers nothing would delay the read by half a minute.
+    async fn namespaces(&self, clusters: &[ClusterName]) -> Option<Namespaces> {
         let namespaces = GroupVersionResource::new("", "v1", "namespaces");
         let union = self.fleet.union();
         let served = union.get(&namespaces).filter(|served| self.is_held(served, None))?;
         let view = self.views.get_or_start(served, None).await;
-        let everything = ClusterSelector::default();
-        let standings = view.known(Partial::Allow, &everything, Instant::now() + KNOWN_WITHIN).await;
-        let standings = standings.unwrap_or_else(|_| view.standings());
+        let standings = view.attempted(clusters, Instant::now() + KNOWN_WITHIN).await;
         Some(Namespaces { view, standings })
     }
 
     /// Whether none of these clusters has a namespace, as far as the view of namespaces knows them all. Where something was written to it
     /// through this process, it is there, though its own event may be on its way.
     async fn is_missing(&self, view: &View, clusters: &[ClusterName], namespace: &str) -> bool {
-        let Some(known) = self.namespaces().await else { return false };
+        let Some(known) = self.namespaces(clusters).await else { return false };
         let key = ObjectKey::new("", namespace);
         known.view.own_writes_of_seen(&key).await.is_ok() && known.is_missing(view, clusters, namespace)
     }

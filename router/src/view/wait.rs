@@ -129,6 +129,25 @@ impl View {
         }
     }
 
+    /// Waits until the first attempt at each of these clusters has succeeded or failed, or the time is up, and gives how all stand.
+    pub async fn attempted(&self, clusters: &[ClusterName], deadline: Instant) -> Arc<Standings> {
+        let mut changes = self.board.changes();
+        // Each is asked about until it has been tried once, and no more: they may be a thousand, and so may the changes.
+        let mut waited_for = clusters.iter().peekable();
+        loop {
+            changes.mark_unchanged();
+            let standings = self.standings();
+            let is_tried = |cluster: &&ClusterName| !standings.of(cluster).is_some_and(Standing::is_under_way);
+            while waited_for.next_if(is_tried).is_some() {}
+            if waited_for.peek().is_none() {
+                return standings;
+            }
+            if timeout_at(deadline, changes.changed()).await.is_err() {
+                return self.standings();
+            }
+        }
+    }
+
     /// Waits until what was written through this process to clusters that are wanted is seen. Where a partial answer is allowed, a
     /// cluster for which a list has waited in vain is not waited for again until it has come that far.
     ///

@@ -11,7 +11,7 @@ use tributary_router::{Limits, Policies, Router, RouterConfig};
 use tributary_simulator::{Config, Rejection, RequestKind, Simulator};
 
 use crate::harness::{
-    CONFIG_MAPS, Events, Fixture, SOON, allow, brief, composite, config, config_map_in, items, pass, router,
+    CONFIG_MAPS, Events, Fixture, SOON, allow, at_once, brief, composite, config, config_map_in, items, pass, router,
     setup_through, until, vector, version,
 };
 
@@ -331,4 +331,17 @@ async fn more_namespaces_than_the_bound_are_refused_where_all_are_in_use() {
     fixture.get(&of("two")).await.ok();
     drop(first);
     until(|| async { fixture.get(&of("three")).await.code == 200 }).await;
+}
+
+/// Whether a namespace is there matters in the clusters that forbid to read all; another one that answers nothing delays nobody.
+#[tokio::test]
+async fn a_cluster_that_forbids_nothing_is_not_waited_for_to_tell_its_namespaces() {
+    let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
+    forbid(&fixture, "b", &["configmaps"]);
+    fixture.put("a", "x", "1");
+    fixture.put("b", "y", "1");
+    until(|| async { items(&fixture.get(&format!("/api/v1/configmaps?{FILTER}")).await.ok()) == ["a/x"] }).await;
+    fixture.member("a").control().hold_lists(true);
+    let list = at_once(async { fixture.get(&made()).await.ok() }).await;
+    assert_eq!(items(&list), ["a/x", "b/y"]);
 }
