@@ -615,7 +615,10 @@ async fn who_reads_on_after_a_drain_is_told_nothing_that_came_after_it() {
     fixture.put_and_see("a", "y", "").await;
     assert_eq!(without.next().await, None);
     if let Some(last) = with.next().await {
-        assert_eq!((&last["type"], &vector(&version(&last["object"]))["a"]), (&json!("BOOKMARK"), &json!(before.to_string())));
+        assert_eq!(
+            (&last["type"], &vector(&version(&last["object"]))["a"]),
+            (&json!("BOOKMARK"), &json!(before.to_string()))
+        );
         assert_eq!(with.next().await, None);
     }
 }
