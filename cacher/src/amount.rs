@@ -10,7 +10,8 @@
 //! where a list has broken off for its length, and from then on: the line does not become faster.
 //!
 //! Some give a list less: a kube-apiserver with a shorter `--request-timeout`, or a load balancer before it. How long a list took that
-//! broke off bounds how long pages may take from then on. And whatever breaks off twice in a row, however soon, is asked for in less.
+//! broke off bounds how long pages may take from then on; as a connection may also be reset by chance, that is twice as long after each
+//! list that came through. And whatever breaks off twice in a row, however soon, is asked for in less.
 
 use std::time::Duration;
 
@@ -20,28 +21,41 @@ const PAGE_TIME_MIN: Duration = Duration::from_secs(1);
 
 /// How long a page may take: what comes sooner is followed by a larger one, and what breaks off later by a smaller one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PageTime(Duration);
+pub(crate) struct PageTime {
+    /// So long where no list has broken off sooner.
+    most: Duration,
+    time: Duration,
+}
 
 impl PageTime {
     /// So long as no list has broken off sooner.
-    pub(crate) fn new(time: Duration) -> Self {
-        Self(time)
+    pub(crate) fn new(most: Duration) -> Self {
+        Self { most, time: most }
     }
 
     /// Whether a page twice as large as one that took so long would still come.
     pub(crate) fn is_soon(self, took: Duration) -> bool {
-        took <= self.0
+        took <= self.time
     }
 
     /// Whether what broke off after so long was too large.
     pub(crate) fn is_late(self, took: Duration) -> bool {
-        took >= self.0
+        took >= self.time
     }
 
     /// After a list that somebody else ended when it had taken so long: a quarter of that at most, so that a page twice as large still
     /// comes within half of it.
     pub(crate) fn after_break(self, took: Duration) -> Self {
-        if took < PAGE_TIME_MIN { self } else { Self(self.0.min((took / 4).max(PAGE_TIME_MIN))) }
+        if took < PAGE_TIME_MIN {
+            return self;
+        }
+        Self { time: self.time.min((took / 4).max(PAGE_TIME_MIN)), ..self }
+    }
+
+    /// After a list that came through to its end: twice as long, up to the beginning's. Where somebody does end lists sooner, this costs
+    /// one page that breaks off, of one list.
+    pub(crate) fn after_list(self) -> Self {
+        Self { time: self.time.saturating_mul(2).min(self.most), ..self }
     }
 }
 
@@ -103,12 +117,17 @@ mod tests {
         let whole = PageTime::new(seconds(10));
         let cases = [(0, 10_000), (1, 1000), (3, 1000), (8, 2000), (20, 5000), (60, 10_000)];
         for (given, expected) in cases {
-            assert_eq!(whole.after_break(seconds(given)), PageTime(Duration::from_millis(expected)), "{given} s");
+            assert_eq!(whole.after_break(seconds(given)).time, Duration::from_millis(expected), "{given} s");
         }
         let shorter = whole.after_break(seconds(8));
         assert_eq!(shorter.after_break(seconds(60)), shorter, "the shortest counts");
         assert!(!whole.is_late(seconds(8)) && shorter.is_late(seconds(8)), "the second break at 8 s is a late one");
         assert!(whole.is_soon(seconds(5)) && !shorter.is_soon(seconds(5)), "twice as much would not come");
+        let mut grown = whole.after_break(seconds(1));
+        for expected in [1, 2, 4, 8, 10, 10] {
+            assert_eq!(grown.time, seconds(expected), "lists come through");
+            grown = grown.after_list();
+        }
     }
 
     fn amount(limit: u32, compressed: bool) -> Amount {

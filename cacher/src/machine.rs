@@ -19,8 +19,8 @@
 //!         behind      └──────────────┘
 //!
 //!   Pages, on BrokeOff and Unanswered: Waiting, then the same page anew; a smaller one if that took too long, or broke off before.
-//!   Unless it broke off late, the member is asked for its latest version before (LatestThenPage): if that is behind the pages that have
-//!   come, or the member says so of itself (PageAhead), the collection anew, and versions before are void.
+//!   On PageAhead the same page as it was. Before each of these the member is asked for its latest version (LatestThenPage): if that is
+//!   behind the pages that have come, the collection anew, and versions before are void.
 //!   Any of the four, on Failed: Waiting, with growing delay; then WatchList or Pages anew, or (of Watch and Latest) Latest.
 //!   WentBack, anywhere: the collection anew, and versions before are void.
 //! ```
@@ -65,8 +65,9 @@ pub(crate) enum Input {
     BrokeOff { read: u32, late: bool },
     /// The answer with a page, or with a list in one piece, did not begin in time.
     Unanswered,
-    /// The member has not come to the version of the pages before.
-    PageAhead,
+    /// Whoever answered for the member has not come to the version of the pages before. A kube-apiserver whose watch cache lags says so
+    /// (`waitAndListExactRV` in apiserver's `pkg/storage/cacher/watch_cache.go`), and one that was restored to an older state.
+    PageAhead { retry_after: Option<Duration> },
     /// The latest version came. `behind`: it is below the one held, or that of the pages before.
     Latest { behind: bool },
     /// The watch has yielded something, or been open for a while.
@@ -185,9 +186,8 @@ impl Machine {
                 machine.open(whole)
             }
             Input::BrokeOff { read, late } => self.after_break(continue_token, read, late),
-            Input::Unanswered => self.with(Amount::after_silence).wait_to_ask_first(continue_token),
-            // It was restored to an older state. Once it has come to that version again, the token would lead to another history.
-            Input::PageAhead => Self { void: true, ..self }.wait_to_list(None),
+            Input::Unanswered => self.with(Amount::after_silence).wait_to_ask_first(continue_token, None),
+            Input::PageAhead { retry_after } => self.wait_to_ask_first(continue_token, retry_after),
             Input::Expired | Input::Unsupported | Input::Ended | Input::Silent => self.wait_to_list(None),
             Input::Failed { retry_after } => self.wait_to_list(retry_after),
             _ => (self, Action::Read),
@@ -198,14 +198,12 @@ impl Machine {
     fn after_break(self, continue_token: Option<String>, read: u32, late: bool) -> (Self, Action) {
         let again = self.broke_off;
         let machine = Self { broke_off: true, ..self };
-        match (late, again) {
-            (true, _) => machine.with(|amount| amount.after_break(read)).wait_to_go_on(continue_token),
-            (false, true) if read > 0 => {
-                machine.with(|amount| amount.after_break(read)).wait_to_ask_first(continue_token)
-            }
-            (false, true) => machine.with(Amount::after_silence).wait_to_ask_first(continue_token),
-            (false, false) => machine.wait_to_ask_first(continue_token),
-        }
+        let machine = match (late, again) {
+            (false, false) => machine,
+            (false, true) if read == 0 => machine.with(Amount::after_silence),
+            _ => machine.with(|amount| amount.after_break(read)),
+        };
+        machine.wait_to_ask_first(continue_token, None)
     }
 
     fn in_watch(self, proved: bool, input: Input) -> (Self, Action) {
@@ -289,20 +287,15 @@ impl Machine {
         self.wait(then, at_least)
     }
 
-    /// Goes on with the page behind this token, which keeps what was read before it; else the collection is taken anew.
-    fn wait_to_go_on(self, continue_token: Option<String>) -> (Self, Action) {
-        let then = if continue_token.is_some() { self.page(continue_token) } else { self.list_target() };
-        self.wait(then, None)
-    }
-
-    /// The same, but first asks whether the member was restored to an older state meanwhile: then the token leads to another history, once
-    /// its version is reached again. What breaks off late needs no question: the member was there to end it.
-    fn wait_to_ask_first(self, continue_token: Option<String>) -> (Self, Action) {
+    /// Goes on with the page behind this token, which keeps what was read before it; without one the collection is taken anew. First asks
+    /// whether the member was restored to an older state meanwhile: then the token leads to another history, once its version is reached
+    /// again. The question is a consistent read, so it tells this from an apiserver that lags.
+    fn wait_to_ask_first(self, continue_token: Option<String>, at_least: Option<Duration>) -> (Self, Action) {
         let then = match continue_token {
             Some(continue_token) => Target::LatestThenPage { continue_token },
             None => self.list_target(),
         };
-        self.wait(then, None)
+        self.wait(then, at_least)
     }
 
     fn wait(self, then: Target, at_least: Option<Duration>) -> (Self, Action) {
@@ -441,9 +434,11 @@ mod tests {
             paged(vec![
                 (page(Some("t")), second(SIZE, false)),
                 (late(3000), wait(1)),
-                (Input::Elapsed, second(1500, true)),
+                (Input::Elapsed, asked_first()),
+                (Input::Latest { behind: false }, second(1500, true)),
                 (late(0), wait(2)),
-                (Input::Elapsed, second(750, true)),
+                (Input::Elapsed, asked_first()),
+                (Input::Latest { behind: false }, second(750, true)),
                 (Input::PageEnd { more: Some("t".to_owned()), soon: false }, second(750, true)),
                 (page(Some("t")), second(1500, true)),
                 (page(None), open(WATCH)),
@@ -529,7 +524,14 @@ mod tests {
         let second_page = || vec![(Input::Unsupported, open(FIRST)), (page(Some("t")), second(SIZE, false))];
         let half = Target::Page { continue_token: None, limit: SIZE / 2, compressed: false };
         let stories = [
-            ("it says so", vec![(Input::PageAhead, wait(1)), (Input::Elapsed, open(FIRST))]),
+            (
+                "it is asked after it said so",
+                vec![
+                    (Input::PageAhead { retry_after: None }, wait(1)),
+                    (Input::Elapsed, asked_first()),
+                    (Input::Latest { behind: true }, open(FIRST)),
+                ],
+            ),
             (
                 "it is asked after a failure",
                 vec![
@@ -551,6 +553,16 @@ mod tests {
             let machine = run(story, second_page().into_iter().chain(steps).collect());
             assert!(machine.is_void(), "{story}");
         }
+        let lags = [
+            (
+                Input::PageAhead { retry_after: Some(Duration::from_secs(1)) },
+                Action::Wait { failures: 1, at_least: Some(Duration::from_secs(1)) },
+            ),
+            (Input::Elapsed, asked_first()),
+            (Input::Latest { behind: false }, second(SIZE, false)),
+        ];
+        let machine = run("one that lags goes on", second_page().into_iter().chain(lags).collect());
+        assert!(!machine.is_void());
         let cannot_be_asked = [
             (Input::Unanswered, wait(1)),
             (Input::Elapsed, asked_first()),
@@ -665,14 +677,24 @@ mod tests {
             Input::Progress { bookmarks: false },
             Input::Renewed,
             Input::Unanswered,
-            Input::PageAhead,
+            Input::PageAhead { retry_after: None },
             Input::BrokeOff { read: 1, late: true },
         ];
         let broken = Input::BrokeOff { read: 1, late: false };
-        let silent = [Input::Unanswered, Input::PageAhead];
-        for failing in [Input::Ended, Input::Expired, Input::Unsupported, FAILED, broken].into_iter().chain(silent) {
-            for before in &inputs {
-                let (mut machine, _) = after_sync("any phase", vec![]).step(before.clone());
+        let silent = [Input::Unanswered, Input::PageAhead { retry_after: None }];
+        let failing = [Input::Ended, Input::Expired, Input::Unsupported, FAILED, broken].into_iter().chain(silent);
+        let second_page = vec![(Input::Unsupported, open(FIRST)), (page(Some("t")), second(SIZE, false))];
+        let asking = [(Input::Unanswered, wait(1)), (Input::Elapsed, asked_first())];
+        let phases = [
+            run("while it is streamed", vec![]),
+            after_sync("while it is watched", vec![]),
+            after_sync("while its version is asked for", vec![(Input::Silent, open(Target::Latest))]),
+            run("in a page behind a token", second_page.clone()),
+            run("before a page behind a token", second_page.into_iter().chain(asking).collect()),
+        ];
+        for failing in failing {
+            for (phase, before) in phases.iter().flat_map(|phase| inputs.iter().map(move |before| (phase, before))) {
+                let (mut machine, _) = phase.clone().step(before.clone());
                 let opened = (0..10)
                     .filter(|_| {
                         let (next, action) = machine.clone().step(failing.clone());
@@ -680,7 +702,8 @@ mod tests {
                         matches!(action, Action::Open(_))
                     })
                     .count();
-                assert!(opened <= 4, "{failing:?} after {before:?} is asked {opened} times without a pause");
+                let story = format!("{failing:?} after {before:?} in {phase:?}");
+                assert!(opened <= 4, "{story} is asked {opened} times without a pause");
             }
         }
     }

@@ -175,7 +175,9 @@ impl Reflector {
         if !response.status().is_success() {
             let refusal = self.attend(request::refusal(response, tuning.answer_timeout)).await?;
             if refusal.is_ahead && matches!(target, Target::Page { continue_token: Some(_), .. }) {
-                return Ok(self.page_ahead());
+                let retry_after = refusal.retry_after;
+                self.refused(refusal, false);
+                return Ok(Input::PageAhead { retry_after });
             }
             let took_too_long = target.is_list() && refusal.code == StatusCode::GATEWAY_TIMEOUT;
             let refused = self.refused(refusal, target == Target::WatchList);
@@ -336,10 +338,12 @@ impl Reflector {
             }
             Ok(meta) => {
                 self.listed = meta.resource_version;
+                let soon = self.page_time.is_soon(page.took());
                 if meta.continue_token.is_none() {
+                    self.page_time = self.page_time.after_list();
                     self.put_in_place(meta.resource_version);
                 }
-                Ok(Input::PageEnd { more: meta.continue_token, soon: self.page_time.is_soon(page.took()) })
+                Ok(Input::PageEnd { more: meta.continue_token, soon })
             }
             Err(error) => {
                 let failed = self.failed(Reason::Other(chain(&error)));
@@ -630,13 +634,6 @@ impl Reflector {
     fn went_back(&mut self) -> Input {
         self.health.lost(Instant::now(), Reason::Reset);
         Input::WentBack
-    }
-
-    /// The member has not come to the version of the pages that have come: what they hold is void.
-    fn page_ahead(&mut self) -> Input {
-        self.shared.counts.failures.add(1);
-        self.health.lost(Instant::now(), Reason::Reset);
-        Input::PageAhead
     }
 
     fn unreachable(&mut self, error: &BoxError) -> Input {

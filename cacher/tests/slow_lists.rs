@@ -9,13 +9,13 @@ use common::*;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tokio::time::{Instant, sleep};
-use tributary_cacher::{State, Tuning};
+use tributary_cacher::{Reason, State, Tuning, Update};
 
 /// The time after which a kube-apiserver ends a list by default (`--request-timeout`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a kube-apiserver answers to a continue token whose version it has not reached (`NewTooLargeResourceVersionError` in apiserver's
-/// `pkg/storage/errors.go`).
+/// What a kube-apiserver of 1.34 or later answers to a continue token whose version its watch cache does not reach within 3 s
+/// (`waitUntilFreshAndBlock` in apiserver's `pkg/storage/cacher/watch_cache.go`), whether it lags or was restored to an older state.
 const TOO_LARGE: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Timeout: Too large resource version: 1000, current: 500","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#;
 
 /// A member without WatchList, behind a line of so many bytes per second.
@@ -198,7 +198,39 @@ async fn listed_anew(member: &mut Member, mut updates: Updates) {
 async fn a_page_of_a_version_that_the_member_has_not_reached_begins_the_list_anew() {
     let (_cacher, mut member, updates) = start();
     second_page(&mut member).await.status(504, TOO_LARGE);
+    expect_latest(&mut member).await.text(list(&[pod("b", 400)], 500, None));
     listed_anew(&mut member, updates).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_a_lagging_apiserver_refuses_is_asked_for_again() {
+    let (cacher, mut member, mut updates) = start();
+    let page = second_page(&mut member).await;
+    let refused_at = Instant::now();
+    page.status(504, TOO_LARGE);
+    let question = expect_latest(&mut member).await;
+    assert!(question.at - refused_at >= Duration::from_secs(1), "it said when to come again");
+    assert_ne!(cacher.state().reason(), Some(&Reason::Reset), "nothing says so");
+    question.text(list(&[pod("a", 900)], 1000, None));
+    // It was not refused for its length.
+    member.expect(&["limit=10000", "continue=t1"]).await.text(list(&[pod("b", 950)], 1000, None));
+    assert_eq!(contents(&updates.synced().await), names(&[("a", 900), ("b", 950)]));
+    member.expect(&["watch=1", "resourceVersion=1000"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_are_kept_where_a_lagging_apiserver_refuses_a_page() {
+    let (_cacher, mut member, mut updates) = start();
+    member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422}"#);
+    member.expect(&["limit=10000"]).await.text(list(&[pod("a", 5)], 10, None));
+    updates.synced().await;
+    member.expect(&["watch=1", "resourceVersion=10"]).await.status(410, r#"{"code":410,"reason":"Expired"}"#);
+    member.expect(&["limit=10000"]).await.text(list(&[pod("a", 900)], 1000, Some("t1")));
+    member.expect(&["continue=t1"]).await.status(504, TOO_LARGE);
+    expect_latest(&mut member).await.text(list(&[pod("a", 900)], 1001, None));
+    member.expect(&["continue=t1"]).await.text(list(&[pod("b", 950)], 1000, None));
+    let Update::Relisted { after, .. } = updates.next().await else { panic!("revisions did not go back") };
+    assert_eq!(contents(&after), names(&[("a", 900), ("b", 950)]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -253,5 +285,29 @@ async fn a_page_that_falls_silent_has_taken_too_long() {
     let feed = second_page(&mut member).await.stream();
     let text = list(&(0..100).map(|number| pod(&format!("pod-{number}"), 3)).collect::<Vec<_>>(), 1000, None);
     feed.send(&text[..text.len() - 2]);
+    expect_latest(&mut member).await.text(list(&[pod("a", 900)], 1000, None));
     member.expect(&["limit=50&", "continue=t1"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_was_cut_by_chance_is_forgotten_over_those_that_come_through() {
+    let tuning = Tuning { page_time: Duration::from_secs(4), ..Tuning::default() };
+    let (_cacher, mut member, mut updates) = start_with(tuning);
+    let text = list(&(0..100).map(|number| pod(&format!("pod-{number}"), 3)).collect::<Vec<_>>(), 5, None);
+    let cut_after = async |asked: Asked, milliseconds| {
+        let feed = asked.stream();
+        feed.send(&text[..text.len() - 2]);
+        sleep(Duration::from_millis(milliseconds)).await;
+        feed.cut();
+    };
+    member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422}"#);
+    cut_after(member.expect(&["limit=10000"]).await, 1500).await;
+    for _ in 0..2 {
+        member.expect(&["limit=10000"]).await.text(&text);
+        updates.next().await;
+        member.expect(&["watch=1"]).await.status(410, r#"{"code":410,"reason":"Expired"}"#);
+    }
+    cut_after(member.expect(&["limit=10000"]).await, 3000).await;
+    let again = member.expect(&["limit=10000"]).await;
+    assert_eq!(again.headers["accept-encoding"], "identity", "3 s are not long again");
 }
