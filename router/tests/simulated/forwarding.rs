@@ -13,7 +13,7 @@ use tributary_router::{ForwardedWatch, User};
 use tributary_simulator::{RequestKind, WriteAnswers};
 
 use crate::harness::{
-    Answer, CONFIG_MAPS, Fixture, SOON, allow, at_once, config, config_map, config_map_in, name, pass,
+    Answer, CONFIG_MAPS, Fixture, SOON, allow, at_once, config, config_map, config_map_in, in_time, name, pass,
     quiet_without_time, router, setup_through, until,
 };
 
@@ -49,12 +49,7 @@ async fn a_write_that_names_an_upgrade_but_asks_for_none_is_seen_in_the_merged_v
     let path = format!("/clusters/a{CONFIG_MAPS}/x");
     let headers = [("content-type", "application/json"), ("upgrade", "x")];
     fixture.client().send("PUT", &path, &headers, &config_map("x", "2").to_string()).await.ok();
-    let list = loop {
-        let answer = fixture.get(CONFIG_MAPS).await;
-        if answer.code != 504 {
-            break answer.ok();
-        }
-    };
+    let list = in_time(|| fixture.get(CONFIG_MAPS)).await.ok();
     assert_eq!(list["items"][0]["data"]["v"], "2");
 }
 

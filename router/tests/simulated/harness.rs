@@ -414,6 +414,19 @@ pub(crate) async fn quiet_without_time() {
     tokio::task::spawn_blocking(sleep).await.unwrap();
 }
 
+/// The first answer that is no 504: where the machine is slow, what was written may not be seen in time. Asks in vain at most as long as
+/// things take to come.
+pub(crate) async fn in_time<F: Future<Output = Answer>>(mut ask: impl FnMut() -> F) -> Answer {
+    let deadline = tokio::time::Instant::now() + SOON;
+    loop {
+        let answer = ask().await;
+        if answer.code != 504 {
+            return answer;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "it is never seen: {answer:?}");
+    }
+}
+
 /// Waits until something holds, in vain at most as long as things take to come.
 pub(crate) async fn until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) {
     let deadline = tokio::time::Instant::now() + SOON;

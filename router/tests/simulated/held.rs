@@ -12,7 +12,7 @@ use serde_json::json;
 use tributary_router::{Body, Limits, Peer, Policies, ResourcePattern, User};
 use tributary_simulator::{RequestKind, WriteAnswers};
 
-use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, items, until};
+use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, in_time, items, until};
 use crate::worst::{Worst, others_are_answered};
 
 /// A connection's name.
@@ -161,13 +161,7 @@ async fn a_collection_that_is_deleted_in_many_clusters_is_seen_deleted() {
         fixture.member(name).control().lag_watches(Duration::from_secs(1));
     }
     call(&fixture, peer(1), "DELETE", CONFIG_MAPS, tributary_router::body::empty()).await.ok();
-    let list = loop {
-        // Where the machine is slow, they may not be seen in time.
-        let answer = get(&fixture, peer(1), CONFIG_MAPS).await;
-        if answer.code != 504 {
-            break answer.ok();
-        }
-    };
+    let list = in_time(|| get(&fixture, peer(1), CONFIG_MAPS)).await.ok();
     assert_eq!(items(&list), Vec::<String>::new());
     // Where there is no room nothing is deleted.
     let hog = call(&fixture, peer(1), "POST", CONFIG_MAPS, endless(500 << 10));
