@@ -104,8 +104,20 @@ pub(crate) struct Faults {
     pub(crate) lists_held: watch::Sender<bool>,
     requests: Mutex<BTreeMap<(RequestKind, String), u64>>,
     log: Mutex<Vec<String>>,
+    listed: Mutex<Vec<Listed>>,
     open_watches: AtomicI64,
     open_connections: AtomicI64,
+}
+
+/// A collection that was listed in all namespaces, from its beginning and as it was at that moment, or streamed so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The resource (`pods`, `deployments.apps`).
+    pub resource: String,
+    /// How many objects were asked for at most; 0 for all.
+    pub limit: usize,
+    /// The revision of the answer.
+    pub revision: u64,
 }
 
 /// The most requests that are remembered by path. Enough for any test; bounded for a demo that runs for days.
@@ -138,6 +150,7 @@ impl Faults {
             lists_held: watch::Sender::new(false),
             requests: Mutex::default(),
             log: Mutex::default(),
+            listed: Mutex::default(),
             open_watches: AtomicI64::new(0),
             open_connections: AtomicI64::new(0),
         }
@@ -225,6 +238,14 @@ impl Faults {
         let mut log = self.log.lock();
         if log.len() < LOG_MAX {
             log.push(line);
+        }
+    }
+
+    /// Notes that a collection was listed.
+    pub(crate) fn note_list(&self, list: Listed) {
+        let mut listed = self.listed.lock();
+        if listed.len() < LOG_MAX {
+            listed.push(list);
         }
     }
 
@@ -437,10 +458,16 @@ impl Control {
         self.faults.log.lock().clone()
     }
 
-    /// Sets counters and log to nothing. Gauges are not touched.
+    /// The first 10,000 lists since start or reset, and streams that began with all objects.
+    pub fn lists(&self) -> Vec<Listed> {
+        self.faults.listed.lock().clone()
+    }
+
+    /// Sets counters and logs to nothing. Gauges are not touched.
     pub fn reset_counters(&self) {
         self.faults.requests.lock().clear();
         self.faults.log.lock().clear();
+        self.faults.listed.lock().clear();
     }
 
     /// How many watches are open.

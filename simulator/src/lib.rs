@@ -49,7 +49,7 @@ mod workload;
 mod write;
 
 pub use config::{Churn, Config};
-pub use control::{Control, Rejection, RequestKind, WriteAnswers};
+pub use control::{Control, Listed, Rejection, RequestKind, WriteAnswers};
 pub use generate::generated;
 pub use kubeconfig::kubeconfig;
 pub use member::{Member, Simulator, StartError};

@@ -14,6 +14,7 @@ use tributary_apimachinery::{GroupVersionResource, Object, Query, Status};
 use crate::api::{self, Api};
 use crate::body::{self, Body};
 use crate::catalog::CATALOG;
+use crate::control::Listed;
 use crate::path::Target;
 use crate::present::Form;
 use crate::select::Selection;
@@ -63,6 +64,10 @@ pub(crate) async fn list(
         None => store.view(target.resource),
         Some(revision) => store.view_at(target.resource, revision).ok_or_else(|| expired(&options))?,
     };
+    if options.exact.is_none() && target.namespace.is_none() {
+        let resource = CATALOG[target.resource].qualified();
+        api.faults().note_list(Listed { resource, limit: options.limit, revision: view.revision() });
+    }
     let body = match options.limit {
         0 => whole(api, target, view, selection, form, options.after),
         limit => body::page(api.faults(), page(target, &view, &selection, form, limit, options.after.as_deref())),

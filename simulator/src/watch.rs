@@ -17,6 +17,7 @@ use tributary_apimachinery::{ChangeType, Object, Query, Status};
 use crate::api::{self, Api};
 use crate::body::{self, Body};
 use crate::catalog::CATALOG;
+use crate::control::Listed;
 use crate::list::{parse_version, wait_for};
 use crate::path::Target;
 use crate::present::Form;
@@ -219,6 +220,10 @@ impl Watcher {
         }
         let view = self.api.store().view(self.target.resource);
         let namespace = self.selection.namespace.clone();
+        if namespace.is_none() {
+            let resource = CATALOG[self.target.resource].qualified();
+            self.api.faults().note_list(Listed { resource, limit: 0, revision: view.revision() });
+        }
         for object in view.range(namespace.as_deref(), None) {
             if self.selection.matches(&object) {
                 self.object("ADDED", &object);

@@ -246,14 +246,17 @@ impl Client {
     }
 
     fn after(&mut self, end: End, expected: bool) -> anyhow::Result<()> {
-        let complete = self.follower.lock().as_ref().is_some_and(|follower| follower.version.is_some());
+        let version = self.follower.lock().as_ref().and_then(Follower::place);
+        let complete = version.is_some();
         match end {
             End::Cut | End::Refused if complete => {}
             End::Cut | End::Refused => self.forget(),
             End::Error(code) => {
                 anyhow::ensure!(
-                    expected || !self.world.expected.calm || self.world.has_listed_anew(),
-                    "a watch ended with {code} though nothing was forgotten"
+                    expected
+                        || !self.world.expected.calm
+                        || version.as_ref().is_some_and(|version| self.world.is_explained(code, version)),
+                    "a watch ended with {code} though nothing was forgotten: {version:?}"
                 );
                 self.forget();
             }

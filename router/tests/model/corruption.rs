@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use libtest_mimic::{Failed, Trial};
+use tokio::time::Duration;
 
 use crate::follower::{Change, Event, Expectations, Follower, Version};
+use crate::schedule::Profile;
 use crate::truth::{Clusters, History, Selection, State, Truth, Vector};
+use crate::world::{NAMES, World};
 
 /// What a corruption does to a true stream.
 type Corrupt = fn(&mut Vec<Event>);
@@ -70,6 +73,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test(name("the_truth_with_integers_passes"), || {
             told(&Selection::default(), &truth(), &stream_of_integers()).map_err(Failed::from)
         }),
+        Trial::test(
+            name("a_refusal_in_a_calm_run_is_a_lie_though_members_were_asked_for_their_version"),
+            refused_in_a_calm_run,
+        ),
         Trial::test(name("pages_of_two_states_are_found_out"), pages_of_two_states),
         Trial::test(name("pages_that_go_on_at_another_state_are_checked"), pages_that_go_on_elsewhere),
         Trial::test(name("another_cluster_than_was_selected_is_found_out"), || {
@@ -212,6 +219,40 @@ fn objects(truth: &Truth, a: u64, b: u64) -> BTreeMap<(String, String), State> {
         }
     }
     objects
+}
+
+/// What members were asked explains no refusal; that they were listed does, of versions before that.
+fn refused_in_a_calm_run() -> Result<(), Failed> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    runtime.block_on(async {
+        let calm = (0..).map(Profile::of).find(|profile| profile.quorum && profile.expectations().calm);
+        let world = World::start(Profile { watch_list: false, ..calm.ok_or("no calm run has Quorum")? }).await?;
+        let list = || world.get(0, "/api/v1/services");
+        list().await?;
+        let control = world.members[0].control();
+        let [own, other] = [NAMES[0][0], NAMES[1][0]];
+        let explained = |code, cluster: &str, revision: u64| {
+            world.is_explained(code, &[(cluster.to_owned(), revision.into())].into())
+        };
+        if !control.lists().iter().any(|list| list.limit == 1) {
+            return Err("nobody asked for a version".into());
+        }
+        if explained(410, own, 0) || explained(429, own, 0) {
+            return Err("a question for the latest version explains a refusal".into());
+        }
+        control.expire_watches();
+        // Longer than any attempt is waited for.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let listed = control.lists().iter().filter(|list| list.limit != 1).map(|list| list.revision).max();
+        let listed = listed.unwrap_or_default();
+        if !explained(410, own, listed - 1) {
+            return Err("a list does not explain that versions before it are not known".into());
+        }
+        if explained(429, own, listed - 1) || explained(410, own, listed) || explained(410, other, 0) {
+            return Err("a list explains more than that versions before it are not known".into());
+        }
+        Ok(())
+    })
 }
 
 fn pages_of_two_states() -> Result<(), Failed> {

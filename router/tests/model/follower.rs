@@ -149,6 +149,16 @@ impl Follower {
         self.owed_later.extend(self.owed.take());
     }
 
+    /// Where the client would go on: after the integer that came last, or after a vector. `None` before there is a state.
+    pub(crate) fn place(&self) -> Option<Vector> {
+        match &self.item {
+            Some(Item { cluster, revision, .. }) => {
+                self.version.is_some().then(|| [(cluster.clone(), (*revision).into())].into())
+            }
+            None => self.version.clone(),
+        }
+    }
+
     /// Whether the client has more of a cluster than its version says, and a restore undid that and kept the version: no router
     /// can tell it from one that has nothing more.
     pub(crate) fn is_undone(&self, truth: &Truth) -> bool {

@@ -17,7 +17,7 @@ use tributary_router::{
     User, body,
 };
 use tributary_simulator::compact;
-use tributary_simulator::{Config, HistoryEvent, Member, Simulator};
+use tributary_simulator::{Config, HistoryEvent, Listed, Member, Simulator};
 
 use crate::follower::{Expectations, Follower, Version};
 use crate::schedule::Profile;
@@ -79,6 +79,13 @@ pub(crate) struct World {
 struct Known {
     truth: Truth,
     read: [usize; MEMBERS],
+}
+
+/// The latest revision as of which a member was listed after the first list of each router. The question for its latest version, a list
+/// of one object, changes nothing that a router holds.
+fn listed_anew(lists: &[Listed]) -> Option<u64> {
+    let lists = lists.iter().filter(|list| list.resource == RESOURCE && list.limit != 1);
+    lists.skip(REPLICAS).map(|list| list.revision).max()
 }
 
 /// An answer that was read to its end.
@@ -197,19 +204,17 @@ impl World {
         })
     }
 
-    /// Whether a member was listed more often than once by each router. Nothing need have happened: where no bookmark says that a part
-    /// was all of its revision, a list does.
-    pub(crate) fn has_listed_anew(&self) -> bool {
-        let is_list = |request: &String| {
-            let starts_anew = request.contains("sendInitialEvents=true") == self.profile.watch_list;
-            request.starts_with("GET /api/v1/services?")
-                && starts_anew
-                && !request.contains("limit=1&")
-                && (self.profile.watch_list || !request.contains("watch="))
-        };
-        let lists =
-            |member: &Arc<Member>| member.control().request_log().iter().filter(|request| is_list(request)).count();
-        self.members.iter().any(|member| lists(member) > REPLICAS)
+    /// Whether a refusal of a version is explained by a list that a router took anew: it does not know what was between that and what it
+    /// held, and another router may have told it. Nothing need have happened: where no bookmark says that a part was all of its
+    /// revision, a list does.
+    pub(crate) fn is_explained(&self, code: u64, version: &Vector) -> bool {
+        let mut components = version.iter();
+        code == 410
+            && components.any(|(cluster, own)| {
+                let member = NAMES.iter().position(|names| names.contains(&&**cluster));
+                let lists = member.map(|member| self.members[member].control().lists()).unwrap_or_default();
+                listed_anew(&lists).is_some_and(|listed| *own < listed.into())
+            })
     }
 
     // ---- what happens to the routers ----

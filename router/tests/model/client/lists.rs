@@ -68,7 +68,8 @@ impl Client {
         loop {
             let stable = self.world.configured();
             let answer = self.world.get(replica, &format!("{path}?{}", page.join("&"))).await?;
-            if !self.is_answered(&asked, &answer)? {
+            let of = version.as_ref().or(asked.version.as_ref().map(|(version, _)| version));
+            if !self.is_answered(&asked, of, &answer)? {
                 let Some(token) = answer.json["metadata"]["continue"].as_str() else { return Ok(None) };
                 anyhow::ensure!(version.is_some() && answer.code == 410, "a token beside {}", answer.json);
                 (after, objects, version, left) = (Some(place_of(token)?), Objects::new(), None, None);
@@ -127,11 +128,12 @@ impl Client {
         query
     }
 
-    /// Whether a list was given; a refusal must have a cause that this run can have.
-    fn is_answered(&self, asked: &Asked, answer: &Answer) -> anyhow::Result<bool> {
+    /// Whether a list was given; a refusal must have a cause that this run can have. `of`: the version that was to be listed.
+    fn is_answered(&self, asked: &Asked, of: Option<&Vector>, answer: &Answer) -> anyhow::Result<bool> {
         match answer.code {
             200 => Ok(true),
-            410 | 429 if !self.world.expected.calm || self.world.has_listed_anew() => Ok(false),
+            410 | 429 if !self.world.expected.calm => Ok(false),
+            410 if of.is_some_and(|version| self.world.is_explained(410, version)) => Ok(false),
             410 if asked.told.is_some_and(|told| told.elapsed() > KEPT_FOR) => Ok(false),
             403 if self.world.profile.forbids => Ok(false),
             // No member serves the resource just now.
