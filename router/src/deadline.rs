@@ -41,6 +41,12 @@ pub(crate) async fn within<T>(
     }
 }
 
+/// How long the answer to a request that does not last may take.
+pub(crate) fn time(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Duration {
+    // One that cannot be read has been refused.
+    of(info, query, longest).ok().flatten().map_or(longest, |limit| limit.time)
+}
+
 /// The limit of a request; `None` for what lasts. In a cluster's own view that cluster judges the parameter.
 ///
 /// # Errors

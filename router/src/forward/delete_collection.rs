@@ -6,6 +6,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use http::{Request, Response, StatusCode};
 use serde::Deserialize;
+use tokio::time::Instant;
 use tributary_apimachinery::rewrite::{self, Rewritten};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Status, Verb};
 
@@ -16,17 +17,18 @@ use crate::forward::buffered::Held;
 use crate::forward::send::forward;
 use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
 use crate::memory::warn_left_out;
-use crate::response;
 use crate::topology::Cluster;
 use crate::versions::Given;
 use crate::view::Deletion;
+use crate::{deadline, response};
 
 /// Deletes a collection in every cluster that serves it and is wanted.
 ///
 /// # Errors
 /// The first cluster's refusal, with a message that names the clusters where the deletion failed and where it was done.
 pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
-    let Call { router, resource, served, query, .. } = call;
+    let Call { router, info, resource, served, query, .. } = call;
+    let until = Instant::now() + deadline::time(info, query, router.request_timeout());
     let (_, wanted) = ClusterSelector::split(&ListOptions::parse(query, limits::SELECTOR)?.label_selector)?;
     let held = Held::read(call, Verb::DeleteCollection, request, DELETE_OPTIONS_BYTES_MAX).await?;
     let shared = held.for_all()?;
@@ -42,7 +44,7 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
         return Err(Status::clusters_unknown(&resource.resource, &undiscovered, 1));
     }
     // Without it a deletion might not be noted that was made.
-    let reserve = Reserve::take(router, &held.head.extensions)?;
+    let reserve = Reserve::take(router, &held.head.extensions, until)?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
         .iter()
         .map(|cluster| {
@@ -127,7 +129,8 @@ async fn delete_in(
         }
         Ok(())
     };
-    // An answer that stays away, or is larger than can be held, leaves what is done done: what it names is not waited for.
+    // An answer that stays away, or is larger than can be held, or keeps others waiting for the reserve, leaves what is done done: what it
+    // names is not waited for.
     seen_whole(answer.into_body(), room, reserve, router.large_bodies(), look).await.unwrap_or_else(|_| look(&[]))
 }
 

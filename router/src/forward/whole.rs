@@ -31,7 +31,7 @@ pub enum Interrupted {
     /// It broke off.
     #[error("it broke off: {0}")]
     Broken(BoxError),
-    /// It took too long.
+    /// It took too long: [`WHOLE_WITHIN`], or as long as it may have a [`Reserve`].
     #[error("it was not complete within {} s", WHOLE_WITHIN.as_secs())]
     Late,
     /// It is too large to be held.
@@ -56,21 +56,31 @@ pub fn room(router: &Router, request: &Extensions, known: usize) -> Result<Porti
     Ok(router.held_bytes().take(request.get().copied(), likely)?)
 }
 
-/// Room for one answer of [`WHOLE_BODY_BYTES_MAX`], for those to one request that find no more of their own: one after the other has it.
-pub struct Reserve(Mutex<Portion>);
+/// Room for one answer of [`WHOLE_BODY_BYTES_MAX`], for those to one request that find no more of their own: one after the other has it,
+/// each for half of the time that is left to the request. So whoever is slow with it leaves some to all who wait.
+pub struct Reserve {
+    room: Mutex<Portion>,
+    /// When the request's time is over.
+    until: Instant,
+}
 
 /// Which part of all that may be held a [`Reserve`] is at most. A client alone may have three eighths.
 const RESERVED: usize = 4;
 
 impl Reserve {
-    /// Takes the room. Call before anything is sent.
+    /// Takes the room for a request that may take until then. Call before anything is sent.
     ///
     /// # Errors
     /// 429 where there is none. Nobody has acted on the request then.
-    pub fn take(router: &Router, request: &Extensions) -> Result<Self, Status> {
+    pub fn take(router: &Router, request: &Extensions, until: Instant) -> Result<Self, Status> {
         let all = router.held_bytes();
         let bytes = WHOLE_BODY_BYTES_MAX.min(all.max() / RESERVED);
-        Ok(Self(Mutex::new(all.take(request.get().copied(), bytes)?)))
+        Ok(Self { room: Mutex::new(all.take(request.get().copied(), bytes)?), until })
+    }
+
+    /// How long whoever takes it now may have it.
+    fn share(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now()) / 2
     }
 }
 
@@ -78,20 +88,28 @@ impl Reserve {
 struct Room<'a> {
     own: Portion,
     reserve: Option<&'a Reserve>,
-    /// The reserve, once it is this answer's.
-    reserved: Option<MutexGuard<'a, Portion>>,
+    /// The reserve, once it is this answer's, and until when.
+    reserved: Option<(MutexGuard<'a, Portion>, Instant)>,
 }
 
 impl Room<'_> {
     /// Makes room for so many bytes. May wait for the reserve.
     async fn grow_to(&mut self, bytes: usize) -> Result<(), Exceeded> {
-        if let Some(reserved) = &mut self.reserved {
+        if let Some((reserved, _)) = &mut self.reserved {
             return reserved.grow_to(bytes);
         }
         match (self.own.grow_to(bytes), self.reserve) {
-            (Err(_), Some(reserve)) => self.reserved.insert(reserve.0.lock().await).grow_to(bytes),
+            (Err(_), Some(reserve)) => {
+                let reserved = reserve.room.lock().await;
+                self.reserved.insert((reserved, Instant::now() + reserve.share())).0.grow_to(bytes)
+            }
             (grown, _) => grown,
         }
+    }
+
+    /// Until when it may be taken; `None` where that is left to whoever fills it.
+    fn until(&self) -> Option<Instant> {
+        self.reserved.as_ref().map(|(_, until)| *until)
     }
 }
 
@@ -125,7 +143,8 @@ pub async fn whole(body: Body, room: Portion) -> Result<(Bytes, Portion), Interr
 /// with it, and in the reserve where that cannot.
 ///
 /// # Errors
-/// [`Interrupted`]; [`Interrupted::NoRoom`] only where the reserve is smaller than [`WHOLE_BODY_BYTES_MAX`].
+/// [`Interrupted`]; [`Interrupted::NoRoom`] only where the reserve is smaller than [`WHOLE_BODY_BYTES_MAX`], and
+/// [`Interrupted::Late`] sooner where others may wait for the reserve.
 pub(super) async fn seen_whole<T>(
     mut body: Body,
     own: Portion,
@@ -194,6 +213,7 @@ async fn read(body: &mut Body, room: &mut Room<'_>) -> Result<(Vec<Bytes>, Optio
             return Ok((chunks, Some(Interrupted::NoRoom(exceeded))));
         }
         deadline += waiting.elapsed();
+        deadline = room.until().map_or(deadline, |until| until.min(deadline));
     }
 }
 
@@ -261,6 +281,37 @@ mod tests {
         assert_eq!(begun.elapsed(), WHOLE_WITHIN);
     }
 
+    /// An answer that comes byte by byte for so many seconds.
+    fn trickling(seconds: u64) -> Body {
+        let bytes = stream::iter(0..seconds).then(|_| async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            chunk(1)
+        });
+        StreamBody::new(Box::pin(bytes)).boxed_unsync()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_the_reserve_has_it_before_the_request_ends_however_slow_those_before_are() {
+        let (share, _) = share(80 << 10);
+        let room = Mutex::new(share.take(None, 20 << 10).unwrap());
+        let until = Instant::now() + Duration::from_secs(60);
+        let reserve = Reserve { room, until };
+        let turns = LargeBodies::default();
+        // Nothing else is left.
+        let _others = share.take(None, 10 << 10).unwrap();
+        let seen = |body| seen_whole(body, share.take(None, 0).unwrap(), &reserve, &turns, <[u8]>::len);
+        let slow = (0..5).map(|_| seen(trickling(29)));
+        let prompt = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            seen(body::full("prompt")).await
+        };
+        let (slow, prompt) = futures::join!(futures::future::join_all(slow), prompt);
+        assert_eq!(prompt.unwrap(), 6);
+        assert!(Instant::now() < until, "the request would have been ended");
+        assert_eq!(slow[0].as_ref().unwrap(), &29, "half of the time is enough for one that takes as long as it may");
+        assert!(slow[1..].iter().all(|slow| matches!(slow, Err(Interrupted::Late))));
+    }
+
     #[tokio::test]
     async fn what_is_too_large_to_be_held_is_passed_on_from_its_first_byte() {
         let half = WHOLE_BODY_BYTES_MAX / 2 + 1;
@@ -280,7 +331,8 @@ mod tests {
     /// Has `look` see an answer of so many bytes in one of the ways.
     async fn seen(way: Way, bytes: usize, turns: &LargeBodies, look: impl FnOnce()) {
         let room = share(64 << 20).0.take(None, 0).unwrap();
-        let reserve = Reserve(Mutex::new(share(64 << 20).0.take(None, 0).unwrap()));
+        let reserved = Mutex::new(share(64 << 20).0.take(None, 0).unwrap());
+        let reserve = Reserve { room: reserved, until: Instant::now() + WHOLE_WITHIN };
         let body = body_of(vec![chunk(bytes / 2), chunk(bytes - bytes / 2)]);
         let see = |text: &[u8]| {
             assert_eq!(text.len(), bytes);
