@@ -77,23 +77,54 @@ async fn gathered(
     bytes_max: usize,
     mut hold: impl FnMut(usize) -> Result<(), BoxError>,
 ) -> Result<Bytes, BoxError> {
-    let mut whole = BytesMut::new();
-    let mut only = Bytes::new();
+    let mut whole = Gathered::default();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
-        if whole.len() + only.len() + data.len() > bytes_max {
+        if whole.len() + data.len() > bytes_max {
             return Err(Box::new(TooLarge(bytes_max)));
         }
         hold(data.len())?;
-        if whole.is_empty() && only.is_empty() {
-            // Most bodies are one frame: it is passed on as it is.
-            only = data;
+        whole.push(data);
+    }
+    Ok(whole.into())
+}
+
+/// What was read of a body, in one piece: its sender decides how many frames there are, and each that was kept would take 32 bytes beside
+/// its own.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    /// The first frame. Most bodies are one: it is passed on as it is.
+    only: Bytes,
+    /// All of them, once there are several.
+    several: BytesMut,
+}
+
+impl Gathered {
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.only.len() + self.several.len()
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds a frame.
+    pub fn push(&mut self, data: Bytes) {
+        if self.is_empty() {
+            self.only = data;
         } else {
-            whole.extend_from_slice(&std::mem::take(&mut only));
-            whole.extend_from_slice(&data);
+            self.several.extend_from_slice(&std::mem::take(&mut self.only));
+            self.several.extend_from_slice(&data);
         }
     }
-    Ok(if whole.is_empty() { only } else { whole.freeze() })
+}
+
+impl From<Gathered> for Bytes {
+    fn from(gathered: Gathered) -> Self {
+        if gathered.several.is_empty() { gathered.only } else { gathered.several.freeze() }
+    }
 }
 
 /// The same body, which holds on to a portion until it has ended or is dropped.

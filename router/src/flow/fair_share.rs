@@ -77,6 +77,19 @@ impl From<Exceeded> for Status {
     }
 }
 
+/// Whether somebody who holds `own` of what all hold may hold so much more.
+pub(crate) fn has_room(max: usize, held: usize, own: usize, by: usize) -> bool {
+    let wanted = own.saturating_add(by);
+    let kept_for_small = max / 4;
+    let left = (max - kept_for_small).saturating_sub(held).saturating_sub(by);
+    wanted <= left || (wanted <= small(max) && held.saturating_add(by) <= max)
+}
+
+/// How much of a bound is little: one at least.
+fn small(max: usize) -> usize {
+    (max / SMALL).max(1)
+}
+
 impl FairShare {
     /// A bound of `max`, at least 2: a client alone has half of three quarters of it.
     pub fn new(what: &'static str, max: usize, metrics: ShareMetrics) -> Arc<Self> {
@@ -93,16 +106,6 @@ impl FairShare {
         self.max.load(Ordering::Relaxed)
     }
 
-    /// What is kept for those who hold little.
-    fn reserved(&self) -> usize {
-        self.max() / 4
-    }
-
-    /// How much is little: one at least.
-    fn small(&self) -> usize {
-        (self.max() / SMALL).max(1)
-    }
-
     /// Takes a portion of this amount; it may be nothing, to grow later.
     ///
     /// # Errors
@@ -115,26 +118,31 @@ impl FairShare {
 }
 
 impl Portion {
+    /// Who holds it.
+    pub fn holder(&self) -> Holder {
+        self.holder
+    }
+
     /// Takes so much more. After an error it is as before.
     ///
     /// # Errors
     /// [`Exceeded`].
     pub fn grow(&mut self, by: usize) -> Result<(), Exceeded> {
+        self.try_grow(by).inspect_err(|_| {
+            self.share.metrics.refused.inc();
+        })
+    }
+
+    fn try_grow(&mut self, by: usize) -> Result<(), Exceeded> {
         if by == 0 {
             return Ok(());
         }
         let share = Arc::clone(&self.share);
         let mut state = share.state.lock();
         let own = state.by_holder.get(&self.holder).copied().unwrap_or(0);
-        let wanted = own.saturating_add(by);
         let max = share.max();
-        let left = |of: usize| of.saturating_sub(state.held).saturating_sub(by);
-        let fits = wanted <= left(max.saturating_sub(share.reserved()));
-        let is_small = wanted <= share.small() && state.held.saturating_add(by) <= max;
-        if !fits && !is_small {
+        if !has_room(max, state.held, own, by) {
             let others = state.held - own;
-            drop(state);
-            share.metrics.refused.inc();
             return Err(Exceeded { what: share.what, max, own, others });
         }
         self.add(&mut state, by);
@@ -147,6 +155,23 @@ impl Portion {
     /// [`Exceeded`].
     pub fn grow_to(&mut self, amount: usize) -> Result<(), Exceeded> {
         self.grow(amount.saturating_sub(self.amount))
+    }
+
+    /// Takes what is missing to this amount, and more for what is still to come where there is more: who takes little at a time takes the
+    /// lock, which is everybody's, once for each `step`. After an error it is as before.
+    ///
+    /// # Errors
+    /// [`Exceeded`].
+    pub fn grow_in_steps_to(&mut self, amount: usize, step: usize) -> Result<(), Exceeded> {
+        if amount <= self.amount || self.try_grow(amount.next_multiple_of(step) - self.amount).is_ok() {
+            return Ok(());
+        }
+        self.grow_to(amount)
+    }
+
+    /// How much it is.
+    pub fn amount(&self) -> usize {
+        self.amount
     }
 
     /// Gives back what is above this amount.
@@ -231,7 +256,7 @@ mod tests {
     fn dozens_of_greedy_clients_leave_something_to_who_wants_little() {
         let share = share(4_000);
         let greedy: Vec<_> = (1..=64).map(|port| greedy(&share, peer(port))).collect();
-        assert!(greedy.iter().all(|portions| portions.len() >= share.small()));
+        assert!(greedy.iter().all(|portions| portions.len() >= small(share.max())));
         let modest = std::iter::from_fn(|| share.take(peer(65), 1).ok()).take(8);
         assert_eq!(modest.collect::<Vec<_>>().len(), 8);
         assert!(share.state.lock().held < 4_000);

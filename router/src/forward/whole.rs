@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use tributary_apimachinery::{ClusterName, Status};
 
 use crate::Router;
-use crate::body::{self, Body, BoxError, WHOLE_BODY_BYTES_MAX};
+use crate::body::{self, Body, BoxError, Gathered, WHOLE_BODY_BYTES_MAX};
 use crate::flow::fair_share::{Exceeded, Portion};
 use crate::flow::large_bodies::LargeBodies;
 
@@ -45,6 +45,9 @@ pub enum Interrupted {
 /// What a member's answer has beyond what was written, in bytes: defaults, `managedFields`, the head of a Status. Most objects are
 /// smaller as a whole.
 const ADDED_BYTES: usize = 16 << 10;
+
+/// In which steps the room for an answer grows, in bytes: a member decides how small its frames are.
+const STEP_BYTES: usize = 16 << 10;
 
 /// Takes room for the answer to a request, of which so much is known: the object as it is, or as it is to be. Call before anything is
 /// sent.
@@ -96,12 +99,13 @@ impl Room<'_> {
     /// Makes room for so many bytes. May wait for the reserve.
     async fn grow_to(&mut self, bytes: usize) -> Result<(), Exceeded> {
         if let Some((reserved, _)) = &mut self.reserved {
-            return reserved.grow_to(bytes);
+            return reserved.grow_in_steps_to(bytes, STEP_BYTES);
         }
-        match (self.own.grow_to(bytes), self.reserve) {
+        match (self.own.grow_in_steps_to(bytes, STEP_BYTES), self.reserve) {
             (Err(_), Some(reserve)) => {
                 let reserved = reserve.room.lock().await;
-                self.reserved.insert((reserved, Instant::now() + reserve.share())).0.grow_to(bytes)
+                let (reserved, _) = self.reserved.insert((reserved, Instant::now() + reserve.share()));
+                reserved.grow_in_steps_to(bytes, STEP_BYTES)
             }
             (grown, _) => grown,
         }
@@ -154,9 +158,9 @@ pub(super) async fn seen_whole<T>(
 ) -> Result<T, Interrupted> {
     let mut room = Room { own, reserve: Some(reserve), reserved: None };
     match read(&mut body, &mut room).await? {
-        (chunks, None) => {
-            let turn = turns.turn(length(&chunks)).await;
-            Ok(turn.run(|| look(&joined(chunks))))
+        (text, None) => {
+            let turn = turns.turn(text.len()).await;
+            Ok(turn.run(|| look(&Bytes::from(text))))
         }
         (_, Some(why)) => Err(why),
     }
@@ -187,53 +191,42 @@ pub(super) async fn seen_in_passing(
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
 async fn begun(mut body: Body, room: Portion) -> Result<Begun, Interrupted> {
+    let likely = room.amount();
     let mut room = Room { own: room, reserve: None, reserved: None };
-    let (chunks, why) = read(&mut body, &mut room).await?;
+    let (text, why) = read(&mut body, &mut room).await?;
+    room.own.shrink_to(text.len().max(likely));
     Ok(match why {
-        None => Begun::Whole(joined(chunks), room.own),
-        Some(why) => Begun::Longer(from_its_beginning(chunks, room.own, body), why),
+        None => Begun::Whole(text.into(), room.own),
+        Some(why) => Begun::Longer(from_its_beginning(text.into(), room.own, body), why),
     })
 }
 
 /// Reads an answer, and says why it is not read to its end. That it waits for room is not the member's being late.
-async fn read(body: &mut Body, room: &mut Room<'_>) -> Result<(Vec<Bytes>, Option<Interrupted>), Interrupted> {
+async fn read(body: &mut Body, room: &mut Room<'_>) -> Result<(Gathered, Option<Interrupted>), Interrupted> {
     let mut deadline = Instant::now() + WHOLE_WITHIN;
-    let (mut chunks, mut length) = (Vec::new(), 0);
+    let mut text = Gathered::default();
     loop {
         let frame = timeout_at(deadline, body.frame()).await.map_err(|_| Interrupted::Late)?;
-        let Some(frame) = frame else { return Ok((chunks, None)) };
+        let Some(frame) = frame else { return Ok((text, None)) };
         let Ok(data) = frame.map_err(Interrupted::Broken)?.into_data() else { continue };
-        length += data.len();
-        chunks.push(data);
-        if length > WHOLE_BODY_BYTES_MAX {
-            return Ok((chunks, Some(Interrupted::TooLarge)));
+        text.push(data);
+        if text.len() > WHOLE_BODY_BYTES_MAX {
+            return Ok((text, Some(Interrupted::TooLarge)));
         }
         let waiting = Instant::now();
-        if let Err(exceeded) = room.grow_to(length).await {
-            return Ok((chunks, Some(Interrupted::NoRoom(exceeded))));
+        if let Err(exceeded) = room.grow_to(text.len()).await {
+            return Ok((text, Some(Interrupted::NoRoom(exceeded))));
         }
         deadline += waiting.elapsed();
         deadline = room.until().map_or(deadline, |until| until.min(deadline));
     }
 }
 
-fn length(chunks: &[Bytes]) -> usize {
-    chunks.iter().map(Bytes::len).sum()
-}
-
-/// Most answers are one frame: it is passed on as it is.
-fn joined(mut chunks: Vec<Bytes>) -> Bytes {
-    match chunks.len() {
-        1 => chunks.swap_remove(0),
-        _ => chunks.concat().into(),
-    }
-}
-
-/// What was read and what is still to come. The room is kept until what was read is given.
-fn from_its_beginning(read: Vec<Bytes>, room: Portion, rest: Body) -> Body {
-    let read = stream::iter(read).map(move |chunk| {
+/// What was read and what is still to come. The room is kept until the rest is asked for.
+fn from_its_beginning(read: Bytes, room: Portion, rest: Body) -> Body {
+    let read = stream::iter([read]).map(move |text| {
         let _held = &room;
-        Ok(Frame::data(chunk))
+        Ok(Frame::data(text))
     });
     StreamBody::new(read.chain(BodyStream::new(rest))).boxed_unsync()
 }
@@ -381,6 +374,27 @@ mod tests {
             other.await.unwrap();
             looks.await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn an_answer_in_tiny_pieces_takes_no_more_than_its_bytes() {
+        const PIECES: usize = 100 << 10;
+        let tiny = || StreamBody::new(stream::iter((0..PIECES).map(|_| chunk(1)))).boxed_unsync();
+        // Three eighths of it are 48 KiB: what is more is passed on, and what was read of it in one piece.
+        let (narrow, metrics) = share(128 << 10);
+        let Ok(Begun::Longer(body, Interrupted::NoRoom(_))) = begun(tiny(), narrow.take(None, 0).unwrap()).await else {
+            panic!("it was held")
+        };
+        assert_eq!(metrics.used.get(), 48 << 10);
+        let mut frames = BodyStream::new(body);
+        let first = frames.next().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(first.len(), (48 << 10) + 1, "all that was read");
+        assert_eq!(frames.count().await, PIECES - first.len());
+
+        let (wide, metrics) = share(1 << 20);
+        let (text, held) = super::whole(tiny(), wide.take(None, 0).unwrap()).await.unwrap();
+        assert_eq!((text.len(), held.amount(), metrics.used.get()), (PIECES, PIECES, PIECES as i64));
+        assert_eq!(metrics.refused.get(), 0, "a step that is too long for the room is no refusal");
     }
 
     #[tokio::test]
