@@ -40,10 +40,10 @@ pub struct Place {
 }
 
 impl FairLine {
-    /// So many places, at least 2: a client alone has half of them.
+    /// So many places, at least 1: of several a client alone has half, and a single one goes round.
     pub fn new(at_once: usize) -> Arc<Self> {
         let state = State { taken: 0, by_holder: HashMap::new(), waiting: Lines::default(), sweep_at: SWEPT_FROM };
-        Arc::new(Self { at_once: at_once.max(2), state: Mutex::new(state) })
+        Arc::new(Self { at_once: at_once.max(1), state: Mutex::new(state) })
     }
 
     /// Waits for a place. Cancel: dropping the future gives it up.

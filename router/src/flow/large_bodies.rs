@@ -2,15 +2,18 @@
 //!
 //! A body of some megabytes takes a core for tenths of a second to be checked and taken apart. On the threads that answer requests, ten of
 //! them at once would leave nobody else a thread for as long; here each waits for its turn, and the runtime moves the other requests to
-//! another thread meanwhile. The same goes for what is written for long: YAML, and text that is compressed or laid out as a whole.
+//! another thread meanwhile. Connections are served in turn: what one has waiting, and it may be more than it holds bytes for, delays
+//! another's by one. The same goes for what is written for long: YAML, and text that is compressed or laid out as a whole.
 
 use std::num::NonZero;
+use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::block_in_place;
 
+use crate::flow::fair_line::{FairLine, Place};
+use crate::flow::fair_share::Holder;
 use crate::negotiate::{Encoding, Form};
 
 /// From how many bytes on a body is large. 64 KiB are read in one to two milliseconds, and nearly all bodies are smaller.
@@ -35,16 +38,21 @@ pub(crate) fn beside<T>(work: impl FnOnce() -> T) -> T {
     if others { block_in_place(work) } else { work() }
 }
 
+/// Looks through a body of so many bytes that has no time to wait for its turn. That is for what takes a fraction of taking it apart.
+pub(crate) fn at_once<T>(bytes: usize, look: impl FnOnce() -> T) -> T {
+    if bytes < LARGE_BYTES { look() } else { beside(look) }
+}
+
 /// The turns of large bodies.
-pub(crate) struct LargeBodies(Semaphore);
+pub(crate) struct LargeBodies(Arc<FairLine>);
 
 /// The permission to read one body. Its turn is over when this is dropped.
-pub(crate) struct Reading<'a>(Option<SemaphorePermit<'a>>);
+pub(crate) struct Reading(Option<Place>);
 
 impl Default for LargeBodies {
     /// As many at once as half of the cores, and one at least: the other half stays with whoever asks for less.
     fn default() -> Self {
-        Self(Semaphore::new((available_parallelism().map_or(1, NonZero::get) / 2).max(1)))
+        Self(FairLine::new(available_parallelism().map_or(1, NonZero::get) / 2))
     }
 }
 
@@ -52,23 +60,21 @@ impl LargeBodies {
     /// As many as there are where there is one core.
     #[cfg(test)]
     pub(crate) fn one_at_a_time() -> Self {
-        Self(Semaphore::new(1))
+        Self(FairLine::new(1))
     }
 
-    /// Waits until a body of so many bytes may be read; a small one is read at once. First come, first served: what one client may hold
-    /// of bodies bounds how long its own keep others waiting.
+    /// Waits until this connection's body of so many bytes may be read; a small one is read at once.
     ///
     /// Cancel safe: who gives up waiting loses its place, and nothing else.
-    pub(crate) async fn turn(&self, bytes: usize) -> Reading<'_> {
+    pub(crate) async fn turn(&self, holder: Holder, bytes: usize) -> Reading {
         if bytes < LARGE_BYTES {
             return Reading(None);
         }
-        // It is never closed.
-        Reading(self.0.acquire().await.ok())
+        Reading(self.0.take(holder).await)
     }
 }
 
-impl Reading<'_> {
+impl Reading {
     /// Does the work; that of a large body while another thread takes over what else this one had to do.
     pub(crate) fn run<T>(self, work: impl FnOnce() -> T) -> T {
         if self.0.is_some() { beside(work) } else { work() }
@@ -83,16 +89,40 @@ mod tests {
 
     use tokio::sync::oneshot;
 
+    use futures::FutureExt;
+
     use super::*;
+    use crate::Peer;
+
+    fn client(port: u16) -> Holder {
+        Some(Peer(([127, 0, 0, 1], port).into()))
+    }
 
     #[tokio::test]
     async fn a_small_body_waits_for_no_large_one() {
         let bodies = LargeBodies::one_at_a_time();
-        let large = bodies.turn(LARGE_BYTES).await;
-        assert!(futures::FutureExt::now_or_never(bodies.turn(LARGE_BYTES)).is_none(), "its turn is taken");
-        assert_eq!(bodies.turn(LARGE_BYTES - 1).await.run(|| 1), 1);
+        let large = bodies.turn(None, LARGE_BYTES).await;
+        assert!(bodies.turn(None, LARGE_BYTES).now_or_never().is_none(), "its turn is taken");
+        assert_eq!(bodies.turn(None, LARGE_BYTES - 1).await.run(|| 1), 1);
         assert_eq!(large.run(|| 2), 2);
-        assert!(futures::FutureExt::now_or_never(bodies.turn(LARGE_BYTES)).is_some(), "the turn is over");
+        assert!(bodies.turn(None, LARGE_BYTES).now_or_never().is_some(), "the turn is over");
+    }
+
+    #[tokio::test]
+    async fn connections_take_turns() {
+        let bodies = LargeBodies::one_at_a_time();
+        let ask = |port| Box::pin(bodies.turn(client(port), LARGE_BYTES));
+        let reading = ask(1).await;
+        let mut flood: Vec<_> = (0..100).map(|_| ask(1)).collect();
+        assert!(flood.iter_mut().all(|asked| asked.now_or_never().is_none()));
+        let mut other = ask(2);
+        assert!((&mut other).now_or_never().is_none());
+        drop(reading);
+        let next = flood[0].as_mut().now_or_never().expect("it came first");
+        drop(next);
+        let others = other.now_or_never().expect("the other connection is served second, not as the hundred and first");
+        drop(others);
+        assert!(flood[1].as_mut().now_or_never().is_some());
     }
 
     /// With one worker thread, and that one busy with a large body, another task still runs: without the move to another thread this
@@ -103,7 +133,7 @@ mod tests {
         let (go_on, told) = mpsc::channel::<()>();
         let bodies = Arc::new(LargeBodies::default());
         let reader = tokio::spawn(async move {
-            let turn = bodies.turn(LARGE_BYTES).await;
+            let turn = bodies.turn(None, LARGE_BYTES).await;
             turn.run(|| {
                 begun.send(()).unwrap();
                 told.recv_timeout(Duration::from_secs(60))

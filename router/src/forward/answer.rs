@@ -14,7 +14,7 @@ use super::whole::{Interrupted, whole};
 use crate::Router;
 use crate::body::{self, Body};
 use crate::flow::fair_share::Portion;
-use crate::flow::large_bodies::to_write;
+use crate::flow::large_bodies::{at_once, to_write};
 use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
 use crate::response::warnings;
 use crate::response::{self, IncludeObject, ObjectWriter, Place, ResourceKind};
@@ -67,19 +67,23 @@ pub async fn translate(
     if !content_type(&head.headers).starts_with("application/json") || !(head.status.is_success() || is_yaml) {
         return Ok(Response::from_parts(head, incoming));
     }
-    let (text, _room) = whole(incoming, room).await.map_err(|interrupted| match interrupted {
+    let (text, room) = whole(incoming, room).await.map_err(|interrupted| match interrupted {
         Interrupted::NoRoom(exceeded) if !wish.writes => exceeded.into(),
         interrupted => interrupted.status(cluster.name()),
     })?;
     let form = if head.status.is_success() { wish.form } else { wish.error_form };
-    let turn = router.large_bodies().turn(text.len().max(to_write(form, text.len()))).await;
+    if wish.writes && head.status.is_success() {
+        // Before its turn: whoever gives up waiting for that has written all the same.
+        at_once(text.len(), || note(router, cluster, wish.request, &head.headers, &text));
+    }
+    let turn = router.large_bodies().turn(room.holder(), text.len().max(to_write(form, text.len()))).await;
     Ok(turn.run(|| match head.status.is_success() {
         true => translated(router, cluster, head, text, wish),
         false => as_asked(head, text, form),
     }))
 }
 
-/// The client's form of a whole answer with success, and what it means for later reads.
+/// The client's form of a whole answer with success.
 fn translated(
     router: &Router,
     cluster: &Arc<Cluster>,
@@ -87,11 +91,7 @@ fn translated(
     text: Bytes,
     wish: &Wish<'_>,
 ) -> Response<Body> {
-    let object = ObjectDecoder::new("", "", Arc::default()).decode(&text);
-    if wish.writes {
-        note(router, cluster, wish.request, &head.headers, &text);
-    }
-    let object = match object {
+    let object = match ObjectDecoder::new("", "", Arc::default()).decode(&text) {
         Ok(object) => object,
         Err(error) => {
             head.headers.remove(header::CONTENT_LENGTH);
@@ -213,4 +213,61 @@ fn changes_discovery(resource: &GroupVersionResource) -> bool {
         (&*resource.group, &*resource.resource),
         ("apiextensions.k8s.io", "customresourcedefinitions") | ("apiregistration.k8s.io", "apiservices")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use tributary_apimachinery::ClusterName;
+
+    use super::*;
+    use crate::discovery::ServedResource;
+    use crate::discovery::model::Resource;
+    use crate::{ClusterSetup, Peer, RouterConfig};
+
+    /// As much as takes a turn to be taken apart.
+    const LARGE_BYTES: usize = 1 << 20;
+
+    #[tokio::test]
+    async fn a_write_that_waits_for_its_turn_is_noted() {
+        let router = Router::new(RouterConfig::default());
+        let name = ClusterName::new("a").unwrap();
+        let client = Err("a test".to_owned());
+        router.set_clusters(vec![ClusterSetup { name: name.clone(), client, fingerprint: String::new(), index: None }]);
+        let cluster = router.fleet().cluster(&name).unwrap();
+        let described = r#"{"resource": "configmaps", "scope": "Namespaced"}"#;
+        let served = ServedResource {
+            resource: GroupVersionResource::new("", "v1", "configmaps"),
+            description: serde_json::from_str::<Resource>(described).unwrap(),
+            clusters: [name.clone()].into(),
+            cacheable: [name].into(),
+            otherwise: Vec::new(),
+        };
+        let view = router.views().get_or_start(&served, None).await;
+
+        let ask = |port: u16| router.large_bodies().turn(Some(Peer(([127, 0, 0, 1], port).into())), LARGE_BYTES);
+        let all_turns: Vec<_> = (1..).map_while(|port| ask(port).now_or_never()).collect();
+        let padding = "x".repeat(LARGE_BYTES);
+        let text = format!(
+            r#"{{"kind":"ConfigMap","metadata":{{"name":"x","namespace":"n","resourceVersion":"7"}},"data":{{"v":"{padding}"}}}}"#
+        );
+        let answer =
+            Response::builder().header(header::CONTENT_TYPE, "application/json").body(body::full(text)).unwrap();
+        let request = ResourceRequest {
+            resource: served.resource.clone(),
+            namespace: Some("n".to_owned()),
+            name: Some("x".to_owned()),
+            subresource: None,
+            rest: None,
+            selected_name: None,
+        };
+        let (form, include) = (Form::JSON, IncludeObject::default());
+        let wish = Wish { form, error_form: form, include, request: &request, writes: true };
+        let room = router.held_bytes().take(None, 0).unwrap();
+        // It gives up, as where its time is over.
+        assert!(translate(&router, &cluster, answer, room, &wish).now_or_never().is_none(), "it waits for its turn");
+        let noted = view.fences.pending_of("n/x");
+        assert_eq!(noted.len(), 1, "later reads wait until the write is seen");
+        drop(all_turns);
+    }
 }

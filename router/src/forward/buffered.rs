@@ -8,7 +8,7 @@ use tributary_apimachinery::{Status, Verb};
 use super::Call;
 use super::locate::Asker;
 use crate::body::{self, Body, BoxError};
-use crate::flow::fair_share::{Exceeded, Portion};
+use crate::flow::fair_share::{Exceeded, Holder, Portion};
 
 /// A request with its body read.
 pub struct Held {
@@ -21,7 +21,7 @@ pub struct Held {
     format: Format,
     shape: Shape,
     /// What it occupies of the bytes that may be held, as long as it is.
-    _portion: Portion,
+    portion: Portion,
 }
 
 impl Held {
@@ -36,7 +36,7 @@ impl Held {
         let mut portion = call.router.held_bytes().take(head.extensions.get().copied(), 0)?;
         if matches!(head.method, Method::GET | Method::HEAD) {
             let (body, facts, format) = (Bytes::new(), Facts::default(), Format::Json);
-            return Ok(Self { head, body, facts, format, shape, _portion: portion });
+            return Ok(Self { head, body, facts, format, shape, portion });
         }
         let content_type =
             head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -47,9 +47,14 @@ impl Held {
             None if body.is_empty() => Format::Json,
             None => return Err(Status::unsupported_media_type(&Format::MEDIA_TYPES)),
         };
-        let turn = call.router.large_bodies().turn(body.len()).await;
+        let turn = call.router.large_bodies().turn(portion.holder(), body.len()).await;
         let facts = turn.run(|| rewrite::read(format, shape, &body))?;
-        Ok(Self { head, body, facts, format, shape, _portion: portion })
+        Ok(Self { head, body, facts, format, shape, portion })
+    }
+
+    /// By which connection it came.
+    pub fn holder(&self) -> Holder {
+        self.portion.holder()
     }
 
     /// Who sent it.

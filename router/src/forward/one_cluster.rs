@@ -56,7 +56,7 @@ impl Router {
                 // Reads of the merged view are to see this write: its version is noted on the way through.
                 let (head, incoming) = answer.into_parts();
                 let look = |text: &_| note(self, &cluster, resource, &head.headers, text);
-                let body = seen_in_passing(incoming, room, self.large_bodies(), look).await;
+                let body = seen_in_passing(incoming, room, look).await;
                 let body = body.map_err(|interrupted| interrupted.status(name))?;
                 Ok(Response::from_parts(head, body))
             }
@@ -110,7 +110,7 @@ async fn held_delete(
     let (head, incoming) = request.into_parts();
     let text = body::whole_within(incoming, WHOLE_BODY_BYTES_MAX, portion).await.map_err(unreadable)?;
     let format = Format::from_content_type(content_type(&head.headers));
-    let turn = turns.turn(text.len()).await;
+    let turn = turns.turn(portion.holder(), text.len()).await;
     let options = turn.run(|| format.and_then(|format| rewrite::read(format, Shape::DeleteOptions, &text).ok()));
     let dry_run = options.is_some_and(|options| !options.dry_run.is_empty());
     Ok((Request::from_parts(head, body::full(text)), dry_run))

@@ -174,7 +174,7 @@ pub async fn send(call: Call<'_>, target: &Target, held: &Held, wish: &Wish<'_>)
         VersionOf::Object => native(router, target, wish.request, text),
         VersionOf::Reference => Ok(reference_version(router, target, text)),
     };
-    let turn = router.large_bodies().turn(held.body.len()).await;
+    let turn = router.large_bodies().turn(held.holder(), held.body.len()).await;
     let request = turn.run(|| held.for_member(has_annotations, wish.accept(), &mut version))?;
     let query = match query {
         // Where there is a body the member reads no options from the query.

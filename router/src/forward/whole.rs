@@ -19,7 +19,7 @@ use tributary_apimachinery::{ClusterName, Status};
 use crate::Router;
 use crate::body::{self, Body, BoxError, Gathered, WHOLE_BODY_BYTES_MAX};
 use crate::flow::fair_share::{Exceeded, Portion};
-use crate::flow::large_bodies::LargeBodies;
+use crate::flow::large_bodies::{LargeBodies, at_once};
 
 /// How long a member may take from the head of an answer to its end, in seconds: half of what a whole request is given, so that the
 /// client hears which cluster was slow.
@@ -159,26 +159,26 @@ pub(super) async fn seen_whole<T>(
     let mut room = Room { own, reserve: Some(reserve), reserved: None };
     match read(&mut body, &mut room).await? {
         (text, None) => {
-            let turn = turns.turn(text.len()).await;
+            let turn = turns.turn(room.own.holder(), text.len()).await;
             Ok(turn.run(|| look(&Bytes::from(text))))
         }
         (_, Some(why)) => Err(why),
     }
 }
 
-/// Has `look` see an answer before it is passed on, a large one in its turn; one that cannot be held passes unseen.
+/// Has `look` see an answer before it is passed on; one that cannot be held passes unseen. A large one is seen while another thread takes
+/// over what else this one had to do, but without a turn: whoever gives up waiting for that has written all the same.
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
 pub(super) async fn seen_in_passing(
     body: Body,
     room: Portion,
-    turns: &LargeBodies,
     look: impl FnOnce(&Bytes),
 ) -> Result<Body, Interrupted> {
     match begun(body, room).await? {
         Begun::Whole(text, _room) => {
-            turns.turn(text.len()).await.run(|| look(&text));
+            at_once(text.len(), || look(&text));
             Ok(body::full(text))
         }
         Begun::Longer(body, _) => Ok(body),
@@ -334,24 +334,29 @@ mod tests {
         match way {
             Way::OneOfMany => seen_whole(body, room, &reserve, turns, see).await.unwrap(),
             Way::InPassing => {
-                let passed = seen_in_passing(body, room, turns, |text| see(text)).await.unwrap();
+                let passed = seen_in_passing(body, room, |text| see(text)).await.unwrap();
                 assert_eq!(passed.collect().await.unwrap().to_bytes().len(), bytes);
             }
         }
     }
 
     #[tokio::test]
-    async fn a_large_answer_is_looked_at_in_its_turn_and_a_small_one_at_once() {
-        for way in [Way::OneOfMany, Way::InPassing] {
-            let turns = LargeBodies::one_at_a_time();
-            let of_another = turns.turn(1 << 20).await;
-            assert!(seen(way, 1 << 10, &turns, || ()).now_or_never().is_some(), "{way:?}");
-            let large = seen(way, 1 << 20, &turns, || ());
-            let mut large = std::pin::pin!(large);
-            assert!(large.as_mut().now_or_never().is_none(), "{way:?}: its turn is taken");
-            drop(of_another);
-            large.await;
-        }
+    async fn a_large_one_of_many_answers_is_looked_at_in_its_turn() {
+        let turns = LargeBodies::one_at_a_time();
+        let of_another = turns.turn(None, 1 << 20).await;
+        assert!(seen(Way::OneOfMany, 1 << 10, &turns, || ()).now_or_never().is_some(), "a small one at once");
+        let large = seen(Way::OneOfMany, 1 << 20, &turns, || ());
+        let mut large = std::pin::pin!(large);
+        assert!(large.as_mut().now_or_never().is_none(), "its turn is taken");
+        drop(of_another);
+        large.await;
+    }
+
+    #[tokio::test]
+    async fn a_large_answer_to_a_write_is_noted_though_others_have_the_turns() {
+        let turns = LargeBodies::one_at_a_time();
+        let _of_another = turns.turn(None, 1 << 20).await;
+        assert!(seen(Way::InPassing, 1 << 20, &turns, || ()).now_or_never().is_some());
     }
 
     /// With one worker thread, and that one busy with an answer, another task still runs.

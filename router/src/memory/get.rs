@@ -45,7 +45,7 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
     let mark = view.mark(&cluster);
     let mut version = String::new();
     mark.item_version(versions.items(), object.resource_version(), &mut version);
-    let turn = router.large_bodies().turn(to_write(form, object.json().len())).await;
+    let turn = router.large_bodies().turn(asked.peer, to_write(form, object.json().len())).await;
     let mut answer = turn.run(|| {
         let mut text = Vec::with_capacity(object.json().len() + 256);
         ObjectWriter::new(&view.kind, form, include).write(&object, &version, &mark, Place::Alone, true, &mut text);

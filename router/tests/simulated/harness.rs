@@ -14,7 +14,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{ClusterClient, Tuning};
-use tributary_router::{Body, ClusterSetup, Limits, Partial, Policies, Policy, Router, RouterConfig, User, body};
+use tributary_router::{Body, ClusterSetup, Limits, Partial, Peer, Policies, Policy, Router, RouterConfig, User, body};
 use tributary_simulator::{Config, Member, Simulator};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
@@ -188,7 +188,12 @@ impl Fixture {
 
     /// A client of the router.
     pub(crate) fn client(&self) -> Client {
-        Client { router: Arc::clone(&self.router) }
+        Client { router: Arc::clone(&self.router), peer: None }
+    }
+
+    /// A client of the router that has a connection of its own.
+    pub(crate) fn connection(&self, port: u16) -> Client {
+        Client { router: Arc::clone(&self.router), peer: Some(Peer(([127, 0, 0, 1], port).into())) }
     }
 
     /// Answers a GET.
@@ -209,9 +214,7 @@ impl Fixture {
 
     /// Opens a watch, which must begin with 200.
     pub(crate) async fn watch(&self, path: &str) -> Events {
-        let response = self.client().call("GET", path, &[], "").await;
-        assert_eq!(response.status(), 200, "{path}: {response:?}");
-        Events::of(response)
+        self.client().watch(path).await
     }
 
     /// Makes changes that a watch sees, and checks that a watch from the version of each of its events gives the later ones.
@@ -249,6 +252,8 @@ impl Fixture {
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) router: Arc<Router>,
+    /// Its connection; those who have none share what there is for one.
+    peer: Option<Peer>,
 }
 
 impl Client {
@@ -258,9 +263,20 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(if text.is_empty() { body::empty() } else { body::full(text.to_owned()) }).unwrap();
+        let text = if text.is_empty() { body::empty() } else { body::full(text.to_owned()) };
+        let mut request = request.body(text).unwrap();
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(peer);
+        }
         let user = User { name: "tester".to_owned() };
         tokio::time::timeout(SOON * 6, self.router.handle(request, &user)).await.expect("an answer in time")
+    }
+
+    /// Opens a watch, which must begin with 200.
+    pub(crate) async fn watch(&self, path: &str) -> Events {
+        let response = self.call("GET", path, &[], "").await;
+        assert_eq!(response.status(), 200, "{path}: {response:?}");
+        Events::of(response)
     }
 
     /// The whole answer.

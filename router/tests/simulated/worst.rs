@@ -12,7 +12,7 @@ use http_body_util::BodyExt as _;
 use tributary_router::limits::SELECTOR;
 use tributary_simulator::Config;
 
-use crate::harness::{CONFIG_MAPS, Client, Fixture, allow, config, config_map};
+use crate::harness::{CONFIG_MAPS, Client, Fixture, allow, config, config_map, until};
 use crate::liveness::{Probes, others_live};
 
 /// How many of the same request are under way together.
@@ -117,17 +117,30 @@ async fn others_are_answered_while_one_client_sends_its_worst_requests() {
     }
 }
 
-/// Nobody looks at a clock here: whoever asks for little overtakes those who asked for much before.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_object_in_yaml_keeps_nobody_waiting() {
-    const READERS: usize = 40;
+/// How many read a large object together.
+const READERS: usize = 40;
+
+/// The path of a large object.
+fn large() -> String {
+    format!("{CONFIG_MAPS}/large")
+}
+
+/// A member that has it.
+async fn with_large_object() -> Fixture {
     let fixture = Fixture::start(["a"]).await;
     let mut object = config_map("large", "");
     let data = (0..40_000).map(|number| (format!("key-{number}"), format!("a: {number}")));
     object["data"] = data.collect::<HashMap<_, _>>().into_iter().collect();
     let revision = fixture.member("a").apply(object).unwrap();
     fixture.see("a", revision).await;
-    for path in [format!("{CONFIG_MAPS}/large"), CONFIG_MAPS.to_owned()] {
+    fixture
+}
+
+/// Nobody looks at a clock here: whoever asks for little overtakes those who asked for much before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_object_in_yaml_keeps_nobody_waiting() {
+    let fixture = with_large_object().await;
+    for path in [large(), CONFIG_MAPS.to_owned()] {
         let client = fixture.client();
         let asked = async move {
             let done = Arc::new(AtomicUsize::new(0));
@@ -152,4 +165,28 @@ async fn a_large_object_in_yaml_keeps_nobody_waiting() {
         let overtaken = tokio::spawn(asked).await.unwrap();
         assert!(overtaken >= READERS / 2, "of {READERS} who read a large object {overtaken} were overtaken");
     }
+}
+
+/// Nobody looks at a clock here, either: of what one connection has waiting, another's write overtakes nearly all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_clients_yaml_keeps_no_write_waiting() {
+    let fixture = with_large_object().await;
+    let [begun, done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let mut readers = tokio::task::JoinSet::new();
+    for _ in 0..READERS {
+        let (client, begun, done) = (fixture.connection(1), Arc::clone(&begun), Arc::clone(&done));
+        readers.spawn(async move {
+            begun.fetch_add(1, Ordering::SeqCst);
+            client.send("GET", &large(), &[("accept", "application/yaml")], "").await;
+            done.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    until(|| async { begun.load(Ordering::SeqCst) == READERS }).await;
+    let object = config_map("own", &"x".repeat(100 << 10)).to_string();
+    let writer = fixture.connection(2);
+    let write = async move { writer.send("POST", CONFIG_MAPS, &[("content-type", "application/json")], &object).await };
+    tokio::spawn(write).await.unwrap().ok();
+    let overtaken = READERS - done.load(Ordering::SeqCst);
+    readers.shutdown().await;
+    assert!(overtaken >= READERS / 2, "of {READERS} reads of one connection another's write overtook {overtaken}");
 }
