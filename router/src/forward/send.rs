@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use tributary_apimachinery::{Reason, RequestClass, Status, Unanswered};
-use tributary_proxy::headers::{is_impersonation, upgrade_protocol};
+use tributary_proxy::headers::is_impersonation;
 use tributary_proxy::{ClusterClient, ForwardError, GivenIdentity, Identity, ReachabilityState, Sent};
 
 use crate::body::{self, Body};
@@ -25,10 +25,11 @@ pub async fn forward(
     let (client, identity) = addressed(cluster, &mut request, path, query)?;
     let place = place(cluster, &request)?;
     let answer = client.forward(request, identity).await.map_err(|error| status(cluster, &error))?;
-    Ok(match place {
+    Ok(match answer.status() {
+        // What is switched has a connection of its own from now on, and is counted as such.
+        StatusCode::SWITCHING_PROTOCOLS => answer,
         // The connection is occupied until the answer has ended.
-        Some(place) => answer.map(|body| body::holding(body, place)),
-        None => answer,
+        _ => answer.map(|body| body::holding(body, place)),
     })
 }
 
@@ -58,14 +59,11 @@ fn addressed<'a>(
     Ok((client, identity(request.headers())?))
 }
 
-/// The place that a client's request takes among those to the cluster. One that asks for an upgrade takes none: it has a connection of
-/// its own.
-fn place(cluster: &Cluster, request: &Request<Body>) -> Result<Option<Portion>, Status> {
-    if upgrade_protocol(request.headers()) != Ok(None) {
-        return Ok(None);
-    }
+/// The place that a client's request takes among those to the cluster, also where it asks for an upgrade: whether there is one is the
+/// member's to say, and its answer may be any other. It is taken before the member can have carried anything out.
+fn place(cluster: &Cluster, request: &Request<Body>) -> Result<Portion, Status> {
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
-    cluster.place(class, request.extensions().get().copied()).map(Some)
+    cluster.place(class, request.extensions().get().copied())
 }
 
 /// 503: nothing can be sent to a cluster that is configured so.

@@ -24,8 +24,8 @@ async fn patch(fixture: &Fixture, port: u16, path: &str, kind: &str, object: &Va
     Answer { code: head.status.as_u16(), headers: head.headers, body: body.collect().await.unwrap().to_bytes() }
 }
 
-#[tokio::test]
-async fn answers_that_one_client_does_not_read_leave_room_for_others() {
+/// A member `a` with six connections for clients, and `b`, where new objects are made.
+async fn with_few_connections() -> Fixture {
     let allow = allow();
     let policies =
         Policies { default: Policy { placement: Some("b".parse().unwrap()), ..allow.default.clone() }, ..allow };
@@ -38,7 +38,12 @@ async fn answers_that_one_client_does_not_read_leave_room_for_others() {
     fixture.router.set_clusters(vec![few, setup(fixture.member("b"), "b").await]);
     fixture.router.asked_once(SOON).await;
     fixture.put_and_see("a", "x", "").await;
+    fixture
+}
 
+#[tokio::test]
+async fn answers_that_one_client_does_not_read_leave_room_for_others() {
+    let fixture = with_few_connections().await;
     let own = format!("/clusters/a{CONFIG_MAPS}");
     let mut unread = Vec::new();
     for _ in 0..20 {
@@ -75,4 +80,26 @@ async fn answers_that_one_client_does_not_read_leave_room_for_others() {
         answer.into_body().collect().await.unwrap();
     }
     assert_eq!(call(&fixture, 1, Request::get(&own), body::empty()).await.status(), 200);
+}
+
+/// A member answers a request that names an upgrade as any other where there is nothing to switch to.
+#[tokio::test]
+async fn an_upgrade_that_is_none_takes_a_place() {
+    let fixture = with_few_connections().await;
+    let own = format!("/clusters/a{CONFIG_MAPS}");
+    let ask = async |port| {
+        let mut request = Request::get(&own).header("connection", "Upgrade").header("upgrade", "websocket");
+        // Its connection could switch.
+        request = request.extension(hyper::upgrade::on(Request::new(())));
+        call(&fixture, port, request, body::empty()).await
+    };
+    let mut unread = Vec::new();
+    for _ in 0..20 {
+        unread.push(ask(1).await);
+    }
+    let given = unread.iter().filter(|answer| answer.status() == 200).count();
+    assert_eq!(given, 2, "of six one client has two");
+    assert!(unread.iter().all(|answer| [200, 429].contains(&answer.status().as_u16())));
+    drop(unread);
+    assert_eq!(ask(1).await.status(), 200, "what is dropped gives its place back");
 }
