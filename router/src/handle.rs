@@ -208,7 +208,7 @@ impl Router {
         match info.resource() {
             Some(request) if info.cluster.is_none() && !routes::has_refused(status) => {
                 // Refused reads are warned of a deprecated version, too.
-                if let Some(view) = self.views.all().iter().find(|view| view.kind.resource == request.resource) {
+                if let Some(view) = self.views.all().find(|view| view.kind.resource == request.resource) {
                     view.warnings.add_to(response.headers_mut());
                 }
             }

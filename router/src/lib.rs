@@ -49,7 +49,7 @@ use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ObjectKey, Status};
 use tributary_merge::Epochs;
 
-use crate::flow::fair_share::FairShare;
+use crate::flow::fair_share::{FairShare, Holder};
 use crate::flow::large_bodies::LargeBodies;
 use crate::flow::long_answers::Lanes;
 use crate::forward::locate::{Located, Question};
@@ -350,9 +350,10 @@ impl Router {
         &self,
         served: &ServedResource,
         namespace: Option<&str>,
+        user: Holder,
     ) -> Result<(Arc<View>, Arc<Standings>), Status> {
         let everything = ClusterSelector::default();
-        let (view, standings) = self.view_of(served, namespace, &everything, Partial::Allow, Reading::Once).await;
+        let (view, standings) = self.view_of(served, namespace, &everything, Partial::Allow, Reading::Once, user).await;
         Ok((view, standings?))
     }
 
@@ -368,8 +369,9 @@ impl Router {
         wanted: &ClusterSelector,
         partial: Partial,
         reading: Reading,
+        user: Holder,
     ) -> (Arc<View>, Result<Arc<Standings>, Status>) {
-        let (view, standings) = self.held(served, namespace, wanted, partial, reading).await;
+        let (view, standings) = self.held(served, namespace, wanted, partial, reading, user).await;
         let standings = standings.map(|mut standings| {
             let policies = self.policies.load();
             let policy = policies.of(&served.resource);
@@ -390,6 +392,7 @@ impl Router {
         wanted: &ClusterSelector,
         partial: Partial,
         reading: Reading,
+        user: Holder,
     ) -> (Arc<View>, Result<Arc<Standings>, Status>) {
         let deadline = Instant::now() + KNOWN_WITHIN;
         let own = self.policies.load().of(&served.resource).view_of(served.description.namespaced(), namespace);
@@ -400,7 +403,7 @@ impl Router {
         if let Some(namespace) = namespace.filter(|_| own.is_none() && standings.is_one_forbidden()) {
             let forbidding: Vec<_> = standings.forbidding().cloned().collect();
             if reading == Reading::On || !self.is_missing(&view, &forbidding, namespace).await {
-                return match self.part(&view, &forbidding, namespace).await {
+                return match self.part(&view, &forbidding, namespace, user).await {
                     Ok(part) => {
                         let standings = part.known(partial, wanted, deadline).await;
                         (part, standings)
@@ -425,8 +428,14 @@ impl Router {
     /// The view of one namespace beside that of all, which these clusters forbid to read. Where all that may be held are in use, one goes
     /// of a namespace that is nowhere, or has been forbidden for long: watches of names that were made up keep nobody out. Not for one
     /// that is nowhere itself, and none that is forbidden and new: two of them would take turns for ever.
-    async fn part(&self, whole: &Arc<View>, forbidding: &[ClusterName], namespace: &str) -> Result<Arc<View>, Status> {
-        let part = self.views.get_or_start_part(whole, namespace);
+    async fn part(
+        &self,
+        whole: &Arc<View>,
+        forbidding: &[ClusterName],
+        namespace: &str,
+        user: Holder,
+    ) -> Result<Arc<View>, Status> {
+        let part = self.views.get_or_start_part(whole, namespace, user);
         let Err(full) = part else { return part };
         let known = self.namespaces(forbidding).await;
         let is_missing =
@@ -436,10 +445,10 @@ impl Router {
             let is_forbidden = || part.age() >= NAMESPACE_UNUSED_AFTER && part.is_forbidden_by_all(forbidding);
             part.log().objects() == 0 && (is_missing(namespace) || is_forbidden())
         };
-        if is_missing(namespace) || !self.views.end_idle_part(whole, is_idle) {
+        if is_missing(namespace) || !self.views.end_idle_part(whole, user, is_idle) {
             return Err(full);
         }
-        self.views.get_or_start_part(whole, namespace)
+        self.views.get_or_start_part(whole, namespace, user)
     }
 
     /// What is known of the namespaces of these clusters; `None` where they are not held. Waits only for the first attempts at these: of

@@ -109,7 +109,8 @@ pub(crate) const BYTES: &str = "held_bytes";
 
 /// 256: more namespaces than a person or a controller goes about in. In a cluster that forbids to watch all, a watch of each is 8 % of the
 /// 3,200 streams of its connections over HTTP/2; over HTTP/1.1 there are 192 places for them and for what lasts of clients, and a cluster is
-/// unknown in the namespaces that find none.
+/// unknown in the namespaces that find none. Those that are in use are shared among connections: one alone may have 96, as of
+/// [`fair_share`](crate::flow::fair_share).
 const NAMESPACE_VIEWS: usize = 256;
 
 /// How long a namespace is held beside the view of all that nobody reads or watches. 2 minutes: who goes through many namespaces does

@@ -84,7 +84,7 @@ impl Asked<'_> {
         let namespace = self.request.namespace.as_deref();
         let (_, clusters) = ClusterSelector::split(label_selector)?;
         let partial = router.policy(&served.resource).partial;
-        let (view, standings) = router.view_of(served, namespace, &clusters, partial, reading).await;
+        let (view, standings) = router.view_of(served, namespace, &clusters, partial, reading, self.peer).await;
         let (name, fields) = (self.request.name.as_deref(), view.decoder.fields());
         let (resource, namespaced) = (&view.kind.resource, view.kind.namespaced);
         let filter = Filter::compile(namespace, name, label_selector, field_selector, resource, fields, namespaced)?;

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, Status};
 
 use crate::discovery::ServedResource;
+use crate::flow::fair_share::{self, Holder};
 use crate::limits::{Limits, NAMESPACE_UNUSED_AFTER};
 use crate::metrics::Metrics;
 use crate::policy::Policies;
@@ -48,6 +49,8 @@ type Key = (GroupVersionResource, Option<String>);
 struct Held {
     view: Arc<View>,
     described: Described,
+    /// Of a namespace beside the view of all: who began to use it when nobody else did. Its share is as much smaller until nobody does.
+    user: Holder,
 }
 
 /// What a view was described by.
@@ -246,9 +249,9 @@ impl Views {
         wholes.into_iter().chain(parts).map(|held| Arc::downgrade(&held.view)).collect()
     }
 
-    /// All views.
-    pub fn all(&self) -> Vec<Arc<View>> {
-        self.by_key.lock().values().map(|held| Arc::clone(&held.view)).collect()
+    /// All views, one after the other: who is held is taken for used.
+    pub fn all(&self) -> impl Iterator<Item = Arc<View>> {
+        self.each().into_iter().filter_map(|view| view.upgrade())
     }
 
     /// What clusters that answer refuse to show, and why: one collection is named, the others are counted.
@@ -303,7 +306,7 @@ impl Views {
             let (fleet, policies, metrics) = (&self.fleet, &self.policies, &self.metrics);
             let (fleet, policies, metrics) = (Arc::clone(fleet), Arc::clone(policies), Arc::clone(metrics));
             let view = View::of(kind, namespace.clone(), decoder, fleet, policies, metrics, &self.limits);
-            Held { view, described }
+            Held { view, described, user: None }
         };
         let (view, outdated) = match self.by_key.lock().entry((served.resource.clone(), namespace.clone())) {
             Entry::Occupied(known) if is_of_kind(&known.get().view, served) => (Arc::clone(&known.get().view), None),
@@ -323,40 +326,48 @@ impl Views {
     }
 
     /// The view of one namespace beside that of all, started if it is not held yet. Where too many are held, it takes the place of the
-    /// one that was used least lately.
+    /// one that was used least lately. Those that are used are shared among connections as [`fair_share`] says.
     ///
     /// # Errors
-    /// 429 that names the bound, where all of them are being read or watched.
-    pub fn get_or_start_part(&self, whole: &Arc<View>, namespace: &str) -> Result<Arc<View>, Status> {
-        let view = self.get_or_insert_part(whole, namespace)?;
+    /// 429 that names the bound, where this connection's share of it is being read or watched.
+    pub fn get_or_start_part(&self, whole: &Arc<View>, namespace: &str, user: Holder) -> Result<Arc<View>, Status> {
+        let view = self.get_or_insert_part(whole, namespace, user)?;
         // Not under the lock, as above.
         view.begin();
         Ok(view)
     }
 
-    fn get_or_insert_part(&self, whole: &Arc<View>, namespace: &str) -> Result<Arc<View>, Status> {
+    fn get_or_insert_part(&self, whole: &Arc<View>, namespace: &str, user: Holder) -> Result<Arc<View>, Status> {
         let resource = &whole.kind.resource;
         let key = (resource.clone(), Some(namespace.to_owned()));
         // Dropped outside of the lock: the end of a view ends its cachers.
         let mut ended = None;
         let mut by_key = self.by_key.lock();
-        if let Some(held) = by_key.get(&key)
-            && held.view.is_part_of(whole)
-        {
+        let known = by_key.get(&key).filter(|held| held.view.is_part_of(whole));
+        let is_used = known.is_some_and(|held| !is_unused(&held.view));
+        if !is_used {
+            let used = Used::of(&by_key, resource, user, |_| true);
+            if !used.leave_room_in(self.limits.namespace_views) {
+                return Err(too_many(resource, used, self.limits.namespace_views));
+            }
+        }
+        if let Some(held) = by_key.get_mut(&key).filter(|held| held.view.is_part_of(whole)) {
+            if !is_used {
+                held.user = user;
+            }
             held.view.touch();
             return Ok(Arc::clone(&held.view));
         }
         let parts = by_key.iter().filter(|((of, _), held)| of == resource && held.view.is_part());
         if parts.clone().count() >= self.limits.namespace_views {
             let unused = parts.filter(|(_, held)| is_unused(&held.view)).max_by_key(|(_, held)| held.view.idle());
-            let Some(least) = unused.map(|(key, _)| key.clone()) else {
-                drop(by_key);
-                return Err(too_many(resource, self.limits.namespace_views));
-            };
-            ended = by_key.remove(&least);
+            // There is one, because not all are used.
+            if let Some(least) = unused.map(|(key, _)| key.clone()) {
+                ended = by_key.remove(&least);
+            }
         }
         let view = View::part_of(whole, namespace, &self.limits);
-        let outdated = by_key.insert(key, Held { view: Arc::clone(&view), described: Described::BuiltIn });
+        let outdated = by_key.insert(key, Held { view: Arc::clone(&view), described: Described::BuiltIn, user });
         drop(by_key);
         if let Some(outdated) = &outdated {
             outdated.view.end();
@@ -366,20 +377,28 @@ impl Views {
     }
 
     /// Makes room for one more namespace beside a view of all: ends one of which `is_idle` says that nothing is held, though it is
-    /// watched, and says whether there was one. Its watches end with a bookmark, as they do now and then in a kube-apiserver.
-    pub fn end_idle_part(&self, whole: &Arc<View>, is_idle: impl Fn(&Arc<View>) -> bool) -> bool {
-        let parts: Vec<_> = {
+    /// watched, and says whether there was one, and one is enough. It is one that the same connection began, if there is any. Its watches
+    /// end with a bookmark, as they do now and then in a kube-apiserver.
+    pub fn end_idle_part(&self, whole: &Arc<View>, user: Holder, is_idle: impl Fn(&Arc<View>) -> bool) -> bool {
+        let resource = &whole.kind.resource;
+        let (own, others): (Vec<_>, Vec<_>) = {
             let by_key = self.by_key.lock();
             let parts = by_key.values().filter(|held| held.view.is_part_of(whole));
-            parts.map(|held| Arc::clone(&held.view)).collect()
+            parts.map(|held| (held.user, Arc::downgrade(&held.view))).partition(|(of, _)| *of == user)
         };
         // Looked at without the lock: it takes those of other views.
-        let Some(idle) = parts.into_iter().find(is_idle) else { return false };
-        let key = (whole.kind.resource.clone(), idle.namespace.clone());
-        let ended = match self.by_key.lock().entry(key) {
+        let mut parts = own.into_iter().chain(others).filter_map(|(_, view)| view.upgrade());
+        let Some(idle) = parts.find(is_idle) else { return false };
+        let mut by_key = self.by_key.lock();
+        let without = Used::of(&by_key, resource, user, |view| !Arc::ptr_eq(view, &idle));
+        if !without.leave_room_in(self.limits.namespace_views) {
+            return false;
+        }
+        let ended = match by_key.entry((resource.clone(), idle.namespace.clone())) {
             Entry::Occupied(held) if Arc::ptr_eq(&held.get().view, &idle) => Some(held.remove()),
             _ => None,
         };
+        drop(by_key);
         idle.end();
         ended.is_some()
     }
@@ -410,10 +429,41 @@ fn is_unused(view: &Arc<View>) -> bool {
     Arc::strong_count(view) == 1
 }
 
-fn too_many(resource: &GroupVersionResource, max: usize) -> Status {
+/// How many namespaces of a resource are being read or watched beside the view of all.
+#[derive(Clone, Copy)]
+struct Used {
+    all: usize,
+    /// Those of one connection.
+    own: usize,
+}
+
+impl Used {
+    fn of(
+        by_key: &HashMap<Key, Held>,
+        resource: &GroupVersionResource,
+        user: Holder,
+        counts: impl Fn(&Arc<View>) -> bool,
+    ) -> Self {
+        let parts = by_key.iter().filter(|((of, _), held)| of == resource && held.view.is_part());
+        let used = parts.filter(|(_, held)| !is_unused(&held.view) && counts(&held.view));
+        used.fold(Self { all: 0, own: 0 }, |Self { all, own }, (_, held)| Self {
+            all: all + 1,
+            own: own + usize::from(held.user == user),
+        })
+    }
+
+    /// Whether the connection may use one more.
+    fn leave_room_in(self, max: usize) -> bool {
+        fair_share::has_room(max, self.all, self.own, 1)
+    }
+}
+
+fn too_many(resource: &GroupVersionResource, used: Used, max: usize) -> Status {
+    let Used { all, own } = used;
     let message = format!(
-        "{resource} of {max} namespaces are being read or watched, as many as are held at once (--max-namespace-views) because a cluster \
-         forbids to list all namespaces; end some watches, raise the flag, or allow that list (`/readyz?verbose` names the cluster)"
+        "{resource} of {all} namespaces are being read or watched, {own} of them by this connection, which may hold no more than it \
+         leaves to others of {max} (--max-namespace-views), because a cluster forbids to list all namespaces; end some watches, raise \
+         the flag, or allow that list (`/readyz?verbose` names the cluster)"
     );
     Status::too_many_requests(message, NAMESPACE_RETRY_AFTER)
 }

@@ -209,7 +209,7 @@ pub struct LimitArguments {
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_collection_bytes, value_parser = parse_collection_bytes)]
     pub max_collection_bytes: u64,
     /// Namespaces, per resource, that are listed and watched one by one because a cluster forbids to list all of them at once. The least
-    /// lately used makes room; where all are in use, the next is answered 429
+    /// lately used makes room; of those in use a connection may have as many as it leaves to others, and is answered 429 for the next
     #[arg(long, value_name = "N", default_value_t = Self::default().max_namespace_views, value_parser = parse_count)]
     pub max_namespace_views: usize,
     /// Seconds that a request may take until its answer begins, unless it is long-running; 504 after that

@@ -14,6 +14,7 @@ use super::owner::{Target, send};
 use crate::Router;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::discovery::ServedResource;
+use crate::flow::fair_share::Holder;
 use crate::forward::buffered::Held;
 use crate::policy::ItemResourceVersions;
 use crate::topology::Cluster;
@@ -34,7 +35,7 @@ pub async fn create(call: Call<'_>, request: Request<Body>) -> Result<Response<B
     let target = place(call, &held).await?;
     let target = target.ok_or_else(|| Status::no_target_cluster(&resource.resource, &served.clusters))?;
     if router.items(&resource.resource) == ItemResourceVersions::Integer {
-        hold(call).await;
+        hold(call, held.holder()).await;
     }
     let error_form = call.preferences.error_form();
     let wish = Wish { form, error_form, include, request: resource, writes: !held.is_dry_run() };
@@ -43,10 +44,10 @@ pub async fn create(call: Call<'_>, request: Request<Body>) -> Result<Response<B
 
 /// Sees to it that the resource is held before an object of it is made: a watch that goes on after the object's integer needs its
 /// event in the log, and in a log that begins later it is not.
-async fn hold(call: Call<'_>) {
+async fn hold(call: Call<'_>, holder: Holder) {
     if call.router.is_held(call.served, call.resource.namespace.as_deref()) {
         // An object can be made where the others cannot be read.
-        let held = call.router.view(call.served, call.resource.namespace.as_deref());
+        let held = call.router.view(call.served, call.resource.namespace.as_deref(), holder);
         let _ = tokio::time::timeout(HELD_WITHIN, held).await;
     }
 }

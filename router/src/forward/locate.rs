@@ -118,7 +118,7 @@ pub async fn locate(
     asker: Asker<'_>,
 ) -> Result<Located, Status> {
     if router.is_held(served, request.namespace.as_deref()) {
-        let located = in_memory(router, request, served).await?;
+        let located = in_memory(router, request, served, asker.holder).await?;
         return Ok(if located.found.is_empty() {
             left_out(router, request, served, asker, located).await
         } else {
@@ -208,8 +208,13 @@ pub async fn locate_elsewhere(
     located
 }
 
-async fn in_memory(router: &Router, request: &ResourceRequest, served: &ServedResource) -> Result<Located, Status> {
-    let (view, standings) = router.view(served, request.namespace.as_deref()).await?;
+async fn in_memory(
+    router: &Router,
+    request: &ResourceRequest,
+    served: &ServedResource,
+    holder: Holder,
+) -> Result<Located, Status> {
+    let (view, standings) = router.view(served, request.namespace.as_deref(), holder).await?;
     let key = request.key();
     view.own_writes_of_seen(&key).await?;
     let found = view.log().find(key.as_str());

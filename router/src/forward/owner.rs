@@ -109,7 +109,7 @@ async fn seen_as_much(call: Call<'_>, held: &Held, located: Located) -> Result<L
     if seen.is_empty() || !router.is_held(served, resource.namespace.as_deref()) {
         return Ok(located);
     }
-    let (view, _) = router.view(served, resource.namespace.as_deref()).await?;
+    let (view, _) = router.view(served, resource.namespace.as_deref(), held.holder()).await?;
     let of_owners = located.found.iter().flat_map(|(cluster, _)| {
         let name = cluster.name();
         seen.iter().filter_map(move |given| Some((name.clone(), given.component(name)?)))

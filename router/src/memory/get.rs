@@ -26,7 +26,7 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
     let text = options.resource_version.as_deref();
     let versions = router.versions(&served.resource);
     let wanted = versions.wanted(&served.resource, text, refuse_get)?;
-    let (view, mut standings) = router.view(served, asked.request.namespace.as_deref()).await?;
+    let (view, mut standings) = router.view(served, asked.request.namespace.as_deref(), asked.peer).await?;
     let key = asked.request.key();
     match wanted {
         Wanted::Newest => {

@@ -242,7 +242,8 @@ async fn watches_of_namespaces_that_are_nowhere_keep_nobody_out() {
     let fixture = holding(["a", "b"], 2).await;
     forbid(&fixture, "b", &["configmaps"]);
     let watch = |namespace: &str| format!("{}?watch=1&allowWatchBookmarks=true", of(namespace));
-    let mut made_up = [fixture.watch(&watch("made-up-1")).await, fixture.watch(&watch("made-up-2")).await];
+    let [first, second] = [1, 2].map(|port| fixture.connection(port));
+    let mut made_up = [first.watch(&watch("made-up-1")).await, second.watch(&watch("made-up-2")).await];
     for events in &mut made_up {
         let end = &events.soon().await["object"];
         assert_eq!(end["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
@@ -253,12 +254,12 @@ async fn watches_of_namespaces_that_are_nowhere_keep_nobody_out() {
         fixture.put(member, "x", "1");
     }
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/x", "b/x"] }).await;
-    let _kept = fixture.watch(&watch("default")).await;
+    let _kept = fixture.connection(3).watch(&watch("default")).await;
     let [first, second] = made_up.map(|events| Box::pin(events.types()));
     let (told, other) = timeout(SOON, select(first, second)).await.expect("one makes room").factor_first();
     assert!(told.iter().all(|kind| kind == "BOOKMARK"), "{told:?}");
     // The other one for the next.
-    fixture.watch(&watch("kube-system")).await;
+    fixture.connection(4).watch(&watch("kube-system")).await;
     timeout(SOON, other).await.expect("the other one makes room");
     for namespace in ["default", "kube-system"] {
         fixture.get(&of(namespace)).await.ok();
@@ -272,7 +273,8 @@ async fn namespaces_that_are_forbidden_do_not_take_turns() {
     let kinds = vec![RequestKind::List, RequestKind::Watch];
     fixture.member("b").control().reject(Some(Rejection { kinds, ..Rejection::all(403) }));
     let watch = |namespace: &str| format!("{}?watch=1", of(namespace));
-    let (mut first, mut second) = (fixture.watch(&watch("one")).await, fixture.watch(&watch("two")).await);
+    let [first, second] = [1, 2].map(|port| fixture.connection(port));
+    let (mut first, mut second) = (first.watch(&watch("one")).await, second.watch(&watch("two")).await);
     for path in [of("three"), watch("four")] {
         fixture.get(&path).await.refused(429);
     }
@@ -317,8 +319,8 @@ async fn more_namespaces_than_the_bound_are_refused_where_all_are_in_use() {
     let fixture = holding(["a", "b"], 2).await;
     forbid(&fixture, "b", &[]);
     let watch = |namespace: &str| format!("{}?watch=1", of(namespace));
-    let first = fixture.watch(&watch("one")).await;
-    let _second = fixture.watch(&watch("two")).await;
+    let first = fixture.connection(1).watch(&watch("one")).await;
+    let _second = fixture.connection(2).watch(&watch("two")).await;
     for path in [of("three"), watch("three"), format!("{}/x", of("three"))] {
         let refused = fixture.get(&path).await;
         let message = refused.refused(429);
@@ -344,4 +346,36 @@ async fn a_cluster_that_forbids_nothing_is_not_waited_for_to_tell_its_namespaces
     fixture.member("a").control().hold_lists(true);
     let list = at_once(async { fixture.get(&made()).await.ok() }).await;
     assert_eq!(items(&list), ["a/x", "b/y"]);
+}
+
+#[tokio::test]
+async fn one_clients_namespaces_leave_room_for_others() {
+    let fixture = holding(["a", "b"], 8).await;
+    forbid(&fixture, "b", &["configmaps"]);
+    for member in ["a", "b"] {
+        for number in 1..=9 {
+            let metadata = json!({"name": format!("n{number}")});
+            let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": metadata});
+            fixture.member(member).apply(namespace).unwrap();
+        }
+    }
+    let path = |number: usize| of(&format!("n{number}"));
+    let greedy = fixture.connection(1);
+    let (mut watches, mut refusals) = (Vec::new(), Vec::new());
+    for number in 1..=8 {
+        let answer = greedy.call("GET", &format!("{}?watch=1", path(number)), &[], "").await;
+        if answer.status() == 200 { watches.push(answer) } else { refusals.push(number) }
+    }
+    // Another, and a third, and the first for what it has.
+    let [second, third] = [2, 3].map(|port| fixture.connection(port));
+    second.send("GET", &path(9), &[], "").await.ok();
+    let _kept = second.watch(&format!("{}?watch=1", path(9))).await;
+    third.send("GET", &path(8), &[], "").await.ok();
+    greedy.send("GET", &path(1), &[], "").await.ok();
+    assert_eq!((watches.len(), refusals), (3, vec![4, 5, 6, 7, 8]), "half of three quarters of eight");
+    let message = greedy.send("GET", &path(7), &[], "").await.refused(429);
+    assert!(message.contains("3 of them by this connection") && message.contains("--max-namespace-views"), "{message}");
+    // What it ends is anybody's, its own next ones' too.
+    watches.truncate(1);
+    until(|| async { greedy.send("GET", &path(7), &[], "").await.code == 200 }).await;
 }
