@@ -171,11 +171,7 @@ pub(super) async fn seen_whole<T>(
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
-pub(super) async fn seen_in_passing(
-    body: Body,
-    room: Portion,
-    look: impl FnOnce(&Bytes),
-) -> Result<Body, Interrupted> {
+pub(super) async fn seen_in_passing(body: Body, room: Portion, look: impl FnOnce(&Bytes)) -> Result<Body, Interrupted> {
     match begun(body, room).await? {
         Begun::Whole(text, _room) => {
             at_once(text.len(), || look(&text));
