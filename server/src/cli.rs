@@ -13,7 +13,7 @@ use crate::log::{LogFormat, LogLevel};
 /// What stands at the end of every command's help.
 const EXIT_CODES: &str = "Exit codes:\n  \
     0  done; also after a graceful drain\n  \
-    1  a failure of the surroundings: a port in use, a directory that cannot be written\n  \
+    1  a failure of the environment: a port in use, a directory that cannot be written\n  \
     2  a flag, a kubeconfig or a configuration file has to be corrected";
 
 /// One Kubernetes API over many clusters.
@@ -79,9 +79,9 @@ Cluster names:
   not allow (kubernetes-admin@eu: kubernetes-admin-eu); of an ARN the part after the last '/'
   counts. Names that collide are refused; NAME=CONTEXT gives another one. 'all' is reserved for
   the merged view.
-  A context that cannot be used (a file is missing, say) ends the start if --contexts names it.
-  Taken with all or by a pattern, it is there as a cluster that says why it fails, and the others
-  are served.
+  A context that cannot be used (a file is missing, for example) ends the start if --contexts
+  names it. If it was taken with all others or by a pattern, it becomes a cluster that says why it
+  fails, and the others are served.
 
 Security:
   The listener is for this machine alone. Requests need the bearer token that is kept in the data
@@ -91,12 +91,12 @@ Security:
 Signals:
   SIGTERM, SIGINT  drain: bookmarks, GOAWAY, at most 10 s (for exec, port-forward, logs -f);
                    a second one ends at once
-  SIGHUP           read the kubeconfig and the configuration anew (changes of the files are
-                   noticed by themselves, too)
+  SIGHUP           read the kubeconfig and the configuration again (a change of the files is
+                   noticed without it, too)
 
 Exit codes:
   0  done; also after a graceful drain
-  1  a failure of the surroundings: a port in use, a directory that cannot be written
+  1  a failure of the environment: a port in use, a directory that cannot be written
   2  a flag, a kubeconfig or a configuration file has to be corrected";
 
 const DEMO_EXAMPLES: &str = "Examples:
@@ -145,19 +145,19 @@ pub struct ServeArguments {
     /// Cache these resources only: pods, deployments.apps [default: everything that can be listed and watched, on first use]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub resources: Vec<String>,
-    /// The cluster that gets new objects which name none
+    /// The cluster for new objects that name none
     #[arg(long, value_name = "CLUSTER")]
     pub create_in: Option<ClusterName>,
-    /// Lists and watches while a cluster has never been reached: wait and refuse, or leave it out with a Warning
+    /// What lists and watches do while a cluster has never been reached: wait and refuse, or leave it out with a Warning
     /// [default: Allow; Deny with --config alone]
     #[arg(long, value_enum, ignore_case = true, value_name = "Deny|Allow")]
     pub partial: Option<PartialRule>,
     /// The form of the versions that single objects carry: Composite, or Integer for clients that compare them as numbers
-    /// (controller-runtime's EnableReadYourWritesConsistency, say). A ResourceRegistry says it for its resources
+    /// (for example controller-runtime's EnableReadYourWritesConsistency). A ResourceRegistry decides for its own resources
     #[arg(long, value_enum, ignore_case = true, value_name = "Composite|Integer", default_value = "Composite")]
     pub item_resource_versions: ItemVersionsRule,
-    /// How many processes serve this endpoint's clients. With Several, a watch of several clusters never goes on from an Integer
-    /// version, only from those of bookmarks and lists [default: One; Several with --config alone]
+    /// How many processes serve this endpoint's clients. With Several, a watch of several clusters never resumes from an Integer
+    /// version, only from the versions of bookmarks and lists [default: One; Several with --config alone]
     #[arg(long, value_enum, ignore_case = true, value_name = "One|Several")]
     pub replicas: Option<Replicas>,
     /// Where the certificates and the token are kept [default: $XDG_DATA_HOME/tributary, else ~/.local/share/tributary]
@@ -175,15 +175,15 @@ pub struct LimitArguments {
     /// Client connections; more wait until one closes
     #[arg(long, value_name = "N", default_value_t = Self::default().max_connections, value_parser = parse_count)]
     pub max_connections: usize,
-    /// Bytes that clients have been answered and have not taken, all connections together; one connection may have 16 MiB of them, and no
-    /// more than it leaves to others. Beyond that, its large reads are answered 429 and its streams wait. An answer of which nothing is
-    /// taken for 60 s is cut (logs are not); where little is left, any answer after 15 s of a connection that has a fair part or more
+    /// Bytes of answers that clients have not read, all connections together; one connection may have 16 MiB of them, and no more than
+    /// it leaves to others. Beyond that, its large reads are answered 429 and its streams wait. An answer of which nothing is read for
+    /// 60 s is cut (logs are not); where little is left, any answer of a connection that has a fair part or more is cut after 15 s
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_unread_bytes, value_parser = parse_count)]
     pub max_unread_bytes: usize,
     /// Lists and initial events longer than 64 KiB that are written at once; more wait, connections in turn, at most 50 s
     #[arg(long, value_name = "N", default_value_t = Self::default().max_long_answers, value_parser = parse_count)]
     pub max_long_answers: usize,
-    /// Bytes of changes that are remembered of each resource in each cluster; who was away for longer lists again
+    /// Bytes of changes that are remembered of each resource in each cluster; a client that was away for longer lists again
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().history_bytes)]
     pub history_bytes: usize,
     /// Seconds for which changes are remembered
@@ -192,7 +192,7 @@ pub struct LimitArguments {
     /// Bytes of encoded watch events that watchers share, per resource
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().encodings_bytes)]
     pub encodings_bytes: usize,
-    /// Seconds after which a resource is no longer held that nobody reads or watches
+    /// Seconds after which a resource that nobody reads or watches is no longer held
     #[arg(long, value_name = "SECONDS", default_value_t = Self::default().unused_seconds)]
     pub unused_seconds: u64,
     /// Requests in flight, without watches, exec, logs and other long-running ones; of three quarters each connection may have as many as
@@ -201,15 +201,16 @@ pub struct LimitArguments {
     #[arg(long, value_name = "N", default_value_t = Self::default().max_requests_inflight, value_parser = parse_count)]
     pub max_requests_inflight: usize,
     /// Bytes of bodies that are held: of writes, of members' answers to them, and of lists that members are asked for. Shared among
-    /// connections as requests are; what finds no room is answered 429
+    /// connections as requests are; a request that finds no room is answered 429
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_count)]
     pub max_held_bytes: usize,
     /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is left out of that
     /// resource with a Warning, or has its lists answered 429 under --partial Deny
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_collection_bytes, value_parser = parse_collection_bytes)]
     pub max_collection_bytes: u64,
-    /// Namespaces, per resource, that are listed and watched one by one because a cluster forbids to list all of them at once. The least
-    /// lately used makes room; of those in use a connection may have as many as it leaves to others, and is answered 429 for the next
+    /// Namespaces, per resource, that are listed and watched one by one because a cluster forbids listing all of them at once. The one
+    /// that was used least lately makes room; of those in use, a connection may have as many as it leaves to others, and is answered 429
+    /// for the next one
     #[arg(long, value_name = "N", default_value_t = Self::default().max_namespace_views, value_parser = parse_count)]
     pub max_namespace_views: usize,
     /// Seconds that a request may take until its answer begins, unless it is long-running; 504 after that
@@ -309,7 +310,7 @@ pub enum Replicas {
     /// This one.
     #[value(name = "One")]
     One,
-    /// This and others, behind a load balancer say.
+    /// This one and others, for example behind a load balancer.
     #[value(name = "Several")]
     Several,
 }
@@ -320,7 +321,7 @@ pub enum PartialRule {
     /// Wait, then 429.
     #[value(name = "Deny")]
     Deny,
-    /// The rest, with a Warning that names each missing cluster.
+    /// Answer without it, with a Warning that names each missing cluster.
     #[value(name = "Allow")]
     Allow,
 }

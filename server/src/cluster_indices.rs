@@ -35,7 +35,7 @@ pub enum ClusterIndexError {
     /// A number that was another cluster's.
     #[error(
         "{origin}: spec.index: {index} was given to cluster {owner} before, and clients may still have versions with it; give another one that no cluster has had{}",
-        free.map(|free| format!(", {free} say")).unwrap_or_default()
+        free.map(|free| format!(", for example {free}")).unwrap_or_default()
     )]
     Taken {
         /// The cluster, as messages name it.
@@ -162,7 +162,7 @@ mod tests {
         let refused = assigned(&directory, &[("x", None), ("new", Some(1))]).await.unwrap_err();
         assert!(
             refused.contains("UpstreamCluster new: spec.index: 1 was given to cluster a before")
-                && refused.contains("22 say"),
+                && refused.contains("for example 22"),
             "{refused}"
         );
         assert_eq!(assigned(&directory, &[("x", None)]).await, Ok(vec![22]), "what was refused is not kept");

@@ -57,7 +57,7 @@ impl Clusters {
     async fn connect(&self, spec: ClusterSpec, before: Option<Known>) -> Known {
         let ClusterSpec { name, origin, config, further_endpoints, fingerprint, user_fingerprint, index, .. } = spec;
         for problem in spec.warnings {
-            tracing::warn!(cluster = %name, origin, problem, "the cluster is used though that is dangerous");
+            tracing::warn!(cluster = %name, origin, problem, "the cluster is used, though its configuration is dangerous");
         }
         let shutdown = before.as_ref().map(|known| known.shutdown.clone());
         let shutdown = shutdown.unwrap_or_else(|| self.tuning.shutdown.child_token());
@@ -143,7 +143,7 @@ impl Known {
             return Self { origin, ..self };
         }
         if self.user_fingerprint == spec.user_fingerprint {
-            tracing::info!(cluster = %name, origin, "the cluster's user is the one of before again");
+            tracing::info!(cluster = %name, origin, "the cluster's user is the previous one again");
             return Self { origin, refused_user: None, ..self };
         }
         match client.set_user(config).await {

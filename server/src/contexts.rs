@@ -41,7 +41,7 @@ pub enum ContextsError {
     },
     /// A kubeconfig without contexts.
     #[error(
-        "the kubeconfig has no contexts; add some, by `kubectl config set-context` say, or name another file by --kubeconfig"
+        "the kubeconfig has no contexts; add some, for example by `kubectl config set-context`, or name another file by --kubeconfig"
     )]
     NoContexts,
     /// A name that was given is none.

@@ -25,7 +25,7 @@ impl Failure {
         Self::Usage(error.into())
     }
 
-    /// A failure of the surroundings.
+    /// A failure of the environment.
     pub fn runtime(error: impl Into<anyhow::Error>) -> Self {
         Self::Runtime(error.into())
     }

@@ -22,7 +22,7 @@ pub enum LogFormat {
 /// The least important line that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
-    /// A promise was broken.
+    /// A promise of Tributary was broken.
     Error,
     /// Degraded, still serving.
     Warn,

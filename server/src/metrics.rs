@@ -57,17 +57,17 @@ impl Metrics {
         );
         registry.register(
             "tributary_connections_stuck",
-            "Connections closed because their clients took nothing of their answers",
+            "Connections closed because their clients read none of their answers",
             self.connections_stuck.clone(),
         );
         registry.register(
             "tributary_answers_stuck",
-            "Answers cut because their clients took nothing of them",
+            "Answers cut because their clients read nothing of them",
             self.answers_stuck.clone(),
         );
         registry.register(
             "tributary_unread_bytes",
-            "Bytes of answers that clients have not taken",
+            "Bytes of answers that clients have not read",
             self.unread_bytes.clone(),
         );
         registry.register(

@@ -20,7 +20,7 @@ pub fn internal_error() -> Response<Body> {
     status(
         StatusCode::INTERNAL_SERVER_ERROR,
         "InternalError",
-        "the request was not answered because of an internal error; the log has its place",
+        "the request was not answered because of an internal error; the log says where",
     )
 }
 
@@ -34,8 +34,8 @@ pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {
 
 /// 429: of what its connection has been answered too much is not taken. Only a read is told so.
 pub fn too_many_unread() -> Response<Body> {
-    let message = "this connection has not taken 16 MiB of what it has been answered, or more than it leaves to others of what \
-                   all together may have (--max-unread-bytes); read the answers, or ask for fewer at once";
+    let message = "this connection has left 16 MiB of its answers unread, or more than it leaves to others of what all together may \
+                   leave unread (--max-unread-bytes); read the answers, or ask for fewer at once";
     let mut response = status(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
     response.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from_static("1"));
     response

@@ -160,7 +160,7 @@ async fn serve(client: OnUpgrade, mut events: Events) {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return,
                     Err(_) => {
-                        tracing::debug!("the client takes no events; its watch over WebSocket is closed");
+                        tracing::debug!("the client reads no events; its watch over WebSocket is closed");
                         return;
                     }
                 },

@@ -193,7 +193,9 @@ fn configurations_are_checked() {
     let output = tributary(&["check", "--config", path.to_str().unwrap()], &[]);
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();
-    for part in ["r: pods; of namespaces a, others asked each time", "the newest is confirmed by the clusters"] {
+    for part in
+        ["r: pods; of namespaces a, others asked each time", "reads without a version are confirmed by the clusters"]
+    {
         assert!(text.contains(part), "{part} in {text}");
     }
 }

@@ -159,7 +159,7 @@ fn cached(registry: &ResourceRegistry, objects: &Configuration) -> String {
         text.push_str("; items carry Integer versions");
     }
     if spec.consistency == Consistency::Quorum {
-        text.push_str("; the newest is confirmed by the clusters");
+        text.push_str("; reads without a version are confirmed by the clusters");
     }
     let _ = write!(text, "; partial {:?}; {placement}", spec.partial);
     text

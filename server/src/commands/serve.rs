@@ -225,7 +225,7 @@ impl Running {
     fn same_cluster(&self, first: &ClusterName, second: &ClusterName) -> anyhow::Error {
         let (first_origin, second_origin) = (self.clusters.origin(first), self.clusters.origin(second));
         anyhow::anyhow!(
-            "{first_origin} (cluster {first}) and {second_origin} (cluster {second}) lead to one cluster: their \
+            "{first_origin} (cluster {first}) and {second_origin} (cluster {second}) lead to the same cluster: their \
              kube-system namespaces have the same uid; leave one of them out"
         )
     }
@@ -388,7 +388,10 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
             let bytes = serde_json::to_vec(epochs).unwrap_or_default();
             if let Err(error) = keep.write(EPOCHS_FILE, &bytes) {
                 let error = tributary_apimachinery::explain(&error);
-                tracing::warn!(error, "compact resourceVersions of before will be 410 after a restart");
+                tracing::warn!(
+                    error,
+                    "the list of clusters was not kept; compact resourceVersions will be answered 410 after a restart"
+                );
             }
         })),
     }
@@ -402,7 +405,11 @@ fn read_epochs(directory: &DataDirectory) -> Epochs {
         None => Ok(Epochs::default()),
     });
     parsed.unwrap_or_else(|error| {
-        tracing::warn!(file = EPOCHS_FILE, error = format!("{error:#}"), "the lists of clusters of before are lost");
+        tracing::warn!(
+            file = EPOCHS_FILE,
+            error = format!("{error:#}"),
+            "the kept lists of clusters cannot be read; older compact resourceVersions are answered 410"
+        );
         Epochs::default()
     })
 }

@@ -44,7 +44,7 @@ impl FileWatch {
         });
         let watcher = watcher
             .inspect_err(
-                |error| tracing::warn!(%error, "file changes are not reported; they are looked for once a minute"),
+                |error| tracing::warn!(%error, "changes of files are not reported; files are checked once a minute"),
             )
             .ok();
         Self {
@@ -99,7 +99,7 @@ impl FileWatch {
         }
         for new in directories.difference(&self.directories) {
             if let Err(error) = watcher.watch(new, RecursiveMode::NonRecursive) {
-                tracing::warn!(directory = %new.display(), %error, "changes in this directory are found within a minute only");
+                tracing::warn!(directory = %new.display(), %error, "changes in this directory are only found within a minute");
             }
         }
         self.directories = directories;

@@ -247,7 +247,7 @@ impl<'a> Checker<'a> {
         let unchecked = is_unchecked(cluster).then(|| {
             let field = at_cluster("insecure-skip-tls-verify");
             format!(
-                "{field}: the server's certificate is not checked: whoever is on the way can read and change everything, \
+                "{field}: the server's certificate is not checked: anyone on the way can read and change everything, \
                  credentials included; name its authority by certificate-authority instead"
             )
         });
@@ -353,7 +353,7 @@ fn check_trust(cluster: &Cluster, has_authority: bool) -> Result<(), Problem> {
         )),
         (false, false, true) => Err((
             "it is missing, and insecure-skip-tls-verify is not set".to_owned(),
-            "name the CA of the server; for a public one the system's bundle, /etc/ssl/certs/ca-certificates.crt say",
+            "name the CA of the server; for a public one, name the system's bundle, for example /etc/ssl/certs/ca-certificates.crt",
         )),
         _ => Ok(()),
     }

@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub enum ListenAddressError {
     /// It is not `IP:PORT`.
     #[error(
-        "{0:?} is not an address to listen on; allowed are IP:PORT, [IPV6]:PORT and localhost:PORT, 127.0.0.1:7443 say"
+        "{0:?} is not an address to listen on; allowed are IP:PORT, [IPV6]:PORT and localhost:PORT, for example 127.0.0.1:7443"
     )]
     Syntax(String),
     /// Others than this machine could connect.

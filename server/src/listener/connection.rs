@@ -123,7 +123,7 @@ impl<H: Handler> Connection<H> {
             }
             () = outgoing.stuck(&own.own_metrics().answers_stuck) => {
                 own.own_metrics().connections_stuck.inc();
-                tracing::debug!(%client, "the client takes nothing of its answers; its connection is closed");
+                tracing::debug!(%client, "the client reads none of its answers; its connection is closed");
                 return;
             }
         };
