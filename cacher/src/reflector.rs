@@ -518,7 +518,7 @@ impl Reflector {
             }
             Call::Arrived | Call::Due => {}
             Call::Answered { latest: Err(error), .. } => {
-                tracing::debug!(error = chain(&error), "the member was asked for its latest version in vain");
+                tracing::debug!(error = chain(&error), "the member did not tell its latest version");
                 if next.is_some() {
                     self.progress.schedule(now, tuning.progress_interval);
                 }
@@ -616,7 +616,8 @@ impl Reflector {
         if stream.lacks_bookmark(Instant::now(), &self.shared.config.tuning) {
             self.progress.note_bookmarks(false);
         }
-        self.health.lost(Instant::now(), Reason::Unreachable("the watch ended and is not back".to_owned()));
+        self.health
+            .lost(Instant::now(), Reason::Unreachable("the watch ended and has not been opened again".to_owned()));
         Input::Ended
     }
 
@@ -689,7 +690,7 @@ impl Reflector {
             Some(News::Recovery) => tracing::info!(version = %self.version(), "collection is synced"),
             Some(News::Trouble) => {
                 let reason = after.reason().map(ToString::to_string).unwrap_or_default();
-                tracing::warn!(reason, unknown = after.is_unknown(), "changes do not arrive from the member");
+                tracing::warn!(reason, unknown = after.is_unknown(), "no changes arrive from the member");
             }
             None => {}
         }
@@ -700,7 +701,7 @@ impl Reflector {
 impl Drop for Reflector {
     /// A task that ended for whatever cause must not look synced for ever.
     fn drop(&mut self) {
-        let (since, reason) = (Instant::now(), Reason::Other("the reflector has ended".to_owned()));
+        let (since, reason) = (Instant::now(), Reason::Other("its objects are no longer followed".to_owned()));
         self.shared.state.send_replace(match self.store {
             Some(_) => State::Stale { since, reason },
             None => State::Syncing { since, reason: Some(reason) },

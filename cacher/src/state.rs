@@ -69,9 +69,9 @@ impl fmt::Display for Reason {
             Self::Unauthorized => f.write_str("unauthorized: the member does not accept our credentials"),
             Self::Forbidden => f.write_str("forbidden: we may not list or watch this collection"),
             Self::NotFound => f.write_str("not found: the member does not serve this resource"),
-            Self::TooManyRequests => f.write_str("too many requests: the member asks for patience"),
-            Self::Expired => f.write_str("expired: the collection is being listed anew"),
-            Self::Reset => f.write_str("revisions went back: the collection is being listed anew"),
+            Self::TooManyRequests => f.write_str("too many requests: the member asks us to wait"),
+            Self::Expired => f.write_str("expired: the collection is being listed again"),
+            Self::Reset => f.write_str("its revisions went back: the collection is being listed again"),
             Self::Other(text) => f.write_str(text),
         }
     }

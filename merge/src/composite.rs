@@ -51,7 +51,7 @@ pub enum Foreign {
     #[error("the resourceVersion names more than {0} clusters that are not configured here")]
     Clusters(usize),
     /// The integer form of one object, of a cluster that is not known.
-    #[error("index {0} of the resourceVersion belongs to no cluster here")]
+    #[error("the resourceVersion has index {0}, which belongs to no cluster here")]
     Index(ClusterIndex),
     /// A compact form of a later release.
     #[error("the resourceVersion has a form that this release does not know")]

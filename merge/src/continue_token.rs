@@ -121,7 +121,7 @@ impl ContinueToken {
 fn decode_place(place: &str) -> Result<(Position, Option<u64>), ContinueError> {
     let json = URL_SAFE_NO_PAD.decode(place).map_err(|_| ContinueError::Invalid("it is not unpadded base64url"))?;
     let text: Text =
-        serde_json::from_slice(&json).map_err(|_| ContinueError::Invalid("it does not say where to go on"))?;
+        serde_json::from_slice(&json).map_err(|_| ContinueError::Invalid("it does not say where to continue"))?;
     if text.after.is_empty() {
         return Err(ContinueError::Invalid("encoded start key empty (version v1)"));
     }

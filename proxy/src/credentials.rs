@@ -252,7 +252,7 @@ impl Credentials {
         if recent && !matches!(self.source, Source::Exec(_)) && (why == Why::Rejected || last.error.is_some()) {
             return match (&last.error, current) {
                 (None, Some(current)) => Ok(current),
-                (error, _) => Err(error.clone().unwrap_or_else(|| "tried a moment ago".to_owned())),
+                (error, _) => Err(error.clone().unwrap_or_else(|| "it was tried a moment ago".to_owned())),
             };
         }
         let fetched = self.fetch(current.as_ref()).await;
@@ -388,5 +388,6 @@ async fn read_token(path: &Path) -> Result<HeaderValue, String> {
     if token.is_empty() {
         return Err(format!("token file {} is empty", path.display()));
     }
-    bearer(token).ok_or_else(|| format!("token file {} holds what cannot be sent in a header", path.display()))
+    bearer(token)
+        .ok_or_else(|| format!("token file {} contains characters that cannot be sent in a header", path.display()))
 }

@@ -152,7 +152,7 @@ impl Tended {
         let Some(all) = self.all.upgrade() else { return };
         let others = all.iter().filter(|endpoint| endpoint.is_usable()).count();
         let endpoint = &all[self.at].target.address;
-        tracing::warn!(cluster = %self.cluster, %endpoint, reason, others, "an endpoint cannot be reached; the others serve");
+        tracing::warn!(cluster = %self.cluster, %endpoint, reason, others, "an endpoint cannot be reached; the others are used");
         if others == 0 {
             self.member.unreachable(format!(
                 "cluster {}: none of its {} endpoints can be reached: {reason}",

@@ -195,7 +195,7 @@ pub enum ForwardError {
     /// The connection broke before a response head.
     #[error("cluster {cluster}: the connection broke before a response: {cause}{}", match sent {
         Sent::No => "; the request was not sent: try again",
-        Sent::Maybe => "; the request may have been carried out: look before trying again",
+        Sent::Maybe => "; the request may have been carried out: check before you try again",
     })]
     Send {
         /// The cluster.
@@ -210,7 +210,7 @@ pub enum ForwardError {
     },
     /// The member took too long to answer.
     #[error(
-        "cluster {cluster} did not answer within {after:?}; the request may have been carried out: look before trying again"
+        "cluster {cluster} did not answer within {after:?}; the request may have been carried out: check before you try again"
     )]
     HeadTimeout {
         /// The cluster.
@@ -229,7 +229,7 @@ pub enum ForwardError {
         status: StatusCode,
     },
     /// The member answered with a status that is none of an answer.
-    #[error("cluster {cluster} answered {status}, though nothing was asked for that it could announce")]
+    #[error("cluster {cluster} answered {status}, though nothing was asked that such an answer could announce")]
     Informational {
         /// The cluster.
         cluster: ClusterName,

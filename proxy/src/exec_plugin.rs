@@ -104,7 +104,7 @@ pub(crate) async fn run(config: &ExecConfig, limit: Duration) -> Result<PluginCr
     };
     let said = first_line_without_secrets(&output.stderr);
     if !output.success {
-        let said = if said.is_empty() { "it said nothing".to_owned() } else { said };
+        let said = if said.is_empty() { "it printed nothing".to_owned() } else { said };
         return Err(format!(
             "credential plugin {name} failed ({}): {said}; run it in a terminal to sign in or to see why",
             output.status

@@ -218,8 +218,8 @@ impl Plugin {
         let Some(late) = late else { return Ok(credential) };
         let (plugin, late) = (self.config.command.as_deref().unwrap_or_default(), late.as_secs());
         Err(format!(
-            "credential plugin {plugin} gave credentials that had expired {late} s before; compare the clock of this machine \
-             with that of who issues them"
+            "credential plugin {plugin} gave credentials that had expired {late} s earlier; compare the clock of this machine \
+             with the clock of the machine that issues them"
         ))
     }
 
