@@ -377,7 +377,7 @@ async fn a_plugin_that_fails_silently_is_said_to() {
     config.auth_info.exec = Some(plugin(folder.path(), "exit 1"));
     let client = member::connect(config, quick()).await;
     let error = client.forward(get("/api"), Identity::Member).await.unwrap_err().to_string();
-    assert!(error.contains("it said nothing; run it in a terminal"), "{error}");
+    assert!(error.contains("it printed nothing; run it in a terminal"), "{error}");
 }
 
 #[tokio::test]
