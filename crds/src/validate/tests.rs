@@ -90,7 +90,7 @@ fn clusters_by_themselves() {
         ),
         (
             "endpoints: ['https://h'], caFile: a, credentials: {token: 'a b'}",
-            "E spec.credentials.token: is empty or has a space",
+            "E spec.credentials.token: is empty, or has a space",
         ),
         ("kubeconfig: {path: a}, proxyURL: 'ftp://secret@h'", "E spec.proxyURL: is not the address of a proxy"),
         ("kubeconfig: {path: a}, proxyURL: 'socks5://h:1'", ""),
@@ -158,7 +158,7 @@ fn objects_together() {
         problems(&text),
         [
             "E UpstreamCluster \"b\": metadata.name: 2 objects have this name; give each one of its own, or remove all but one",
-            "E UpstreamCluster \"b\": spec.index: 7 is the index of UpstreamCluster \"a\" already; give this cluster another one, never used before, for example 8",
+            "E UpstreamCluster \"b\": spec.index: 7 is already the index of UpstreamCluster \"a\"; give this cluster another one that was never used before, for example 8",
             "E ResourceRegistry \"s\": spec.resources[0]: \"v1/pods\" overlaps with \"pods\" of ResourceRegistry \"r\"; name a resource in one registry only, or put both together",
             "E ResourceRegistry \"u\": spec.resources[0]: \"*\" overlaps with \"*\" of ResourceRegistry \"t\"; name a resource in one registry only, or put both together",
         ]

@@ -202,8 +202,8 @@ mod tests {
             "1 cluster would be served",
             "eu: https://127.0.0.1:6443, a token, its certificate unchecked, index 3",
             "main: pods, deployments.apps; partial Allow; new objects go to eu",
-            "rest: *; of eu alone; of namespaces a, b, others asked each time; items carry Integer versions; the newest is \
-             confirmed by the clusters; partial Deny; new objects have to name their cluster",
+            "rest: *; of eu alone; of namespaces a, b, others asked each time; items carry Integer versions; reads without a \
+             version are confirmed by the clusters; partial Deny; new objects have to name their cluster",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
