@@ -54,13 +54,13 @@ use crate::flow::large_bodies::LargeBodies;
 use crate::flow::long_answers::Lanes;
 use crate::forward::locate::{Located, Question};
 use crate::forward::shared_questions::SharedQuestions;
-use crate::memory::Reading;
+use crate::memory::{NAMED, Reading};
 use crate::versions::Versions;
 use discovery::ServedResource;
 use limits::NAMESPACE_UNUSED_AFTER;
 use openapi::OpenApi;
 use topology::{EndpointMetrics, Fleet, Identity};
-use view::{KNOWN_WITHIN, Standing, Standings, View};
+use view::{EarlierStandings, KNOWN_WITHIN, Standing, Standings, View};
 use views::Views;
 
 /// Who sends a request, as authentication found.
@@ -351,10 +351,10 @@ impl Router {
         served: &ServedResource,
         namespace: Option<&str>,
         user: Holder,
-    ) -> Result<(Arc<View>, Arc<Standings>), Status> {
+    ) -> Result<(Arc<View>, EarlierStandings), Status> {
         let everything = ClusterSelector::default();
-        let (view, standings) = self.view_of(served, namespace, &everything, Partial::Allow, Reading::Once, user).await;
-        Ok((view, standings?))
+        let (view, before) = self.view_of(served, namespace, &everything, NAMED, Reading::Once, user).await;
+        Ok((view, before?))
     }
 
     /// The view for a read of the clusters that are wanted, and how these stand. Where a member forbids the collection of all
@@ -370,9 +370,9 @@ impl Router {
         partial: Partial,
         reading: Reading,
         user: Holder,
-    ) -> (Arc<View>, Result<Arc<Standings>, Status>) {
+    ) -> (Arc<View>, Result<EarlierStandings, Status>) {
         let (view, standings) = self.held(served, namespace, wanted, partial, reading, user).await;
-        let standings = standings.map(|mut standings| {
+        let before = standings.map(|mut standings| {
             let policies = self.policies.load();
             let policy = policies.of(&served.resource);
             for (cluster, standing) in served.left_out() {
@@ -380,9 +380,9 @@ impl Router {
                     Arc::make_mut(&mut standings).set(cluster, standing);
                 }
             }
-            standings
+            EarlierStandings::new(standings, wanted, partial)
         });
-        (view, standings)
+        (view, before)
     }
 
     async fn held(
@@ -414,7 +414,7 @@ impl Router {
             // Nothing is held of a namespace that is not there: that it has no objects is known.
             for cluster in forbidding {
                 if !standings.of(&cluster).is_some_and(Standing::is_known) {
-                    Arc::make_mut(&mut standings).set(cluster, Standing::Fresh);
+                    Arc::make_mut(&mut standings).set(cluster, Standing::NoNamespace);
                 }
             }
         }

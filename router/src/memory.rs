@@ -19,7 +19,7 @@ use crate::discovery::ServedResource;
 use crate::flow::long_answers::Peer;
 use crate::negotiate::{Answer, Form, Preferences, Shape};
 use crate::response::IncludeObject;
-use crate::view::{Standing, Standings, View, standing};
+use crate::view::{EarlierStandings, Partial, Standing, Standings, View, standing};
 
 /// One request, taken apart.
 #[derive(Clone, Copy)]
@@ -51,8 +51,8 @@ pub enum Reading {
 pub struct Collection {
     /// The resource over all clusters, or one namespace of it.
     pub view: Arc<View>,
-    /// How each cluster that is wanted stands.
-    pub standings: Arc<Standings>,
+    /// How each cluster that is wanted stands by now.
+    pub before: EarlierStandings,
     /// The clusters that serve the resource and are not part of the view.
     pub left_out: Vec<ClusterName>,
     /// What is selected.
@@ -84,13 +84,13 @@ impl Asked<'_> {
         let namespace = self.request.namespace.as_deref();
         let (_, clusters) = ClusterSelector::split(label_selector)?;
         let partial = router.policy(&served.resource).partial;
-        let (view, standings) = router.view_of(served, namespace, &clusters, partial, reading, self.peer).await;
+        let (view, before) = router.view_of(served, namespace, &clusters, partial, reading, self.peer).await;
         let (name, fields) = (self.request.name.as_deref(), view.decoder.fields());
         let (resource, namespaced) = (&view.kind.resource, view.kind.namespaced);
         let filter = Filter::compile(namespace, name, label_selector, field_selector, resource, fields, namespaced)?;
         let mut left_out = router.left_out(served);
         left_out.retain(|cluster| clusters.matches(cluster));
-        Ok(Collection { standings: standings?, left_out, filter, view })
+        Ok(Collection { before: before?, left_out, filter, view })
     }
 }
 
@@ -111,7 +111,7 @@ pub fn include_object(form: Form, query: Option<&str>) -> Result<IncludeObject, 
 }
 
 /// Waits until memory has what the newest is to have: the client's own writes, and where members are to be asked, all that they
-/// have now. A cluster that does not say so is stale in `standings`, if that is allowed.
+/// have now. A cluster that does not say so is stale, if that is allowed.
 ///
 /// # Errors
 /// 504 for what does not come within 3 s.
@@ -119,25 +119,26 @@ pub async fn newest(
     router: &Router,
     view: &View,
     wanted: &ClusterSelector,
-    standings: &mut Arc<Standings>,
+    before: &mut EarlierStandings,
 ) -> Result<(), Status> {
     let resource = &view.kind.resource;
     let partial = router.policy(resource).partial;
     let own = view.own_writes_seen(wanted, partial).await?;
     if own.waited {
         // Who was fresh may have become stale while it was waited for, and is not waited for then.
-        *standings = view.standings_of(wanted).after(standings);
+        view.look_again(before);
     }
     for (cluster, since) in own.late {
-        if standings.of(&cluster).is_some() {
-            Arc::make_mut(standings).set(cluster, Standing::unseen_writes(since));
-        }
+        before.doubt(cluster, Standing::unseen_writes(since));
     }
     if router.asks_members(resource) {
-        view.as_of_now(standings, partial).await?;
+        view.as_of_now(before).await?;
     }
     Ok(())
 }
+
+/// Named reads never wait for clusters that are out of reach: who has the object answers.
+pub const NAMED: Partial = Partial::Allow;
 
 /// Adds a `Warning` that names clusters which are not part of the view.
 pub fn warn_left_out(response: &mut Response<Body>, resource: &GroupVersionResource, left_out: &[ClusterName]) {

@@ -12,6 +12,7 @@
 
 mod board;
 mod bookmarks;
+mod earlier;
 mod encodings;
 mod feed;
 mod fences;
@@ -26,6 +27,7 @@ mod wait;
 mod warnings;
 
 pub use bookmarks::{Bookmarks, Shape as BookmarkShape};
+pub use earlier::EarlierStandings;
 pub use encodings::{Encodings, Key as EncodingKey, Row};
 pub use fences::{Deletion, Fences};
 pub use head::Waiting;

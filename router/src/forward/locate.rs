@@ -214,10 +214,10 @@ async fn in_memory(
     served: &ServedResource,
     holder: Holder,
 ) -> Result<Located, Status> {
-    let (view, standings) = router.view(served, request.namespace.as_deref(), holder).await?;
+    let (view, before) = router.view(served, request.namespace.as_deref(), holder).await?;
     let key = request.key();
     view.own_writes_of_seen(&key).await?;
-    let found = view.log().find(key.as_str());
+    let (found, standings) = view.find(before, &key)?;
     let found =
         found.into_iter().filter_map(|(name, object)| Some((router.fleet().cluster(&name)?, Some(object)))).collect();
     let unknown = standings.unknown().cloned().collect();

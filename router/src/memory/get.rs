@@ -13,7 +13,7 @@ use crate::flow::large_bodies::to_write;
 use crate::negotiate::{Answer, Encoding};
 use crate::response::{self, ObjectWriter, Place};
 use crate::versions::{Wanted, refuse_get, seen};
-use crate::view::{Partial, Standings, Unreached, View};
+use crate::view::{EarlierStandings, Standings, Unreached, View};
 
 /// Answers a get.
 ///
@@ -26,12 +26,12 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
     let text = options.resource_version.as_deref();
     let versions = router.versions(&served.resource);
     let wanted = versions.wanted(&served.resource, text, refuse_get)?;
-    let (view, mut standings) = router.view(served, asked.request.namespace.as_deref(), asked.peer).await?;
+    let (view, mut before) = router.view(served, asked.request.namespace.as_deref(), asked.peer).await?;
     let key = asked.request.key();
     match wanted {
         Wanted::Newest => {
             if view.own_writes_of_seen(&key).await? {
-                standings = view.standings().after(&standings);
+                view.look_again(&mut before);
             }
         }
         Wanted::Any => {}
@@ -40,7 +40,7 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
         }
         Wanted::Version(version) => view.reached(&version).await.map_err(Unreached::of_object)?,
     }
-    let (cluster, object) = the_only(router, &view, &standings, &key, asked)?;
+    let (cluster, object, standings) = the_only(router, &view, before, &key, asked)?;
     let include = asked.finish(form, Answer::Object, served)?;
     let mark = view.mark(&cluster);
     let mut version = String::new();
@@ -58,22 +58,25 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
     Ok(answer)
 }
 
-/// The object of the request's name, and its cluster.
+/// The object of the request's name, its cluster, and how clusters stand.
 ///
 /// # Errors
 /// 404 where every cluster is known, 503 where one is not, 409 where several have the name.
-pub fn the_only(
+fn the_only(
     router: &Router,
     view: &View,
-    standings: &Standings,
+    before: EarlierStandings,
     key: &ObjectKey,
     asked: Asked<'_>,
-) -> Result<(ClusterName, Arc<Object>), Status> {
+) -> Result<(ClusterName, Arc<Object>, Arc<Standings>), Status> {
     let name = asked.request.name.as_deref().unwrap_or_default();
-    let mut found = view.log().find(key.as_str());
+    let (mut found, standings) = view.find(before, key)?;
     match found.len() {
-        1 => Ok(found.remove(0)),
-        0 => Err(missing(router, view, standings, name)),
+        1 => {
+            let (cluster, object) = found.remove(0);
+            Ok((cluster, object, standings))
+        }
+        0 => Err(missing(router, view, &standings, name)),
         _ => {
             let clusters: Vec<_> = found.into_iter().map(|(cluster, _)| cluster).collect();
             Err(Status::ambiguous(&view.kind.resource, name, &clusters, &asked.info.path))
@@ -82,7 +85,7 @@ pub fn the_only(
 }
 
 /// Why an object is not there: controllers read a 404 as deleted, so it is given only where every cluster is known.
-pub fn missing(router: &Router, view: &View, standings: &Standings, name: &str) -> Status {
+fn missing(router: &Router, view: &View, standings: &Standings, name: &str) -> Status {
     let unknown: Vec<_> = standings.unknown().cloned().collect();
     if unknown.is_empty() {
         Status::not_found(&view.kind.resource, name)
@@ -90,6 +93,3 @@ pub fn missing(router: &Router, view: &View, standings: &Standings, name: &str) 
         router.owner_unknown(&view.kind.resource, name, &unknown)
     }
 }
-
-/// Named reads never wait for clusters that are out of reach: who has the object answers.
-pub const NAMED: Partial = Partial::Allow;

@@ -22,7 +22,7 @@ use crate::negotiate::Answer;
 use crate::response::list::{ListAnswer, ListMetadata};
 use crate::response::{FRAME_BYTES, ObjectWriter};
 use crate::versions::{Versions, Wanted, of_clusters, refuse_list, seen};
-use crate::view::{Standings, Unreached, View};
+use crate::view::{EarlierStandings, Unreached, View};
 
 /// Which state a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,11 +51,12 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
     let state = state(&versions, &served.resource, &options)?;
     let (labels, fields) = (&options.label_selector, &options.field_selector);
     let collection = asked.collection(router, served, labels, fields, Reading::Once).await?;
-    let Collection { view, mut standings, left_out, filter } = collection;
+    let Collection { view, mut before, left_out, filter } = collection;
     // With `0` the limit says nothing, behind a continue token neither: the whole list is at hand.
     let any = options.resource_version.as_deref() == Some("0");
     let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
-    let (snapshots, version) = snapshots(router, &view, &state, &filter.clusters, &mut standings).await?;
+    let (snapshots, version) = snapshots(router, &view, &state, &filter.clusters, &mut before).await?;
+    let standings = view.standings_with(before, &snapshots)?;
     let include = asked.finish(form, Answer::List, served)?;
     let page = match state {
         State::Continue(token) => {
@@ -154,13 +155,13 @@ fn state(versions: &Versions, resource: &GroupVersionResource, options: &ListOpt
 }
 
 /// The snapshots of a state in the clusters that are wanted, and the vector that it stands for in all: who goes on from there
-/// may want others. Whoever waits for them sees anew how clusters stand.
+/// may want others.
 async fn snapshots(
     router: &Router,
     view: &Arc<View>,
     state: &State,
     wanted: &ClusterSelector,
-    standings: &mut Arc<Standings>,
+    before: &mut EarlierStandings,
 ) -> Result<(Heads, CompositeResourceVersion), Status> {
     let expired = |token: &ContinueToken| {
         let fresh = ContinueToken::inconsistent(token.position.clone());
@@ -168,7 +169,7 @@ async fn snapshots(
     };
     match state {
         State::Any | State::Continue(ContinueToken { version: None, .. }) => {}
-        State::Newest => newest(router, view, wanted, standings).await?,
+        State::Newest => newest(router, view, wanted, before).await?,
         State::NotOlderThan(version) => {
             view.reached(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;
         }

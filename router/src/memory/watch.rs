@@ -29,7 +29,7 @@ use crate::policy::ItemResourceVersions;
 use crate::response::watch::{EventWriter, Prepared, error};
 use crate::response::{self, FRAME_BYTES, ObjectWriter};
 use crate::versions::{Versions, Wanted, of_clusters, refuse_watch, seen};
-use crate::view::{Standings, Unreached, View, Waiting, Watching};
+use crate::view::{EarlierStandings, Standings, Unreached, View, Waiting, Watching};
 
 /// How often a quiet watch is sent a bookmark (kube-apiserver's `bookmarkFrequency` in `cacher.go`).
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
@@ -58,10 +58,10 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     let options = WatchOptions::parse(asked.query, limits::SELECTOR)?;
     let (labels, fields) = (&options.label_selector, &options.field_selector);
     let collection = asked.collection(router, served, labels, fields, Reading::On).await?;
-    let Collection { view, mut standings, left_out, filter } = collection;
+    let Collection { view, before, left_out, filter } = collection;
     let include = asked.finish(form, Answer::Watch, served)?;
     let versions = router.versions(&served.resource);
-    let (watcher, ahead) = match start(router, &versions, &view, &mut standings, &options, filter).await {
+    let Started { watcher, ahead, standings } = match start(router, &versions, &view, before, &options, filter).await {
         Ok(started) => started,
         Err(Refusal::Before(status)) => return Err(status),
         Err(Refusal::InStream(status)) => {
@@ -130,20 +130,29 @@ enum Refusal {
     InStream(Status),
 }
 
+/// A watch that begins.
+struct Started {
+    watcher: Watcher<Filter>,
+    /// The clusters in which the client is ahead.
+    ahead: Vec<Ahead>,
+    /// How each cluster that is wanted stands.
+    standings: Arc<Standings>,
+}
+
 async fn start(
     router: &Router,
     versions: &Versions,
     view: &Arc<View>,
-    standings: &mut Arc<Standings>,
+    mut before: EarlierStandings,
     options: &WatchOptions,
     filter: Filter,
-) -> Result<(Watcher<Filter>, Vec<Ahead>), Refusal> {
+) -> Result<Started, Refusal> {
     let mut ahead = Vec::new();
     let wanted =
         versions.wanted(&view.kind.resource, options.resource_version.as_deref(), refuse_watch).map_err(Refusal::of)?;
     match &wanted {
         Wanted::Any => {}
-        Wanted::Newest => newest(router, view, &filter.clusters, standings).await.map_err(Refusal::InStream)?,
+        Wanted::Newest => newest(router, view, &filter.clusters, &mut before).await.map_err(Refusal::InStream)?,
         Wanted::Version(version) if options.sends_initial_events() => {
             view.reached(&of_clusters(version, &filter.clusters)).await.map_err(Refusal::of_version)?;
         }
@@ -162,6 +171,7 @@ async fn start(
         _ => false,
     };
     let log = view.log();
+    let held = Arc::clone(log.head());
     let watcher = match wanted {
         _ if options.sends_initial_events() => Watcher::initial(&log, filter, options.sends_initial_events_end()),
         Wanted::Newest | Wanted::Any => Watcher::now(&log, filter),
@@ -176,7 +186,9 @@ async fn start(
         }
         Wanted::Item(cluster, version) => after_item(router, &log, &cluster, version, filter)?,
     };
-    Ok((watcher, ahead))
+    drop(log);
+    let standings = view.standings_with(before, &held).map_err(Refusal::of)?;
+    Ok(Started { watcher, ahead, standings })
 }
 
 /// Goes on after the event that gave an object its integer.

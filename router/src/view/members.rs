@@ -234,6 +234,9 @@ impl View {
             }
             tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "what is held is forbidden, and given up");
             is_given_up = true;
+            // Before the log: who reads that without it is to find it unknown.
+            let reason = Some(Reason::Forbidden.to_string().into());
+            self.board.set(name, Standing::Unknown { since: Instant::now(), reason, forbidden: true });
             self.leave(members, name);
         }
         // Of namespaces clients may have any number held: they leave room for whole collections.

@@ -19,9 +19,9 @@ use tokio::time::{Instant, timeout};
 use tributary_apimachinery::{ClusterName, ResourceVersion, Status, explain};
 use tributary_cacher::Cacher;
 
-use super::standing::{Partial, Standing, Standings};
+use super::standing::{Partial, Standing};
 use super::wait::VERSION_WITHIN;
-use super::{View, standing};
+use super::{EarlierStandings, View, standing};
 
 /// How long a member may take to say at which version it is, in seconds. As long as a read waits for a version.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
@@ -63,14 +63,13 @@ impl Questions {
 }
 
 impl View {
-    /// Waits until memory has everything that the known clusters have now. A cluster that does not confirm it is stale in
-    /// `standings`, where a partial answer is allowed.
+    /// Waits until memory has everything that the clusters have now of which it holds something. A cluster that does not confirm it is stale, where a partial
+    /// answer is allowed.
     ///
     /// # Errors
     /// 504 naming the clusters that do not confirm it within about 3 s, where a partial answer is denied.
-    pub async fn as_of_now(&self, standings: &mut Arc<Standings>, partial: Partial) -> Result<(), Status> {
-        let known = standings.iter().filter(|(_, standing)| standing.is_known());
-        let asked = known.map(|(cluster, standing)| async move {
+    pub async fn as_of_now(&self, before: &mut EarlierStandings) -> Result<(), Status> {
+        let asked = before.held().map(|(cluster, standing)| async move {
             let Err(reason) = self.confirmed(cluster).await else { return None };
             let since = match standing {
                 Standing::Stale { since, .. } => *since,
@@ -82,9 +81,9 @@ impl View {
         let late: Vec<_> = unconfirmed.iter().map(|(cluster, _, reason)| format!("{cluster}: {reason}")).collect();
         for (cluster, since, reason) in unconfirmed {
             let reason = format!("it does not confirm that this is all: {reason}").into();
-            Arc::make_mut(standings).set(cluster, Standing::Stale { since, reason, forbidden: false });
+            before.doubt(cluster, Standing::Stale { since, reason, forbidden: false });
         }
-        if late.is_empty() || partial == Partial::Allow {
+        if late.is_empty() || before.partial() == Partial::Allow {
             return Ok(());
         }
         Err(Status::timeout(

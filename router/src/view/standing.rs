@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Status};
 use tributary_cacher::{Reason, State};
+use tributary_merge::Heads;
 
 use crate::discovery::Otherwise;
 use crate::topology::Cluster;
@@ -38,6 +39,9 @@ pub enum Standing {
         /// How it has them.
         reason: String,
     },
+    /// It has nothing of what is asked for, though nothing of it is held: the one namespace that is asked for is not there, as the view of
+    /// namespaces knows.
+    NoNamespace,
 }
 
 /// Why a cluster is listed anew though its objects are held.
@@ -101,6 +105,20 @@ impl Standing {
         matches!(self, Self::Unknown { forbidden: true, .. } | Self::Stale { forbidden: true, .. })
     }
 
+    /// Whether nothing need be said of it in an answer.
+    pub fn is_well(&self) -> bool {
+        matches!(self, Self::Fresh | Self::NoNamespace)
+    }
+
+    /// How little can be said of its objects: of those that are held at most that they are old.
+    fn trouble(&self) -> u8 {
+        match self {
+            Self::Fresh | Self::LeftOut { .. } | Self::NoNamespace => 0,
+            Self::Stale { .. } => 1,
+            Self::Unknown { .. } => 2,
+        }
+    }
+
     /// Whether waiting a moment may help without anything being repaired first.
     pub fn is_under_way(&self) -> bool {
         matches!(self, Self::Unknown { reason: None, .. })
@@ -122,7 +140,7 @@ impl Counts {
     fn of(standing: &Standing) -> Self {
         Self {
             all: 1,
-            fresh: usize::from(*standing == Standing::Fresh),
+            fresh: usize::from(standing.is_well()),
             unknown: usize::from(!standing.is_known()),
             under_way: usize::from(standing.is_under_way()),
             forbidden: usize::from(standing.is_forbidden()),
@@ -183,7 +201,7 @@ impl Standings {
 
     /// One cluster alone; empty where it is fresh, for nothing need be said then.
     pub fn trouble_of(&self, cluster: &ClusterName) -> Self {
-        let trouble = self.of(cluster).filter(|standing| **standing != Standing::Fresh);
+        let trouble = self.of(cluster).filter(|standing| !standing.is_well());
         trouble.map(|standing| (cluster.clone(), standing.clone())).into_iter().collect()
     }
 
@@ -207,15 +225,27 @@ impl Standings {
         self.by_name.iter().filter(|(_, standing)| standing.is_forbidden()).map(|(cluster, _)| cluster)
     }
 
-    /// How clusters stand by now that stood otherwise when a request came. What was known to it stays known: that a cluster which forbids
-    /// to read all has nothing of its namespace; and so does what is left out. What one held that forbids it by now may be gone.
-    pub fn after(mut self: Arc<Self>, before: &Self) -> Arc<Self> {
+    /// How clusters stand by now that stood otherwise when a request came. What was known to it stays known where it is among what is held:
+    /// of one that is being listed as another one, say. What was known to have nothing, or to be left out, stays so.
+    pub fn after(mut self: Arc<Self>, before: &Self, held: &Heads) -> Arc<Self> {
+        let is_held = |cluster: &ClusterName| held.binary_search_by(|(name, _)| name.cmp(cluster)).is_ok();
         for (cluster, standing) in before.iter() {
-            let is_lost = match self.of(cluster) {
-                Some(now) => standing.is_known() && !standing.is_forbidden() && !now.is_known(),
-                None => matches!(standing, Standing::LeftOut { .. }),
+            let stays = match (standing, self.of(cluster)) {
+                (Standing::LeftOut { .. } | Standing::NoNamespace, _) => true,
+                (standing, Some(now)) => standing.is_known() && !now.is_known() && is_held(cluster),
+                (_, None) => false,
             };
-            if is_lost {
+            if stays {
+                Arc::make_mut(&mut self).set(cluster.clone(), standing.clone());
+            }
+        }
+        self
+    }
+
+    /// How clusters stand for an answer that was begun when they stood worse: what was not waited for then is not in it.
+    pub fn no_better_than(mut self: Arc<Self>, before: &Self) -> Arc<Self> {
+        for (cluster, standing) in before.iter() {
+            if self.of(cluster).is_some_and(|now| now.trouble() < standing.trouble()) {
                 Arc::make_mut(&mut self).set(cluster.clone(), standing.clone());
             }
         }
@@ -284,7 +314,7 @@ pub fn warnings(resource: &GroupVersionResource, standings: &Standings) -> Vec<S
     let mut texts: Vec<String> = standings
         .iter()
         .filter_map(|(cluster, standing)| match standing {
-            Standing::Fresh => None,
+            Standing::Fresh | Standing::NoNamespace => None,
             Standing::Stale { since, reason, .. } => Some(format!(
                 "cluster {cluster}: {resource} may be stale, last updated {} s ago: {reason}",
                 since.elapsed().as_secs()
@@ -405,5 +435,25 @@ mod tests {
         assert_eq!(standings.trouble_of(&name(1)).unknown().count(), 1);
         standings.set(name(1), Standing::Fresh);
         assert!(standings.suffice(Partial::Deny) && standings.are_fresh());
+    }
+
+    #[test]
+    fn what_was_known_is_unknown_where_it_is_not_held_any_more() {
+        let stale = || Standing::Stale { since: Instant::now(), reason: "forbidden".into(), forbidden: true };
+        let all = |standings: [Standing; 5]| -> Arc<Standings> {
+            Arc::new(standings.into_iter().enumerate().map(|(number, standing)| (name(number), standing)).collect())
+        };
+        let held: Heads = Arc::new([0, 4].map(|number| (name(number), Default::default())).into());
+        let before = all([stale(), stale(), Standing::NoNamespace, unknown(None), stale()]);
+        let now = all([unknown(None), unknown(None), unknown(None), Standing::Fresh, Standing::Fresh]);
+        let look_again = now.after(&before, &held);
+        assert_eq!(look_again.unknown().cloned().collect::<Vec<_>>(), [name(1)]);
+        assert_eq!(look_again.of(&name(4)), Some(&Standing::Fresh));
+        // What was not waited for is not known by having come since.
+        let answer = look_again.no_better_than(&before);
+        assert_eq!(answer.unknown().cloned().collect::<Vec<_>>(), [name(1), name(3)]);
+        assert!(matches!(answer.of(&name(4)), Some(Standing::Stale { .. })));
+        // One that has left is not missing.
+        assert_eq!(Arc::new(Standings::default()).after(&before, &held).unknown().count(), 0);
     }
 }

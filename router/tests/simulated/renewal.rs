@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use serde_json::json;
 use tokio::time::timeout;
 use tributary_proxy::ClusterClient;
 use tributary_router::{ClusterSetup, Partial, Policies, Policy};
 use tributary_simulator::{Member, Rejection, RequestKind, Simulator};
 
 use crate::harness::{
-    Answer, CONFIG_MAPS, Fixture, SOON, allow, at_once, config, items, name, pass, router, setup, until, vector,
-    version,
+    Answer, CONFIG_MAPS, Fixture, SOON, allow, at_once, composite, config, items, name, pass,
+    router, setup, until, vector, version,
 };
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
@@ -20,6 +21,9 @@ const ALL: &str = "/api/v1/configmaps";
 
 /// By when what was held goes once a member forbids it: a minute, and the time until that is looked for.
 const FORBIDDEN_GOES_WITHIN: Duration = Duration::from_secs(60 + 10 + 1);
+
+/// For how long what was held is served once a member forbids it.
+const FORBIDDEN_HELD_FOR: Duration = Duration::from_secs(60);
 
 /// By when a cluster's rights are known after its credentials were renewed.
 const RIGHTS_KNOWN_WITHIN: Duration = Duration::from_secs(60);
@@ -167,12 +171,17 @@ async fn a_cluster_that_is_reached_otherwise_is_served_in_single_namespaces_too(
 /// Has cluster `a` answer to another credential that may neither list nor watch what `rejection` says, and ends once that shows: within
 /// the time in which rights are known, and the moment that is granted to every watch that breaks off.
 async fn lessen(fixture: &Fixture, setups: &[ClusterSetup], rejection: Rejection) {
+    lessen_for(fixture, setups, rejection, ALL).await;
+}
+
+/// As [`lessen`], and ends once that shows in what is read at a path.
+async fn lessen_for(fixture: &Fixture, setups: &[ClusterSetup], rejection: Rejection, path: &str) {
     let control = fixture.member("a").control();
     control.accept("lesser", Some(Rejection { kinds: vec![RequestKind::List, RequestKind::Watch], ..rejection }));
     renew(setups[0].client.as_ref().unwrap(), fixture.member("a"), "lesser").await;
     fixture.router.set_clusters(setups.to_vec());
     let mut passed = Duration::ZERO;
-    while fixture.get(ALL).await.warnings().is_empty() {
+    while fixture.get(path).await.warnings().is_empty() {
         assert!(passed < RIGHTS_KNOWN_WITHIN + Duration::from_secs(6), "the lesser rights do not show");
         pass(Duration::from_secs(1)).await;
         passed += Duration::from_secs(1);
@@ -189,8 +198,14 @@ async fn restore(fixture: &Fixture, setups: &[ClusterSetup]) {
 /// The one warning of an answer, which names the cluster, the resource and that it is forbidden.
 #[track_caller]
 fn forbidden(answer: &Answer) -> String {
+    forbidden_of("configmaps", answer)
+}
+
+/// As [`forbidden`], of another resource.
+#[track_caller]
+fn forbidden_of(resource: &str, answer: &Answer) -> String {
     let [warning] = &answer.warnings()[..] else { panic!("one warning is due: {:?}", answer.warnings()) };
-    let names_all = ["cluster a", "configmaps", "forbidden"].iter().all(|part| warning.contains(part));
+    let names_all = ["cluster a", resource, "forbidden"].iter().all(|part| warning.contains(part));
     assert!(names_all, "{warning}");
     warning.clone()
 }
@@ -271,6 +286,52 @@ async fn a_namespace_that_may_still_be_read_is_followed_by_its_own_list() {
     restore(&fixture, &setups).await;
     fixture.put("a", "x", "back");
     assert_eq!(events.brief().await, "MODIFIED a/x");
+}
+
+#[tokio::test]
+async fn what_is_given_up_while_a_version_is_waited_for_is_missing_and_not_gone() {
+    let nodes = "/api/v1/nodes";
+    for policies in [deny(), allow()] {
+        let (fixture, setups) = synced(policies.clone()).await;
+        let put = |member: &str, name: &str| {
+            let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}});
+            fixture.member(member).apply(node).unwrap()
+        };
+        put("a", "of-a");
+        until(|| async { fixture.get(&format!("{nodes}/of-a")).await.code == 200 }).await;
+        lessen_for(&fixture, &setups, Rejection::all(403), nodes).await;
+        // Two seconds before what is held goes, or three.
+        pass(FORBIDDEN_HELD_FOR - Duration::from_secs(2)).await;
+        fixture.member("b").control().lag_watches(Duration::from_millis(2500));
+        let mut wanted = vector(&version(&fixture.get(nodes).await.ok()));
+        wanted["b"] = put("b", "of-b").to_string().into();
+        let wanted = format!("resourceVersion={}", composite(&wanted));
+        let read = async |path: &str| fixture.get(path).await;
+        let list = format!("{nodes}?{wanted}&resourceVersionMatch=NotOlderThan");
+        let initial = format!("{list}&watch=1&sendInitialEvents=true&allowWatchBookmarks=true&timeoutSeconds=1");
+        let object = format!("{nodes}/of-a?{wanted}");
+        let give_up = async {
+            pass(Duration::from_millis(2200)).await;
+            fixture.router.set_policies(policies.clone());
+        };
+        let (list, initial, object, ()) = tokio::join!(read(&list), read(&initial), read(&object), give_up);
+        let message = object.refused(503);
+        assert!(message.contains("cannot be asked now: a ("), "{message}");
+        match policies.default.partial {
+            Partial::Deny => {
+                for answer in [list, initial] {
+                    let message = answer.refused(429);
+                    assert!(message.contains('a') && message.contains("nodes"), "{message}");
+                }
+            }
+            Partial::Allow => {
+                for answer in [list, initial] {
+                    assert_eq!(answer.code, 200, "{answer:?}");
+                    assert!(forbidden_of("nodes", &answer).contains("are missing"), "{answer:?}");
+                }
+            }
+        }
+    }
 }
 
 /// Has `a` forbid to read all namespaces while it answers no list: the namespace, which may be read, is served as it was held meanwhile.
