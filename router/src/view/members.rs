@@ -421,6 +421,16 @@ impl View {
         }
     }
 
+    /// Whether a cacher feeds what is shown of a cluster: it has not been replaced, nor has the one of all namespaces that this view
+    /// follows, which it learns a moment later.
+    pub(super) fn is_fed_by(&self, name: &ClusterName, cacher: &Arc<Cacher>) -> bool {
+        let follows = match self.members.lock().by_name.get(name) {
+            Some(Member::Cached(member)) if Arc::ptr_eq(&member.cacher, cacher) => member.leader.is_some(),
+            _ => return false,
+        };
+        !follows || self.whole().is_none_or(|whole| whole.is_fed_by(name, cacher))
+    }
+
     /// The cacher of one cluster, and what asks its member.
     pub(super) fn questions(&self, name: &ClusterName) -> Option<(Arc<Cacher>, Arc<Questions>)> {
         match self.members.lock().by_name.get(name) {

@@ -20,7 +20,6 @@ use tributary_apimachinery::{ClusterName, ResourceVersion, Status, explain};
 use tributary_cacher::Cacher;
 
 use super::standing::{Partial, Standing};
-use super::wait::VERSION_WITHIN;
 use super::{EarlierStandings, View, standing};
 
 /// How long a member may take to say at which version it is, in seconds. As long as a read waits for a version.
@@ -106,9 +105,10 @@ impl View {
             cacher.reset();
             return Err(format!("its revisions went back from {held} to {latest}").into());
         }
-        match cacher.wait_for(latest, VERSION_WITHIN).await {
-            Ok(_) => Ok(()),
-            Err(error) => Err(explain(&error).into()),
+        match self.shown(cluster, cacher, latest.into()).await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(explain(&error).into()),
+            None => Err("it is not held any more".into()),
         }
     }
 }

@@ -218,24 +218,21 @@ impl View {
             self.fences.forget(cluster);
             return Ok(());
         };
-        if !matches!(Standing::of(&cacher.state()), Standing::Fresh) {
+        if self.standings().of(cluster) != Some(&Standing::Fresh) {
             return Ok(());
         }
         let deadline = Instant::now() + within;
-        let (mut cacher, mut late) = (Arc::clone(&cacher), self.lacks(&cacher, fence, deadline).await);
-        // What a cacher has seen that was replaced meanwhile, nobody is shown: the next one is to have seen it.
-        while let Some(next) = self.cacher(cluster).filter(|next| !Arc::ptr_eq(next, &cacher)) {
-            late = self.lacks(&next, fence, deadline).await;
-            cacher = next;
-        }
-        match late {
-            None => {
+        let wait = |cacher: Arc<Cacher>, _| async move { self.lacks(&cacher, fence, deadline).await };
+        let late = self.in_feeding_cacher(cluster, cacher, deadline, wait).await;
+        match (late, self.standings().of(cluster)) {
+            (Some(None), _) => {
                 self.fences.reached(cluster, fence);
                 Ok(())
             }
-            // Where it has become stale meanwhile, the answer says so. Of one that begins only now it would not.
-            Some(_) if matches!(Standing::of(&cacher.state()), Standing::Stale { .. }) => Ok(()),
-            Some(current) => Err(not_reached(cluster, fence.version, current)),
+            // Where it has become stale meanwhile, the answer says so; where it has left, nothing is shown of it. Of one that begins only
+            // now an answer would not say so.
+            (_, None | Some(Standing::Stale { .. })) => Ok(()),
+            (late, Some(_)) => Err(not_reached(cluster, fence.version, late.flatten().unwrap_or_default())),
         }
     }
 
@@ -283,11 +280,51 @@ impl View {
             return Ok(());
         }
         let known = self.cacher(cluster).filter(|cacher| cacher.snapshot().is_some());
-        let Some(cacher) = known else { return Err(Unreached::Missing(self.missing(cluster))) };
-        let reached = cacher.wait_for(version, VERSION_WITHIN).await;
-        reached.map_err(|error| Unreached::of(cluster, version, error))?;
+        let missing = || Unreached::Missing(self.missing(cluster));
+        let reached = self.shown(cluster, known.ok_or_else(missing)?, version).await.ok_or_else(missing)?;
+        reached.map_err(|error| Unreached::of(cluster, version, error))
+    }
+
+    /// Waits until what is shown of a cluster contains a version. `None` where the cluster has left meanwhile.
+    pub(super) async fn shown(
+        &self,
+        cluster: &ClusterName,
+        cacher: Arc<Cacher>,
+        version: CollectionVersion,
+    ) -> Option<Result<(), NotReached>> {
+        let deadline = Instant::now() + VERSION_WITHIN;
+        let wait = |cacher: Arc<Cacher>, is_first: bool| async move {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match is_first {
+                true => cacher.wait_for(version, left).await,
+                false => cacher.wait_for_known(version, left).await,
+            }
+        };
+        let reached = self.in_feeding_cacher(cluster, cacher, deadline, wait).await?;
         self.catch_up(cluster);
-        Ok(())
+        Some(reached.map(drop))
+    }
+
+    /// Waits in the cacher that feeds what is shown of a cluster, and gives what came of it; `is_first` says that it is the one to begin
+    /// with. What one has seen that was replaced meanwhile nobody is shown: then it is waited for in the next one. `None` where the
+    /// cluster has left, or is not fed again by the deadline.
+    async fn in_feeding_cacher<T, F: Future<Output = T>>(
+        &self,
+        cluster: &ClusterName,
+        first: Arc<Cacher>,
+        deadline: Instant,
+        wait: impl Fn(Arc<Cacher>, bool) -> F,
+    ) -> Option<T> {
+        let mut changes = self.board.changes();
+        let (mut cacher, mut is_first) = (first, true);
+        loop {
+            let value = wait(Arc::clone(&cacher), is_first).await;
+            if self.is_fed_by(cluster, &cacher) {
+                return Some(value);
+            }
+            let next = timeout_at(deadline, self.other_cacher(cluster, &cacher, &mut changes)).await;
+            (cacher, is_first) = (next.ok().flatten()?, false);
+        }
     }
 
     /// Follows the clusters in which a version is ahead of this process until they have come to it: an idle cacher asks its

@@ -6,12 +6,12 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use tokio::time::timeout;
 use tributary_proxy::ClusterClient;
-use tributary_router::{ClusterSetup, Partial, Policies, Policy};
+use tributary_router::{ClusterSetup, Consistency, Partial, Policies, Policy};
 use tributary_simulator::{Member, Rejection, RequestKind, Simulator};
 
 use crate::harness::{
-    Answer, CONFIG_MAPS, Fixture, SOON, allow, at_once, composite, config, items, name, pass,
-    router, setup, until, vector, version,
+    Answer, CONFIG_MAPS, Fixture, SOON, allow, at_once, composite, config, config_map_in, items, name, pass,
+    quiet_without_time, router, setup, until, vector, version,
 };
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
@@ -332,6 +332,79 @@ async fn what_is_given_up_while_a_version_is_waited_for_is_missing_and_not_gone(
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_version_is_waited_for_in_the_cacher_that_answers() {
+    let quorum = Policy { consistency: Consistency::Quorum, ..deny().default };
+    let quorum = Policies { default: quorum, ..Policies::default() };
+    // Of a view of all namespaces, and of one that is fed by it because `b` forbids to read all.
+    let cases = [
+        (deny(), None),
+        (quorum.clone(), None),
+        (deny(), Some(forbidden_cluster_wide())),
+        (quorum, Some(forbidden_cluster_wide())),
+    ];
+    for (policies, refused) in cases {
+        let asks = policies.default.consistency == Consistency::Quorum;
+        let (fixture, mut setups) = synced_with(policies, refused).await;
+        let member = fixture.member("a");
+        let control = member.control();
+        let other = ClusterSetup { fingerprint: "another address".to_owned(), ..setup(member, "a").await };
+        setups[0] = other;
+        control.reset_counters();
+        control.lag_watches(Duration::from_secs(1));
+        let written = fixture.put("a", "written", "").to_string();
+        let path = match asks {
+            true => made(),
+            false => format!(
+                "{}&resourceVersion={}&resourceVersionMatch=NotOlderThan",
+                made(),
+                composite(&json!({"a": written}))
+            ),
+        };
+        let replace = async {
+            let is_asked =
+                || control.request_log().iter().any(|line| line.contains("/configmaps") && line.ends_with("limit=1"));
+            until(|| async { !asks || is_asked() }).await;
+            quiet_without_time().await;
+            control.hold_lists(true);
+            fixture.router.set_clusters(setups.clone());
+            until(|| async { !lists(member).is_empty() }).await;
+            pass(Duration::from_secs(2)).await;
+            control.hold_lists(false);
+        };
+        let (list, ()) = tokio::join!(fixture.get(&path), replace);
+        match list.code {
+            200 => assert_eq!(items(&list.ok()), ["a/written", "a/x", "b/y"]),
+            _ => drop(list.refused(504)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_is_waited_for_while_its_cluster_is_reached_otherwise_ends_in_a_warning() {
+    let (fixture, mut setups) = synced(deny()).await;
+    let member = fixture.member("a");
+    setups[0] = ClusterSetup { fingerprint: "another address".to_owned(), ..setup(member, "a").await };
+    member.control().lag_watches(Duration::from_secs(10));
+    fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "written", "")).await.ok();
+    member.control().reset_counters();
+    let replace = async {
+        member.control().hold_lists(true);
+        fixture.router.set_clusters(setups.clone());
+        until(|| async { !lists(member).is_empty() }).await;
+        // Beyond the time for which a write is waited for.
+        pass(Duration::from_secs(4)).await;
+    };
+    let path = made();
+    let (list, ()) = tokio::join!(fixture.get(&path), replace);
+    assert_eq!(items(&list.ok()), ["a/x", "b/y"]);
+    let [warning] = &list.warnings()[..] else { panic!("one warning is due: {:?}", list.warnings()) };
+    assert!(
+        warning.contains("cluster a: configmaps may be stale") && warning.contains("its configuration changed"),
+        "{warning}"
+    );
 }
 
 /// Has `a` forbid to read all namespaces while it answers no list: the namespace, which may be read, is served as it was held meanwhile.
