@@ -408,6 +408,11 @@ impl Router {
                         let standings = part.known(partial, wanted, deadline).await;
                         (part, standings)
                     }
+                    // Where what was held of them all is still served, want of room keeps nobody from it.
+                    Err(_) if !standings.is_one_given_up() => {
+                        let standings = view.known(partial, wanted, deadline).await;
+                        (view, standings)
+                    }
                     Err(status) => (view, Err(status)),
                 };
             }

@@ -60,6 +60,7 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     let collection = asked.collection(router, served, labels, fields, Reading::On).await?;
     let Collection { view, before, left_out, filter } = collection;
     let include = asked.finish(form, Answer::Watch, served)?;
+    let as_held = view.namespace.is_none() && before.is_one_forbidden();
     let versions = router.versions(&served.resource);
     let Started { watcher, ahead, standings } = match start(router, &versions, &view, before, &options, filter).await {
         Ok(started) => started,
@@ -86,6 +87,7 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
     let mut stream =
         WatchStream::new(&view, asked.peer, watcher, writer, bookmarks, timeout, router.draining().clone());
     stream.initial = initial;
+    stream.as_held = as_held;
     // A task, so that what a member says is heard while the client does not read.
     stream.ahead =
         (!ahead.is_empty()).then(|| AbortOnDropHandle::new(tokio::spawn(Arc::clone(&view).caught_up(ahead))));
@@ -301,6 +303,9 @@ struct WatchStream {
     ahead: Option<AbortOnDropHandle<Option<Status>>>,
     /// How often clusters had come to forbid what is watched when it was last asked whether another view goes on with it.
     times_forbidden: usize,
+    /// Whether it began when a cluster forbade already to read all. One namespace is followed there as long as what was held is served, because
+    /// there was no room for a view of its own.
+    as_held: bool,
     ended: bool,
 }
 
@@ -348,6 +353,7 @@ impl WatchStream {
             caught_up: false,
             ahead: None,
             times_forbidden: view.times_forbidden(),
+            as_held: false,
             ended: false,
         }
     }
@@ -409,9 +415,12 @@ impl WatchStream {
     /// forbids by now to read all.
     fn is_over(&self) -> bool {
         let (view, filter) = (self.watching.view(), self.watcher.filter());
-        let is_elsewhere =
-            || view.namespace.is_none() && filter.scope().namespace.is_some() && view.is_forbidden(&filter.clusters);
-        self.draining.is_cancelled() || view.is_ended() || is_elsewhere()
+        let is_one_namespace = view.namespace.is_none() && filter.scope().namespace.is_some();
+        let is_elsewhere = || match self.as_held {
+            false => view.is_forbidden(&filter.clusters),
+            true => view.is_given_up(&filter.clusters),
+        };
+        self.draining.is_cancelled() || view.is_ended() || is_one_namespace && is_elsewhere()
     }
 
     /// Writes what is new in the log, a turn's worth of it, and says whether there is more.

@@ -40,6 +40,11 @@ impl EarlierStandings {
         self.standings.iter().filter(|(_, standing)| matches!(standing, Standing::Fresh | Standing::Stale { .. }))
     }
 
+    /// Whether one forbade to read the whole collection.
+    pub fn is_one_forbidden(&self) -> bool {
+        self.standings.is_one_forbidden()
+    }
+
     /// Notes that what is held of a cluster may lack something: it is stale, however well it follows its member. One that is not
     /// wanted is left out.
     pub fn doubt(&mut self, cluster: ClusterName, stale: Standing) {

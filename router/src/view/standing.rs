@@ -220,6 +220,12 @@ impl Standings {
         self.counts.forbidden > 0
     }
 
+    /// Whether one forbids to read the whole collection, and nothing is held of it that was read before.
+    pub fn is_one_given_up(&self) -> bool {
+        let unknown = if self.are_known() { &[] } else { &self.by_name[..] };
+        unknown.iter().any(|(_, standing)| !standing.is_known() && standing.is_forbidden())
+    }
+
     /// The clusters that forbid to read the whole collection.
     pub fn forbidding(&self) -> impl Iterator<Item = &ClusterName> {
         self.by_name.iter().filter(|(_, standing)| standing.is_forbidden()).map(|(cluster, _)| cluster)

@@ -417,4 +417,10 @@ impl View {
     pub fn times_forbidden(&self) -> usize {
         self.board.times_forbidden()
     }
+
+    /// Whether one of the clusters that are wanted forbids to read all, and what was held of it is gone. Cost: as of
+    /// [`is_forbidden`](Self::is_forbidden).
+    pub fn is_given_up(&self, wanted: &ClusterSelector) -> bool {
+        self.board.forbidden() > 0 && self.standings_of(wanted).is_one_given_up()
+    }
 }

@@ -379,3 +379,46 @@ async fn one_clients_namespaces_leave_room_for_others() {
     watches.truncate(1);
     until(|| async { greedy.send("GET", &path(7), &[], "").await.code == 200 }).await;
 }
+
+#[tokio::test]
+async fn more_namespaces_than_are_held_one_by_one_are_served_as_held_for_the_minute() {
+    let fixture = holding(["a", "b"], 2).await;
+    let namespaces = ["default", "kube-system", "kube-public"];
+    let watch = |namespace: &str| format!("{}?watch=1&allowWatchBookmarks=true", of(namespace));
+    for namespace in namespaces {
+        let mut object = config_map_in("b", "held", "1");
+        object["metadata"]["namespace"] = namespace.into();
+        fixture.member("b").apply(object).unwrap();
+        until(|| async { items(&fixture.get(&of(namespace)).await.ok()).contains(&"b/held".to_owned()) }).await;
+    }
+    let mut watches = Vec::new();
+    for namespace in namespaces {
+        watches.push(fixture.watch(&watch(namespace)).await);
+    }
+    forbid(&fixture, "b", &["configmaps"]);
+    fixture.member("b").control().cut_streams();
+    for events in watches {
+        timeout(SOON, events.types()).await.expect("each ends where the namespace gets a view of its own");
+    }
+    let mut again = Vec::new();
+    for namespace in namespaces {
+        again.push(fixture.watch(&watch(namespace)).await);
+    }
+    let list = fixture.get(&of("kube-public")).await;
+    assert!(items(&list.ok()).contains(&"b/held".to_owned()), "{list:?}");
+    assert!(list.warnings().iter().any(|text| text.contains("cluster b: configmaps may be stale")), "{list:?}");
+    fixture.get(&format!("{}/held", of("kube-public"))).await.ok();
+    // It is not ended over and over, and tells what the other cluster does meanwhile.
+    let mut last = again.pop().expect("three");
+    let mut object = crate::harness::config_map("news", "1");
+    object["metadata"]["namespace"] = "kube-public".into();
+    fixture.member("a").apply(object).unwrap();
+    let is_news = |event: &Value| brief(event) == "ADDED a/news";
+    while !is_news(&last.soon().await) {}
+    // What is held goes after a minute: then there is no room for it.
+    pass(Duration::from_secs(60 + 10 + 1)).await;
+    timeout(SOON, last.types()).await.expect("it ends with what was held");
+    for path in [of("kube-public"), watch("kube-public")] {
+        fixture.get(&path).await.refused(429);
+    }
+}
