@@ -176,8 +176,9 @@ pub struct LimitArguments {
     #[arg(long, value_name = "N", default_value_t = Self::default().max_connections, value_parser = parse_count)]
     pub max_connections: usize,
     /// Bytes of answers that clients have not read, all connections together; one connection may have 16 MiB of them, and no more than
-    /// it leaves to others. Beyond that, its large reads are answered 429 and its streams wait. An answer of which nothing is read for
-    /// 60 s is cut (logs are not); where little is left, any answer of a connection that has a fair part or more is cut after 15 s
+    /// it leaves to others. Beyond that, its large reads are answered 429 and its streams wait; while all of them are used, writes are
+    /// answered 429 before they are made. An answer of which nothing is read for 60 s is cut (logs are not); where little is left, any
+    /// answer of a connection that has a fair part or more is cut after 15 s
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_unread_bytes, value_parser = parse_count)]
     pub max_unread_bytes: usize,
     /// Lists and initial events longer than 64 KiB that are written at once; more wait, connections in turn, at most 50 s

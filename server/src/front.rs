@@ -66,12 +66,14 @@ impl<H: Handler> Front<H> {
     ///
     /// The request log is at debug level: method, path, status and time to the head of the answer; never the query
     /// (exec's holds commands), headers, bodies or tokens. `note` is told before the answer is begun who asked; a health
-    /// check says nothing about that.
+    /// check says nothing about that. Once that is known, `admits` is asked whether there is room for what a request with
+    /// this method is answered; if not, it is refused before anything is done.
     pub async fn call(
         &self,
         request: Request<Incoming>,
         client: SocketAddr,
         note: impl FnOnce(Outcome),
+        admits: impl FnOnce(&Method) -> bool,
     ) -> Response<Body> {
         let start = Instant::now();
         let line = tracing::enabled!(tracing::Level::DEBUG)
@@ -79,7 +81,7 @@ impl<H: Handler> Front<H> {
         let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
         request.extensions_mut().insert(ClientAddress(client.ip()));
         request.extensions_mut().insert(Peer(client));
-        let response = self.answer(request, note).await;
+        let response = self.answer(request, note, admits).await;
         if let Some((method, path)) = line {
             let latency_ms = start.elapsed().as_secs_f64() * 1e3;
             tracing::debug!(%method, path, status = response.status().as_u16(), latency_ms, "request");
@@ -87,7 +89,12 @@ impl<H: Handler> Front<H> {
         response
     }
 
-    async fn answer(&self, request: Request<Body>, note: impl FnOnce(Outcome)) -> Response<Body> {
+    async fn answer(
+        &self,
+        request: Request<Body>,
+        note: impl FnOnce(Outcome),
+        admits: impl FnOnce(&Method) -> bool,
+    ) -> Response<Body> {
         let (mut head, body) = request.into_parts();
         let authentication = self.authenticator.authenticate(&mut head);
         let is_known = matches!(authentication, Authentication::User(_));
@@ -106,6 +113,9 @@ impl<H: Handler> Front<H> {
         };
         if head.uri.path() == "/metrics" {
             return self.scrape(&head.method);
+        }
+        if !admits(&head.method) {
+            return status::no_room_for_an_answer();
         }
         let handshake = websocket::take(&mut head);
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), user)).catch_unwind();

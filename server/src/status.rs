@@ -32,10 +32,22 @@ pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {
     response
 }
 
-/// 429: of what its connection has been answered too much is not taken. Only a read is told so.
+/// 429: of what its connection has been answered too much is not taken. Only a read is told so; see [`no_room_for_an_answer`].
 pub fn too_many_unread() -> Response<Body> {
     let message = "this connection has left 16 MiB of its answers unread, or more than it leaves to others of what all together may \
                    leave unread (--max-unread-bytes); read the answers, or ask for fewer at once";
+    too_many_requests(message)
+}
+
+/// 429: of what all connections have been answered too much is not taken. A write is told so before it is made.
+pub fn no_room_for_an_answer() -> Response<Body> {
+    let message = "clients have left as much of their answers unread as all together may leave unread (--max-unread-bytes), so there is no \
+                   room for the answer to this write; nothing was changed; read the answers on other connections, or try again";
+    too_many_requests(message)
+}
+
+/// To be tried again in a second.
+fn too_many_requests(message: &str) -> Response<Body> {
     let mut response = status(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
     response.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from_static("1"));
     response

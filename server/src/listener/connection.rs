@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::Method;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -105,7 +106,8 @@ impl<H: Handler> Connection<H> {
             async move {
                 answers.room().await;
                 let method = request.method().clone();
-                let answer = front.call(request, client, |outcome| known.note(outcome)).await;
+                let admits = |method: &Method| answers.admits(method);
+                let answer = front.call(request, client, |outcome| known.note(outcome), admits).await;
                 Ok::<_, Infallible>(answers.meter(&method, answer))
             }
         });

@@ -7,6 +7,9 @@
 //! HTTP/2 takes more of an answer than its client does, as far as the windows are open that the client announces: up to 128 KiB of each.
 //! So what is given in pieces that weigh something is counted until the last piece of it is dropped, which is when the socket has it.
 //!
+//! What is written is written whatever becomes of its answer, which is never withheld. So where all have too much, a write is refused
+//! before it is made.
+//!
 //! ```text
 //! request ─▶ room? ─▶ handler ─▶ room? ─▶ Metered ── piece ──▶ hyper, HTTP/2 ──▶ TLS ──▶ socket
 //!                                           │ asked for the next one: HTTP/2 has room for it    blocked: nothing can be taken
@@ -146,11 +149,16 @@ impl Outgoing {
         false
     }
 
+    /// Whether a request with this method may be carried out. A read may: its answer can be withheld.
+    pub(super) fn admits(&self, method: &Method) -> bool {
+        is_read(method) || !self.unread.load().is_full()
+    }
+
     /// Meters the body of the answer to a request with this method. One that is in memory as a whole, as an object is, is held from now
     /// on to its end. A length alone says nothing: that of a member's answer is what the member says, and its bytes come when they come.
     ///
     /// There was room when the request came; many that came together, and waited for the same, may find none. What was read for them is
-    /// dropped, and they are told to come again. What a write is answered is never withheld.
+    /// dropped, and they are told to come again. What a write is answered is never withheld; see [`Self::admits`].
     pub(super) fn meter(self: &Arc<Self>, method: &Method, response: Response<Body>) -> Response<Body> {
         let lasts = response.extensions().get() == Some(&RequestClass::LongRunning);
         let (head, mut body) = response.into_parts();
@@ -164,9 +172,8 @@ impl Outgoing {
             Some(Some(Ok(frame))) if length(&frame) == exact => (frame.into_data().ok(), None),
             first => (None, first),
         };
-        let is_read = matches!(*method, Method::GET | Method::HEAD);
         let is_large = whole.as_ref().is_some_and(|whole| whole.len() >= PIECE_BYTES);
-        if is_read && is_large && !self.state.lock().has_room(&self.unread) {
+        if is_read(method) && is_large && !self.state.lock().has_room(&self.unread) {
             return status::too_many_unread();
         }
         let answer = Answer::new(self, lasts);
@@ -203,6 +210,11 @@ impl Outgoing {
             waiting.into_iter().for_each(Waker::wake);
         }
     }
+}
+
+/// Whether a request with this method changes nothing.
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
 }
 
 /// Bytes that were given and are not taken, as they are counted. Taken when dropped.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use http::{Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2::SendRequest;
@@ -457,6 +457,40 @@ async fn what_http2_has_taken_is_held_too() {
     pass(Duration::from_secs(95)).await;
     until(|| held() == 0).await;
     assert_eq!(server.unread.get(), 0);
+}
+
+#[tokio::test]
+async fn a_write_is_refused_before_it_is_made_where_all_have_too_much() {
+    const BYTES: usize = 1 << 20;
+    let talker = Talker::default();
+    let server = start_within(Bounds { unread_bytes: BYTES, ..Bounds::default() }, talker.clone()).await;
+    let write = || {
+        let mut request = get(&server, "/large");
+        *request.method_mut() = Method::PATCH;
+        request
+    };
+    // Each connection leaves something to others, and has a frame in any case.
+    let mut stuck = Vec::new();
+    while server.unread.get() < i64::try_from(BYTES).unwrap() {
+        let mut client = reluctant(&server).await;
+        let before = talker.bytes();
+        let asked: Vec<_> = (0..16).map(|_| client.send_request(get(&server, "/log"))).collect();
+        stuck.push((tokio::spawn(join_all(asked)), client));
+        until(|| talker.bytes() > before).await;
+        settled(|| talker.bytes()).await;
+    }
+    let mut other = server.http2().await;
+    let refused = other.send_request(write()).await.unwrap();
+    assert_eq!(
+        (refused.status(), &refused.headers()[header::RETRY_AFTER]),
+        (StatusCode::TOO_MANY_REQUESTS, &"1".parse().unwrap())
+    );
+    assert_eq!(talker.objects(), 0, "what is refused must not have been carried out");
+    others_are_answered(&mut other, &server).await;
+    stuck.into_iter().for_each(|(asked, _)| asked.abort());
+    until(|| server.unread.get() == 0).await;
+    let made = other.send_request(write()).await.unwrap();
+    assert_eq!(text(made).await.len(), LARGE_BYTES);
 }
 
 #[tokio::test]
