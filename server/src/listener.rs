@@ -16,6 +16,7 @@ mod outgoing;
 mod tasks;
 pub mod tls;
 mod unread;
+mod waiting;
 
 use std::io;
 use std::net::SocketAddr;

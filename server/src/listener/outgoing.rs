@@ -5,7 +5,8 @@
 //! one may have and of what all of them together may, and an answer of which nothing is taken for [`TAKEN_WITHIN`] is cut, whatever its client does otherwise: pings are answered by a library, and one answer that is read says nothing of another.
 //!
 //! HTTP/2 takes more of an answer than its client does, as far as the windows are open that the client announces: up to 128 KiB of each.
-//! So what is given in pieces that weigh something is counted until the last piece of it is dropped, which is when the socket has it.
+//! So what is given is counted until the last piece of it is dropped, which is when the socket has it; what is too small for that, with
+//! the next that follows it on the same stream.
 //!
 //! What is written is written whatever becomes of its answer, which is never withheld. So where all have too much, a write is refused
 //! before it is made.
@@ -35,6 +36,7 @@ use tributary_apimachinery::RequestClass;
 
 use super::tasks;
 use super::unread::Unread;
+use super::waiting::{Place, Waiting};
 use crate::handler::{Body, BoxError};
 use crate::status;
 
@@ -55,8 +57,8 @@ const LOOKED_AT_EVERY: Duration = Duration::from_secs(15);
 /// the answer would be done with; that the last byte is taken says that there was room for the rest.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// From which size on what is given is counted until the socket has it, in bytes; of answers that last from [`PIECE_BYTES`] on, because
-/// each watch event has its way to go. 1 KiB: what is less is a small part of what a stream costs by itself.
+/// From how much on what an answer is given is counted until the socket has it, in bytes. Small pieces, as watch events are, add up to
+/// that, and the one that completes it counts for all. 1 KiB: what is less is a small part of what a stream costs by itself.
 const COUNTED_BYTES: usize = 1 << 10;
 
 /// The answers of one connection.
@@ -69,17 +71,16 @@ pub(super) struct Outgoing {
 struct State {
     /// What has been given and is not taken.
     bytes: usize,
-    /// As much of that as is of answers that do not last.
-    short_bytes: usize,
     /// The answers under way.
     under_way: BTreeMap<u64, UnderWay>,
     /// Counts all answers.
     answers: u64,
-    /// Those under way that last as long as their client pleases: somebody may read a log page by page.
+    /// Those under way that last as long as their client pleases and have the connection for themselves, as over HTTP/1.1: somebody may
+    /// read a log page by page, and the socket takes nothing meanwhile. Over HTTP/2 the stream's window says so, and the socket is read.
     lasting: usize,
     /// Since when the socket takes nothing.
     blocked: Option<Instant>,
-    waiting: Vec<Waker>,
+    waiting: Waiting,
 }
 
 /// An answer under way.
@@ -110,16 +111,16 @@ impl State {
         };
         let stuck: Vec<_> = self.under_way.values().filter(|answer| answer.bytes > 0).filter(is_late).collect();
         // What cannot be told that it is cut, and what the kernel does not take off us, is held until the connection is closed.
-        let within = if is_in_the_way && self.short_bytes > 0 { TAKEN_WITHIN_IN_THE_WAY } else { TAKEN_WITHIN };
+        let within = if is_in_the_way { TAKEN_WITHIN_IN_THE_WAY } else { TAKEN_WITHIN };
         let is_blocked = self.blocked.is_some_and(|since| longer(since, within));
-        let connection = is_blocked && (self.lasting == 0 || self.short_bytes > 0 || !stuck.is_empty())
+        let connection = is_blocked && (self.lasting == 0 || !stuck.is_empty())
             || stuck.iter().any(|answer| answer.stream.is_none());
         Overdue { streams: stuck.into_iter().filter_map(|answer| answer.stream.clone()).collect(), connection }
     }
 
-    /// Who waits, to be woken.
-    fn take_waiting(&mut self, unread: &Unread) -> Vec<Waker> {
-        if self.has_room(unread) { std::mem::take(&mut self.waiting) } else { Vec::new() }
+    /// Who is to be woken, if there is room.
+    fn next_waiting(&mut self, unread: &Unread) -> Option<Waker> {
+        if self.has_room(unread) { self.waiting.next() } else { None }
     }
 
     fn has_room(&self, unread: &Unread) -> bool {
@@ -133,20 +134,9 @@ impl Outgoing {
     }
 
     /// Waits until there is room for another answer.
-    pub(super) async fn room(&self) {
-        poll_fn(|cx| if self.has_room(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
-    }
-
-    /// Whether more may be given. If not, the task is woken once it may.
-    fn has_room(&self, cx: &Context<'_>) -> bool {
-        let mut state = self.state.lock();
-        if state.has_room(&self.unread) {
-            return true;
-        }
-        if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-            state.waiting.push(cx.waker().clone());
-        }
-        false
+    pub(super) async fn room(self: &Arc<Self>) {
+        let mut turn = Turn::new(self);
+        poll_fn(|cx| if turn.has_room(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
     /// Whether a request with this method may be carried out. A read may: its answer can be withheld.
@@ -198,7 +188,7 @@ impl Outgoing {
                 let mut state = self.state.lock();
                 let overdue = state.overdue(Instant::now(), self.unread.load().is_in_the_way(state.bytes));
                 // There may be room again because of other connections.
-                (overdue, state.take_waiting(&self.unread))
+                (overdue, state.next_waiting(&self.unread))
             };
             if overdue.connection {
                 return;
@@ -217,39 +207,73 @@ fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
+/// One's turn among those that wait for room. Passed on when dropped.
+struct Turn {
+    outgoing: Arc<Outgoing>,
+    place: Place,
+}
+
+impl Turn {
+    fn new(outgoing: &Arc<Outgoing>) -> Self {
+        Self { outgoing: Arc::clone(outgoing), place: Place::default() }
+    }
+
+    /// Whether more may be given. If not, the task is woken once it may.
+    fn has_room(&mut self, cx: &Context<'_>) -> bool {
+        let Self { outgoing, place } = self;
+        let mut state = outgoing.state.lock();
+        if !state.has_room(&outgoing.unread) {
+            state.waiting.join(place, cx.waker());
+            return false;
+        }
+        state.waiting.leave(place);
+        let next = state.waiting.next();
+        drop(state);
+        next.into_iter().for_each(Waker::wake);
+        true
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let Self { outgoing, place } = self;
+        if !place.is_taken() {
+            return;
+        }
+        let next = {
+            let mut state = outgoing.state.lock();
+            if state.waiting.leave(place) { state.next_waiting(&outgoing.unread) } else { None }
+        };
+        next.into_iter().for_each(Waker::wake);
+    }
+}
+
 /// Bytes that were given and are not taken, as they are counted. Taken when dropped.
 struct Counted {
     outgoing: Arc<Outgoing>,
     bytes: usize,
-    lasts: bool,
 }
 
 impl Counted {
-    fn new(outgoing: &Arc<Outgoing>, bytes: usize, lasts: bool) -> Self {
+    fn new(outgoing: &Arc<Outgoing>, bytes: usize) -> Self {
         let mut state = outgoing.state.lock();
         outgoing.unread.add(state.bytes, bytes);
         state.bytes += bytes;
-        if !lasts {
-            state.short_bytes += bytes;
-        }
         drop(state);
-        Self { outgoing: Arc::clone(outgoing), bytes, lasts }
+        Self { outgoing: Arc::clone(outgoing), bytes }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let Self { outgoing, bytes, lasts } = self;
-        let waiting = {
+        let Self { outgoing, bytes } = self;
+        let next = {
             let mut state = outgoing.state.lock();
             state.bytes -= *bytes;
             outgoing.unread.remove(state.bytes, *bytes);
-            if !*lasts {
-                state.short_bytes -= *bytes;
-            }
-            state.take_waiting(&outgoing.unread)
+            state.next_waiting(&outgoing.unread)
         };
-        waiting.into_iter().for_each(Waker::wake);
+        next.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -268,9 +292,13 @@ impl AsRef<[u8]> for Given {
 /// What is held of one answer. Released when dropped.
 struct Answer {
     outgoing: Arc<Outgoing>,
+    turn: Turn,
     number: u64,
-    lasts: bool,
+    /// Whether it is one of those that last and have the connection for themselves.
+    is_lasting: bool,
     held: usize,
+    /// What was given in pieces too small to be counted until the socket has them, in bytes, since one was that counts for them.
+    small: usize,
     /// Counts it, where the bytes themselves do not.
     counted: Option<Counted>,
 }
@@ -279,27 +307,32 @@ impl Answer {
     fn new(outgoing: &Arc<Outgoing>, lasts: bool) -> Self {
         let outgoing = Arc::clone(outgoing);
         let under_way = UnderWay { bytes: 0, since: Instant::now(), lasts, stream: tasks::stream() };
+        let is_lasting = lasts && under_way.stream.is_none();
         let number = {
             let mut state = outgoing.state.lock();
             state.answers += 1;
-            state.lasting += usize::from(lasts);
+            state.lasting += usize::from(is_lasting);
             let number = state.answers;
             state.under_way.insert(number, under_way);
             number
         };
-        Self { outgoing, number, lasts, held: 0, counted: None }
+        let turn = Turn::new(&outgoing);
+        Self { outgoing, turn, number, is_lasting, held: 0, small: 0, counted: None }
     }
 
     /// Holds these bytes from now on, and gives them as they are to be passed on. Nothing is held before.
     fn hold(&mut self, data: Bytes) -> Bytes {
         self.held = data.len();
-        let counted = Counted::new(&self.outgoing, data.len(), self.lasts);
         self.progressed();
-        if data.len() < if self.lasts { PIECE_BYTES } else { COUNTED_BYTES } {
-            self.counted = Some(counted);
+        let with_small = self.small + data.len();
+        if with_small < COUNTED_BYTES {
+            self.small = with_small;
+            self.counted = Some(Counted::new(&self.outgoing, data.len()));
             return data;
         }
-        Bytes::from_owner(Given { data, _counted: counted })
+        // A stream's pieces go one after another: when the socket has this one, it has those before.
+        self.small = 0;
+        Bytes::from_owner(Given { data, _counted: Counted::new(&self.outgoing, with_small) })
     }
 
     /// What is held begins to be there, or some of it is taken.
@@ -323,7 +356,7 @@ impl Drop for Answer {
         self.release();
         let mut state = self.outgoing.state.lock();
         state.under_way.remove(&self.number);
-        state.lasting -= usize::from(self.lasts);
+        state.lasting -= usize::from(self.is_lasting);
     }
 }
 
@@ -368,7 +401,7 @@ impl http_body::Body for Metered {
         }
         if !self.is_whole {
             self.answer.release();
-            if !self.answer.outgoing.has_room(cx) {
+            if !self.answer.turn.has_room(cx) {
                 return Poll::Pending;
             }
         }
@@ -432,6 +465,13 @@ impl Iterator for Pieces {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use prometheus_client::metrics::gauge::Gauge;
+
+    use super::super::unread::UNREAD_BYTES_MAX;
     use super::*;
 
     #[test]
@@ -458,7 +498,7 @@ mod tests {
         let idle = UnderWay { bytes: 0, since: before(3600), lasts: false, stream: None };
         let answers =
             [untaken(0, 60, false), untaken(1, 59, false), untaken(2, 3600, true), untaken(3, 14, true), (4, idle)];
-        let mut state = State { under_way: answers.into_iter().collect(), lasting: 2, ..State::default() };
+        let mut state = State { under_way: answers.into_iter().collect(), lasting: 1, ..State::default() };
         let cut = |overdue: Overdue| {
             overdue.streams.iter().for_each(CancellationToken::cancel);
             streams.iter().map(CancellationToken::is_cancelled).collect::<Vec<_>>()
@@ -470,17 +510,101 @@ mod tests {
         state.blocked = Some(before(60));
         assert!(state.overdue(now, false).connection);
         state.under_way.remove(&0);
-        assert!(!state.overdue(now, false).connection, "a log alone");
-        state.short_bytes = 1;
-        assert!(state.overdue(now, false).connection, "what HTTP/2 has taken besides is not a log");
+        assert!(!state.overdue(now, false).connection, "a log that has the connection for itself");
+        state.lasting = 0;
+        assert!(
+            state.overdue(now, false).connection,
+            "over HTTP/2 who reads a log page by page takes what is on its way"
+        );
+        state.under_way.clear();
         state.blocked = Some(before(15));
         assert_eq!((state.overdue(now, false).connection, state.overdue(now, true).connection), (false, true));
-        (state.short_bytes, state.blocked) = (0, Some(before(60)));
-        state.lasting = 0;
-        assert!(state.overdue(now, false).connection);
         // Over HTTP/1.1 an answer is the connection's only one.
         let alone = UnderWay { bytes: 1, since: before(60), lasts: false, stream: None };
         let state = State { under_way: [(1, alone)].into(), ..State::default() };
         assert!(state.overdue(now, false).connection);
+    }
+
+    #[test]
+    fn small_pieces_are_counted_until_the_socket_has_them() {
+        let outgoing = Arc::new(Outgoing::new(Unread::new(Gauge::default(), UNREAD_BYTES_MAX)));
+        let counted = || outgoing.state.lock().bytes;
+        let mut answer = Answer::new(&outgoing, false);
+        let given: Vec<_> = (0..32)
+            .map(|_| {
+                answer.release();
+                answer.hold(vec![b'x'; 500].into())
+            })
+            .collect();
+        answer.release();
+        let all: usize = given.iter().map(Bytes::len).sum();
+        assert!((all - COUNTED_BYTES..=all).contains(&counted()), "of {all} bytes {} are counted", counted());
+        drop(given);
+        assert_eq!(counted(), 0);
+    }
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Turns that wait on a connection that has all that it may, the last 16 KiB of which are apart.
+    struct Crowd {
+        outgoing: Arc<Outgoing>,
+        _most: Counted,
+        piece: Option<Counted>,
+        waiting: VecDeque<(Turn, Arc<Woken>)>,
+    }
+
+    impl Crowd {
+        fn new() -> Self {
+            let outgoing = Arc::new(Outgoing::new(Unread::new(Gauge::default(), UNREAD_BYTES_MAX)));
+            let most = Counted::new(&outgoing, (16 << 20) - PIECE_BYTES);
+            let piece = Some(Counted::new(&outgoing, PIECE_BYTES));
+            let waiting = (0..2000).map(|_| (Turn::new(&outgoing), Arc::new(Woken::default()))).collect();
+            let mut crowd = Self { outgoing, _most: most, piece, waiting };
+            assert!((0..2000).all(|at| !crowd.poll(at)));
+            crowd
+        }
+
+        fn poll(&mut self, at: usize) -> bool {
+            let (turn, woken) = &mut self.waiting[at];
+            turn.has_room(&Context::from_waker(&Waker::from(Arc::clone(woken))))
+        }
+
+        fn woken(&self) -> usize {
+            self.waiting.iter().map(|(_, woken)| woken.0.load(Ordering::SeqCst)).sum()
+        }
+    }
+
+    #[test]
+    fn a_piece_wakes_one_of_those_who_wait_and_not_all() {
+        let mut crowd = Crowd::new();
+        crowd.piece = None;
+        assert_eq!(crowd.woken(), 1);
+        assert!(crowd.poll(0), "who came first is given it");
+        crowd.piece = Some(Counted::new(&crowd.outgoing, PIECE_BYTES));
+        assert!(!crowd.poll(1) && crowd.woken() == 2, "the next one looks whether anything is left");
+        crowd.piece = None;
+        assert!(crowd.woken() == 3 && crowd.poll(1), "and has kept its place");
+    }
+
+    #[test]
+    fn room_that_one_does_not_use_is_the_next_ones() {
+        let mut crowd = Crowd::new();
+        crowd.piece = None;
+        assert!((0..1000).all(|at| crowd.poll(at)), "each has nothing to give");
+        assert_eq!(crowd.woken(), 1001);
+        // And from here on each goes away instead.
+        crowd.waiting.drain(..1000);
+        while let Some((turn, woken)) = crowd.waiting.pop_front() {
+            assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+            drop(turn);
+        }
     }
 }

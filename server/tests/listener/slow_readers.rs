@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt;
 use futures::future::join_all;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, StreamBody};
@@ -33,6 +34,10 @@ const MEDIUM_BYTES: usize = 100 << 10;
 
 /// The size of the frames of endless answers, in bytes.
 const FRAME_BYTES: usize = 64 << 10;
+
+/// The size of the frames of an answer that falls silent, in bytes, and how many it has: less than HTTP/2 takes of one answer at once.
+const SHORT_FRAME_BYTES: usize = 15 << 10;
+const SHORT_FRAMES: usize = 8;
 
 /// Answers more than anybody reads.
 #[derive(Clone, Default)]
@@ -139,6 +144,19 @@ impl Talker {
         let body = StreamBody::new(frames).boxed_unsync();
         Response::builder().header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
     }
+
+    /// A log of a few short frames after which nothing comes.
+    fn silent(&self) -> Response<Body> {
+        self.0.open.fetch_add(1, Ordering::SeqCst);
+        let open = Open(Arc::clone(&self.0));
+        let frames = futures::stream::iter(0..SHORT_FRAMES).map(move |_| {
+            open.0.bytes.fetch_add(SHORT_FRAME_BYTES, Ordering::SeqCst);
+            Ok(Frame::data(Bytes::from(vec![b'x'; SHORT_FRAME_BYTES])))
+        });
+        let mut answer = Response::new(StreamBody::new(frames.chain(futures::stream::pending())).boxed_unsync());
+        answer.extensions_mut().insert(RequestClass::LongRunning);
+        answer
+    }
 }
 
 impl Handler for Talker {
@@ -152,9 +170,9 @@ impl Handler for Talker {
             }
             "/idle" => {
                 let frames = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED\n")))]);
-                let frames = futures::StreamExt::chain(frames, futures::stream::pending());
-                Response::new(StreamBody::new(frames).boxed_unsync())
+                Response::new(StreamBody::new(frames.chain(futures::stream::pending())).boxed_unsync())
             }
+            "/silent" => self.silent(),
             "/large" => self.object(),
             "/medium" => self.object_of(MEDIUM_BYTES),
             "/late" => {
@@ -431,11 +449,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Deaf<S> {
     }
 }
 
-#[tokio::test]
-async fn what_http2_has_taken_is_held_too() {
-    const STREAMS: usize = 400;
-    let talker = Talker::default();
-    let server = start(talker.clone()).await;
+/// A client with windows for all that it may be answered, and what makes it read nothing any more.
+async fn deafened(server: &Server) -> (SendRequest<Empty<Bytes>>, Arc<AtomicBool>) {
     let is_deaf = Arc::new(AtomicBool::new(false));
     let stream = server.connect(&rustls::version::TLS13, "h2").await;
     let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
@@ -443,7 +458,16 @@ async fn what_http2_has_taken_is_held_too() {
     let deaf = Deaf { stream, is_deaf: Arc::clone(&is_deaf) };
     let (mut client, connection) = builder.handshake(TokioIo::new(deaf)).await.unwrap();
     tokio::spawn(connection);
-    others_are_answered(&mut client, &server).await;
+    others_are_answered(&mut client, server).await;
+    (client, is_deaf)
+}
+
+#[tokio::test]
+async fn what_http2_has_taken_is_held_too() {
+    const STREAMS: usize = 400;
+    let talker = Talker::default();
+    let server = start(talker.clone()).await;
+    let (mut client, is_deaf) = deafened(&server).await;
     // There are windows for all of it, and the socket takes none.
     is_deaf.store(true, Ordering::SeqCst);
     let asked: Vec<_> = (0..STREAMS).map(|_| client.send_request(get(&server, "/medium"))).collect();
@@ -456,6 +480,31 @@ async fn what_http2_has_taken_is_held_too() {
     // HTTP/2 has it whole: nothing is left to be cut but the connection.
     pass(Duration::from_secs(95)).await;
     until(|| held() == 0).await;
+    assert_eq!(server.unread.get(), 0);
+}
+
+#[tokio::test]
+async fn what_http2_has_taken_of_what_lasts_is_held_too() {
+    const STREAMS: usize = 400;
+    let talker = Talker::default();
+    let server = start(talker.clone()).await;
+    let (mut client, is_deaf) = deafened(&server).await;
+    is_deaf.store(true, Ordering::SeqCst);
+    let asked: Vec<_> = (0..STREAMS).map(|_| client.send_request(get(&server, "/silent"))).collect();
+    let _flood = tokio::spawn(join_all(asked));
+    until(|| talker.bytes() > 0).await;
+    let made = settled(|| talker.bytes()).await;
+    let counted = usize::try_from(server.unread.get()).unwrap();
+    // The rest is in the buffers of the kernel.
+    assert!(counted >= made / 2, "of {made} bytes {counted} are counted");
+    assert!(counted <= 17 << 20, "{counted} bytes are held for a client that takes none");
+    // Who goes on asking is not pinged.
+    let mut asked = Vec::new();
+    for _ in 0..5 {
+        asked.push(client.send_request(get(&server, "/livez")));
+        pass(Duration::from_secs(20)).await;
+    }
+    until(|| talker.open() == 0 && server.connections.get() == 0).await;
     assert_eq!(server.unread.get(), 0);
 }
 
