@@ -498,14 +498,14 @@ async fn what_http2_has_taken_of_what_lasts_is_held_too() {
     // The rest is in the buffers of the kernel.
     assert!(counted >= made / 2, "of {made} bytes {counted} are counted");
     assert!(counted <= 17 << 20, "{counted} bytes are held for a client that takes none");
-    // Who goes on asking is not pinged.
+    // Who goes on asking is not pinged: it would not be for a ping that it is closed.
     let mut asked = Vec::new();
-    for _ in 0..5 {
+    while talker.open() > 0 || server.connections.get() > 0 {
+        assert!(asked.len() < 20, "{} answers are held for a client that takes none", talker.open());
         asked.push(client.send_request(get(&server, "/livez")));
         pass(Duration::from_secs(20)).await;
     }
-    until(|| talker.open() == 0 && server.connections.get() == 0).await;
-    assert_eq!(server.unread.get(), 0);
+    until(|| server.unread.get() == 0).await;
 }
 
 #[tokio::test]
