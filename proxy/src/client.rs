@@ -230,14 +230,15 @@ impl ClusterClient {
         self.inner.user.load().credentials.problem()
     }
 
-    /// A transport with the member's own credentials ([`Identity::Member`]), for discovery and cachers: a quarter of the connections to
-    /// the member is kept for what is sent by it. How long an answer may take is read from the request.
+    /// A transport with the member's own credentials ([`Identity::Member`]), for discovery and cachers: what is sent by it has connections
+    /// of its own over HTTP/2, and a quarter of those over HTTP/1.1. Its answers are to be read at once, since they share a connection's
+    /// window. How long an answer may take is read from the request.
     pub fn transport(&self) -> Transport {
         self.transport_for(Asker::Ourselves)
     }
 
-    /// As [`transport`](Self::transport), for what there may be any number of because clients ask for it: it shares the other three quarters
-    /// of the connections with what is sent for clients.
+    /// As [`transport`](Self::transport), for what there may be any number of because clients ask for it: it shares connections with what is
+    /// sent for clients.
     pub fn transport_for_clients(&self) -> Transport {
         self.transport_for(Asker::Client)
     }
@@ -278,7 +279,7 @@ impl ClusterClient {
     }
 
     /// As [`forward`](Self::forward), for a question that this process has of its own, in whoever's name it is put: it finds a connection
-    /// though clients have taken all that they may.
+    /// though clients have taken all that they may. Its answer is to be read at once, as those of [`transport`](Self::transport) are.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).

@@ -21,7 +21,7 @@ use crate::credentials::Current;
 use crate::error::{ConnectError, ForwardError, SharedError};
 use crate::target::Target;
 use crate::tls::{self, Protocols, TlsSource};
-use crate::tuning::Tuning;
+use crate::tuning::{Tuning, Windows};
 
 /// TCP keep-alive: HTTP/2 connections are pinged, but an upgraded or HTTP/1.1 one has only this to notice a silent
 /// peer: 15 s of quiet, then three probes 10 s apart.
@@ -101,8 +101,6 @@ impl Dialer {
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
             .timer(TokioTimer::new())
-            .initial_stream_window_size(tuning.stream_window)
-            .initial_connection_window_size(tuning.connection_window)
             .max_header_list_size(tuning.max_header_list_size)
             // Zero stands for "not known yet"; see `settings`.
             .initial_max_send_streams(0)
@@ -122,16 +120,21 @@ impl Dialer {
         checked.map_err(|source| ConnectError::Tls { cluster: self.cluster.clone(), source })
     }
 
-    /// Connects, within the limit of [`Tuning::connect_timeout`] for everything together.
+    /// Connects, within the limit of [`Tuning::connect_timeout`] for everything together. The windows are those of HTTP/2.
     ///
     /// # Errors
     /// `Dial`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` where the client certificate cannot be used.
-    pub(crate) async fn dial(&self, protocols: Protocols, credentials: &Current) -> Result<Dialed, ForwardError> {
+    pub(crate) async fn dial(
+        &self,
+        protocols: Protocols,
+        windows: Windows,
+        credentials: &Current,
+    ) -> Result<Dialed, ForwardError> {
         let deadline = Instant::now() + self.timeout;
         let raw = self.connect(deadline).await?;
         let Some(tls) = &self.tls else {
             return match (self.plain, protocols) {
-                (Plain::Http2, Protocols::Http2OrHttp1) => self.start_http2(raw, deadline).await,
+                (Plain::Http2, Protocols::Http2OrHttp1) => self.start_http2(raw, windows, deadline).await,
                 _ => self.start_http1(raw, deadline).await,
             };
         };
@@ -150,7 +153,7 @@ impl Dialer {
         };
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         if is_http2 {
-            self.start_http2(Box::new(stream), deadline).await
+            self.start_http2(Box::new(stream), windows, deadline).await
         } else {
             self.start_http1(Box::new(stream), deadline).await
         }
@@ -178,9 +181,11 @@ impl Dialer {
         }
     }
 
-    async fn start_http2(&self, stream: BoxIo, deadline: Instant) -> Result<Dialed, ForwardError> {
+    async fn start_http2(&self, stream: BoxIo, windows: Windows, deadline: Instant) -> Result<Dialed, ForwardError> {
+        let mut builder = self.http2.clone();
+        builder.initial_stream_window_size(windows.stream).initial_connection_window_size(windows.connection);
         let start = async {
-            let (sender, mut connection) = self.http2.handshake(TokioIo::new(stream)).await?;
+            let (sender, mut connection) = builder.handshake(TokioIo::new(stream)).await?;
             settings(&mut connection).await?;
             Ok(Dialed::Http2(sender, connection))
         };

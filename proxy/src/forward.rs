@@ -18,7 +18,7 @@ use crate::error::{ForwardError, Sent};
 use crate::headers::{self, UpgradeProtocol};
 use crate::identity::{ClientAddress, Identity};
 use crate::places::Asker;
-use crate::pool::{Connection, LaneKind};
+use crate::pool::{Claim, Connection, LaneKind};
 use crate::unauthorized::About;
 use crate::upgrade;
 use crate::user::User;
@@ -28,13 +28,6 @@ use crate::user::User;
 const MAX_RETRIES: usize = 2;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-
-/// Which part of a pool a request may take its connection from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Claim {
-    pub(crate) lane: LaneKind,
-    pub(crate) asker: Asker,
-}
 
 /// A failed try, and the request if it came back unsent.
 pub(crate) struct Failed {
@@ -156,10 +149,9 @@ impl Inner {
         loop {
             let credentials = self.credentials(user).await?;
             authorize(request.headers_mut(), &credentials);
-            let Claim { lane, asker } = claim;
-            let opened = self.endpoints.open(lane, failed.as_ref(), |endpoint| {
+            let opened = self.endpoints.open(claim.lane, failed.as_ref(), |endpoint| {
                 let credentials = credentials.clone();
-                async move { endpoint.pool.acquire(lane, asker, &credentials).await }
+                async move { endpoint.pool.acquire(claim, &credentials).await }
             });
             let (held, connection) = opened.await?;
             let endpoint = held.endpoint.clone();

@@ -49,4 +49,4 @@ pub use identity::{ClientAddress, GivenIdentity, Identity, Impersonation, Invali
 pub use places::Places;
 pub use plugins::Plugins;
 pub use reachability::{Reachability, ReachabilityState};
-pub use tuning::Tuning;
+pub use tuning::{Tuning, Windows};

@@ -55,7 +55,8 @@ pub(crate) enum Asker {
 }
 
 /// How many of `all` clients may take together. A quarter is left for what this process asks for itself: if clients could take all, a
-/// cacher's watch that was cut could not be opened again, and what is served from memory would be stale for everybody.
+/// cacher's watch that was cut could not be opened again, and what is served from memory would be stale for everybody. Of HTTP/2
+/// connections, on which many share a window, clients have so many of their own.
 pub(crate) fn for_clients(all: usize) -> usize {
     all - all / 4
 }

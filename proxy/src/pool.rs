@@ -1,11 +1,15 @@
 //! The connections to one endpoint of a member.
 //!
 //! HTTP/2 connections form two lanes, so that a thousand watches cannot keep a GET waiting: one lane for short requests,
-//! one for long-running ones. A lane opens its next connection when all it has are at 80 % of the streams that the member
-//! allows; a stream counts until its response body has ended or is dropped. Clients use three quarters of a lane's connections; the
-//! rest is for what this process asks for itself. hyper's own pooling client holds exactly one
+//! one for long-running ones. In each, clients have connections of their own, and this process has others for what it asks for itself.
+//! The next connection is opened when all that there are for an asker are at 80 % of their streams; a stream counts until its response
+//! body has ended or is dropped. hyper's own pooling client holds exactly one
 //! HTTP/2 connection and queues what exceeds its streams, which makes long watches block each other (hyper#2197,
 //! hyper#3623).
+//!
+//! All streams of a connection share its flow-control window (RFC 9113 §5.2), and a client need not read its answers. So a connection for
+//! clients carries no more streams than have room in its window with all that each of them may leave unread: whoever reads goes on.
+//! What this process asks for itself it reads at once, whatever clients do.
 //!
 //! A connection is driven in the tokio runtime in which it was dialed. A process may have several, so that clients and its own
 //! questions do not stand in one line; a request that crosses from one to the other wakes a sleeping thread of the other for each step of
@@ -35,7 +39,7 @@ use crate::http1::{Checkout, IdleConnections};
 use crate::places::{Asker, SharedPlaces, for_clients};
 use crate::reachability::Observer;
 use crate::tls::Protocols;
-use crate::tuning::Tuning;
+use crate::tuning::{Tuning, Windows};
 use crate::user::CurrentUser;
 
 /// Streams on one connection where the member allows more, or any number. One lost packet delays them all, and Go's
@@ -67,6 +71,13 @@ pub(crate) enum Connection {
 pub(crate) enum LaneKind {
     Short,
     LongRunning,
+}
+
+/// Which part of a pool a request may take its connection from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) lane: LaneKind,
+    pub(crate) asker: Asker,
 }
 
 /// One HTTP/2 connection. It closes when its last request has ended and the lane has dropped it.
@@ -134,11 +145,18 @@ type SharedDial = Shared<BoxFuture<'static, Result<(), ForwardError>>>;
 
 /// The connections for one kind of request.
 struct Lane {
+    clients: Connections,
+    ours: Connections,
+    /// The requests that may be under way at once to an endpoint that speaks HTTP/1.1.
+    http1_places: SharedPlaces,
+}
+
+/// The HTTP/2 connections of a lane for one asker.
+#[derive(Default)]
+struct Connections {
     slots: ArcSwap<Vec<Arc<Slot>>>,
     /// The dial that is under way: whoever needs a connection waits for the same one.
     dial: Mutex<Option<Dial>>,
-    /// The requests that may be under way at once to an endpoint that speaks HTTP/1.1.
-    http1_places: SharedPlaces,
 }
 
 /// A dial, when it began, and the version of the credentials that it is made with.
@@ -167,14 +185,26 @@ enum Pick {
 impl Lane {
     fn new(tuning: &Tuning) -> Self {
         let http1_places = SharedPlaces::new(tuning.max_http1_requests);
-        Self { slots: ArcSwap::default(), dial: Mutex::default(), http1_places }
+        Self { clients: Connections::default(), ours: Connections::default(), http1_places }
     }
 
-    /// Room on one of the first `most` connections. New ones come last and none moves back, so those who may use fewer never come to
-    /// the others' own.
-    fn pick(&self, version: u64, most: usize, here: runtime::Id) -> Pick {
+    fn reap(&self) {
+        self.clients.reap();
+        self.ours.reap();
+    }
+
+    /// How many connections there are, and how many streams on them.
+    fn statistics(&self) -> (usize, usize) {
+        let [clients, ours] = [&self.clients, &self.ours].map(Connections::statistics);
+        (clients.0 + ours.0, clients.1 + ours.1)
+    }
+}
+
+impl Connections {
+    /// Room on one of them.
+    fn pick(&self, version: u64, here: runtime::Id) -> Pick {
         let slots = self.slots.load();
-        let usable = || slots.iter().filter(|slot| slot.is_usable(version)).take(most);
+        let usable = || slots.iter().filter(|slot| slot.is_usable(version));
         let ours = || usable().filter(|slot| slot.runtime == here);
         if let Some(permit) = ours().find_map(|slot| slot.reserve(80)) {
             return Pick::Room(permit);
@@ -218,10 +248,9 @@ impl Lane {
         }
     }
 
-    /// How many streams a connection has for requests that the member lets through.
-    fn streams_of_one(&self) -> usize {
-        let allowed = |slot: &Arc<Slot>| slot.load.max_streams.load(Ordering::Relaxed);
-        self.slots.load().last().map_or(USUAL_STREAMS, allowed).max(1)
+    /// How many streams a connection has for requests that the member lets through; `None` where there is none yet.
+    fn streams_of_one(&self) -> Option<usize> {
+        self.slots.load().last().map(|slot| slot.load.max_streams.load(Ordering::Relaxed))
     }
 
     fn statistics(&self) -> (usize, usize) {
@@ -291,18 +320,18 @@ impl Pool {
     /// Of the dial; `Full` where every allowed connection is.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
-        kind: LaneKind,
-        asker: Asker,
+        claim: Claim,
         credentials: &Arc<Current>,
     ) -> Result<Connection, ForwardError> {
-        let (most, here) = (self.connections_for(asker), Handle::current().id());
+        let Claim { lane: kind, asker } = claim;
+        let here = Handle::current().id();
         // Each round, others may take what a dial has brought; so many rounds fill every connection.
         for _ in 0..=self.tuning.max_connections {
-            match self.lane(kind).pick(credentials.version, most, here) {
+            match self.connections(claim).pick(credentials.version, here) {
                 Pick::Room(permit) => return Ok(Connection::Http2(permit)),
                 Pick::Tight(permit) => {
-                    if self.may_grow(kind, credentials.version, most) && !self.grows_in_vain(kind) {
-                        drop(self.join_dial(kind, credentials));
+                    if self.may_grow(claim, credentials.version) && !self.grows_in_vain(claim) {
+                        drop(self.join_dial(claim, credentials));
                     }
                     return Ok(Connection::Http2(permit));
                 }
@@ -313,15 +342,15 @@ impl Pool {
                 if let Some(checkout) = self.http1.take(credentials.version, here) {
                     return Ok(Connection::Http1(checkout.placed(place)));
                 }
-                if let Some(checkout) = self.open(kind, credentials).await? {
+                if let Some(checkout) = self.open(claim, credentials).await? {
                     return Ok(Connection::Http1(checkout.placed(place)));
                 }
                 continue;
             }
-            if !self.may_grow(kind, credentials.version, most) {
+            if !self.may_grow(claim, credentials.version) {
                 break;
             }
-            self.dialed(self.join_dial(kind, credentials)).await?;
+            self.dialed(self.join_dial(claim, credentials)).await?;
         }
         Err(self.full(asker))
     }
@@ -333,17 +362,18 @@ impl Pool {
         dialed.unwrap_or_else(|_| Err(ForwardError::Unreachable { cluster: self.cluster.clone(), reason, age }))
     }
 
-    /// Dials a connection for short requests, to see whether that can be done; it is kept for them.
+    /// Dials a connection for short requests of clients, to see whether that can be done; it is kept for them.
     pub(crate) async fn dial(self: &Arc<Self>) -> Result<(), ForwardError> {
         let credentials = self.user.load().credentials.clone().get().await;
         let credentials =
             credentials.map_err(|message| ForwardError::Credentials { cluster: self.cluster.clone(), message })?;
-        self.join_dial(LaneKind::Short, &credentials).ended.await
+        let claim = Claim { lane: LaneKind::Short, asker: Asker::Client };
+        self.join_dial(claim, &credentials).ended.await
     }
 
-    /// Dials a connection of its own for an upgrade: HTTP/1.1, in nobody's list.
+    /// Dials a connection of its own for an upgrade: HTTP/1.1, in nobody's list, so that no windows are used.
     pub(crate) async fn dial_http1(&self, credentials: &Current) -> Result<Dialed, ForwardError> {
-        self.dialer.dial(Protocols::Http1, credentials).await
+        self.dialer.dial(Protocols::Http1, self.windows(Asker::Client), credentials).await
     }
 
     /// Whether connections can be made with this client certificate.
@@ -370,7 +400,30 @@ impl Pool {
         }
     }
 
-    /// How many connections of a lane this asker may use.
+    fn connections(&self, claim: Claim) -> &Connections {
+        let lane = self.lane(claim.lane);
+        match claim.asker {
+            Asker::Client => &lane.clients,
+            Asker::Ourselves => &lane.ours,
+        }
+    }
+
+    fn windows(&self, asker: Asker) -> Windows {
+        match asker {
+            Asker::Client => self.tuning.client_windows,
+            Asker::Ourselves => self.tuning.own_windows,
+        }
+    }
+
+    /// How many streams a connection for this asker may carry, of those that the member allows.
+    fn streams_for(&self, asker: Asker) -> usize {
+        match asker {
+            Asker::Client => self.windows(asker).independent_streams().min(MAX_STREAMS),
+            Asker::Ourselves => MAX_STREAMS,
+        }
+    }
+
+    /// How many HTTP/2 connections of a lane this asker may have.
     fn connections_for(&self, asker: Asker) -> usize {
         match asker {
             Asker::Client => for_clients(self.tuning.max_connections),
@@ -381,26 +434,28 @@ impl Pool {
     /// How many requests of clients there may be at once in a lane.
     pub(crate) fn for_clients(&self, kind: LaneKind) -> usize {
         let lane = self.lane(kind);
-        match self.speaks_http1.load(Ordering::Relaxed) {
-            true => lane.http1_places.most(Asker::Client),
-            false => self.connections_for(Asker::Client).saturating_mul(lane.streams_of_one()),
+        if self.speaks_http1.load(Ordering::Relaxed) {
+            return lane.http1_places.most(Asker::Client);
         }
+        let usual = || USUAL_STREAMS.min(self.streams_for(Asker::Client));
+        let streams = lane.clients.streams_of_one().unwrap_or_else(usual).max(1);
+        self.connections_for(Asker::Client).saturating_mul(streams)
     }
 
-    fn may_grow(&self, kind: LaneKind, version: u64, most: usize) -> bool {
-        let slots = self.lane(kind).slots.load();
-        slots.iter().filter(|slot| slot.is_usable(version)).count() < most
+    fn may_grow(&self, claim: Claim, version: u64) -> bool {
+        let slots = self.connections(claim).slots.load();
+        slots.iter().filter(|slot| slot.is_usable(version)).count() < self.connections_for(claim.asker)
     }
 
-    /// Whether a dial would not bring a lane its next connection, as far as is known.
-    fn grows_in_vain(&self, kind: LaneKind) -> bool {
-        self.speaks_http1.load(Ordering::Relaxed) || self.lane(kind).has_just_failed()
+    /// Whether a dial would not bring the next connection, as far as is known.
+    fn grows_in_vain(&self, claim: Claim) -> bool {
+        self.speaks_http1.load(Ordering::Relaxed) || self.connections(claim).has_just_failed()
     }
 
     fn full(&self, asker: Asker) -> ForwardError {
         let what = match asker {
             Asker::Client => "connections to it that clients may use",
-            Asker::Ourselves => "connections to it",
+            Asker::Ourselves => "own connections to it",
         };
         ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.connections_for(asker) }
     }
@@ -414,32 +469,32 @@ impl Pool {
         ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.short.http1_places.most(asker) }
     }
 
-    /// Starts a dial for the lane, or joins the one under way with the same credentials.
-    fn join_dial(self: &Arc<Self>, kind: LaneKind, credentials: &Arc<Current>) -> Dial {
-        let mut dial = self.lane(kind).dial.lock();
+    /// Starts a dial, or joins the one under way with the same credentials.
+    fn join_dial(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>) -> Dial {
+        let mut dial = self.connections(claim).dial.lock();
         let version = credentials.version;
         if let Some(dial) = dial.as_ref().filter(|dial| dial.version == version && dial.outcome().is_none()) {
             return dial.clone();
         }
         let (pool, credentials) = (self.clone(), credentials.clone());
         let task = tokio::spawn(async move {
-            if let Some(checkout) = pool.open(kind, &credentials).await? {
+            if let Some(checkout) = pool.open(claim, &credentials).await? {
                 // Whoever waits takes it from the idle ones.
                 drop(checkout);
             }
             Ok(())
         });
-        let interrupted = self.full(Asker::Ourselves);
+        let interrupted = self.full(claim.asker);
         let ended = async move { task.await.unwrap_or(Err(interrupted)) }.boxed().shared();
         let started = Dial { begun: Instant::now(), version, ended };
         *dial = Some(started.clone());
         started
     }
 
-    /// Opens a connection, which is driven where this runs. An HTTP/2 one goes into the lane, an HTTP/1.1 one to the caller.
-    async fn open(self: &Arc<Self>, kind: LaneKind, credentials: &Current) -> Result<Option<Checkout>, ForwardError> {
+    /// Opens a connection, which is driven where this runs. An HTTP/2 one goes to its like, an HTTP/1.1 one to the caller.
+    async fn open(self: &Arc<Self>, claim: Claim, credentials: &Current) -> Result<Option<Checkout>, ForwardError> {
         let (version, runtime) = (credentials.version, Handle::current().id());
-        let dialed = self.dialer.dial(Protocols::Http2OrHttp1, credentials).await;
+        let dialed = self.dialer.dial(Protocols::Http2OrHttp1, self.windows(claim.asker), credentials).await;
         match dialed.inspect_err(|error| self.observer.failed(error))? {
             Dialed::Http1(sender, connection) => {
                 self.speaks_http1.store(true, Ordering::Relaxed);
@@ -453,31 +508,31 @@ impl Pool {
             }
             Dialed::Http2(sender, connection) => {
                 self.speaks_http1.store(false, Ordering::Relaxed);
-                let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+                let (id, most) = (self.next_id.fetch_add(1, Ordering::Relaxed), self.streams_for(claim.asker));
                 let load = Arc::new(Load {
                     streams: AtomicUsize::new(0),
-                    max_streams: AtomicUsize::new(connection.current_max_send_streams().min(MAX_STREAMS)),
+                    max_streams: AtomicUsize::new(connection.current_max_send_streams().min(most)),
                     used: AtomicBool::new(true),
                 });
-                self.lane(kind).push(Arc::new(Slot { id, version, runtime, sender, load: load.clone() }));
-                tokio::spawn(drive(Arc::downgrade(self), kind, id, load, connection));
+                self.connections(claim).push(Arc::new(Slot { id, version, runtime, sender, load: load.clone() }));
+                tokio::spawn(drive(Arc::downgrade(self), claim, id, most, load, connection));
                 Ok(None)
             }
         }
     }
 }
 
-/// Runs an HTTP/2 connection to its end, keeping count of the streams that the member allows.
-async fn drive(pool: Weak<Pool>, kind: LaneKind, id: u64, load: Arc<Load>, mut connection: Http2Connection) {
+/// Runs an HTTP/2 connection to its end, keeping count of the streams that the member allows, up to `most`.
+async fn drive(pool: Weak<Pool>, claim: Claim, id: u64, most: usize, load: Arc<Load>, mut connection: Http2Connection) {
     let ended = futures::future::poll_fn(|cx| {
         let polled = connection.poll_unpin(cx);
         // Every request wakes this task, so a limit that the member changes is known one request later.
-        load.max_streams.store(connection.current_max_send_streams().min(MAX_STREAMS), Ordering::Relaxed);
+        load.max_streams.store(connection.current_max_send_streams().min(most), Ordering::Relaxed);
         polled
     })
     .await;
     let Some(pool) = pool.upgrade() else { return };
-    pool.lane(kind).remove(id);
+    pool.connections(claim).remove(id);
     if let Err(error) = ended {
         let cause = explain(&error);
         if error.is_timeout() {

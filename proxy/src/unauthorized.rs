@@ -14,10 +14,10 @@ use tokio::time::{Duration, Instant, timeout};
 use crate::body;
 use crate::client::Inner;
 use crate::credentials::Current;
-use crate::forward::{Claim, Replay};
+use crate::forward::Replay;
 use crate::identity::Identity;
 use crate::places::Asker;
-use crate::pool::LaneKind;
+use crate::pool::{Claim, LaneKind};
 
 /// What is asked: `/version` may be answered to anybody by what stands before a kube-apiserver.
 const OWN_PATH: &str = "/api";

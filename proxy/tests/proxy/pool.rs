@@ -8,7 +8,7 @@ use http::{Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
-use tributary_proxy::{ForwardError, Identity, PoolStatistics, Sent, Tuning};
+use tributary_proxy::{ForwardError, Identity, PoolStatistics, Sent, Tuning, Windows};
 
 use crate::member::{self, Authority, Member, Options, SOON, channel, empty, eventually, full, get, text};
 
@@ -147,7 +147,9 @@ async fn connections_to_a_member_of_http1_are_limited_and_watches_leave_room_for
 async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
     let http1 = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let http2 = Options { max_streams: Some(2), ..Options::default() };
-    for (options, of_clients, of_all) in [(http1, 6, 8), (http2, 6, 8)] {
+    // Over HTTP/2 it has connections of its own, four of two streams.
+    for (options, of_clients, of_all) in [(http1, 6, 8), (http2, 6, 6 + 8)] {
+        let shared = of_all == 8;
         let member = watchable(options).await;
         let tuning = Tuning { max_http1_requests: 8, max_connections: 4, ..Tuning::default() };
         let client = member::connect(member.config(), tuning).await;
@@ -170,14 +172,58 @@ async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
         }
         let error = client.transport().oneshot(watch()).await.unwrap_err().to_string();
         assert!(error.contains("connections to it are in use"), "{error}");
-        // What clients leave is anybody's; what this process has they do not take.
+        // What clients leave of HTTP/1.1 is anybody's; what this process has they do not take.
         watches.clear();
+        if !shared {
+            assert!(client.forward(watch(), Identity::Member).await.is_ok());
+            continue;
+        }
         eventually("the clients' watches have ended", || client.pool_statistics().long_streams <= own.len()).await;
         while let Err(error) = client.transport().oneshot(watch()).await {
             assert!(error.to_string().contains("connections to it are in use"), "{error}");
             tokio::task::yield_now().await;
         }
     }
+}
+
+/// RFC 9113 §5.2: what is not read of one stream takes the connection's window from all others. How much a client leaves unread is its own
+/// business.
+#[tokio::test]
+async fn answers_that_are_not_read_leave_a_window_to_others() {
+    let member = Member::start(Options::default(), |seen, _| async move {
+        let large = seen.uri.path() == "/large";
+        text(StatusCode::OK, if large { "x".repeat(1 << 20) } else { "short".to_owned() })
+    })
+    .await;
+    let client_windows = Windows { stream: 64 << 10, connection: 256 << 10 };
+    let tuning = Tuning { client_windows, own_windows: client_windows, max_connections: 4, ..Tuning::default() };
+    let client = member::connect(member.config(), tuning).await;
+    let ask = |path| client.forward(get(path), Identity::Member);
+    // Of three connections with four streams all but one are taken.
+    let mut unread = Vec::new();
+    for _ in 0..11 {
+        unread.push(ask("/large").await.unwrap());
+    }
+    assert_eq!(client.short_for_clients(), 12);
+    for _ in 0..3 {
+        let read = tokio::time::timeout(SOON, member::read(ask("/large").await.unwrap()));
+        assert_eq!(read.await.expect("another client's answer").len(), 1 << 20);
+        let own = client.transport().oneshot(get("/large")).await.unwrap();
+        assert_eq!(tokio::time::timeout(SOON, member::read(own)).await.expect("our own").len(), 1 << 20);
+    }
+    unread.push(ask("/large").await.unwrap());
+    let error = ask("/api").await.unwrap_err();
+    assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
+    // Read or dropped unread, an answer gives back what it held.
+    for answer in unread.split_off(6) {
+        assert_eq!(tokio::time::timeout(SOON, member::read(answer)).await.expect("the rest").len(), 1 << 20);
+    }
+    drop(unread);
+    for _ in 0..40 {
+        drop(ask("/large").await.unwrap());
+    }
+    let read = tokio::time::timeout(SOON, member::read(ask("/large").await.unwrap()));
+    assert_eq!(read.await.expect("an answer after many that were dropped").len(), 1 << 20);
 }
 
 #[tokio::test]

@@ -317,6 +317,7 @@ async fn placement_that_cannot_work_is_told() {
 async fn who_becomes_stale_while_its_write_is_waited_for_is_named() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "1").await;
+    fixture.connect_clients("a").await;
     let control = fixture.member("a").control();
     let kinds = vec![RequestKind::List, RequestKind::Watch];
     control.reject(Some(Rejection { kinds, ..Rejection::all(500) }));

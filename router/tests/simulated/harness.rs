@@ -178,6 +178,15 @@ impl Fixture {
         revision
     }
 
+    /// Sees to it that clients have a connection of each kind to a member, for what is to happen [`at_once`]: a dial waits for the
+    /// member's settings by a timer.
+    pub(crate) async fn connect_clients(&self, member: &str) {
+        let own = format!("/clusters/{member}{CONFIG_MAPS}");
+        for path in [format!("{own}/nothing"), format!("{own}?watch=1")] {
+            self.client().call("GET", &path, &[], "").await;
+        }
+    }
+
     /// Waits until the router has seen a member's revision.
     pub(crate) async fn see(&self, member: &str, revision: u64) {
         let version = composite(&json!({ member: revision.to_string() }));

@@ -343,6 +343,7 @@ async fn a_cluster_that_forbids_nothing_is_not_waited_for_to_tell_its_namespaces
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "1");
     until(|| async { items(&fixture.get(&format!("/api/v1/configmaps?{FILTER}")).await.ok()) == ["a/x"] }).await;
+    fixture.connect_clients("b").await;
     fixture.member("a").control().hold_lists(true);
     let list = at_once(async { fixture.get(&made()).await.ok() }).await;
     assert_eq!(items(&list), ["a/x", "b/y"]);

@@ -463,6 +463,7 @@ async fn reached_otherwise_before_a_namespace_is_read(policies: Policies, prepar
     fixture.router.set_clusters(setups);
     fixture.router.asked_once(SOON).await;
     until(|| async { !lists(member).is_empty() }).await;
+    fixture.connect_clients("b").await;
     fixture
 }
 

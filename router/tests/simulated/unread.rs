@@ -3,11 +3,13 @@
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tributary_proxy::Tuning;
+use tributary_proxy::{Tuning, Windows};
 use tributary_router::{Body, ClusterSetup, Peer, Policies, Policy, User, body};
 use tributary_simulator::Config;
 
-use crate::harness::{Answer, CONFIG_MAPS, Fixture, SOON, allow, cluster, config, config_map, setup, setup_through};
+use crate::harness::{
+    Answer, CONFIG_MAPS, Events, Fixture, QUIET, SOON, allow, cluster, config, config_map, setup, setup_through,
+};
 
 /// Asks as a connection.
 async fn call(fixture: &Fixture, port: u16, request: http::request::Builder, body: Body) -> Response<Body> {
@@ -102,4 +104,51 @@ async fn an_upgrade_that_is_none_takes_a_place() {
     assert!(unread.iter().all(|answer| [200, 429].contains(&answer.status().as_u16())));
     drop(unread);
     assert_eq!(ask(1).await.status(), 200, "what is dropped gives its place back");
+}
+
+/// Over HTTP/2 answers share a connection's flow-control window, which is given back with what is read: those that are not read must not
+/// have used it up for others, nor for what this process asks for itself.
+#[tokio::test]
+async fn answers_that_are_not_read_stall_nobody_over_http2() {
+    let own = format!("/clusters/a{CONFIG_MAPS}");
+    // Lists, and what lasts.
+    for unread_path in [own.clone(), format!("{own}?watch=1")] {
+        let fixture = Fixture::with([config("a")], allow()).await;
+        let member = fixture.member("a");
+        let client_windows = Windows { stream: 64 << 10, connection: 256 << 10 };
+        let tuning = Tuning { client_windows, ..Tuning::default() };
+        let small = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
+        fixture.router.set_clusters(vec![ClusterSetup { fingerprint: "small windows".to_owned(), ..small }]);
+        fixture.router.asked_once(SOON).await;
+        for number in 0..20 {
+            fixture.put("a", &format!("large-{number}"), &"x".repeat(10 << 10));
+        }
+        fixture.put_and_see("a", "x", "").await;
+
+        let mut unread = Vec::new();
+        for number in 0..30 {
+            let answer = call(&fixture, 1, Request::get(&unread_path), body::empty()).await;
+            assert_eq!(answer.status(), 200, "{unread_path}: answer {number}");
+            unread.push(answer);
+        }
+        // So that the member has sent what it can.
+        tokio::time::sleep(QUIET).await;
+
+        let changes = format!("{own}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
+        let changes = tokio::time::timeout(SOON, call(&fixture, 2, Request::get(changes), body::empty()));
+        let mut changes = Events::of(changes.await.expect("another client's watch begins"));
+        let (path, change) = (format!("{own}/x"), json!({"data": {"v": "2"}}));
+        let patched = tokio::time::timeout(SOON, patch(&fixture, 2, &path, "merge-patch+json", &change));
+        assert_eq!(patched.await.expect("an answer to a write").ok()["data"]["v"], "2");
+        assert_eq!(changes.soon().await["object"]["data"]["v"], "2");
+        let whole = tokio::time::timeout(
+            SOON,
+            call(&fixture, 2, Request::get(&own), body::empty()).await.into_body().collect(),
+        );
+        whole.await.expect("another client's list in time").unwrap();
+
+        // What is served from memory goes on.
+        fixture.put_and_see("a", "later", "").await;
+        assert_eq!(unread.len(), 30);
+    }
 }
