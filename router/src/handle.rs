@@ -239,7 +239,7 @@ impl Router {
         preferences.admit_json()?;
         match self.fleet.oldest_version() {
             Some(version) => Ok(response::json(StatusCode::OK, version.text.clone())),
-            None => Err(self.nobody("told its version yet")),
+            None => Err(self.nobody("said its version yet")),
         }
     }
 

@@ -182,16 +182,16 @@ impl Default for Metrics {
         );
         registry.register(
             "tributary_history_bytes",
-            "What remembered changes occupy, all clusters together",
+            "Bytes of remembered changes, all clusters together",
             metrics.history_bytes.clone(),
         );
         registry.register(
             "tributary_encodings_bytes",
-            "What encoded watch events that watchers share occupy",
+            "Bytes of encoded watch events that watchers share",
             metrics.encodings_bytes.clone(),
         );
-        registry.register("tributary_limit", "What may be held at most", metrics.limits.clone());
-        registry.register("tributary_limit_used", "What is held of a limit now", metrics.limits_used.clone());
+        registry.register("tributary_limit", "The bounds of what is held", metrics.limits.clone());
+        registry.register("tributary_limit_used", "How much of a limit is used now", metrics.limits_used.clone());
         registry.register(
             "tributary_limit_refused",
             "Requests refused with 429 because of a limit",
@@ -202,7 +202,11 @@ impl Default for Metrics {
             "Objects held per cluster and resource",
             metrics.cached_objects.clone(),
         );
-        registry.register("tributary_cacher_synced", "1 where a cacher is synced", metrics.cacher_synced.clone());
+        registry.register(
+            "tributary_cacher_synced",
+            "1 where the objects of a resource in a cluster are complete and up to date",
+            metrics.cacher_synced.clone(),
+        );
         *metrics.registry.lock() = registry;
         metrics
     }

@@ -160,7 +160,9 @@ impl Views {
                         held.described = Described::By(definition);
                     }
                 }
-                Change::Described => self.end(&key, "its CRD has other columns or selectable fields"),
+                Change::Described => {
+                    self.end(&key, "its CustomResourceDefinition has other columns or selectable fields")
+                }
             }
         }
     }
@@ -209,7 +211,7 @@ impl Views {
             }
         }
         for key in outdated {
-            self.end(&key, "its CRD was found");
+            self.end(&key, "its CustomResourceDefinition was found");
         }
     }
 
@@ -222,14 +224,14 @@ impl Views {
         };
         let clashing: Vec<_> = self.by_key.lock().iter().filter_map(clashes).collect();
         for key in clashing {
-            self.end(&key, "it is of another kind or scope now");
+            self.end(&key, "it has another kind or scope now");
         }
     }
 
     fn end(&self, key: &Key, reason: &str) {
         let ended = self.by_key.lock().remove(key);
         if let Some(held) = ended {
-            tracing::info!(resource = %key.0, reason, "the resource is cached anew on its next use");
+            tracing::info!(resource = %key.0, reason, "the resource is dropped, and read again on its next use");
             self.end_parts(&held.view);
             held.view.end();
         }
@@ -462,7 +464,7 @@ fn too_many(resource: &GroupVersionResource, used: Used, max: usize) -> Status {
     let Used { all, own } = used;
     let message = format!(
         "{resource} of {all} namespaces are being read or watched, {own} of them by this connection, which may hold no more than it \
-         leaves to others of {max} (--max-namespace-views), because a cluster forbids to list all namespaces; end some watches, raise \
+         leaves to others of {max} (--max-namespace-views), because a cluster forbids listing all namespaces; end some watches, raise \
          the flag, or allow that list (`/readyz?verbose` names the cluster)"
     );
     Status::too_many_requests(message, NAMESPACE_RETRY_AFTER)

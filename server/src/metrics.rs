@@ -72,7 +72,7 @@ impl Metrics {
         );
         registry.register(
             "tributary_unread_bytes_max",
-            "Bytes of answers that clients may have not taken at once",
+            "Bytes of answers that clients may leave unread at once",
             self.unread_bytes_max.clone(),
         );
         registry.register(

@@ -149,7 +149,7 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     // Discovery tells who it is, a moment after its revisions did.
     eventually(SOON, async || {
         let log = own.tributary.log();
-        ensure!(log.contains("another incarnation"), "{log}");
+        ensure!(log.contains("another cluster has taken its place"), "{log}");
         Ok(())
     })
     .await?;
@@ -157,8 +157,8 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     ensure!(log.contains("revisions went back"), "{log}");
     // One line when each outage begins and one when it ends, however many collections there are; none for one that is over
     // before anybody asked the member.
-    let troubles = log.lines().filter(|line| line.contains(" WARN ") && line.contains("in trouble")).count();
-    let ends = log.lines().filter(|line| line.contains("well again")).count();
+    let troubles = log.lines().filter(|line| line.contains(" WARN ") && line.contains("has a problem")).count();
+    let ends = log.lines().filter(|line| line.contains("has no problem any more")).count();
     ensure!(troubles <= 4 && ends == troubles, "{troubles} beginnings and {ends} ends:\n{log}");
     Ok(())
 }

@@ -62,7 +62,7 @@ pub struct Portion {
 /// There is not so much left for this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "too many {what}: of {max} others hold {others} and this connection {own}, which may hold no more than it leaves to others"
+    "too many {what}: of {max}, other connections hold {others} and this one holds {own}; a connection may hold no more than it leaves to others"
 )]
 pub struct Exceeded {
     what: &'static str,
@@ -282,7 +282,11 @@ mod tests {
         assert!(held.grow(1).is_err());
         let status = Status::from(share.take(peer(1), 1).unwrap_err());
         assert_eq!((status.code, status.retry_after_seconds()), (429, Some(1)));
-        assert!(status.message.starts_with("too many requests in flight: of 10 others hold 0 and this connection 4"));
+        assert!(
+            status
+                .message
+                .starts_with("too many requests in flight: of 10, other connections hold 0 and this one holds 4")
+        );
         assert_eq!(share.metrics.refused.get(), 2);
     }
 }

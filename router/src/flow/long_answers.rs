@@ -54,10 +54,10 @@ const OVERDUE: Duration = Duration::from_millis(250);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoTurn {
     /// Too many wait already.
-    #[error("{WAITING_MAX} lists wait for their turn")]
+    #[error("{WAITING_MAX} lists are waiting for their turn already")]
     Crowded,
     /// It took too long.
-    #[error("no turn within {} s among the lists that others asked for", WAITS_MAX.as_secs())]
+    #[error("the list had no turn within {} s, because of the lists that others asked for", WAITS_MAX.as_secs())]
     TimedOut,
 }
 

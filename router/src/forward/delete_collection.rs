@@ -71,7 +71,7 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
             let mut status = first.clone();
             let causes: Vec<_> =
                 failed.iter().map(|(cluster, status)| format!("{cluster}: {}", status.message)).collect();
-            status.message = format!("deleted in [{}], not in: {}", done.join(", "), causes.join("; "));
+            status.message = format!("deleted in [{}], but not in: {}", done.join(", "), causes.join("; "));
             // The request as a whole is to be sent again only if no cluster can have acted on it.
             let untouched = done.is_empty() && failed.iter().all(|(_, own)| own.retry_after_seconds().is_some());
             Err(if untouched { status } else { status.without_retry_after() })
@@ -103,7 +103,7 @@ async fn delete_in(
             (Some(own), _) => Ok(own.revision().to_string()),
             // No object of another cluster is at this version: each deletion would fail.
             (None, Given::Item(owner, _)) => {
-                let cause = format!("resourceVersion {text} is of cluster {owner}");
+                let cause = format!("resourceVersion {text} belongs to cluster {owner}");
                 Err(Status::conflict(&resource.resource, "", &cause))
             }
             (None, Given::Vector(_)) => {

@@ -119,7 +119,7 @@ fn status(cluster: &Cluster, error: &ForwardError) -> Status {
     };
     let mut message = error.to_string();
     if code == StatusCode::SERVICE_UNAVAILABLE && !matches!(error, ForwardError::Unreachable { .. }) {
-        message.push_str(&format!("; it has not answered for {} s", silent_for(cluster).as_secs()));
+        message.push_str(&format!("; the last answer was {} s ago", silent_for(cluster).as_secs()));
     }
     Status::unanswered(code.as_u16(), reason, message, unanswered)
 }

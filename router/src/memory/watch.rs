@@ -207,10 +207,10 @@ fn after_item(
     let cause = if router.is_alone() {
         match Watcher::after_event(log, cluster, version, filter) {
             Some(watcher) => return Ok(watcher),
-            None => "its event is not kept here, or not the only one with that version",
+            None => "its event is no longer remembered here, or is not the only one with that version",
         }
     } else {
-        "where several processes serve one endpoint, only bookmarks and lists give versions to resume"
+        "several processes serve this endpoint, so a watch can resume only from the version of a list or bookmark"
     };
     Err(not_after_item(cluster, cause))
 }

@@ -113,7 +113,9 @@ impl Documents {
         match self.joined(&full, &sources, wish, false).await {
             Ok(document) => Ok(Some(document)),
             Err(Failure::Refused(status)) => Err(status),
-            Err(Failure::OutOfDate) => Err(Status::service_unavailable("the document changes faster than it is read")),
+            Err(Failure::OutOfDate) => {
+                Err(Status::service_unavailable("the document changes faster than it can be read"))
+            }
         }
     }
 
@@ -132,7 +134,9 @@ impl Documents {
         match self.joined(V2_PATH, &sources, wish, false).await {
             Ok(document) => Ok(document),
             Err(Failure::Refused(status)) => Err(status),
-            Err(Failure::OutOfDate) => Err(Status::service_unavailable("the document changes faster than it is read")),
+            Err(Failure::OutOfDate) => {
+                Err(Status::service_unavailable("the document changes faster than it can be read"))
+            }
         }
     }
 
@@ -238,7 +242,7 @@ impl Documents {
                 Err(error) => causes.push(format!("cluster {}: {error}", cluster.name())),
             }
         }
-        let message = format!("{path} cannot be had: {}", causes.join("; "));
+        let message = format!("{path} is not available: {}", causes.join("; "));
         Err(Failure::Refused(Status::service_unavailable(message)))
     }
 }

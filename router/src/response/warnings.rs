@@ -40,7 +40,7 @@ pub fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderV
     }
     let more = all.len().saturating_sub(TOLD_MAX);
     let told = all.iter().take(TOLD_MAX).map(|said| format!("{}: {}", names(&said.clusters), said.text));
-    let count = (more > 0).then(|| format!("{more} more warnings of clusters"));
+    let count = (more > 0).then(|| format!("{more} more warnings from clusters"));
     told.chain(count).filter_map(|text| warning_header(&text)).collect()
 }
 
@@ -163,7 +163,7 @@ mod tests {
         let texts: Vec<_> = (0..25).map(|number| (format!("c{number}"), format!("299 - \"t{number}\""))).collect();
         let said: Vec<_> = texts.iter().map(|(name, text)| (&**name, &**text)).collect();
         let told_texts = told(&said);
-        assert_eq!((told_texts.len(), &*told_texts[10]), (11, "299 - \"15 more warnings of clusters\""));
+        assert_eq!((told_texts.len(), &*told_texts[10]), (11, "299 - \"15 more warnings from clusters\""));
         let said: Vec<_> = texts.iter().map(|(name, _)| (&**name, "299 - \"old\"")).collect();
         let told_clusters = told(&said);
         assert_eq!(told_clusters.len(), 1);

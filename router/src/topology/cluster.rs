@@ -149,7 +149,7 @@ impl Cluster {
         share.take(holder, 1).map_err(|exceeded| {
             let name = self.name();
             let remedy = match class.is_long_running() {
-                true => format!("end some of them, or watch without /clusters/{name}, which takes none of them"),
+                true => format!("end some of them, or watch without /clusters/{name}, which needs none of them"),
                 false => "read their answers to the end, or send fewer at once".to_owned(),
             };
             let mut status = Status::from(exceeded);
@@ -271,7 +271,10 @@ impl Cluster {
 
     /// What is wrong with it, as last seen.
     pub fn problem(&self) -> Option<String> {
-        let twin = || self.twin().map(|twin| format!("it is cluster {twin} under a second name (one kube-system uid)"));
+        let twin = || {
+            self.twin()
+                .map(|twin| format!("it is the same cluster as {twin}, under a second name (the same kube-system uid)"))
+        };
         self.problem.lock().as_ref().map(|problem| problem.text.clone()).or_else(twin)
     }
 
@@ -285,7 +288,7 @@ impl Cluster {
         let mut said = self.went_back.lock();
         if said.is_none_or(|said| said.elapsed() >= RESET_LOG_INTERVAL) {
             *said = Some(Instant::now());
-            tracing::warn!(cluster = %self.name(), "the cluster's revisions went back, as after a restore: clients list anew");
+            tracing::warn!(cluster = %self.name(), "the cluster's revisions went back, as after a restore; clients list again");
         }
     }
 
@@ -387,7 +390,7 @@ impl Cluster {
         };
         if is_news {
             if matches!(*known, Identity::Known(_)) {
-                tracing::warn!("the kube-system uid changed: this is another incarnation of the cluster");
+                tracing::warn!("the kube-system uid changed; another cluster has taken its place");
             }
             self.identity.store(Arc::new(told));
         }
@@ -401,11 +404,11 @@ impl Cluster {
             return false;
         }
         match (&*known, &problem) {
-            (None, Some(problem)) => tracing::warn!(reason = %problem, "the cluster is in trouble"),
+            (None, Some(problem)) => tracing::warn!(reason = %problem, "the cluster has a problem"),
             (Some(_), Some(problem)) => {
-                tracing::debug!(reason = %problem, "the cluster is in trouble for another reason")
+                tracing::debug!(reason = %problem, "the cluster has another problem now")
             }
-            (Some(_), None) => tracing::info!("the cluster is well again"),
+            (Some(_), None) => tracing::info!("the cluster has no problem any more"),
             (None, None) => {}
         }
         let since = known.as_ref().map_or_else(Instant::now, |known| known.since);
@@ -429,7 +432,7 @@ async fn fetch_all(
         return Ok(fetched);
     }
     if !is_ready(transport.clone()).await {
-        return Err("it is not ready, and does not serve all that it did".to_owned());
+        return Err("it is not ready, and does not serve everything that it served before".to_owned());
     }
     fetch(transport, None, documents).await.map_err(|error| explain(&error))
 }

@@ -53,7 +53,7 @@ impl Collector for EndpointMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let statuses = self.statuses();
         let name = "tributary_endpoint_reachable";
-        let help = "1 where nothing is known against an endpoint";
+        let help = "1 where an endpoint is not known to be unreachable";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, status) in &statuses {
             let lost = matches!(status.reachability.state, ReachabilityState::Unreachable { .. });

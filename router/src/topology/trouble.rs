@@ -20,9 +20,9 @@ impl Cluster {
         match self.problem_since() {
             Some((cause, age)) => Trouble { cluster, cause, age },
             None if self.discovery().is_none() => {
-                Trouble { cluster, cause: "it has not told yet what it serves".to_owned(), age: self.age() }
+                Trouble { cluster, cause: "it has not said yet which resources it serves".to_owned(), age: self.age() }
             }
-            None => Trouble { cluster, cause: "its objects are not known yet".to_owned(), age: self.age() },
+            None => Trouble { cluster, cause: "its objects have not been read yet".to_owned(), age: self.age() },
         }
     }
 }

@@ -131,7 +131,7 @@ impl CachedMember {
                     && !matches!(reason, Reason::Forbidden | Reason::NotFound)
                     && self.cluster.problem().is_none() =>
             {
-                tracing::warn!(%cluster, %resource, %reason, "changes do not arrive though the cluster answers");
+                tracing::warn!(%cluster, %resource, %reason, "no changes arrive, though the cluster answers");
                 self.reported = true;
             }
             State::Synced if self.reported => {
@@ -232,7 +232,7 @@ impl View {
             if !member.forbids_for_long() || self.version_of(name).is_none() {
                 return;
             }
-            tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "what is held is forbidden, and given up");
+            tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "the collection is still forbidden; what was held of it is dropped");
             is_given_up = true;
             // Before the log: who reads that without it is to find it unknown.
             let reason = Some(Reason::Forbidden.to_string().into());

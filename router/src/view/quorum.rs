@@ -48,7 +48,7 @@ impl Questions {
         // Not held by the question: it stands in there, and both would live for ever.
         let questions = Arc::downgrade(self);
         let question = async move {
-            let Some(questions) = questions.upgrade() else { return Err("it is not held any more".into()) };
+            let Some(questions) = questions.upgrade() else { return Err("it is no longer held in memory".into()) };
             let _turn = questions.turn.lock().await;
             // Who comes from now on is not answered by this one.
             questions.next.lock().take();
@@ -79,7 +79,7 @@ impl View {
         let unconfirmed: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
         let late: Vec<_> = unconfirmed.iter().map(|(cluster, _, reason)| format!("{cluster}: {reason}")).collect();
         for (cluster, since, reason) in unconfirmed {
-            let reason = format!("it does not confirm that this is all: {reason}").into();
+            let reason = format!("it did not confirm that this is its newest state: {reason}").into();
             before.doubt(cluster, Standing::Stale { since, reason, forbidden: false });
         }
         if late.is_empty() || before.partial() == Partial::Allow {
@@ -87,7 +87,7 @@ impl View {
         }
         Err(Status::timeout(
             &format!(
-                "{} of these clusters cannot be confirmed to be all: {}",
+                "{} of these clusters could not be confirmed to be the newest: {}",
                 self.kind.resource,
                 standing::shortened(&late)
             ),
@@ -97,7 +97,9 @@ impl View {
 
     /// Waits until memory has all that one cluster has now.
     async fn confirmed(&self, cluster: &ClusterName) -> Result<(), Arc<str>> {
-        let Some((cacher, questions)) = self.questions(cluster) else { return Err("it is not held any more".into()) };
+        let Some((cacher, questions)) = self.questions(cluster) else {
+            return Err("it is no longer held in memory".into());
+        };
         let held = cacher.snapshot().map(|snapshot| snapshot.resource_version()).unwrap_or_default();
         let latest = questions.latest(&cacher).await?;
         if held > latest {
@@ -108,7 +110,7 @@ impl View {
         match self.shown(cluster, cacher, latest.into()).await {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) => Err(explain(&error).into()),
-            None => Err("it is not held any more".into()),
+            None => Err("it is no longer held in memory".into()),
         }
     }
 }

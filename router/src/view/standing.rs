@@ -81,17 +81,17 @@ impl Standing {
 
     /// A cluster whose changes arrive, but not what was written through this process since then.
     pub fn unseen_writes(since: Instant) -> Self {
-        Self::Stale { since, reason: "its watch lags behind what was written here".into(), forbidden: false }
+        Self::Stale { since, reason: "its watch has not yet delivered what was written here".into(), forbidden: false }
     }
 
     /// A cluster that is listed anew, and whose list is not there yet: what was held is held on.
     pub fn taken_over(since: Instant, why: WhyAnew, problem: Option<&str>) -> Self {
         let why = match why {
             WhyAnew::Configuration => "its configuration changed",
-            WhyAnew::Forbidden => "to read all namespaces is forbidden by now",
+            WhyAnew::Forbidden => "reading all namespaces is now forbidden",
         };
         let problem = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
-        let reason = format!("{why}, and it is listed anew{problem}").into();
+        let reason = format!("{why}, and it is being listed again{problem}").into();
         Self::Stale { since, reason, forbidden: false }
     }
 
@@ -327,7 +327,7 @@ pub fn warnings(resource: &GroupVersionResource, standings: &Standings) -> Vec<S
             )),
             Standing::LeftOut { reason } => Some(format!("cluster {cluster}: {resource} are missing: {reason}")),
             Standing::Unknown { since, reason, .. } => Some(format!(
-                "cluster {cluster}: {resource} are missing, waited for since {} s: {}",
+                "cluster {cluster}: {resource} are missing, waiting for {} s: {}",
                 since.elapsed().as_secs(),
                 reason.as_deref().unwrap_or("not synced yet")
             )),
@@ -355,7 +355,7 @@ pub fn left_out_warning(resource: &GroupVersionResource, left_out: &[ClusterName
     let names: Vec<_> = left_out.iter().map(ToString::to_string).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "{resource} of these clusters are not part of this view, by spec.clusters of a ResourceRegistry; ask them under /clusters/<name>: {}",
+            "a ResourceRegistry leaves {resource} of these clusters out of this view (spec.clusters); ask them under /clusters/<name>: {}",
             shortened(&names)
         )
     })
@@ -416,7 +416,7 @@ mod tests {
         assert_eq!((texts.len(), texts[10].starts_with("2 more")), (11, true));
         assert_eq!(
             warning_header(&texts[0]).unwrap(),
-            "299 - \"cluster c00: pods are missing, waited for since 7 s: unreachable: \\\"x\\\"\""
+            "299 - \"cluster c00: pods are missing, waiting for 7 s: unreachable: \\\"x\\\"\""
         );
         // Whatever a member says, its warning is not left out.
         let words = warning_header(&format!("größer {}", "\u{1f5a7}".repeat(5000))).unwrap();

@@ -44,7 +44,7 @@ pub enum Unreached {
 
 /// 504: a cluster has not come so far within 3 s.
 fn not_reached(cluster: &ClusterName, version: impl Display, current: impl Display) -> Status {
-    let cause = format!("it has not come so far within {} s", VERSION_WITHIN.as_secs());
+    let cause = format!("it did not reach that version within {} s", VERSION_WITHIN.as_secs());
     Status::version_not_reached(cluster, version, current, &cause)
 }
 
@@ -395,7 +395,7 @@ impl View {
         let resource = &self.kind.resource;
         let cause = match self.standings().of(cluster) {
             None => format!("does not serve {resource} here"),
-            Some(standing) if standing.is_forbidden() => format!("forbids to read {resource}"),
+            Some(standing) if standing.is_forbidden() => format!("forbids reading {resource}"),
             Some(_) => return Status::clusters_unknown(resource, std::slice::from_ref(cluster), 1),
         };
         Status::expired(format!("the resourceVersion names cluster {cluster}, which {cause}"))

@@ -55,7 +55,7 @@ async fn where_a_partial_answer_is_allowed_one_list_is_told_that_a_watch_lags_an
             warnings.len() == 1 && warnings[0].contains("cluster a: configmaps may be stale, last updated"),
             "{warnings:?}"
         );
-        assert!(warnings[0].contains("its watch lags behind what was written here"), "{warnings:?}");
+        assert!(warnings[0].contains("its watch has not yet delivered what was written here"), "{warnings:?}");
     }
     let of_b = fixture.get(&format!("{}&labelSelector=tributary.dev/cluster=b", made())).await;
     assert!(of_b.warnings().is_empty(), "{of_b:?}");

@@ -143,7 +143,7 @@ async fn a_member_that_does_not_answer_is_named() {
             assert_eq!(items(&answer.ok()), ["b/x"]);
             let warnings = answer.warnings();
             assert!(warnings.len() == 1 && warnings[0].contains("cluster b"), "{warnings:?}");
-            assert!(warnings[0].contains("does not confirm"), "{warnings:?}");
+            assert!(warnings[0].contains("did not confirm"), "{warnings:?}");
         }
         // Who does not insist is answered as ever.
         fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();

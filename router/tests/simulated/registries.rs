@@ -39,7 +39,7 @@ async fn lists_and_watches_are_of_the_selected_clusters_and_say_so() {
     assert!(vector(&version(&list)).get("b").is_none());
     let warnings = answer.warnings();
     assert!(
-        warnings.len() == 1 && warnings[0].contains("not part of this view") && warnings[0].contains(": b"),
+        warnings.len() == 1 && warnings[0].contains("out of this view") && warnings[0].contains(": b"),
         "{warnings:?}"
     );
     assert_eq!(fixture.member("b").control().requests_of(RequestKind::List, "configmaps"), 0, "it is not even asked");

@@ -377,7 +377,7 @@ async fn one_cluster_under_two_names_is_shown_once() {
     assert_eq!(cluster(&fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok()), "a", "a name is not ambiguous");
     assert_eq!(fixture.get(&format!("/clusters/twin{CONFIG_MAPS}/x")).await.ok()["metadata"]["name"], "x");
     let health = String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap();
-    assert!(health.contains("[-]cluster/twin failed: it is cluster a under a second name"), "{health}");
+    assert!(health.contains("[-]cluster/twin failed: it is the same cluster as a, under a second name"), "{health}");
     // With the first gone the second takes its place.
     fixture.router.set_clusters(vec![setup(member, "twin").await]);
     assert_eq!(told(&mut events, 2).await, ["ADDED twin/x", "DELETED a/x"]);

@@ -142,7 +142,7 @@ async fn a_collection_is_deleted_everywhere() {
     }
     fixture.member("b").control().stop_listening().await;
     let message = fixture.client().send("DELETE", &path, &[], "").await.json()["message"].to_string();
-    assert!(message.contains("deleted in [a], not in: b"), "{message}");
+    assert!(message.contains("deleted in [a], but not in: b"), "{message}");
 }
 
 #[tokio::test]

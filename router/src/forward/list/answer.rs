@@ -98,7 +98,7 @@ impl LiveAnswer {
         let Form { encoding, gzip, .. } = self.form;
         if is_open && encoding == Encoding::Protobuf {
             let message = format!(
-                "the list is longer than {GATHERED_BYTES_MAX} bytes, the most that is held of one that is asked of the clusters now; \
+                "the list is longer than {GATHERED_BYTES_MAX} bytes, which is the most that is gathered from the clusters for it; \
                  ask for pages (limit), or for JSON"
             );
             return Err(Status::new(406, tributary_apimachinery::Reason::NotAcceptable, message));
