@@ -114,7 +114,10 @@ fn outcome(answer: &Answer, took: Duration) -> String {
     assert!(warnings.len() <= 1, "{warnings:?}");
     if let Some(warning) = warnings.first() {
         assert!(warning.starts_with("299 - \"cluster b: configmaps "), "{warning}");
-        assert!(warning.contains(" s ago: ") || warning.contains(" waiting for ") && warning.contains(" s: "), "{warning}");
+        assert!(
+            warning.contains(" s ago: ") || warning.contains(" waiting for ") && warning.contains(" s: "),
+            "{warning}"
+        );
         text += if warning.contains("are missing") { " missing" } else { " stale" };
     }
     // Of a name in a cluster that has been gone for a while that is not said: see `faults`.
