@@ -1,4 +1,4 @@
-//! What the documents say of flags and fields is what the code says.
+//! What the documents say of flags and fields is what the code says, and every path that they name exists.
 //!
 //! The tables of flags and fields in `docs/configuration.md` are made from the command line's definition and from the
 //! CustomResourceDefinitions' schemas. This writes them anew:
@@ -9,6 +9,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -37,6 +38,27 @@ fn tables_of_flags_and_fields_are_the_codes() {
         "{CONFIGURATION} is out of date; run `{WRITE}=1 cargo test --workspace --locked --test documentation` and commit \
          the result. The first difference: {differing:#?}"
     );
+}
+
+#[test]
+fn paths_that_documents_name_exist() {
+    let mut missing = BTreeSet::new();
+    for document in documents() {
+        let text = fs::read_to_string(root().join(&document)).unwrap();
+        let beside = document.parent().unwrap_or(Path::new(""));
+        for link in links(&text) {
+            if !root().join(beside).join(&link).exists() {
+                missing.insert(format!("{}: the link {link}", document.display()));
+            }
+        }
+        for named in named_paths(&text) {
+            // A path in text is one from the root of the repository.
+            if !root().join(&named).exists() {
+                missing.insert(format!("{}: the path {named}", document.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "documents name what is not there: {missing:#?}");
 }
 
 #[test]
@@ -215,8 +237,42 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
+/// What a newcomer reads, by its path from the root.
+fn documents() -> Vec<PathBuf> {
+    let mut documents = markdown_files(".");
+    documents.extend(markdown_files("docs"));
+    documents.extend(markdown_files("docs/decisions"));
+    documents.extend(["e2e/README.md", "bench/README.md"].map(PathBuf::from));
+    documents
+}
+
 fn markdown_files(folder: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
     let names = entries.filter(|name| Path::new(name).extension().is_some_and(|extension| extension == "md"));
     names.map(|name| Path::new(folder).join(name)).collect()
+}
+
+/// The targets of links that stay in the repository, without their fragments.
+fn links(text: &str) -> impl Iterator<Item = String> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+    let files = targets.map(|target| target.split('#').next().unwrap_or_default());
+    files.filter(|file| !file.is_empty() && !file.contains("://") && !file.contains(' ')).map(str::to_owned)
+}
+
+/// The paths in a document's text: what stands between backquotes and begins with a folder of the repository.
+fn named_paths(text: &str) -> impl Iterator<Item = String> {
+    let folders: Vec<String> = fs::read_dir(root())
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_type().unwrap().is_dir())
+        .map(|entry| format!("{}/", entry.file_name().to_string_lossy()))
+        .collect();
+    let quoted = text.split('`').skip(1).step_by(2);
+    let is_path = |quoted: &&str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+        quoted.chars().all(is_plain) && folders.iter().any(|folder| quoted.starts_with(folder.as_str()))
+    };
+    let outside: Vec<String> =
+        quoted.filter(is_path).filter(|path| !path.starts_with("target/")).map(str::to_owned).collect();
+    outside.into_iter()
 }
