@@ -40,7 +40,7 @@ const BUILT_IN_GROUPS: [&str; 25] = [
 pub struct GroupVersion {
     /// The API group; empty for the core group.
     pub group: Arc<str>,
-    /// The version within the group, `v1` say.
+    /// The version within the group, for example `v1`.
     pub version: Arc<str>,
 }
 

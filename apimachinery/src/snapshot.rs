@@ -124,7 +124,7 @@ impl Snapshot {
 
     /// Whether revisions went back between an earlier state and this one, as far as it shows: its version is lower, or an object
     /// stands here under a version that the earlier state covers and has not got. So a restore is seen even if new writes have
-    /// passed the version of before.
+    /// passed the earlier version.
     ///
     /// Cost: a walk over both.
     pub fn undoes(&self, earlier: &Self) -> bool {

@@ -101,7 +101,7 @@ impl Cacher {
         self.shared.reopen_at.send_modify(|due| *due = Some(due.map_or(at, |due| due.min(at))));
     }
 
-    /// Waits until every change up to `version` is contained, and gives a snapshot that contains them. Who waits for one write
+    /// Waits until every change up to `version` is contained, and gives a snapshot that contains them. Whoever waits for one write
     /// waits until its revision has [begun](CollectionVersion::begun).
     ///
     /// Returns at once if so already. Where the member's collection does not change, neither does its version: then the
@@ -156,7 +156,7 @@ impl Cacher {
     /// Waits until no object of this key has this uid, or, where a version is given, one newer than it; gives a snapshot in which
     /// it is so.
     ///
-    /// An object that has not arrived yet counts as gone: who created it waits for that version first. Cancelling is safe.
+    /// An object that has not arrived yet counts as gone: whoever created it waits for that version first. Cancelling is safe.
     ///
     /// # Errors
     /// [`StillThere`] if `within` passes first (finalizers, a grace period, or a member out of reach).

@@ -1,7 +1,7 @@
 //! When to ask the member for progress.
 //!
 //! A collection that does not change has a version that does not advance, while the member's versions do: they are etcd's
-//! revisions, shared by all resources. Who waits for one of those would wait for the next bookmark, about a minute. A
+//! revisions, shared by all resources. Whoever waits for one of those would wait for the next bookmark, about a minute. A
 //! remote reader has no way to ask for a bookmark, but a kube-apiserver (seen on 1.36) sends one about 2 s before a watch
 //! ends, with the version that its own cache has reached; and a consistent list makes that cache reach the latest one. So:
 //!
@@ -15,7 +15,7 @@
 //! instead, which says how far it goes and shares what did not change. That none come is known of Events beforehand, and of
 //! others once a short watch has ended without one; the first that comes says otherwise.
 //!
-//! The answer is told to the waiters as well: who waits for a version that the member has not come to is not kept waiting.
+//! The answer is told to the waiters as well: whoever waits for a version that the member has not come to is not kept waiting.
 //!
 //! Replacing the watch, rather than opening a second one beside it, keeps one source of events: nothing can be applied
 //! twice or out of order, and the price is one more request.

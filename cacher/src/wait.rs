@@ -18,7 +18,7 @@ pub enum NotReached {
         /// The cacher's version when the time was over; `None` if it was not synced.
         current: Option<CollectionVersion>,
     },
-    /// The member itself, asked after the wait began, has not come so far: who knows this version has it from before its
+    /// The member itself, asked after the wait began, has not come so far: whoever knows this version has it from before its
     /// revisions went back, or from elsewhere.
     #[error("too large resource version: {wanted}, the member's latest: {latest}")]
     Beyond {

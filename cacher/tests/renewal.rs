@@ -49,7 +49,7 @@ async fn lesser_rights_show() {
 async fn a_list_under_way_is_finished_and_a_watch_that_is_opened_anyway_is_enough() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.expect(&["sendInitialEvents=true"]).await.stream();
-    // Said while the list is under way, with the credentials of before.
+    // Said while the list is under way, with the earlier credentials.
     cacher.reopen(Duration::from_secs(5));
     tokio::time::sleep(Duration::from_secs(6)).await;
     feed.send(event("ADDED", &pod("a", 1)) + &end_bookmark(5));

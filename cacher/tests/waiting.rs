@@ -112,7 +112,7 @@ async fn a_version_that_the_member_has_not_come_to_is_not_waited_for() {
     let started = Instant::now();
     let script = async {
         let asked = member.expect(&["limit=1"]).await;
-        // Who comes while the question is under way is served by the next one.
+        // Whoever comes while the question is under way is served by the next one.
         let late = cacher.wait_for(ResourceVersion(900), THREE_SECONDS);
         let answer = async {
             tokio::time::sleep(Duration::from_millis(10)).await;

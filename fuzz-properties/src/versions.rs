@@ -19,7 +19,7 @@ fn cluster(number: usize) -> ClusterName {
     NAMES[number].clone()
 }
 
-/// Two lists of clusters: the present one, and one of before in which a cluster was another.
+/// Two lists of clusters: the present one, and an earlier one in which a cluster was another.
 fn epochs() -> Epochs {
     let mut epochs = Epochs::default();
     epochs.update((0..CLUSTERS).map(|number| (cluster(number), format!("old-{number}"))));

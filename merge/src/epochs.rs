@@ -14,7 +14,7 @@
 //!
 //! A cluster that does not tell its uid stands in the list with an empty one, so that the others' versions need not be
 //! long because of it. Its component then promises what the JSON form promises of every cluster: the name, and nothing
-//! of the incarnation behind it. Once a uid is known (or no longer), its component in versions of before is refused as
+//! of the incarnation behind it. Once a uid is known (or no longer), its component in earlier versions is refused as
 //! that of another incarnation: nobody knows whether it is. Versions that say nothing of that cluster go on.
 
 use std::collections::VecDeque;

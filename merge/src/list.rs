@@ -4,7 +4,7 @@
 //! objects: each chunk seeks its start anew, so a slow reader of a million objects costs two words.
 //!
 //! A page says in its head where the next one starts, so its end is looked for before anything is written. With a selector that
-//! matches little this is a walk over everything, so it is made in steps ([`OpeningList`]): who walks lets others work in between.
+//! matches little this is a walk over everything, so it is made in steps ([`OpeningList`]): whoever walks lets others work in between.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

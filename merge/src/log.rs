@@ -128,7 +128,7 @@ pub struct Log {
 // === impl Log: what it says ===
 
 /// How many changes a search for a deleted object looks at. 10,000 take well below a millisecond, and are the last seconds of a busy
-/// fleet: who writes about an object that is gone does so at once.
+/// fleet: whoever writes about an object that is gone does so at once.
 const DELETIONS_LOOKED_AT: usize = 10_000;
 
 impl Log {
@@ -440,8 +440,8 @@ impl Log {
         Others::new(objects.filter(|(other, _)| other != cluster).collect())
     }
 
-    /// Drops the clusters that left and of which nothing is kept. Who was reading before they left is told so
-    /// ([`forgotten_from`](Self::forgotten_from)); who comes later and names one is refused, and who names none has nothing of it.
+    /// Drops the clusters that left and of which nothing is kept. Whoever was reading before they left is told so
+    /// ([`forgotten_from`](Self::forgotten_from)); whoever comes later and names one is refused, and whoever names none has nothing of it.
     fn drop_gone(&mut self) {
         let (dropped_before, drops, names) = (&mut self.dropped_before, &mut self.drops, &mut self.names);
         self.histories.retain(|cluster, history| {

@@ -316,7 +316,7 @@ impl<F: ObjectFilter> Watcher<F> {
 
     /// The first other cluster's object of the name, in its state at this place: for a cluster of which the client
     /// has seen more than this place, in the state that the client has; if that is not known, and never will be, what the client may
-    /// lack is told it in its place, or deleted. None of a cluster that left and was dropped since: who still
+    /// lack is told it in its place, or deleted. None of a cluster that left and was dropped since: whoever still
     /// reads here came after that, and would never be told that the object is gone.
     fn other(&self, log: &Log, at: &At<'_>) -> Other {
         let key = at.change.object.key().as_str();

@@ -1,7 +1,7 @@
 //! The JSONPath that columns of custom resources use, after `k8s.io/client-go/util/jsonpath`.
 //!
 //! It is a dialect: `['a.b']` means `.a.b` (a dot in a key is written `\.`), and a step that finds nothing is no error
-//! while one that does not fit (an index into a map, say) is. Maps are walked in the order of their keys, where
+//! while one that does not fit (an index into a map, for example) is. Maps are walked in the order of their keys, where
 //! Go's order is random.
 
 use std::borrow::Cow;

@@ -309,7 +309,7 @@ impl Credentials {
         }
     }
 
-    /// What a plugin gave, on connections of before if they show the same certificate.
+    /// What a plugin gave, on earlier connections if they show the same certificate.
     fn given(&self, given: &Given) -> Current {
         let certificate = given.certificate.clone().map_or_else(|| self.configured.0.clone(), Certificate::Plugin);
         let (shown, version) = self.shown();

@@ -108,7 +108,7 @@ pub(crate) struct Plugin {
     timeout: Duration,
     retry_interval: Duration,
     running: Arc<Semaphore>,
-    /// Held while it runs: who comes meanwhile takes what the run brings.
+    /// Held while it runs: whoever comes meanwhile takes what the run brings.
     state: tokio::sync::Mutex<State>,
     /// What readers of the state see, without waiting for a run.
     trouble: Mutex<Option<Trouble>>,

@@ -93,7 +93,7 @@ impl TlsSource {
     /// if they are files and a minute old; if files cannot be used just now, what they held the last time is.
     ///
     /// # Errors
-    /// What is wrong with the client certificate. Another one, of before, is not shown in its place.
+    /// What is wrong with the client certificate. An earlier one is not shown in its place.
     pub(crate) async fn current(
         &self,
         protocols: Protocols,

@@ -284,7 +284,7 @@ impl ServeArguments {
         self.config.is_none() || self.kubeconfig.is_some() || self.contexts.is_some()
     }
 
-    /// Whether this process alone serves its clients. Who shares an endpoint may well run it twice, and has to say that not.
+    /// Whether this process alone serves its clients. Whoever shares an endpoint may well run it twice, and has to say so if not.
     pub fn is_alone(&self) -> bool {
         match self.replicas {
             Some(replicas) => replicas == Replicas::One,

@@ -46,7 +46,7 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 const DRAIN_SOON: Duration = Duration::from_secs(1);
 /// Connections that the kernel holds for us before they are accepted: Go's and nginx's order of magnitude.
 const BACKLOG: u32 = 1024;
-/// The first pause after a failed accept (out of file descriptors, say); doubles up to the longest.
+/// The first pause after a failed accept (out of file descriptors, for example); doubles up to the longest.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
 /// The longest such pause, as in Go's `net/http`.
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);

@@ -223,7 +223,7 @@ impl Store {
         let mut events = Vec::new();
         for event in inner.events.range(from..) {
             if event.resource == resource {
-                // Who is told some events of a revision and goes on after it would miss the others.
+                // Whoever is told some events of a revision and goes on after it would miss the others.
                 if let Some(last) =
                     events.last().filter(|last: &&Event| events.len() >= max && last.revision < event.revision)
                 {

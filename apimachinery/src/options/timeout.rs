@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Timeout(Duration);
 
 impl Timeout {
-    /// A year. Who asks for more is given this: a server may end a watch whenever it likes, and no process runs that long.
+    /// A year. Whoever asks for more is given this: a server may end a watch whenever it likes, and no process runs that long.
     pub const MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
     /// This time, or the longest there is.

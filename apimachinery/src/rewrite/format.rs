@@ -40,7 +40,7 @@ impl Format {
         "application/apply-patch+yaml",
     ];
 
-    /// The form that a Content-Type names; its parameters say nothing. `None` for one that is not understood, CBOR say.
+    /// The form that a Content-Type names; its parameters say nothing. `None` for one that is not understood, for example CBOR.
     pub fn from_content_type(content_type: &str) -> Option<Self> {
         let media_type = content_type.split(';').next().unwrap_or_default().trim();
         match media_type.to_ascii_lowercase().as_str() {

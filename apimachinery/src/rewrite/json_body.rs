@@ -86,7 +86,7 @@ pub(super) fn last_string(text: &[u8], start: usize, path: &[&str]) -> Option<St
     string_at(text, &last).filter(|value| !value.is_empty()).map(Cow::into_owned)
 }
 
-/// The elements of the array that starts at `start`, one by one: who needs only the first reads no further.
+/// The elements of the array that starts at `start`, one by one: whoever needs only the first reads no further.
 pub(super) fn elements(text: &[u8], start: usize) -> impl Iterator<Item = Range<usize>> {
     let open = json::skip_space(text, start);
     let first = (text.get(open) == Some(&b'[')).then(|| json::skip_space(text, open + 1));

@@ -55,7 +55,7 @@ pub struct Facts {
 const LISTED_MAX: usize = 1_000;
 
 impl Facts {
-    /// Refuses a body that lists more than is kept of it: who reads one keeps one item more than it may have.
+    /// Refuses a body that lists more than is kept of it: whoever reads one keeps one item more than it may have.
     fn within_bounds(self) -> Result<Self, Status> {
         for (field, count) in [("metadata.ownerReferences", self.owners.len()), ("dryRun", self.dry_run.len())] {
             if count > LISTED_MAX {

@@ -1,4 +1,4 @@
-//! What of a request the order of keys and an index can tell.
+//! Which part of a request's selection the order of keys, or an index, can decide.
 
 /// Where the objects that a request wants can lie, as far as the order of keys and an index tell. Saves walks, decides
 /// nothing: what is found is still to be filtered.

@@ -84,7 +84,7 @@ impl Status {
         Self::new(406, Reason::NotAcceptable, message).with_details(StatusDetails::default())
     }
 
-    /// 406: the media type is known and what it asks for beside that is not, an unknown `as=` say.
+    /// 406: the media type is known and what else it asks for is not, for example an unknown `as=`.
     pub fn not_acceptable(available: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", available.join(", "));
         Self::new(406, Reason::NotAcceptable, message)

@@ -19,7 +19,7 @@ pub enum Reason {
     NotFound,
     /// 409: the name is taken.
     AlreadyExists,
-    /// 409: the state does not allow it, a stale resourceVersion say.
+    /// 409: the state does not allow it, for example because of a stale resourceVersion.
     Conflict,
     /// 410: gone, with no other place known.
     Gone,

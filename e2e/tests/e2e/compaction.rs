@@ -212,7 +212,7 @@ async fn forgotten_by_etcd(context: TestContext) -> anyhow::Result<()> {
     };
     let mut stream = the_past_is_there().await?;
 
-    // A kube-apiserver that starts anew has nothing of before the compaction; of Tributary's clients nobody notices.
+    // A kube-apiserver that starts again has nothing from before the compaction; Tributary's clients notice nothing.
     member.kill_apiserver().await?;
     member.start_again().await?;
     bare.is_expired().await?;

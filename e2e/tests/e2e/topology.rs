@@ -335,7 +335,7 @@ async fn two_processes(context: TestContext) -> anyhow::Result<()> {
 
     follow_writes(&mut informers, &members, &maps, 1).await?;
 
-    // One is started anew; what it knows of before is what its clients bring along.
+    // One is started anew; what it knows of the past is what its clients bring along.
     let status = second.stop().await?;
     ensure!(status.success(), "{status}");
     let second = start().await?;

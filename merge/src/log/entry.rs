@@ -54,7 +54,7 @@ pub(crate) enum BoundaryKind {
 pub(crate) enum Left {
     /// Time went on.
     At(CollectionVersion),
-    /// Its revisions went back meanwhile: versions of before stand for something else now.
+    /// Its revisions went back meanwhile: earlier versions stand for something else now.
     Undone(CollectionVersion),
 }
 

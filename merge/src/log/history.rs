@@ -119,7 +119,7 @@ impl History {
     /// the order of their transaction, so the first ones are the same at all replicas. Otherwise a list's own version could not be
     /// watched as long as nothing comes later. `None` if it may lack one of those: if it has fewer, or the count may be of others.
     ///
-    /// A state in the midst of a revision counts for none of them: who has as much as that lacks nothing that is not told behind it.
+    /// A state in the midst of a revision counts for none of them: whoever has as much as that lacks nothing that is not told behind it.
     pub(crate) fn first_of_revision(&self, place: u64, version: CollectionVersion, counts: Counts) -> Option<u64> {
         let shares = |mark: &&Mark| {
             let revision = |own: CollectionVersion| own.is_part() && own.revision() == version.revision();

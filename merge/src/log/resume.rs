@@ -129,7 +129,7 @@ impl Log {
     /// Cost: O(entries since), per cluster; none for a cluster that is still at its component.
     ///
     /// # Errors
-    /// [`SnapshotError`]: nothing partial is returned. A version that may be of before a cluster's revisions went back is
+    /// [`SnapshotError`]: nothing partial is returned. A version that may be from before a cluster's revisions went back is
     /// expired as long as that is in the log.
     pub fn snapshot_at(
         &self,
@@ -169,7 +169,7 @@ impl Log {
         Ok(self.since(cluster, place, version))
     }
 
-    /// Whether a version is more than what stands before its first uncovered place: who is behind a part of a revision when that is
+    /// Whether a version is more than what stands before its first uncovered place: whoever is behind a part of a revision when that is
     /// listed anew, or leaves, has more of it, of what this process never heard.
     fn is_more(&self, place: u64, version: CollectionVersion) -> bool {
         let component_before = self.boundary(place).and_then(|boundary| boundary.component_before);

@@ -43,7 +43,7 @@ pub(crate) struct Further<'a> {
 }
 
 impl Seen {
-    /// What a client has of a cluster whose component this is. It is ahead where that is newer than the log's head. Who has all of
+    /// What a client has of a cluster whose component this is. It is ahead where that is newer than the log's head. Whoever has all of
     /// the revision of which the head has a part is not: nothing of the cluster is unknown here but some deletions. Nor is who has
     /// another part of it: it is told of all of that revision again.
     ///
@@ -130,7 +130,7 @@ impl Pending {
 
     /// Looks up where the log has caught up with a client that was ahead or midway, and drops the clusters that it has passed
     /// at a position, and those of which it knows nothing any more. A reset while the client is ahead leaves its version without a meaning, as does a cluster that leaves and
-    /// comes back, and so does a reset of before, if the version may be one that it undid: nobody may have asked the member while
+    /// comes back, and so does an earlier reset, if the version may be one that it undid: nobody may have asked the member while
     /// that was still below it. Of a cluster that leaves while the client is midway it is told all deletions again.
     pub(crate) fn settle(&mut self, log: &Log, position: u64) -> Result<(), TooOld> {
         for (cluster, seen) in &mut self.clusters {

@@ -166,7 +166,7 @@ fn a_relist_behind_a_part_deletes_what_was_still_to_come() {
         told.iter().map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(rest(&log, "a:11-1"), ["a/y@6", "a/z@7", "a/w@15"]);
-    // Who had more of it at another replica has no more than this one, but of what is deleted anyway.
+    // Whoever had more of it at another replica has no more than this one, but of what is deleted anyway.
     assert_eq!(rest(&log, "a:11-2"), rest(&log, "a:11-1"));
     assert_eq!(rest(&log, "a:11"), rest(&log, "a:11-1"));
     assert!(too_old(&log, "a:12-1").contains("12-1"));
@@ -220,7 +220,7 @@ fn how_many_were_told_of_all_namespaces_says_nothing_of_one() {
     assert_eq!(read(&log, &mut resume(&log, "a:12").unwrap()), [""; 0]);
 }
 
-/// A namespace may be held from the midst of a revision on. Who has more of that than the state is told what comes behind it.
+/// A namespace may be held from the midst of a revision on. Whoever has more of that than the state is told what comes behind it.
 #[test]
 fn a_state_in_the_midst_of_a_revision_is_gone_on_from_and_not_told_again() {
     let mut state = snapshot(10, &["y 6", "z 7"]);
@@ -257,7 +257,7 @@ fn what_was_forgotten_may_be_what_is_missing() {
         for fewer in ["a:11-0", "a:11-1"] {
             assert!(too_old(&log, fewer).contains("too old"), "{fewer}");
         }
-        // Who has as many as were forgotten has those, unless they may have been counted in another namespace.
+        // Whoever has as many as were forgotten has those, unless they may have been counted in another namespace.
         for many in ["a:11-2", "a:11-3", "a:11-4"] {
             match resume(&log, many) {
                 Ok(mut watcher) => {

@@ -27,7 +27,7 @@ pub enum UpstreamClusterError {
     /// A field, or a file that it names, cannot be used.
     #[error("{field}: {problem}; {remedy}")]
     Field {
-        /// The field, `spec.caFile` say.
+        /// The field, for example `spec.caFile`.
         field: String,
         /// What is wrong.
         problem: String,

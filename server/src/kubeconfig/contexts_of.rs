@@ -58,7 +58,7 @@ pub struct ContextProblem {
     pub file: PathBuf,
     /// The context.
     pub context: String,
-    /// The field, `users[admin].user.client-key` say.
+    /// The field, for example `users[admin].user.client-key`.
     pub field: String,
     /// What is wrong.
     pub problem: String,
@@ -317,7 +317,7 @@ fn check_server(cluster: &Cluster) -> Result<(), Problem> {
     }
     match (uri.scheme_str(), uri.host()) {
         (Some("https"), Some(_)) => Ok(()),
-        // kubectl proxy, say: nothing leaves the machine.
+        // For example kubectl proxy: nothing leaves the machine.
         (Some("http"), Some(host)) if is_loopback(host) => Ok(()),
         (Some("http"), Some(_)) => Err((format!("{shown:?} would send credentials in the clear"), REMEDY)),
         _ => Err((format!("{shown:?} is not an https URL"), REMEDY)),

@@ -17,7 +17,7 @@ pub const UNREAD_BYTES_MAX: usize = 256 << 20;
 /// that reads has a few under way.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// What a connection may have of that however much others do not take, in bytes. 64 KiB, a frame of a long answer: who reads is never
+/// What a connection may have of that however much others do not take, in bytes. 64 KiB, a frame of a long answer: whoever reads is never
 /// stopped by those who do not.
 const OWN_BYTES: usize = 64 << 10;
 

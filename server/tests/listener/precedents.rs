@@ -145,10 +145,10 @@ async fn request_smuggling_by_two_framings_is_one_request_and_the_end_of_the_con
     let behind = format!("{chunk}0\r\n\r\n{smuggled}");
     let within = format!("{:x}\r\n{smuggled}\r\n0\r\n\r\n", smuggled.len());
     for (framing, sent, body) in [
-        // Who goes by the length takes all of it for one body; we do not, and so would answer what is smuggled behind the last chunk.
+        // Whoever goes by the length takes all of it for one body; we do not, and so would answer what is smuggled behind the last chunk.
         (format!("Content-Length: {}\r\nTransfer-Encoding: chunked\r\n", behind.len()), &behind, BODY),
         (format!("Transfer-Encoding: chunked\r\nContent-Length: {}\r\n", behind.len()), &behind, BODY),
-        // Who goes by the length ends the body in the midst of the chunks; we do not.
+        // Whoever goes by the length ends the body in the midst of the chunks; we do not.
         ("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n".to_owned(), &within, &*smuggled),
         ("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n".to_owned(), &within, &*smuggled),
         ("Transfer-Encoding: chunked\r\nContent-Length: 0\r\nContent-Length: 9\r\n".to_owned(), &behind, BODY),

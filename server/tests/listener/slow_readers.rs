@@ -269,7 +269,7 @@ async fn an_answer_of_which_nothing_is_taken_is_cut_after_a_minute() {
     until(|| talker.open() == 1).await;
     assert!(text_or_error(unread).await.is_err(), "the client is told that its answer broke off");
     others_are_answered(&mut stuck, &server).await;
-    // Who has nothing to take, and who reads a log page by page, stays.
+    // Whoever has nothing to take, and whoever reads a log page by page, stays.
     pass(Duration::from_secs(60)).await;
     idle.ready().await.unwrap();
     pages.ready().await.unwrap();
@@ -355,7 +355,7 @@ async fn what_all_connections_do_not_take_is_bounded() {
     // Of 20 MiB that they would be given, and a frame for each connection in any case.
     let made = settled(|| talker.bytes()).await;
     assert!(made <= (4 << 20) + (CONNECTIONS + 1) * FRAME_BYTES, "{made} bytes are made for clients that take none");
-    // Who reads is not stopped by them.
+    // Whoever reads is not stopped by them.
     let mut other = server.http2().await;
     let answer = tokio::time::timeout(SOON, other.send_request(get(&server, "/large"))).await.expect("it is answered");
     assert_eq!(text(answer.unwrap()).await.len(), LARGE_BYTES);
@@ -389,7 +389,7 @@ async fn who_comes_first_leaves_room_and_who_has_little_is_not_cut_for_others() 
     let mut pages = reluctant(&server).await;
     let log = pages.send_request(get(&server, "/log")).await.unwrap();
     pass(Duration::from_secs(120)).await;
-    // What is cut is of those who have much: who reads a log page by page may go on.
+    // What is cut is of those who have much: whoever reads a log page by page may go on.
     let mut log = log.into_body();
     for _ in 0..100 {
         let frame = tokio::time::timeout(SOON, log.frame()).await.expect("the log goes on").expect("no end");
@@ -498,7 +498,7 @@ async fn what_http2_has_taken_of_what_lasts_is_held_too() {
     // The rest is in the buffers of the kernel.
     assert!(counted >= made / 2, "of {made} bytes {counted} are counted");
     assert!(counted <= 17 << 20, "{counted} bytes are held for a client that takes none");
-    // Who goes on asking is not pinged: it would not be for a ping that it is closed.
+    // Whoever goes on asking is not pinged: it would not be for a ping that it is closed.
     let mut asked = Vec::new();
     while talker.open() > 0 || server.connections.get() > 0 {
         assert!(asked.len() < 20, "{} answers are held for a client that takes none", talker.open());

@@ -290,7 +290,7 @@ impl Run {
         let mut problems = Vec::new();
         for at in 0..self.observers.len() {
             loop {
-                // Read again each time: a write of before may have been held up in a member that was frozen.
+                // Read again each time: an earlier write may have been held up in a member that was frozen.
                 let union = self.union().await?;
                 let observer = &mut self.observers[at];
                 let seen = match observer.look().await {
