@@ -28,16 +28,16 @@ impl fmt::Display for Limit {
 ///
 /// # Errors
 /// 400 for a limit that is no duration, 504 once it has passed.
-pub(crate) async fn within<T>(
+pub(crate) async fn within<T, E: From<Status>>(
     info: &RequestInfo,
     query: Option<&str>,
     longest: Duration,
-    answer: Pin<&mut impl Future<Output = Result<T, Status>>>,
-) -> Result<T, Status> {
+    answer: Pin<&mut impl Future<Output = Result<T, E>>>,
+) -> Result<T, E> {
     let Some(limit) = of(info, query, longest)? else { return answer.await };
     match tokio::time::timeout(limit.time, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(Status::request_timed_out(limit)),
+        Err(_) => Err(Status::request_timed_out(limit).into()),
     }
 }
 

@@ -5,13 +5,13 @@
 //! member /api, /apis ── fetch ──▶ MemberDiscovery ┴─ union ──▶ Union ── documents ──▶ aggregated v2, legacy
 //! ```
 
+mod document;
 pub mod documents;
 pub mod fetch;
 mod join;
 pub mod model;
-pub mod storage_versions;
 pub mod union;
 
-pub use documents::{DiscoveryPath, Document};
+pub use document::{DiscoveryPath, Document};
 pub use fetch::{FetchError, Fetched, MemberDocuments, fetch};
 pub use union::{MemberDiscovery, Otherwise, ServedResource, Union};

@@ -4,21 +4,21 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, Query, RequestClass, RequestInfo, Status, Verb};
-use tributary_proxy::Identity;
+use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestClass, RequestInfo, Status, Verb};
 
 use crate::body::{self, Body};
-use crate::discovery::storage_versions::{self, StorageVersionHashes};
+use crate::caller::Caller;
+use crate::configuration::Configuration;
+use crate::discovery::documents::StorageVersionHashes;
 use crate::discovery::{DiscoveryPath, documents};
-use crate::flow::fair_share::{Exceeded, Holder, Portion};
-use crate::forward::Call;
-use crate::memory::Asked;
-use crate::metrics::RequestLabels;
+use crate::flow::fair_share::Portion;
+use crate::metrics::{RequestLabels, Source};
 use crate::negotiate::Preferences;
-use crate::plan::routes;
 use crate::plan::{OwnerRequest, Plan, ResourcePlan, is_health_check, plan};
+use crate::refusal::Refusal;
+use crate::request::{ClientRequest, Received};
 use crate::topology::Cluster;
 use crate::view::standing;
 use crate::{Router, User, deadline, forward, health, limits, memory, response};
@@ -28,33 +28,30 @@ const UNDISCOVERED_RETRY_AFTER: u32 = 5;
 
 impl Router {
     /// Answers one request. Never fails: an error is a Status. Dropping the future cancels what it started.
-    pub async fn handle(self: &Arc<Self>, mut request: Request<Body>, user: &User) -> Response<Body> {
+    pub async fn handle(self: &Arc<Self>, mut message: Request<Body>, user: &User) -> Response<Body> {
         let started = Instant::now();
-        let path = request.uri().path().to_owned();
-        let query = request.uri().query().map(str::to_owned);
-        let parsed = RequestInfo::parse(request.method().as_str(), &path, query.as_deref());
-        let head_only = request.method() == http::Method::HEAD;
-        let preferences = Preferences::of(request.headers(), query.as_deref());
+        let path = message.uri().path().to_owned();
+        let query = message.uri().query().map(str::to_owned);
+        let parsed = RequestInfo::parse(message.method().as_str(), &path, query.as_deref());
+        let is_head = message.method() == Method::HEAD;
+        let preferences = Preferences::of(message.headers(), query.as_deref());
         let class = parsed.as_ref().map_or(RequestClass::Short, RequestInfo::class);
+        // Whoever sends it on to a member goes by this one reading of it.
+        message.extensions_mut().insert(class);
         let (labels, mut response) = match parsed {
             Ok(info) => {
                 tracing::debug!(user = user.name, verb = %info.verb, path, "request");
-                // Whoever sends it on to a member goes by this one reading of it.
-                request.extensions_mut().insert(class);
-                let place = self.admitted(&info, request.extensions().get().copied());
-                let answer = match &place {
-                    Ok(_) => {
-                        let answer = pin!(self.answer(request, &info, query.as_deref(), &preferences));
-                        deadline::within(&info, query.as_deref(), self.request_timeout(), answer).await
-                    }
-                    Err(exceeded) => Err((*exceeded).into()),
-                };
-                let refused = |status: Status| self.refuse(&status, &preferences, &info);
-                (RequestLabels::of(&info, &self.fleet.union()), answer.unwrap_or_else(refused))
+                let configuration = self.configuration();
+                let query = query.as_deref();
+                let received = Received { info: &info, query, is_head, preferences: &preferences };
+                let mut source = Source::Refused;
+                let answer = self.answer(message, received, &configuration, &mut source).await;
+                let answer = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &preferences, &info));
+                (RequestLabels::of(&info, &configuration.union, source), answer)
             }
             Err(status) => (RequestLabels::unparsed(), response::status(&status, preferences.error_form())),
         };
-        if head_only {
+        if is_head {
             *response.body_mut() = body::empty();
         }
         // How long its reader may take is judged by the connection.
@@ -63,96 +60,140 @@ impl Router {
         response
     }
 
+    /// The stages of a request whose path was read, in their order; each may refuse it. `source` is told who answers.
+    async fn answer(
+        self: &Arc<Self>,
+        message: Request<Body>,
+        received: Received<'_>,
+        configuration: &Configuration,
+        source: &mut Source,
+    ) -> Result<Response<Body>, Refusal> {
+        let Received { info, query, .. } = received;
+        limits::admit(info, query)?;
+        let caller = Caller::of(message.headers(), message.extensions())?;
+        let planned = plan(received, message.headers(), configuration, &caller);
+        let _place = self.admit(info, &caller)?;
+        let acted = pin!(async {
+            match planned {
+                // What nobody serves may be served since a moment ago.
+                Err(Refusal::NoRoute) if info.cluster.is_none() && info.path.starts_with("/api") => {
+                    Box::pin(self.answer_anew(message, received, &caller, source)).await
+                }
+                planned => {
+                    let plan = planned?;
+                    *source = plan.source();
+                    self.act(message, received, configuration, &caller, plan).await
+                }
+            }
+        });
+        deadline::within(info, query, self.request_timeout(), acted).await
+    }
+
     /// A place among the requests in flight, where the request takes one: what lasts does not, and health checks always pass.
-    fn admitted(&self, info: &RequestInfo, holder: Holder) -> Result<Option<Portion>, Exceeded> {
+    fn admit(&self, info: &RequestInfo, caller: &Caller) -> Result<Option<Portion>, Status> {
         if info.class().is_long_running() || is_health_check(info) {
             return Ok(None);
         }
-        self.requests().take(holder, 1).map(Some)
+        Ok(Some(self.requests().take(caller.connection, 1)?))
     }
 
-    /// What asks a member is boxed: only what is answered from memory shall decide how much each request's future takes.
-    async fn answer(
+    /// Answers a request for what no known cluster serves, once each has been asked anew what it serves.
+    async fn answer_anew(
         self: &Arc<Self>,
-        request: Request<Body>,
-        info: &RequestInfo,
-        query: Option<&str>,
-        preferences: &Preferences,
-    ) -> Result<Response<Body>, Status> {
-        limits::admit(info, query)?;
-        let identity = forward::send::identity(request.headers())?;
-        let planned = match plan(info, &self.fleet.union()) {
-            Err(status) if status.code == 404 && info.path.starts_with("/api") => {
-                self.fleet.refresh_unknown().await;
-                plan(info, &self.fleet.union()).map_err(|status| self.unless_undiscovered(status, info))?
-            }
+        message: Request<Body>,
+        received: Received<'_>,
+        caller: &Caller,
+        source: &mut Source,
+    ) -> Result<Response<Body>, Refusal> {
+        self.fleet.refresh_unknown().await;
+        let configuration = self.configuration();
+        let plan = match plan(received, message.headers(), &configuration, caller) {
+            Err(Refusal::NoRoute) => return Err(self.unless_undiscovered(received.info)),
             planned => planned?,
         };
-        if request.method() == http::Method::HEAD && !planned.takes_head(info) {
-            return Err(Status::method_not_allowed());
-        }
-        if let Plan::Resource(served, plan) = &planned {
-            routes::admit(info.verb, &served.resource, *plan, request.headers(), preferences)?;
-        }
-        let namespace = info.resource().and_then(|resource| resource.namespace.as_deref());
-        let as_another = matches!(identity, Identity::AsGiven(_));
-        let planned = self.without_memory(planned, &request, as_another, namespace)?;
-        match planned {
-            Plan::Cluster(cluster) => Box::pin(self.forward_to_cluster(request, info, cluster, query)).await,
+        *source = plan.source();
+        self.act(message, received, &configuration, caller, plan).await
+    }
+
+    /// Does what was planned. What asks a member is boxed: only what is answered from memory shall decide how much each request's future
+    /// takes.
+    async fn act(
+        self: &Arc<Self>,
+        message: Request<Body>,
+        received: Received<'_>,
+        configuration: &Configuration,
+        caller: &Caller,
+        plan: Plan<'_>,
+    ) -> Result<Response<Body>, Refusal> {
+        let Received { info, query, preferences, .. } = received;
+        let answer = match plan {
+            Plan::Cluster(cluster) => {
+                Box::pin(forward::one_cluster::forward(self, caller, message, info, cluster, query)).await
+            }
             Plan::Discovery(path) => {
-                let (head, _) = request.into_parts();
-                Box::pin(self.discover(&head, &path)).await
+                let (head, _) = message.into_parts();
+                return Box::pin(self.discover(&head, &path)).await;
             }
             Plan::Health => {
-                let clusters = self.fleet.clusters();
                 let refusals = || self.views.refusals();
-                Ok(health::answer(&info.path, query, clusters.values(), refusals, self.draining.is_cancelled()))
+                let clusters = configuration.clusters.values();
+                Ok(health::answer(&info.path, query, clusters, refusals, self.draining.is_cancelled()))
             }
             Plan::Version => self.version(preferences),
-            Plan::OpenApi => Box::pin(self.openapi.answer(&info.path, query, request.headers())).await,
+            Plan::OpenApi => return Box::pin(self.openapi.answer(&info.path, query, message.headers())).await,
             Plan::Resource(served, plan) => {
-                let resource = info.resource().ok_or_else(Status::path_not_found)?;
-                let peer = request.extensions().get().copied();
-                let asked = Asked { info, request: resource, query, headers: request.headers(), preferences, peer };
-                let call = Call { router: self, info, resource, query, served: &served, preferences };
-                match plan {
-                    ResourcePlan::Get => match memory::get::get(self, asked, &served).await {
-                        // It may be in a cluster that the view does not hold.
-                        Err(status) if status.code == 404 && !self.left_out(&served).is_empty() => {
-                            Box::pin(forward::owner::to_owner(call, request, OwnerRequest::Object)).await
-                        }
-                        answer => answer,
-                    },
-                    ResourcePlan::List => memory::list::list(self, asked, &served).await,
-                    ResourcePlan::Watch => memory::watch::watch(self, asked, &served).await,
-                    ResourcePlan::ListLive => Box::pin(forward::list::list(self, asked, &served)).await,
-                    ResourcePlan::Owner(kind) => Box::pin(forward::owner::to_owner(call, request, kind)).await,
-                    ResourcePlan::Create => Box::pin(forward::create::create(call, request)).await,
-                    ResourcePlan::DeleteCollection => {
-                        Box::pin(forward::delete_collection::delete_collection(call, request)).await
-                    }
-                    ResourcePlan::SelfReview => Box::pin(forward::self_review::self_review(call, request)).await,
-                }
+                let resource = info.resource().ok_or(Refusal::NoRoute)?;
+                let (router, served) = (&**self, &*served);
+                let request =
+                    ClientRequest { router, configuration, caller, info, resource, query, served, preferences };
+                self.act_on_resource(message, request, plan).await
             }
+        };
+        answer.map_err(Refusal::from)
+    }
+
+    async fn act_on_resource(
+        &self,
+        message: Request<Body>,
+        request: ClientRequest<'_>,
+        plan: ResourcePlan,
+    ) -> Result<Response<Body>, Status> {
+        match plan {
+            ResourcePlan::Get { or_elsewhere } => match memory::get::get(request).await {
+                Err(status) if or_elsewhere && status.code == 404 => {
+                    Box::pin(forward::owner::to_owner(request, message, OwnerRequest::Object)).await
+                }
+                answer => answer,
+            },
+            ResourcePlan::List => memory::list::list(request).await,
+            ResourcePlan::Watch => memory::watch::watch(request).await,
+            ResourcePlan::ListLive => Box::pin(forward::list::list(request)).await,
+            ResourcePlan::Owner(kind) => Box::pin(forward::owner::to_owner(request, message, kind)).await,
+            ResourcePlan::Create => Box::pin(forward::create::create(request, message)).await,
+            ResourcePlan::DeleteCollection => {
+                Box::pin(forward::delete_collection::delete_collection(request, message)).await
+            }
+            ResourcePlan::SelfReview => Box::pin(forward::self_review::self_review(request, message)).await,
         }
     }
 
     /// A resource that no known cluster serves may be one of a cluster that has not told yet what it serves, or of an aggregated
     /// server that does not answer: then it is not known to be missing, and a controller must not read it as gone. What can be
     /// listed or watched is to be waited for.
-    fn unless_undiscovered(&self, status: Status, info: &RequestInfo) -> Status {
-        let Some(request) = info.resource().filter(|_| status.code == 404) else { return status };
+    fn unless_undiscovered(&self, info: &RequestInfo) -> Refusal {
+        let Some(request) = info.resource() else { return Refusal::NoRoute };
         let version = request.resource.group_version();
         let is_unknown = |cluster: &Arc<Cluster>| cluster.discovery().is_none_or(|own| own.is_stale(&version));
         let clusters = self.fleet.clusters();
         let names: Vec<_> = clusters.iter().filter(|(_, own)| is_unknown(own)).map(|(name, _)| name.clone()).collect();
         if names.is_empty() {
-            return status;
+            return Refusal::NoRoute;
         }
-        if matches!(info.verb, Verb::List | Verb::Watch) {
-            return Status::clusters_unknown(&request.resource, &names, UNDISCOVERED_RETRY_AFTER);
-        }
-        self.owner_unknown(&request.resource, request.name.as_deref().unwrap_or_default(), &names)
+        let status = match info.verb {
+            Verb::List | Verb::Watch => Status::clusters_unknown(&request.resource, &names, UNDISCOVERED_RETRY_AFTER),
+            _ => self.owner_unknown(&request.resource, request.name.as_deref().unwrap_or_default(), &names),
+        };
+        Refusal::Handler(status)
     }
 
     /// 503: not found in the clusters that are known. The advice to come again soon is given where these may soon be known, too.
@@ -167,46 +208,15 @@ impl Router {
         }
     }
 
-    /// A request in another user's name goes live to its one cluster, for the member to judge: memory holds what our own
-    /// rights can see. Resources that are not registered are asked for live, too.
-    fn without_memory<'a>(
-        &self,
-        plan: Plan<'a>,
-        request: &Request<Body>,
-        as_another: bool,
-        namespace: Option<&str>,
-    ) -> Result<Plan<'a>, Status> {
-        let Plan::Resource(served, plan) = plan else { return Ok(plan) };
-        let resource = &served.resource;
-        let held = self.is_held(&served, namespace);
-        let plan = match (plan, as_another, held) {
-            (ResourcePlan::Get, true, _) | (ResourcePlan::Get, _, false) => ResourcePlan::Owner(OwnerRequest::Object),
-            // Its owner knows best, and one small request is all that it costs.
-            (ResourcePlan::Get, ..) if self.asks_members(resource) && is_of_now(request.uri().query()) => {
-                ResourcePlan::Owner(OwnerRequest::Object)
-            }
-            (ResourcePlan::List | ResourcePlan::Watch | ResourcePlan::ListLive, true, _) => {
-                let cause = "reads of all clusters cannot be made in another user's name; ask one cluster under /clusters/<name>";
-                return Err(Status::forbidden(Some(resource), "", cause));
-            }
-            (ResourcePlan::List, false, false) => ResourcePlan::ListLive,
-            (ResourcePlan::Watch, false, false) => {
-                return Err(Status::watch_not_registered(resource, &self.remedy(resource)));
-            }
-            (plan, ..) => plan,
-        };
-        Ok(Plan::Resource(served, plan))
-    }
-
-    /// A Status as the answer.
-    fn refuse(&self, status: &Status, preferences: &Preferences, info: &RequestInfo) -> Response<Body> {
-        let without_route = *status == Status::path_not_found();
-        if without_route && info.cluster.is_none() && !self.has_root(&info.path) {
+    /// A refusal as the answer.
+    fn refuse(&self, refusal: &Refusal, preferences: &Preferences, info: &RequestInfo) -> Response<Body> {
+        if matches!(refusal, Refusal::NoRoute) && info.cluster.is_none() && !self.has_root(&info.path) {
             return response::page_not_found();
         }
+        let status = &refusal.status();
         let mut response = response::status(status, preferences.error_form());
         match info.resource() {
-            Some(request) if info.cluster.is_none() && !routes::has_refused(status) => {
+            Some(request) if info.cluster.is_none() && matches!(refusal, Refusal::Handler(_)) => {
                 // Refused reads are warned of a deprecated version, too.
                 if let Some(view) = self.views.all().find(|view| view.kind.resource == request.resource) {
                     view.warnings.add_to(response.headers_mut());
@@ -250,7 +260,7 @@ impl Router {
         Status::service_unavailable(format!("no cluster has {what}; {}", troubles.join("; ")))
     }
 
-    async fn discover(&self, request: &Parts, path: &DiscoveryPath<'_>) -> Result<Response<Body>, Status> {
+    async fn discover(&self, request: &Parts, path: &DiscoveryPath<'_>) -> Result<Response<Body>, Refusal> {
         let union = self.fleet.union();
         let accept = request.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
         let wish = documents::negotiate(accept, path)?;
@@ -262,18 +272,13 @@ impl Router {
         let address = host.or(request.uri.authority().map(|authority| authority.as_str())).unwrap_or_default();
         let hashes = match path {
             DiscoveryPath::Version(group, version) => {
-                storage_versions::hashes(&self.fleet, &union, group, version).await
+                forward::storage_versions::hashes(&self.fleet, &union, group, version).await
             }
             _ => StorageVersionHashes::new(),
         };
-        let document = documents::legacy(&union, path, address, &hashes).ok_or_else(Status::path_not_found)?;
+        let document = documents::legacy(&union, path, address, &hashes).ok_or(Refusal::NoRoute)?;
         Ok(documents::answer(&request.headers, document, wish))
     }
-}
-
-/// Whether a read asks for the newest: it names no version.
-fn is_of_now(query: Option<&str>) -> bool {
-    Query::parse(query).get("resourceVersion").is_none_or(str::is_empty)
 }
 
 #[cfg(test)]

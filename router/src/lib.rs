@@ -10,12 +10,15 @@
 //! This is the only crate that sees cachers, merge and proxy at once.
 
 pub mod body;
+mod caller;
+mod configuration;
 mod deadline;
 pub mod discovery;
 pub mod flow;
 pub mod forward;
 mod handle;
 pub mod health;
+mod lifetime;
 pub mod limits;
 pub mod memory;
 pub mod metrics;
@@ -23,6 +26,8 @@ pub mod negotiate;
 pub mod openapi;
 pub mod plan;
 pub mod policy;
+mod refusal;
+mod request;
 pub mod response;
 pub mod topology;
 pub mod versions;
@@ -32,11 +37,11 @@ pub mod views;
 pub use crate::flow::long_answers::Peer;
 pub use crate::forward::one_cluster::ForwardedWatch;
 pub use body::{Body, BoxError};
+pub use caller::User;
 pub use limits::Limits;
 pub use metrics::Metrics;
-pub use policy::{Consistency, ItemResourceVersions, Policies, Policy, ResourcePattern};
+pub use policy::{Consistency, ItemResourceVersions, Partial, Policies, Policy, ResourcePattern};
 pub use topology::ClusterSetup;
-pub use view::Partial;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -54,21 +59,14 @@ use crate::flow::large_bodies::LargeBodies;
 use crate::flow::long_answers::Lanes;
 use crate::forward::locate::{Located, Question};
 use crate::forward::shared_questions::SharedQuestions;
-use crate::memory::{NAMED, Reading};
-use crate::versions::Versions;
+use configuration::Configuration;
 use discovery::ServedResource;
+use lifetime::Lifetime;
 use limits::NAMESPACE_UNUSED_AFTER;
 use openapi::OpenApi;
 use topology::{EndpointMetrics, Fleet, Identity};
 use view::{EarlierStandings, KNOWN_WITHIN, Standing, Standings, View};
 use views::Views;
-
-/// Who sends a request, as authentication found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
-    /// The user's name.
-    pub name: String,
-}
 
 /// What is known of namespaces.
 struct Namespaces {
@@ -216,26 +214,14 @@ impl Router {
         self.epochs.load_full()
     }
 
-    /// How a resource is treated.
-    pub(crate) fn policy(&self, resource: &GroupVersionResource) -> Policy {
-        self.policies.load().of(resource).clone()
-    }
-
-    /// The form of the versions that a resource's objects carry. Cost: a walk over the rules, without an allocation.
-    pub(crate) fn items(&self, resource: &GroupVersionResource) -> ItemResourceVersions {
-        self.policies.load().of(resource).item_resource_versions
-    }
-
-    /// Reads and writes the versions of a resource.
-    pub(crate) fn versions(&self, resource: &GroupVersionResource) -> Versions {
-        Versions::new(self.epochs(), self.items(resource), self.fleet.clusters())
-    }
-
-    /// As [`versions`](Self::versions), of an object whose resource is not known: integers are read if any resource has them.
-    pub(crate) fn versions_of_any(&self) -> Versions {
-        let any = self.policies.load().any_integer();
-        let items = if any { ItemResourceVersions::Integer } else { ItemResourceVersions::Composite };
-        Versions::new(self.epochs(), items, self.fleet.clusters())
+    /// What a request that comes now sees of the configuration.
+    pub(crate) fn configuration(&self) -> Configuration {
+        Configuration {
+            policies: self.policies.load_full(),
+            union: self.fleet.union(),
+            clusters: self.fleet.clusters(),
+            epochs: self.epochs(),
+        }
     }
 
     /// Whether a version of one cluster says where all are: as far as this process and its data directory know, there never was
@@ -248,52 +234,6 @@ impl Router {
     /// Whether no other process serves the same clients.
     pub(crate) fn is_alone(&self) -> bool {
         self.alone
-    }
-
-    /// Whether a resource's objects of a place are held in memory: of a namespace, or of all (`None`).
-    pub(crate) fn is_held(&self, served: &ServedResource, namespace: Option<&str>) -> bool {
-        let (policies, resource) = (self.policies.load(), &served.resource);
-        !served.cacheable.is_empty()
-            && policies.is_registered(resource)
-            && policies.of(resource).holds(served.description.namespaced(), namespace)
-    }
-
-    /// Whether reads of the newest ask the members.
-    pub(crate) fn asks_members(&self, resource: &GroupVersionResource) -> bool {
-        self.policies.load().of(resource).consistency == Consistency::Quorum
-    }
-
-    /// The clusters that serve a resource and are not part of its merged view.
-    pub(crate) fn left_out(&self, served: &ServedResource) -> Vec<ClusterName> {
-        let policies = self.policies.load();
-        let policy = policies.of(&served.resource);
-        if policy.clusters.is_none() {
-            return Vec::new();
-        }
-        let clusters = self.fleet.clusters();
-        let left_out = clusters.values().filter(|cluster| !policy.selects(cluster.name()));
-        // One that has not told yet what it serves may serve this.
-        let serving =
-            left_out.filter(|cluster| served.clusters.contains(cluster.name()) || cluster.discovery().is_none());
-        serving.map(|cluster| cluster.name().clone()).collect()
-    }
-
-    /// What can be done where a resource cannot be watched for want of memory.
-    fn remedy(&self, resource: &GroupVersionResource) -> String {
-        let policies = self.policies.load();
-        match &policies.of(resource).namespaces {
-            Some(held) if policies.is_registered(resource) => {
-                let held: Vec<_> = held.iter().map(String::as_str).collect();
-                format!(
-                    "a ResourceRegistry holds its objects of these namespaces only (spec.namespaces): {}; watch one of them, or \
-                     one cluster under /clusters/<name>",
-                    held.join(", ")
-                )
-            }
-            _ => {
-                "add it to --resources or to a ResourceRegistry, or watch one cluster under /clusters/<name>".to_owned()
-            }
-        }
     }
 
     /// The members.
@@ -348,12 +288,14 @@ impl Router {
     /// 429 where no further namespace can be held.
     pub(crate) async fn view(
         &self,
+        configuration: &Configuration,
         served: &ServedResource,
         namespace: Option<&str>,
         user: Holder,
     ) -> Result<(Arc<View>, EarlierStandings), Status> {
         let everything = ClusterSelector::default();
-        let (view, before) = self.view_of(served, namespace, &everything, NAMED, Reading::Once, user).await;
+        let (view, before) =
+            self.view_of(configuration, served, namespace, &everything, Partial::Allow, Lifetime::Once, user).await;
         Ok((view, before?))
     }
 
@@ -364,18 +306,18 @@ impl Router {
     /// (beside the view) 429 where clusters are unknown and a partial answer is denied, or no further namespace can be held.
     pub(crate) async fn view_of(
         &self,
+        configuration: &Configuration,
         served: &ServedResource,
         namespace: Option<&str>,
         wanted: &ClusterSelector,
         partial: Partial,
-        reading: Reading,
+        reading: Lifetime,
         user: Holder,
     ) -> (Arc<View>, Result<EarlierStandings, Status>) {
-        let (view, standings) = self.held(served, namespace, wanted, partial, reading, user).await;
+        let (view, standings) = self.held(configuration, served, namespace, wanted, partial, reading, user).await;
         let before = standings.map(|mut standings| {
-            let policies = self.policies.load();
-            let policy = policies.of(&served.resource);
-            for (cluster, standing) in served.left_out() {
+            let policy = configuration.policy(&served.resource);
+            for (cluster, standing) in Standing::left_out(served) {
                 if policy.selects(&cluster) && wanted.matches(&cluster) {
                     Arc::make_mut(&mut standings).set(cluster, standing);
                 }
@@ -387,22 +329,23 @@ impl Router {
 
     async fn held(
         &self,
+        configuration: &Configuration,
         served: &ServedResource,
         namespace: Option<&str>,
         wanted: &ClusterSelector,
         partial: Partial,
-        reading: Reading,
+        reading: Lifetime,
         user: Holder,
     ) -> (Arc<View>, Result<Arc<Standings>, Status>) {
         let deadline = Instant::now() + KNOWN_WITHIN;
-        let own = self.policies.load().of(&served.resource).view_of(served.description.namespaced(), namespace);
+        let own = configuration.policy(&served.resource).view_of(served.description.namespaced(), namespace);
         let view = self.views.get_or_start(served, own).await;
         // With a partial answer allowed this is never refused.
         let standings = view.known(Partial::Allow, wanted, deadline).await;
         let mut standings = standings.unwrap_or_else(|_| view.standings_of(wanted));
         if let Some(namespace) = namespace.filter(|_| own.is_none() && standings.is_one_forbidden()) {
             let forbidding: Vec<_> = standings.forbidding().cloned().collect();
-            if reading == Reading::On || !self.is_missing(&view, &forbidding, namespace).await {
+            if reading == Lifetime::Follows || !self.is_missing(&view, &forbidding, namespace).await {
                 return match self.part(&view, &forbidding, namespace, user).await {
                     Ok(part) => {
                         let standings = part.known(partial, wanted, deadline).await;
@@ -460,8 +403,8 @@ impl Router {
     /// the others nothing is asked, and one that answers nothing would delay the read by half a minute.
     async fn namespaces(&self, clusters: &[ClusterName]) -> Option<Namespaces> {
         let namespaces = GroupVersionResource::new("", "v1", "namespaces");
-        let union = self.fleet.union();
-        let served = union.get(&namespaces).filter(|served| self.is_held(served, None))?;
+        let configuration = self.configuration();
+        let served = configuration.union.get(&namespaces).filter(|served| configuration.is_held(served, None))?;
         let view = self.views.get_or_start(served, None).await;
         let standings = view.attempted(clusters, Instant::now() + KNOWN_WITHIN).await;
         Some(Namespaces { view, standings })

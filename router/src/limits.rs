@@ -88,6 +88,13 @@ const ENCODINGS_BYTES: usize = 8 << 20;
 /// an idle watch does in a day.
 const UNUSED_AFTER: Duration = Duration::from_secs(30 * 60);
 
+/// How long a member may take from the head of an answer to its end, in seconds: half of what a whole request is given, so that the
+/// client hears which cluster was slow.
+pub const WHOLE_WITHIN: Duration = Duration::from_secs(30);
+
+/// What is gathered of members' answers before an answer begins, in bytes: some thousand pods, or the metrics of twenty thousand.
+pub(crate) const GATHERED_BYTES_MAX: usize = 8 << 20;
+
 /// How many clusters that are not configured a client's version may name: clusters that left since, or were made up. Each is looked
 /// for in several places. A fleet that loses more at once has its clients list anew.
 pub const UNKNOWN_CLUSTERS: usize = 1024;
@@ -186,7 +193,7 @@ impl Limits {
             ("review_bytes", REVIEW_BYTES_MAX as u64),
             ("review_answer_bytes", REVIEW_ANSWER_BYTES_MAX as u64),
             ("delete_options_bytes", DELETE_OPTIONS_BYTES_MAX as u64),
-            ("live_list_bytes", crate::forward::list::GATHERED_BYTES_MAX as u64),
+            ("live_list_bytes", GATHERED_BYTES_MAX as u64),
             (REQUESTS, self.requests_in_flight as u64),
             (BYTES, self.held_bytes as u64),
             ("collection_bytes", self.collection_bytes),

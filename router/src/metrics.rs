@@ -35,10 +35,34 @@ pub struct RequestLabels {
     pub subresource: String,
     /// `cluster`, `namespace`, `resource`, or empty.
     pub scope: String,
-    /// Which answered: `cache` or a forwarded request's `member`.
+    /// Who answered: `memory`, `member`, `self` for this process's own documents and checks, or empty where it was refused before.
     pub source: String,
     /// The HTTP status code.
     pub code: u16,
+}
+
+/// Who answers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Nobody: it was refused before that was decided.
+    Refused,
+    /// The objects that are held here.
+    Memory,
+    /// One member or several.
+    Member,
+    /// This process: discovery, health, versions.
+    Own,
+}
+
+impl Source {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "",
+            Self::Memory => "memory",
+            Self::Member => "member",
+            Self::Own => "self",
+        }
+    }
 }
 
 impl RequestLabels {
@@ -58,14 +82,14 @@ impl RequestLabels {
     }
 
     /// The labels of a request. What no member serves is not named: a client could make series without end.
-    pub(crate) fn of(info: &RequestInfo, union: &Union) -> Self {
+    pub(crate) fn of(info: &RequestInfo, union: &Union, source: Source) -> Self {
         let mut labels = Self::unparsed();
         labels.verb = match info.verb {
             Verb::Create => "POST".into(),
             Verb::Update => "PUT".into(),
             verb => verb.as_str().to_uppercase(),
         };
-        labels.source = if info.cluster.is_some() { "member" } else { "merged" }.into();
+        labels.source = source.as_str().into();
         if let Some((request, served)) =
             info.resource().and_then(|request| Some((request, union.get(&request.resource)?)))
         {

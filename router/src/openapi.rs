@@ -29,6 +29,7 @@ use tributary_apimachinery::{Query, Status};
 
 use crate::body::{self, Body};
 use crate::negotiate::{Clause, accepts_gzip};
+use crate::refusal::Refusal;
 use crate::response;
 use crate::topology::Fleet;
 use join::{Schema, Spelling};
@@ -61,7 +62,12 @@ impl OpenApi {
     ///
     /// # Errors
     /// 406 for a form that is not given, 503 where no member answers.
-    pub async fn answer(&self, path: &str, query: Option<&str>, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+    pub(crate) async fn answer(
+        &self,
+        path: &str,
+        query: Option<&str>,
+        headers: &HeaderMap,
+    ) -> Result<Response<Body>, Refusal> {
         if path == V3_PATH {
             return Ok(self.index(headers).await);
         }
@@ -69,7 +75,7 @@ impl OpenApi {
         let schema = match v3 {
             Some(_) => Schema::V3,
             None if path == V2_PATH => Schema::V2,
-            None => return Err(Status::path_not_found()),
+            None => return Err(Refusal::NoRoute),
         };
         let spelling = match (spelling(schema, headers), v3) {
             (Err(_), Some(path)) if !self.documents.index().await.contains_key(path) => return Ok(nothing()),

@@ -4,10 +4,16 @@ pub(crate) mod routes;
 
 use std::sync::Arc;
 
+use http::HeaderMap;
 use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest, Target, Verb};
-use tributary_apimachinery::{ClusterName, Status};
+use tributary_apimachinery::{ClusterName, Query, Status};
 
+use crate::caller::Caller;
+use crate::configuration::Configuration;
 use crate::discovery::{DiscoveryPath, ServedResource, Union};
+use crate::metrics::Source;
+use crate::refusal::Refusal;
+use crate::request::Received;
 
 /// Who answers a request, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +33,16 @@ pub enum Plan<'a> {
 }
 
 impl Plan<'_> {
+    /// Who answers, as the metrics tell it.
+    pub(crate) fn source(&self) -> Source {
+        match self {
+            Self::Cluster(_) => Source::Member,
+            Self::Discovery(_) | Self::Health | Self::Version | Self::OpenApi => Source::Own,
+            Self::Resource(_, ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch) => Source::Memory,
+            Self::Resource(..) => Source::Member,
+        }
+    }
+
     /// Whether a HEAD is answered. kube-apiserver's resources take none, but for what lies behind a `proxy`; which documents
     /// take one is a part of the plan already.
     pub fn takes_head(&self, info: &RequestInfo) -> bool {
@@ -40,8 +56,11 @@ impl Plan<'_> {
 /// How a request for a resource is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourcePlan {
-    /// An object from memory.
-    Get,
+    /// An object from memory; where it is not there, of the clusters that are not part of the view, if there are some.
+    Get {
+        /// Whether there are such clusters.
+        or_elsewhere: bool,
+    },
     /// A collection from memory.
     List,
     /// A collection followed.
@@ -67,38 +86,99 @@ pub enum OwnerRequest {
     Opaque,
 }
 
-/// Decides who answers.
+/// Decides who answers, and whether anybody does: by the path, the method and the media types that are asked for, by who asks, and by
+/// what is held in memory.
 ///
 /// # Errors
-/// 404 for what no member serves (the caller refreshes discovery once before it answers so), 405 for a verb that the
-/// resource does not offer.
-pub fn plan<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Status> {
+/// [`Refusal::NoRoute`] for what no member serves (clusters are asked anew once before the client is told so); 405, 406 and 415 of the
+/// route; 403 for reads of all clusters in another user's name; 405 for a watch of what is not held.
+pub(crate) fn plan<'a>(
+    received: Received<'a>,
+    headers: &HeaderMap,
+    configuration: &Configuration,
+    caller: &Caller,
+) -> Result<Plan<'a>, Refusal> {
+    let Received { info, query, is_head, preferences } = received;
+    let planned = by_route(info, &configuration.union)?;
+    if is_head && !planned.takes_head(info) {
+        return Err(Refusal::method());
+    }
+    let Plan::Resource(served, plan) = planned else { return Ok(planned) };
+    routes::admit(info.verb, &served.resource, plan, headers, preferences).map_err(Refusal::Route)?;
+    let namespace = info.resource().and_then(|resource| resource.namespace.as_deref());
+    let plan = by_what_is_held(plan, &served, namespace, query, configuration, caller)?;
+    Ok(Plan::Resource(served, plan))
+}
+
+/// Who answers by the path and the method alone.
+fn by_route<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Refusal> {
     if let Some(cluster) = &info.cluster {
         return Ok(Plan::Cluster(cluster));
     }
     match &info.target {
         Target::NonResource => non_resource(info, union),
         Target::Resource(request) => {
-            let served = union.get(&request.resource).ok_or_else(Status::path_not_found)?;
+            let served = union.get(&request.resource).ok_or(Refusal::NoRoute)?;
             resource(info.verb, request, served).map(|plan| Plan::Resource(Arc::clone(served), plan))
         }
     }
 }
 
-fn non_resource<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Status> {
+/// Who answers where not all is in memory: a request in another user's name goes live to its one cluster, for the member to judge, because
+/// memory holds what our own rights can see; resources that are not registered are asked for live, too.
+fn by_what_is_held(
+    plan: ResourcePlan,
+    served: &ServedResource,
+    namespace: Option<&str>,
+    query: Option<&str>,
+    configuration: &Configuration,
+    caller: &Caller,
+) -> Result<ResourcePlan, Status> {
+    let resource = &served.resource;
+    let held = configuration.is_held(served, namespace);
+    match (plan, caller.is_another(), held) {
+        (ResourcePlan::Get { .. }, true, _) | (ResourcePlan::Get { .. }, _, false) => {
+            Ok(ResourcePlan::Owner(OwnerRequest::Object))
+        }
+        // Its owner knows best, and one small request is all that it costs.
+        (ResourcePlan::Get { .. }, ..) if configuration.asks_members(resource) && is_of_now(query) => {
+            Ok(ResourcePlan::Owner(OwnerRequest::Object))
+        }
+        (ResourcePlan::Get { .. }, ..) => {
+            Ok(ResourcePlan::Get { or_elsewhere: !configuration.left_out(served).is_empty() })
+        }
+        (ResourcePlan::List | ResourcePlan::Watch | ResourcePlan::ListLive, true, _) => {
+            let cause =
+                "reads of all clusters cannot be made in another user's name; ask one cluster under /clusters/<name>";
+            Err(Status::forbidden(Some(resource), "", cause))
+        }
+        (ResourcePlan::List, false, false) => Ok(ResourcePlan::ListLive),
+        (ResourcePlan::Watch, false, false) => {
+            Err(Status::watch_not_registered(resource, &configuration.remedy(resource)))
+        }
+        (plan, ..) => Ok(plan),
+    }
+}
+
+/// Whether a read asks for the newest: it names no version.
+fn is_of_now(query: Option<&str>) -> bool {
+    Query::parse(query).get("resourceVersion").is_none_or(str::is_empty)
+}
+
+fn non_resource<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Refusal> {
     let plan = match first_segment(&info.path) {
         "healthz" | "livez" | "readyz" if !info.path.ends_with('/') => Plan::Health,
         "version" if info.path.trim_end_matches('/') == "/version" => Plan::Version,
         "openapi" => Plan::OpenApi,
         _ => {
             let path = DiscoveryPath::parse(&info.path).filter(|path| union.has_document(path));
-            path.map(Plan::Discovery).ok_or_else(Status::path_not_found)?
+            path.map(Plan::Discovery).ok_or(Refusal::NoRoute)?
         }
     };
     match info.verb {
         Verb::NonResource("get") => Ok(plan),
         Verb::NonResource("head" | "options") if takes_any_read(&plan) => Ok(plan),
-        _ => Err(Status::method_not_allowed()),
+        _ => Err(Refusal::method()),
     }
 }
 
@@ -163,12 +243,12 @@ fn takes(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> bool
     found.is_some_and(|subresource| subresource.verbs.iter().any(|own| own == verb.as_str()))
 }
 
-fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> Result<ResourcePlan, Status> {
+fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> Result<ResourcePlan, Refusal> {
     if !has_route(request, served) {
-        return Err(Status::path_not_found());
+        return Err(Refusal::NoRoute);
     }
     if !takes(verb, request, served) {
-        return Err(Status::method_not_allowed());
+        return Err(Refusal::method());
     }
     if request.subresource.is_some() {
         let kind = if request.is_opaque() { OwnerRequest::Opaque } else { OwnerRequest::Object };
@@ -178,18 +258,19 @@ fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> R
     match verb {
         // Leader election compares what it read with what it writes: a copy that lags would cost a leader its lease.
         Verb::Get if !cached || is_lease(request) => Ok(ResourcePlan::Owner(OwnerRequest::Object)),
-        Verb::Get => Ok(ResourcePlan::Get),
+        Verb::Get => Ok(ResourcePlan::Get { or_elsewhere: false }),
         Verb::List if cached => Ok(ResourcePlan::List),
         Verb::List => Ok(ResourcePlan::ListLive),
         Verb::Watch if cached => Ok(ResourcePlan::Watch),
         Verb::Watch => {
-            Err(Status::watch_not_registered(&served.resource, "its members cannot watch it either; list it instead"))
+            Err(Status::watch_not_registered(&served.resource, "its members cannot watch it either; list it instead")
+                .into())
         }
         Verb::Create if is_self_review(request) => Ok(ResourcePlan::SelfReview),
         Verb::Create => Ok(ResourcePlan::Create),
         Verb::DeleteCollection => Ok(ResourcePlan::DeleteCollection),
         Verb::Update | Verb::Patch | Verb::Delete => Ok(ResourcePlan::Owner(OwnerRequest::Object)),
-        Verb::NonResource(_) => Err(Status::method_not_allowed()),
+        Verb::NonResource(_) => Err(Refusal::method()),
     }
 }
 
@@ -209,6 +290,8 @@ fn is_self_review(request: &ResourceRequest) -> bool {
 mod tests {
     use super::*;
     use crate::discovery::MemberDiscovery;
+    use crate::negotiate::Preferences;
+    use crate::policy::{Consistency, Policies};
 
     /// A member that serves some resources; `verbs` of each.
     fn union() -> Union {
@@ -247,17 +330,85 @@ mod tests {
         Union::new(&[(ClusterName::new("a").unwrap(), Arc::new(member))])
     }
 
+    fn configuration(policies: Policies) -> Configuration {
+        let (clusters, epochs) = (Arc::default(), Arc::default());
+        Configuration { policies: Arc::new(policies), union: Arc::new(union()), clusters, epochs }
+    }
+
+    /// What a route for patches asks for. Others do not look at it.
+    const PATCH: &[(&str, &str)] = &[("content-type", "application/merge-patch+json")];
+
     fn planned(method: &str, target: &str) -> String {
+        let planned = planned_with(method, target, PATCH, &configuration(Policies::default()));
+        planned.trim_start_matches("route ").trim_start_matches("handler ").to_owned()
+    }
+
+    fn planned_with(
+        method: &str,
+        target: &str,
+        headers: &[(&'static str, &'static str)],
+        configuration: &Configuration,
+    ) -> String {
         let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         let info = match RequestInfo::parse(method, path, query) {
             Ok(info) => info,
             Err(status) => return status.code.to_string(),
         };
-        match plan(&info, &union()) {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (http::HeaderName::from_static(name), http::HeaderValue::from_static(value)));
+        let headers: HeaderMap = headers.collect();
+        let preferences = Preferences::of(&headers, query);
+        let received = Received { info: &info, query, is_head: method == "HEAD", preferences: &preferences };
+        let caller = Caller::of(&headers, &http::Extensions::new()).unwrap();
+        match plan(received, &headers, configuration, &caller) {
             Ok(Plan::Resource(_, ResourcePlan::Owner(kind))) => format!("Owner {kind:?}"),
+            Ok(Plan::Resource(_, ResourcePlan::Get { or_elsewhere: false })) => "Get".to_owned(),
             Ok(Plan::Resource(_, plan)) => format!("{plan:?}"),
             Ok(plan) => format!("{plan:?}").split(['(', ' ']).next().unwrap_or_default().to_owned(),
-            Err(status) => status.code.to_string(),
+            Err(Refusal::NoRoute) => "404".to_owned(),
+            Err(Refusal::Route(status)) => format!("route {}", status.code),
+            Err(Refusal::Handler(status)) => format!("handler {}", status.code),
+        }
+    }
+
+    #[test]
+    fn what_is_held_decides_between_memory_and_members() {
+        let policies = |change: fn(&mut Policies)| {
+            let mut policies = Policies::default();
+            change(&mut policies);
+            configuration(policies)
+        };
+        let all = policies(|_| {});
+        let none = policies(|policies| policies.registered = Some(Vec::new()));
+        let quorum = policies(|policies| policies.default.consistency = Consistency::Quorum);
+        let one = policies(|policies| policies.default.namespaces = Some(["n".to_owned()].into()));
+        let (pod, pods) = ("/api/v1/namespaces/n/pods/p", "/api/v1/namespaces/n/pods");
+        let nobody: &[(&str, &str)] = &[];
+        let another: &[(&str, &str)] = &[("impersonate-user", "jane")];
+        for (method, target, headers, configuration, expected) in [
+            ("GET", pod, nobody, &all, "Get"),
+            ("GET", pod, another, &all, "Owner Object"),
+            ("GET", pod, nobody, &none, "Owner Object"),
+            ("GET", pod, nobody, &quorum, "Owner Object"),
+            ("GET", "/api/v1/namespaces/n/pods/p?resourceVersion=0", nobody, &quorum, "Get"),
+            ("GET", pods, nobody, &all, "List"),
+            ("GET", pods, another, &all, "handler 403"),
+            ("GET", pods, nobody, &none, "ListLive"),
+            ("GET", pods, nobody, &quorum, "List"),
+            ("GET", pods, nobody, &one, "List"),
+            ("GET", "/api/v1/namespaces/m/pods", nobody, &one, "ListLive"),
+            ("GET", "/api/v1/pods", nobody, &one, "ListLive"),
+            ("GET", "/api/v1/pods?watch=1", nobody, &none, "handler 405"),
+            ("GET", "/api/v1/pods?watch=1", another, &all, "handler 403"),
+            ("GET", "/api/v1/namespaces/m/pods?watch=1", nobody, &one, "handler 405"),
+            ("GET", "/apis/metrics.k8s.io/v1/pods", another, &all, "handler 403"),
+            ("PUT", pod, another, &all, "Owner Object"),
+            ("GET", "/clusters/a/api/v1/pods", another, &all, "Cluster"),
+            ("GET", pods, &[("accept", "text/html")], &all, "route 406"),
+            ("PATCH", pod, &[("content-type", "application/json")], &all, "route 415"),
+        ] {
+            assert_eq!(planned_with(method, target, headers, configuration), expected, "{method} {target}");
         }
     }
 
@@ -268,7 +419,8 @@ mod tests {
             ("GET", "/api/v1/pods?watch=1", "Watch"),
             ("GET", "/api/v1/watch/pods", "Watch"),
             ("GET", "/api/v1/namespaces/n/pods/p", "Get"),
-            ("HEAD", "/api/v1/namespaces/n/pods/p", "Get"),
+            ("HEAD", "/api/v1/namespaces/n/pods/p", "405"),
+            ("HEAD", "/api/v1/namespaces/n/pods/p/proxy/x", "Owner Opaque"),
             ("GET", "/api/v1/namespaces/n/pods/p/status", "Owner Object"),
             ("GET", "/api/v1/namespaces/n/pods/p/log?follow=true", "Owner Opaque"),
             ("POST", "/api/v1/namespaces/n/pods/p/exec?command=sh", "Owner Opaque"),

@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
-use crate::view::Partial;
-
 /// The form of the resourceVersion that single objects carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ItemResourceVersions {
@@ -25,6 +23,16 @@ pub enum Consistency {
     Cached,
     /// Everything that the members had when the request came.
     Quorum,
+}
+
+/// What happens to a list or watch when a cluster is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Partial {
+    /// It is refused with 429 until all are known.
+    #[default]
+    Deny,
+    /// It is answered without the cluster, and a `Warning` says so.
+    Allow,
 }
 
 /// How one resource is treated.

@@ -13,10 +13,10 @@ pub use object_writer::{IncludeObject, ObjectWriter, Place, ResourceKind};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use tributary_apimachinery::Status;
+use tributary_apimachinery::{FieldError, Query, Status};
 
 use crate::body::{self, Body};
-use crate::negotiate::{Encoding, Form};
+use crate::negotiate::{Encoding, Form, Shape};
 
 /// The size from which frames are given to the connection, in bytes.
 ///
@@ -86,4 +86,20 @@ fn pretty(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() * 2);
     indent::Indent::default().push(text, &mut out);
     out
+}
+
+/// What a Table's rows are to carry. In other forms the parameter says nothing.
+///
+/// # Errors
+/// 400 for a value that does not exist.
+pub(crate) fn include_object(form: Form, query: Option<&str>) -> Result<IncludeObject, Status> {
+    if !matches!(form.shape, Shape::Table(_)) {
+        return Ok(IncludeObject::default());
+    }
+    let query = Query::parse(query);
+    let value = query.get("includeObject").unwrap_or_default();
+    IncludeObject::parse(value).ok_or_else(|| {
+        let error = FieldError::invalid("includeObject", value, "must be 'Metadata', 'Object', 'None', or empty");
+        Status::bad_request(format!("Unable to convert to Table as requested: {error}"))
+    })
 }

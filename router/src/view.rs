@@ -31,7 +31,7 @@ pub use earlier::EarlierStandings;
 pub use encodings::{Encodings, Key as EncodingKey, Row};
 pub use fences::{Deletion, Fences};
 pub use head::Waiting;
-pub use standing::{Partial, Standing, Standings};
+pub use standing::{Standing, Standings};
 pub use wait::{KNOWN_WITHIN, Unreached};
 pub use warnings::Warnings;
 
@@ -40,6 +40,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use http::{HeaderMap, header};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, CollectionVersion, ObjectDecoder, Snapshot};
@@ -176,6 +177,15 @@ impl View {
             begun: Once::new(),
             ended: AtomicBool::new(false),
         })
+    }
+
+    /// Adds what members warn of, and a `Warning` for each cluster that is missing or stale.
+    pub(crate) fn warn(&self, headers: &mut HeaderMap, standings: &Standings) {
+        self.warnings.add_to(headers);
+        let texts = standing::warnings(&self.kind.resource, standings);
+        headers.extend(
+            texts.iter().filter_map(|text| standing::warning_header(text)).map(|value| (header::WARNING, value)),
+        );
     }
 
     /// The merged log. Hold it briefly, and never across an await.

@@ -1,66 +1,19 @@
 //! The discovery documents that clients are given, aggregated and legacy, made from the union.
 
-use bytes::Bytes;
+use std::collections::BTreeMap;
+
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
-
 use tributary_apimachinery::Status;
 
+use super::document::{DiscoveryPath, Document};
 use super::model::{AGGREGATED_PARAMETERS, Group, Kind, Resource, Version};
-use super::storage_versions::StorageVersionHashes;
 use super::union::Union;
 use crate::body::{self, Body};
 use crate::negotiate::{Clause, Encoding, Form, names_a_known_type};
 
-/// A document with its entity tag.
-#[derive(Clone, Debug)]
-pub struct Document {
-    /// JSON text.
-    pub json: Bytes,
-    /// A quoted strong tag: a digest of the text.
-    pub etag: String,
-}
-
-impl Document {
-    pub(super) fn new(value: &impl serde::Serialize) -> Self {
-        let json = serde_json::to_vec(value).unwrap_or_default();
-        let digest = Sha256::digest(&json);
-        let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02X}")).collect();
-        Self { json: json.into(), etag: format!("\"{hex}\"") }
-    }
-}
-
-/// Which document a path names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DiscoveryPath<'a> {
-    /// `/`
-    Root,
-    /// `/api`
-    Core,
-    /// `/apis`
-    Groups,
-    /// `/apis/<group>`
-    Group(&'a str),
-    /// `/api/<version>` or `/apis/<group>/<version>`
-    Version(&'a str, &'a str),
-}
-
-impl<'a> DiscoveryPath<'a> {
-    /// Reads a path; `None` if it names no discovery document.
-    pub fn parse(path: &'a str) -> Option<Self> {
-        let mut segments = path.trim_matches('/').split('/');
-        match (segments.next()?, segments.next(), segments.next(), segments.next()) {
-            ("", None, None, None) => Some(Self::Root),
-            ("api", None, None, None) => Some(Self::Core),
-            ("apis", None, None, None) => Some(Self::Groups),
-            ("api", Some(version), None, None) => Some(Self::Version("", version)),
-            ("apis", Some(group), None, None) => Some(Self::Group(group)),
-            ("apis", Some(group), Some(version), None) => Some(Self::Version(group, version)),
-            _ => None,
-        }
-    }
-}
+/// The hash of each resource of one version, by the resource's name. A resource whose member says nothing has none.
+pub type StorageVersionHashes = BTreeMap<String, String>;
 
 /// Which form of discovery a client is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource};
 
-use super::documents::{DiscoveryPath, Document};
+use super::document::{DiscoveryPath, Document};
 use super::join::{Copies, join};
 use super::model::{Group, GroupList, Resource, STALE, Version};
-use crate::view::Standing;
 
 /// What one member serves: its `/api` and `/apis` documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -253,9 +252,8 @@ impl Own {
 impl ServedResource {
     /// The clusters whose objects are left out of every answer, and why. One behind a server that does not answer is not among
     /// them: what it has is not known, which is another matter.
-    pub fn left_out(&self) -> impl Iterator<Item = (ClusterName, Standing)> {
-        let others = self.otherwise.iter().filter(|(_, otherwise)| *otherwise != Otherwise::Stale);
-        others.map(|(cluster, other)| (cluster.clone(), Standing::LeftOut { reason: other.reason(&self.resource) }))
+    pub fn left_out(&self) -> impl Iterator<Item = &(ClusterName, Otherwise)> {
+        self.otherwise.iter().filter(|(_, otherwise)| *otherwise != Otherwise::Stale)
     }
 
     /// The clusters of which it is not known what they have: the aggregated server behind the version does not answer.

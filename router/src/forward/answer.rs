@@ -16,28 +16,27 @@ use crate::body::{self, Body};
 use crate::flow::fair_share::Portion;
 use crate::flow::large_bodies::{at_once, to_write};
 use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
+use crate::request::ClientRequest;
 use crate::response::warnings;
 use crate::response::{self, IncludeObject, ObjectWriter, Place, ResourceKind};
 use crate::topology::Cluster;
 use crate::view::Deletion;
 
 /// What the client is to be given, and what the write means for later reads.
-pub struct Wish<'a> {
+pub(crate) struct Wish {
     /// The form of the answer.
-    pub form: Form,
+    pub(crate) form: Form,
     /// The form of an error.
-    pub error_form: Form,
+    pub(crate) error_form: Form,
     /// What a Table's row carries.
-    pub include: IncludeObject,
-    /// What was asked for.
-    pub request: &'a ResourceRequest,
+    pub(crate) include: IncludeObject,
     /// Whether something is written: not a read, not a dry run.
-    pub writes: bool,
+    pub(crate) writes: bool,
 }
 
-impl Wish<'_> {
+impl Wish {
     /// The `Accept` header for the member: rows are printed here, so a Table is asked for as an object.
-    pub fn accept(&self) -> &'static str {
+    pub(crate) fn accept(&self) -> &'static str {
         match self.form.shape {
             Shape::PartialMetadata(MetaVersion::V1) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
             Shape::PartialMetadata(MetaVersion::V1Beta1) => {
@@ -54,12 +53,12 @@ impl Wish<'_> {
 /// # Errors
 /// 502 where the member's answer breaks off, takes more than 30 s, is larger than 8 MiB, or outgrows its room while too much is held for
 /// others; where nothing was written that is 429.
-pub async fn translate(
-    router: &Router,
+pub(crate) async fn translate(
+    request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
     answer: Response<Body>,
     room: Portion,
-    wish: &Wish<'_>,
+    wish: &Wish,
 ) -> Result<Response<Body>, Status> {
     let (mut head, incoming) = answer.into_parts();
     warnings::name(cluster.name(), &mut head.headers);
@@ -74,22 +73,22 @@ pub async fn translate(
     let form = if head.status.is_success() { wish.form } else { wish.error_form };
     if wish.writes && head.status.is_success() {
         // Before its turn: whoever gives up waiting for that has written all the same.
-        at_once(text.len(), || note(router, cluster, wish.request, &head.headers, &text));
+        at_once(text.len(), || note(request.router, cluster, request.resource, &head.headers, &text));
     }
-    let turn = router.large_bodies().turn(room.holder(), text.len().max(to_write(form, text.len()))).await;
+    let turn = request.router.large_bodies().turn(room.holder(), text.len().max(to_write(form, text.len()))).await;
     Ok(turn.run(|| match head.status.is_success() {
-        true => translated(router, cluster, head, text, wish),
+        true => translated(request, cluster, head, text, wish),
         false => as_asked(head, text, form),
     }))
 }
 
 /// The client's form of a whole answer with success.
 fn translated(
-    router: &Router,
+    request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
     mut head: Parts,
     text: Bytes,
-    wish: &Wish<'_>,
+    wish: &Wish,
 ) -> Response<Body> {
     let object = match ObjectDecoder::new("", "", Arc::default()).decode(&text) {
         Ok(object) => object,
@@ -97,15 +96,19 @@ fn translated(
             head.headers.remove(header::CONTENT_LENGTH);
             let is_computed = matches!(error, DecodeError::Missing("metadata.resourceVersion"))
                 && !wish.writes
-                && wish.request.subresource.is_none();
+                && request.resource.subresource.is_none();
             let marked = if is_computed { annotated(cluster, &text) } else { None };
             return as_asked(head, marked.unwrap_or(text), wish.form);
         }
     };
     let mut version = String::new();
-    cluster.mark.item_version(router.items(&wish.request.resource), object.resource_version(), &mut version);
+    cluster.mark.item_version(
+        request.configuration.items(&request.resource.resource),
+        object.resource_version(),
+        &mut version,
+    );
     let mut out = Vec::with_capacity(text.len() + 256);
-    let mut writer = ObjectWriter::new(&kind(wish.request), written_form(wish.form), wish.include);
+    let mut writer = ObjectWriter::new(&kind(request.resource), written_form(wish.form), wish.include);
     writer.write(&object, &version, &cluster.mark, Place::Alone, true, &mut out);
     if wish.form.encoding != Encoding::Protobuf {
         out.push(b'\n');
@@ -170,7 +173,7 @@ fn annotated(cluster: &Cluster, text: &[u8]) -> Option<Bytes> {
 }
 
 /// The media type of an answer; empty where there is none.
-pub fn content_type(headers: &HeaderMap) -> &str {
+pub(crate) fn content_type(headers: &HeaderMap) -> &str {
     headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
@@ -178,7 +181,13 @@ pub fn content_type(headers: &HeaderMap) -> &str {
 /// for anew where it may have changed: of the cluster that was written to, no other has heard of it.
 ///
 /// An answer of another kind than the resource's (what an aggregated server computes, say) tells nothing of the resource's versions.
-pub fn note(router: &Router, cluster: &Arc<Cluster>, request: &ResourceRequest, headers: &HeaderMap, text: &Bytes) {
+pub(crate) fn note(
+    router: &Router,
+    cluster: &Arc<Cluster>,
+    request: &ResourceRequest,
+    headers: &HeaderMap,
+    text: &Bytes,
+) {
     if changes_discovery(&request.resource) {
         cluster.refresh();
         router.views().definitions_changed();
@@ -218,11 +227,13 @@ fn changes_discovery(resource: &GroupVersionResource) -> bool {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
-    use tributary_apimachinery::ClusterName;
+    use tributary_apimachinery::{ClusterName, RequestInfo};
 
     use super::*;
+    use crate::caller::Caller;
     use crate::discovery::ServedResource;
     use crate::discovery::model::Resource;
+    use crate::negotiate::Preferences;
     use crate::{ClusterSetup, Peer, RouterConfig};
 
     /// As much as takes a turn to be taken apart.
@@ -253,7 +264,7 @@ mod tests {
         );
         let answer =
             Response::builder().header(header::CONTENT_TYPE, "application/json").body(body::full(text)).unwrap();
-        let request = ResourceRequest {
+        let resource = ResourceRequest {
             resource: served.resource.clone(),
             namespace: Some("n".to_owned()),
             name: Some("x".to_owned()),
@@ -262,10 +273,21 @@ mod tests {
             selected_name: None,
         };
         let (form, include) = (Form::JSON, IncludeObject::default());
-        let wish = Wish { form, error_form: form, include, request: &request, writes: true };
+        let wish = Wish { form, error_form: form, include, writes: true };
         let room = router.held_bytes().take(None, 0).unwrap();
         // It gives up, as where its time is over.
-        assert!(translate(&router, &cluster, answer, room, &wish).now_or_never().is_none(), "it waits for its turn");
+        let path = "/api/v1/namespaces/n/configmaps/x";
+        let request = ClientRequest {
+            router: &router,
+            configuration: &router.configuration(),
+            caller: &Caller::of(&HeaderMap::new(), &http::Extensions::new()).unwrap(),
+            info: &RequestInfo::parse("PUT", path, None).unwrap(),
+            resource: &resource,
+            query: None,
+            served: &served,
+            preferences: &Preferences::of(&HeaderMap::new(), None),
+        };
+        assert!(translate(request, &cluster, answer, room, &wish).now_or_never().is_none(), "it waits for its turn");
         let noted = view.fences.pending_of("n/x");
         assert_eq!(noted.len(), 1, "later reads wait until the write is seen");
         drop(all_turns);

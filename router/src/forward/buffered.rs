@@ -5,23 +5,22 @@ use http::{HeaderValue, Method, Request, header, request};
 use tributary_apimachinery::rewrite::{self, Facts, Format, Rewritten, Shape, Translate};
 use tributary_apimachinery::{Status, Verb};
 
-use super::Call;
-use super::locate::Asker;
 use crate::body::{self, Body, BoxError};
-use crate::flow::fair_share::{Exceeded, Holder, Portion};
+use crate::flow::fair_share::{Exceeded, Portion};
+use crate::request::ClientRequest;
 
 /// A request with its body read.
-pub struct Held {
+pub(crate) struct Held {
     /// Method, headers and extensions.
-    pub head: request::Parts,
+    pub(crate) head: request::Parts,
     /// The body as it came.
-    pub body: Bytes,
+    pub(crate) body: Bytes,
     /// What the body says.
-    pub facts: Facts,
+    pub(crate) facts: Facts,
     format: Format,
     shape: Shape,
     /// What it occupies of the bytes that may be held, as long as it is.
-    portion: Portion,
+    _portion: Portion,
 }
 
 impl Held {
@@ -30,13 +29,18 @@ impl Held {
     /// # Errors
     /// 415 for a media type that is not understood, 413 for a body that is larger, 400 for one that is not of its type, 429 where so
     /// many bytes are held for others already.
-    pub async fn read(call: Call<'_>, verb: Verb, request: Request<Body>, bytes_max: usize) -> Result<Self, Status> {
-        let (head, incoming) = request.into_parts();
-        let shape = Shape::of(verb, call.resource);
-        let mut portion = call.router.held_bytes().take(head.extensions.get().copied(), 0)?;
+    pub(crate) async fn read(
+        request: ClientRequest<'_>,
+        verb: Verb,
+        message: Request<Body>,
+        bytes_max: usize,
+    ) -> Result<Self, Status> {
+        let (head, incoming) = message.into_parts();
+        let shape = Shape::of(verb, request.resource);
+        let mut portion = request.router.held_bytes().take(request.caller.connection, 0)?;
         if matches!(head.method, Method::GET | Method::HEAD) {
             let (body, facts, format) = (Bytes::new(), Facts::default(), Format::Json);
-            return Ok(Self { head, body, facts, format, shape, portion });
+            return Ok(Self { head, body, facts, format, shape, _portion: portion });
         }
         let content_type =
             head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -47,28 +51,18 @@ impl Held {
             None if body.is_empty() => Format::Json,
             None => return Err(Status::unsupported_media_type(&Format::MEDIA_TYPES)),
         };
-        let turn = call.router.large_bodies().turn(portion.holder(), body.len()).await;
+        let turn = request.router.large_bodies().turn(portion.holder(), body.len()).await;
         let facts = turn.run(|| rewrite::read(format, shape, &body))?;
-        Ok(Self { head, body, facts, format, shape, portion })
-    }
-
-    /// By which connection it came.
-    pub fn holder(&self) -> Holder {
-        self.portion.holder()
-    }
-
-    /// Who sent it.
-    pub fn asker(&self) -> Asker<'_> {
-        Asker::of(&self.head.headers, &self.head.extensions)
+        Ok(Self { head, body, facts, format, shape, _portion: portion })
     }
 
     /// Whether it is a server-side apply, which makes the object if there is none.
-    pub fn is_apply(&self) -> bool {
+    pub(crate) fn is_apply(&self) -> bool {
         self.format == Format::ApplyYaml
     }
 
     /// Whether it only tries what would happen.
-    pub fn is_dry_run(&self) -> bool {
+    pub(crate) fn is_dry_run(&self) -> bool {
         let query = tributary_apimachinery::Query::parse(self.head.uri.query());
         !self.facts.dry_run.is_empty() || query.get("dryRun").is_some_and(|value| !value.is_empty())
     }
@@ -77,7 +71,7 @@ impl Held {
     ///
     /// # Errors
     /// What `version` answers, and 400 for a body that is not of its form.
-    pub fn for_member(
+    pub(crate) fn for_member(
         &self,
         has_annotations: bool,
         accept: &'static str,
@@ -91,7 +85,7 @@ impl Held {
     ///
     /// # Errors
     /// 400 for a body that is not of its form.
-    pub fn for_all(&self) -> Result<Option<Rewritten>, Status> {
+    pub(crate) fn for_all(&self) -> Result<Option<Rewritten>, Status> {
         let mut names_version = false;
         let rewritten = rewrite::rewrite(self.format, self.shape, &self.body, true, &mut |_, text| {
             names_version = true;
@@ -101,7 +95,7 @@ impl Held {
     }
 
     /// The request for a member with this body, which is not copied.
-    pub fn with_body(&self, rewritten: Rewritten, accept: &'static str) -> Request<Body> {
+    pub(crate) fn with_body(&self, rewritten: Rewritten, accept: &'static str) -> Request<Body> {
         let mut request =
             Request::new(if rewritten.body.is_empty() { body::empty() } else { body::full(rewritten.body) });
         *request.method_mut() = self.head.method.clone();

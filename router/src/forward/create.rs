@@ -7,47 +7,46 @@ use http::{Request, Response};
 use tributary_apimachinery::rewrite::Reference;
 use tributary_apimachinery::{ClusterName, GroupVersion, Object, ObjectKey, Reason, ResourceRequest, Status};
 
-use super::Call;
 use super::answer::Wish;
+use super::buffered::Held;
 use super::locate::{Found, locate_surely};
-use super::owner::{Target, send};
+use super::target::{Target, send_translated};
 use crate::Router;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::discovery::ServedResource;
-use crate::flow::fair_share::Holder;
-use crate::forward::buffered::Held;
 use crate::policy::ItemResourceVersions;
+use crate::request::ClientRequest;
 use crate::topology::Cluster;
 
 /// Answers a create.
 ///
 /// # Errors
 /// 400 where no cluster is named, with the ways to name one; what the member answers passes.
-pub async fn create(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
-    let Call { router, info, resource, served, .. } = call;
-    let (form, include) = call.form()?;
-    let held = Held::read(call, info.verb, request, WHOLE_BODY_BYTES_MAX).await?;
+pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Status> {
+    let ClientRequest { info, resource, served, .. } = request;
+    let (form, include) = request.object_form()?;
+    let held = Held::read(request, info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
     if held.facts.resource_version.as_deref().is_some_and(|version| version != "0") {
         // kube-apiserver's own answer (`ErrResourceVersionSetOnCreate` in apiserver's `storage/errors.go`).
         let message = "resourceVersion should not be set on objects to be created";
         return Err(Status::new(500, Reason::Unknown, message));
     }
-    let target = place(call, &held).await?;
+    let target = place(request, &held).await?;
     let target = target.ok_or_else(|| Status::no_target_cluster(&resource.resource, &served.clusters))?;
-    if router.items(&resource.resource) == ItemResourceVersions::Integer {
-        hold(call, held.holder()).await;
+    if request.configuration.items(&resource.resource) == ItemResourceVersions::Integer {
+        hold(request).await;
     }
-    let error_form = call.preferences.error_form();
-    let wish = Wish { form, error_form, include, request: resource, writes: !held.is_dry_run() };
-    send(call, &target, &held, &wish).await
+    let error_form = request.preferences.error_form();
+    let wish = Wish { form, error_form, include, writes: !held.is_dry_run() };
+    send_translated(request, &target, &held, &wish).await
 }
 
 /// Sees to it that the resource is held before an object of it is made: a watch that goes on after the object's integer needs its
 /// event in the log, and in a log that begins later it is not.
-async fn hold(call: Call<'_>, holder: Holder) {
-    if call.router.is_held(call.served, call.resource.namespace.as_deref()) {
+async fn hold(request: ClientRequest<'_>) {
+    if request.is_held() {
         // An object can be made where the others cannot be read.
-        let held = call.router.view(call.served, call.resource.namespace.as_deref(), holder);
+        let held = request.view();
         let _ = tokio::time::timeout(HELD_WITHIN, held).await;
     }
 }
@@ -60,27 +59,27 @@ const HELD_WITHIN: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// 400 where a cluster is named that does not serve the resource; 503 where the owner may be in a cluster that is unknown.
-pub async fn place(call: Call<'_>, held: &Held) -> Result<Option<Target>, Status> {
-    let Call { router, served, resource: request, .. } = call;
+pub(crate) async fn place(request: ClientRequest<'_>, held: &Held) -> Result<Option<Target>, Status> {
+    let ClientRequest { router, served, resource, .. } = request;
     let target = |cluster| Target { cluster, object: None, involved: None };
     if let Some(named) = &held.facts.cluster {
         return configured(router, served, named).map(|cluster| Some(target(cluster)));
     }
     for owner in &held.facts.owners {
-        if let Some((cluster, _)) = referenced(router, owner, request, held).await? {
+        if let Some((cluster, _)) = referenced(request, owner).await? {
             return Ok(Some(target(cluster)));
         }
     }
     if let Some(involved) = &held.facts.involved {
-        let found = match just_deleted(router, involved, request) {
-            None => referenced(router, involved, request, held).await?,
+        let found = match just_deleted(router, involved, resource) {
+            None => referenced(request, involved).await?,
             deleted => deleted,
         };
         if let Some((cluster, object)) = found {
             return Ok(Some(Target { cluster, object: None, involved: object }));
         }
     }
-    if let Some(placement) = router.policy(&request.resource).placement {
+    if let Some(placement) = &request.configuration.policy(&resource.resource).placement {
         return configured(router, served, placement.as_str()).map(|cluster| Some(target(cluster)));
     }
     let clusters = router.fleet().clusters();
@@ -112,20 +111,16 @@ fn configured(router: &Router, served: &ServedResource, name: &str) -> Result<Ar
 /// # Errors
 /// 503 where it is in no cluster that is known or answers, and some do not: elsewhere garbage collection would take the new object for
 /// one that lost its owner. 504 where this process's own writes are not seen within 3 s.
-async fn referenced(
-    router: &Router,
-    reference: &Reference,
-    request: &ResourceRequest,
-    held: &Held,
-) -> Result<Option<Found>, Status> {
-    let Some((wanted, served)) = named(router, reference, request) else { return Ok(None) };
-    let served = &*served;
+async fn referenced(request: ClientRequest<'_>, reference: &Reference) -> Result<Option<Found>, Status> {
+    let ClientRequest { router, resource, .. } = request;
+    let Some((wanted, served)) = named(router, reference, resource) else { return Ok(None) };
+    let wanted = ClientRequest { resource: &wanted, served: &served, ..request };
     let by_name = reference.uid.is_empty() || reference.uid == reference.name;
     let is_meant = |(_, object): &Found| by_name || object.as_ref().is_some_and(|object| object.uid() == reference.uid);
-    let mut located = locate_surely(router, &wanted, served, held.asker(), is_meant).await?;
+    let mut located = locate_surely(wanted, is_meant).await?;
     match (located.found.len(), located.unknown.is_empty() && located.refusal.is_none()) {
         (1, _) => Ok(located.found.pop()),
-        (0, false) => Err(located.missing(router, &wanted)),
+        (0, false) => Err(located.missing(wanted)),
         _ => Ok(None),
     }
 }
@@ -134,12 +129,12 @@ async fn referenced(
 fn named(
     router: &Router,
     reference: &Reference,
-    request: &ResourceRequest,
+    resource: &ResourceRequest,
 ) -> Option<(ResourceRequest, Arc<ServedResource>)> {
     let union = router.fleet().union();
     let group_version = GroupVersion::parse(&reference.api_version);
     let served = union.of_kind(&group_version, &reference.kind).filter(|_| !reference.name.is_empty())?;
-    let namespace = Some(&reference.namespace).filter(|own| !own.is_empty()).or(request.namespace.as_ref());
+    let namespace = Some(&reference.namespace).filter(|own| !own.is_empty()).or(resource.namespace.as_ref());
     let wanted = ResourceRequest {
         resource: served.resource.clone(),
         namespace: namespace.filter(|_| served.description.namespaced()).cloned(),
@@ -152,8 +147,8 @@ fn named(
 }
 
 /// The object that an Event is about, if it was deleted a moment ago: the last thing that is told of many objects is that they ended.
-fn just_deleted(router: &Router, reference: &Reference, request: &ResourceRequest) -> Option<Found> {
-    let (wanted, _) = named(router, reference, request).filter(|_| !reference.uid.is_empty())?;
+fn just_deleted(router: &Router, reference: &Reference, resource: &ResourceRequest) -> Option<Found> {
+    let (wanted, _) = named(router, reference, resource).filter(|_| !reference.uid.is_empty())?;
     let key = ObjectKey::new(wanted.namespace.as_deref().unwrap_or_default(), &reference.name);
     let is_meant = |object: &Object| object.uid() == reference.uid;
     let namespaces = [None, wanted.namespace.as_deref()].into_iter();

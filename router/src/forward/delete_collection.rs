@@ -10,30 +10,32 @@ use tokio::time::Instant;
 use tributary_apimachinery::rewrite::{self, Rewritten};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Status, Verb};
 
-use super::Call;
+use super::buffered::Held;
+use super::send::send;
 use super::whole::{Reserve, seen_whole};
 use crate::body::Body;
-use crate::forward::buffered::Held;
-use crate::forward::send::forward;
 use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
-use crate::memory::warn_left_out;
+use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::versions::Given;
-use crate::view::Deletion;
+use crate::view::{Deletion, standing};
 use crate::{deadline, response};
 
 /// Deletes a collection in every cluster that serves it and is wanted.
 ///
 /// # Errors
 /// The first cluster's refusal, with a message that names the clusters where the deletion failed and where it was done.
-pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
-    let Call { router, info, resource, served, query, .. } = call;
+pub(crate) async fn delete_collection(
+    request: ClientRequest<'_>,
+    message: Request<Body>,
+) -> Result<Response<Body>, Status> {
+    let ClientRequest { router, info, resource, served, query, .. } = request;
     let until = Instant::now() + deadline::time(info, query, router.request_timeout());
     let (_, wanted) = ClusterSelector::split(&ListOptions::parse(query, limits::SELECTOR)?.label_selector)?;
-    let held = Held::read(call, Verb::DeleteCollection, request, DELETE_OPTIONS_BYTES_MAX).await?;
+    let held = Held::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
     let shared = held.for_all()?;
     // What a list of the collection does not show is not deleted with it.
-    let policy = router.policy(&resource.resource);
+    let policy = request.configuration.policy(&resource.resource);
     let selects = |name: &ClusterName| policy.selects(name) && wanted.matches(name);
     let selected = served.clusters.iter().filter(|name| selects(name));
     let clusters: Vec<_> = selected.filter_map(|name| router.fleet().cluster(name)).collect();
@@ -44,11 +46,11 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
         return Err(Status::clusters_unknown(&resource.resource, &undiscovered, 1));
     }
     // Without it a deletion might not be noted that was made.
-    let reserve = Reserve::take(router, &held.head.extensions, until)?;
+    let reserve = Reserve::take(router, request.caller, until)?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
         .iter()
         .map(|cluster| {
-            async { (cluster.name(), delete_in(call, cluster, &held, shared.as_ref(), &reserve).await) }.boxed()
+            async { (cluster.name(), delete_in(request, cluster, &held, shared.as_ref(), &reserve).await) }.boxed()
         })
         .collect();
     let mut answers: Vec<_> = stream::iter(asked).buffer_unordered(DELETED_AT_ONCE).collect().await;
@@ -64,7 +66,11 @@ pub async fn delete_collection(call: Call<'_>, request: Request<Body>) -> Result
         None => {
             let success = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
             let mut response = response::json(StatusCode::OK, success);
-            warn_left_out(&mut response, &resource.resource, &router.left_out(served));
+            standing::warn_left_out(
+                response.headers_mut(),
+                &resource.resource,
+                &request.configuration.left_out(served),
+            );
             Ok(response)
         }
         Some((_, first)) => {
@@ -86,14 +92,14 @@ const DELETED_AT_ONCE: usize = 16;
 /// Deletes in one cluster. `shared` is the body as every member is sent it, where that is one; `reserve` the room for its answer where
 /// there is no other.
 async fn delete_in(
-    call: Call<'_>,
+    request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
     held: &Held,
     shared: Option<&Rewritten>,
     reserve: &Reserve,
 ) -> Result<(), Status> {
-    let Call { router, info, query, resource, .. } = call;
-    let versions = router.versions(&resource.resource);
+    let ClientRequest { router, info, query, resource, .. } = request;
+    let versions = request.configuration.versions(&resource.resource);
     let mut version = |_, text: &str| {
         if text == "0" {
             return Ok(text.to_owned());
@@ -111,21 +117,21 @@ async fn delete_in(
             }
         }
     };
-    let request = match shared {
+    let message = match shared {
         Some(shared) => held.with_body(shared.clone(), "application/json"),
         None => held.for_member(true, "application/json", &mut version)?,
     };
     let query =
         query.map(|query| rewrite::rewrite_query(&rewrite::without_clusters(query)?, &mut version)).transpose()?;
-    let room = router.held_bytes().take(held.head.extensions.get().copied(), 0)?;
-    let answer = forward(cluster, request, &info.path, query.as_deref()).await?;
+    let room = router.held_bytes().take(request.caller.connection, 0)?;
+    let answer = send(cluster, request.caller, message, &info.path, query.as_deref()).await?;
     let code = answer.status();
     let look = |text: &[u8]| {
         if !code.is_success() {
             return Err(Status::from_response(code.as_u16(), text));
         }
         if !held.is_dry_run() {
-            note(call, cluster, text);
+            note(request, cluster, text);
         }
         Ok(())
     };
@@ -136,8 +142,8 @@ async fn delete_in(
 
 /// Has later reads wait until the deletions are seen. A member answers with the objects as they were before; an answer above
 /// 8 MiB was not read, and what it names is not waited for.
-fn note(call: Call<'_>, cluster: &Cluster, answer: &[u8]) {
-    let Call { router, resource, .. } = call;
+fn note(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) {
+    let ClientRequest { router, resource, .. } = request;
     let deletions: Vec<Deletion> = deletions(answer);
     if deletions.is_empty() {
         return;

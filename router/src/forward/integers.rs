@@ -1,11 +1,10 @@
 //! Whether the answer to a write can carry an integer, asked before the write is sent.
 
-use tributary_apimachinery::{ResourceVersion, Status};
+use tributary_apimachinery::{ClusterName, Object, ResourceVersion, Status};
 use tributary_merge::IntegerResourceVersion;
 
-use super::Call;
-use super::owner::Target;
 use crate::policy::ItemResourceVersions;
+use crate::request::ClientRequest;
 
 /// How far below the highest version that has an integer form a member's newest known version has to be. A thousand million
 /// changes: more than any member makes while its newest version is on the way here, and a quarter of an hour where a version counts
@@ -17,14 +16,13 @@ const HEADROOM: u64 = 1_000_000_000;
 ///
 /// # Errors
 /// 400 that names the bound and what to do.
-pub fn fits(call: Call<'_>, target: &Target) -> Result<(), Status> {
-    let Call { router, resource, info, .. } = call;
-    if router.items(&resource.resource) != ItemResourceVersions::Integer {
+pub(crate) fn fits(request: ClientRequest<'_>, cluster: &ClusterName, object: Option<&Object>) -> Result<(), Status> {
+    let ClientRequest { router, resource, info, .. } = request;
+    if request.configuration.items(&resource.resource) != ItemResourceVersions::Integer {
         return Ok(());
     }
-    let cluster = target.cluster.name();
     let held = router.views().get(&resource.resource, None).and_then(|view| view.version_of(cluster));
-    let own = target.object.as_ref().map(|object| object.resource_version().into());
+    let own = object.map(|object| object.resource_version().into());
     let newest = held.max(own).unwrap_or_default();
     let max = ResourceVersion(IntegerResourceVersion::VERSION_MAX.0 - HEADROOM);
     if newest <= max {

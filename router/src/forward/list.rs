@@ -17,25 +17,23 @@ mod gather;
 mod token;
 mod write;
 
+use std::sync::Arc;
+
 use http::{Response, header};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Status};
 
-use crate::Router;
 use crate::body::Body;
-use crate::discovery::ServedResource;
 use crate::limits;
-use crate::memory::{Asked, warn_left_out};
 use crate::negotiate::{Answer, Shape};
+use crate::policy::Partial;
+use crate::request::ClientRequest;
 use crate::response::warnings;
-use crate::view::{Partial, Standing, Standings, standing};
+use crate::view::{Standing, Standings, standing};
 use answer::LiveAnswer;
 use ask::Question;
 use gather::{Gathering, Page};
 use token::Token;
 use write::Wish;
-
-/// What is gathered of members' answers before an answer begins, in bytes: some thousand pods, or the metrics of twenty thousand.
-pub const GATHERED_BYTES_MAX: usize = 8 << 20;
 
 /// Answers a list by asking each cluster now.
 ///
@@ -43,20 +41,21 @@ pub const GATHERED_BYTES_MAX: usize = 8 << 20;
 /// 429 naming a cluster that does not answer, where a partial answer is denied, or where too many bytes are held already; what a
 /// member says of the request itself (400, 422); what all members say (403); 406; 410 for a token of a page that is not known any
 /// more. What fails once the answer has begun breaks it off.
-pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
-    let form = asked.preferences.form(Answer::List)?;
-    let options = ListOptions::parse(asked.query, limits::SELECTOR)?;
-    let policy = router.policy(&served.resource);
+pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, Status> {
+    let ClientRequest { router, caller, served, .. } = request;
+    let form = request.preferences.form(Answer::List)?;
+    let options = ListOptions::parse(request.query, limits::SELECTOR)?;
+    let policy = request.configuration.policy(&served.resource);
     let partial = policy.partial;
     let (labels, selected) = ClusterSelector::split(&options.label_selector)?;
     let wanted = |cluster: &ClusterName| selected.matches(cluster) && policy.selects(cluster);
-    let question = Question::new(asked, matches!(form.shape, Shape::Table(_)), &labels.to_string(), options.limit);
+    let question = Question::new(request, matches!(form.shape, Shape::Table(_)), &labels.to_string(), options.limit);
     let token = options.continue_token.as_deref().map(Token::decode).transpose()?;
     let clusters = served.clusters.iter().filter(|name| wanted(name));
     let clusters: Vec<_> = clusters.filter_map(|name| router.fleet().cluster(name)).collect();
     let held = router.held_bytes();
-    let gathering = Gathering { question, limit: options.limit, partial, held, holder: asked.peer };
-    let mut page = Page::new(token.as_ref(), &router.epochs())?;
+    let gathering = Gathering { question, limit: options.limit, partial, held, holder: caller.connection };
+    let mut page = Page::new(token.as_ref(), &request.configuration.epochs)?;
     page.gather(&gathering, &clusters, token).await?;
     let mut standings = std::mem::take(&mut page.standings);
     let silent = served.silent().filter_map(|cluster| router.fleet().cluster(cluster));
@@ -64,23 +63,24 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
         let standing = Standing::of_undiscovered(&cluster, &served.resource);
         (cluster.name().clone(), standing)
     }));
-    standings.extend(served.left_out());
+    standings.extend(Standing::left_out(served));
     standings.retain(|(cluster, _)| wanted(cluster));
     let standings: Standings = standings.into_iter().collect();
     if let (Partial::Deny, Some(refusal)) = (partial, standing::refusal(&served.resource, &standings)) {
         return Err(refusal);
     }
-    let include = asked.finish(form, Answer::List, served)?;
+    let include = request.finish(form, Answer::List)?;
     let warned = std::mem::take(&mut page.warnings);
-    let wish = Wish { form, include, items: router.items(&served.resource) };
-    let answer = LiveAnswer::new(page, gathering.question, partial, wish, served, router.epochs());
-    let mut response = answer.respond(router.lanes(), asked.peer).await?;
+    let wish = Wish { form, include, items: request.configuration.items(&served.resource) };
+    let answer =
+        LiveAnswer::new(page, gathering.question, partial, wish, served, Arc::clone(&request.configuration.epochs));
+    let mut response = answer.respond(router.lanes(), caller.connection).await?;
     let own = standing::warnings(&served.resource, &standings);
     let own = own.iter().filter_map(|text| standing::warning_header(text));
     let said = warnings::together(warned.iter().map(|(cluster, said)| (cluster, said)));
     for warning in said.into_iter().chain(own) {
         response.headers_mut().append(header::WARNING, warning);
     }
-    warn_left_out(&mut response, &served.resource, &router.left_out(served));
+    standing::warn_left_out(response.headers_mut(), &served.resource, &request.configuration.left_out(served));
     Ok(response)
 }

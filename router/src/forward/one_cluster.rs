@@ -7,13 +7,14 @@ use tributary_apimachinery::rewrite::{self, Format, Shape};
 use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Status, Verb};
 
 use super::answer::{content_type, note};
+use super::buffered::unreadable;
+use super::send::send;
 use super::whole::{self, seen_in_passing};
 use crate::Router;
 use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
+use crate::caller::Caller;
 use crate::flow::fair_share::Portion;
 use crate::flow::large_bodies::LargeBodies;
-use crate::forward::buffered::unreadable;
-use crate::forward::send::forward;
 use crate::openapi;
 use crate::topology::Cluster;
 
@@ -21,47 +22,46 @@ use crate::topology::Cluster;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardedWatch;
 
-impl Router {
-    /// A request below `/clusters/<name>`: forwarded untouched, answered untouched.
-    pub(crate) async fn forward_to_cluster(
-        &self,
-        request: Request<Body>,
-        info: &RequestInfo,
-        name: &ClusterName,
-        query: Option<&str>,
-    ) -> Result<Response<Body>, Status> {
-        let cluster = self.fleet().cluster(name).ok_or_else(|| Status::cluster_not_found(name.as_str()))?;
-        // What lies behind `proxy`, `exec` and their like writes no object of the cluster, whatever the method.
-        let written = info.resource().filter(|resource| writes_object(info.verb) && !resource.is_opaque());
-        let is_noted = Query::parse(query).get("dryRun").is_none_or(str::is_empty);
-        let hash = Query::parse(query).get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned);
-        if let Some(hash) = hash.filter(|_| info.path.starts_with("/openapi/v3/")) {
-            return openapi_document(&cluster, request, &info.path, query, &hash).await;
+/// A request below `/clusters/<name>`: forwarded untouched, answered untouched.
+pub(crate) async fn forward(
+    router: &Router,
+    caller: &Caller,
+    request: Request<Body>,
+    info: &RequestInfo,
+    name: &ClusterName,
+    query: Option<&str>,
+) -> Result<Response<Body>, Status> {
+    let cluster = router.fleet().cluster(name).ok_or_else(|| Status::cluster_not_found(name.as_str()))?;
+    // What lies behind `proxy`, `exec` and their like writes no object of the cluster, whatever the method.
+    let written = info.resource().filter(|resource| writes_object(info.verb) && !resource.is_opaque());
+    let is_noted = Query::parse(query).get("dryRun").is_none_or(str::is_empty);
+    let hash = Query::parse(query).get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned);
+    if let Some(hash) = hash.filter(|_| info.path.starts_with("/openapi/v3/")) {
+        return openapi_document(&cluster, caller, request, &info.path, query, &hash).await;
+    }
+    // What the body occupies counts until the member has answered.
+    let mut portion = router.held_bytes().take(caller.connection, 0)?;
+    let (request, dry_run) = match written {
+        Some(_) if info.verb == Verb::Delete => held_delete(request, &mut portion, router.large_bodies()).await?,
+        _ => (request, false),
+    };
+    let noted = written.filter(|_| is_noted && !dry_run);
+    let room = noted.map(|_| whole::room(router, caller, 0)).transpose()?;
+    let mut answer = send(&cluster, caller, request, &info.path, query).await?;
+    drop(portion);
+    if info.class() == RequestClass::Watch && answer.status().is_success() {
+        answer.extensions_mut().insert(ForwardedWatch);
+    }
+    match noted.zip(room) {
+        Some((resource, room)) if answer.status().is_success() && is_object(&answer) => {
+            // Reads of the merged view are to see this write: its version is noted on the way through.
+            let (head, incoming) = answer.into_parts();
+            let look = |text: &_| note(router, &cluster, resource, &head.headers, text);
+            let body = seen_in_passing(incoming, room, look).await;
+            let body = body.map_err(|interrupted| interrupted.status(name))?;
+            Ok(Response::from_parts(head, body))
         }
-        // What the body occupies counts until the member has answered.
-        let mut portion = self.held_bytes().take(request.extensions().get().copied(), 0)?;
-        let (request, dry_run) = match written {
-            Some(_) if info.verb == Verb::Delete => held_delete(request, &mut portion, self.large_bodies()).await?,
-            _ => (request, false),
-        };
-        let noted = written.filter(|_| is_noted && !dry_run);
-        let room = noted.map(|_| whole::room(self, request.extensions(), 0)).transpose()?;
-        let mut answer = forward(&cluster, request, &info.path, query).await?;
-        drop(portion);
-        if info.class() == RequestClass::Watch && answer.status().is_success() {
-            answer.extensions_mut().insert(ForwardedWatch);
-        }
-        match noted.zip(room) {
-            Some((resource, room)) if answer.status().is_success() && is_object(&answer) => {
-                // Reads of the merged view are to see this write: its version is noted on the way through.
-                let (head, incoming) = answer.into_parts();
-                let look = |text: &_| note(self, &cluster, resource, &head.headers, text);
-                let body = seen_in_passing(incoming, room, look).await;
-                let body = body.map_err(|interrupted| interrupted.status(name))?;
-                Ok(Response::from_parts(head, body))
-            }
-            _ => Ok(answer),
-        }
+        _ => Ok(answer),
     }
 }
 
@@ -69,6 +69,7 @@ impl Router {
 /// is never passed on; the document is asked for without the hash then, and the redirect to the present one made here.
 async fn openapi_document(
     cluster: &Arc<Cluster>,
+    caller: &Caller,
     request: Request<Body>,
     path: &str,
     query: Option<&str>,
@@ -78,11 +79,11 @@ async fn openapi_document(
     again.headers_mut().clone_from(request.headers());
     again.extensions_mut().clone_from(request.extensions());
     again.headers_mut().remove(header::IF_NONE_MATCH);
-    let refused = match forward(cluster, request, path, query).await {
+    let refused = match send(cluster, caller, request, path, query).await {
         Err(status) if status.code == 502 => status,
         answer => return answer,
     };
-    let present = forward(cluster, again, path, None).await?;
+    let present = send(cluster, caller, again, path, None).await?;
     let tag = present.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok());
     let tag = tag.map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
     // Whatever else the member says does not become a part of a URL.

@@ -11,12 +11,14 @@ use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, ResourceRequest, Status, Verb};
 
-use super::Call;
+use super::buffered::Held;
+use super::send::send;
 use crate::body::{self, Body};
+use crate::caller::Caller;
 use crate::flow::fair_share::{Exceeded, Portion};
-use crate::forward::buffered::Held;
-use crate::forward::send::forward;
 use crate::limits::{REVIEW_ANSWER_BYTES_MAX, REVIEW_BYTES_MAX};
+use crate::negotiate::Answer;
+use crate::request::ClientRequest;
 use crate::response;
 use crate::topology::Cluster;
 
@@ -37,16 +39,17 @@ type Room = Result<Portion, Exceeded>;
 /// # Errors
 /// 406 for a Table alone; what a cluster says of the request itself. 503 naming the clusters that do not answer, where those that do answer do not
 /// decide it: a guess at rights would be worse than none. 409 where the clusters know the caller by different names.
-pub async fn self_review(call: Call<'_>, request: Request<Body>) -> Result<Response<Body>, Status> {
-    let Call { router, info, resource, query, served, .. } = call;
-    let form = call.review_form()?;
-    let held = Held::read(call, Verb::Create, request, REVIEW_BYTES_MAX).await?;
+pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Status> {
+    let ClientRequest { router, caller, info, resource, query, served, preferences, .. } = request;
+    let form = preferences.form(Answer::Review)?;
+    let held = Held::read(request, Verb::Create, message, REVIEW_BYTES_MAX).await?;
     let body = held.for_all()?.ok_or_else(|| Status::bad_request("a question about rights has no resourceVersion"))?;
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
     let asked = clusters.iter().map(|cluster| async {
-        let request = held.with_body(body.clone(), "application/json");
-        let mut room = router.held_bytes().take(held.head.extensions.get().copied(), 0);
-        let said = tokio::time::timeout(ANSWER_WITHIN, ask(cluster, request, &info.path, query, &mut room)).await;
+        let message = held.with_body(body.clone(), "application/json");
+        let mut room = router.held_bytes().take(caller.connection, 0);
+        let said = ask(cluster, caller, message, &info.path, query, &mut room);
+        let said = tokio::time::timeout(ANSWER_WITHIN, said).await;
         let said = said.unwrap_or_else(|_| {
             let cause = format_args!("it did not answer within {} s", ANSWER_WITHIN.as_secs());
             Err(Status::cluster_unavailable(cluster.name(), cause))
@@ -70,13 +73,14 @@ pub async fn self_review(call: Call<'_>, request: Request<Body>) -> Result<Respo
 
 async fn ask(
     cluster: &Arc<Cluster>,
-    request: Request<Body>,
+    caller: &Caller,
+    message: Request<Body>,
     path: &str,
     query: Option<&str>,
     room: &mut Room,
 ) -> Result<Value, Status> {
     let room = room.as_mut().map_err(|exceeded| Status::from(*exceeded))?;
-    let answer = forward(cluster, request, path, query).await?;
+    let answer = send(cluster, caller, message, path, query).await?;
     let code = answer.status();
     let text = body::whole_within(answer.into_body(), REVIEW_ANSWER_BYTES_MAX, room).await;
     let text = text.map_err(|error| match error.downcast_ref::<Exceeded>() {

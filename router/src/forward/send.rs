@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use tributary_apimachinery::{Reason, RequestClass, Status, Unanswered};
-use tributary_proxy::headers::is_impersonation;
-use tributary_proxy::{ClusterClient, ForwardError, GivenIdentity, Identity, ReachabilityState, Sent};
+use tributary_proxy::{ClusterClient, ForwardError, Identity, ReachabilityState, Sent};
 
 use crate::body::{self, Body};
+use crate::caller::Caller;
 use crate::flow::fair_share::Portion;
 use crate::topology::Cluster;
 
@@ -16,15 +16,16 @@ use crate::topology::Cluster;
 ///
 /// # Errors
 /// The Status that tells why there is no answer; 429 where the client has as many requests under way at the cluster as it may have.
-pub async fn forward(
+pub(crate) async fn send(
     cluster: &Arc<Cluster>,
+    caller: &Caller,
     mut request: Request<Body>,
     path: &str,
     query: Option<&str>,
 ) -> Result<Response<Body>, Status> {
-    let (client, identity) = addressed(cluster, &mut request, path, query)?;
-    let place = place(cluster, &request)?;
-    let answer = client.forward(request, identity).await.map_err(|error| status(cluster, &error))?;
+    let client = addressed(cluster, &mut request, path, query)?;
+    let place = place(cluster, caller, &request)?;
+    let answer = client.forward(request, caller.identity().clone()).await.map_err(|error| status(cluster, &error))?;
     Ok(match answer.status() {
         // What is switched has a connection of its own from now on, and is counted as such.
         StatusCode::SWITCHING_PROTOCOLS => answer,
@@ -38,32 +39,58 @@ pub async fn forward(
 ///
 /// # Errors
 /// The Status that tells why there is no answer.
-pub async fn ask(cluster: &Arc<Cluster>, mut request: Request<Body>, path: &str) -> Result<Response<Body>, Status> {
-    let (client, identity) = addressed(cluster, &mut request, path, None)?;
+pub(crate) async fn ask(
+    cluster: &Arc<Cluster>,
+    caller: &Caller,
+    request: Request<Body>,
+    path: &str,
+) -> Result<Response<Body>, Status> {
+    ask_as(cluster, caller.identity().clone(), request, path).await
+}
+
+/// Asks one cluster in our own name, for what is no client's: what it says may be told to all of them.
+///
+/// # Errors
+/// The Status that tells why there is no answer.
+pub(crate) async fn ask_as_ourselves(
+    cluster: &Arc<Cluster>,
+    request: Request<Body>,
+    path: &str,
+) -> Result<Response<Body>, Status> {
+    ask_as(cluster, Identity::Member, request, path).await
+}
+
+async fn ask_as(
+    cluster: &Arc<Cluster>,
+    identity: Identity,
+    mut request: Request<Body>,
+    path: &str,
+) -> Result<Response<Body>, Status> {
+    let client = addressed(cluster, &mut request, path, None)?;
     client.ask(request, identity).await.map_err(|error| status(cluster, &error))
 }
 
-/// Gives a request its path and query at a cluster. Gives who sends it, and in whose name.
+/// Gives a request its path and query at a cluster. Gives who sends it.
 fn addressed<'a>(
     cluster: &'a Cluster,
     request: &mut Request<Body>,
     path: &str,
     query: Option<&str>,
-) -> Result<(&'a ClusterClient, Identity), Status> {
+) -> Result<&'a ClusterClient, Status> {
     let client = cluster.setup.client.as_ref().map_err(|_| cannot_be_asked(cluster))?;
     let target = match query {
         Some(query) => format!("{path}?{query}"),
         None => path.to_owned(),
     };
     *request.uri_mut() = Uri::try_from(target).map_err(|_| Status::bad_request("the path cannot be forwarded"))?;
-    Ok((client, identity(request.headers())?))
+    Ok(client)
 }
 
 /// The place that a client's request takes among those to the cluster, also where it asks for an upgrade: whether there is one is the
 /// member's to say, and its answer may be any other. It is taken before the member can have carried anything out.
-fn place(cluster: &Cluster, request: &Request<Body>) -> Result<Portion, Status> {
+fn place(cluster: &Cluster, caller: &Caller, request: &Request<Body>) -> Result<Portion, Status> {
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
-    cluster.place(class, request.extensions().get().copied())
+    cluster.place(class, caller.connection)
 }
 
 /// 503: nothing can be sent to a cluster that is configured so.
@@ -73,7 +100,7 @@ fn cannot_be_asked(cluster: &Cluster) -> Status {
 }
 
 /// Whether a member has been out of reach for so long that coming again soon is in vain.
-pub fn is_gone(cluster: &Cluster) -> bool {
+pub(crate) fn is_gone(cluster: &Cluster) -> bool {
     let Ok(client) = &cluster.setup.client else { return true };
     let reachability = client.reachability();
     let known = reachability.borrow();
@@ -84,22 +111,6 @@ pub fn is_gone(cluster: &Cluster) -> bool {
 /// each request: a restart of a kube-apiserver goes unnoticed, but a command for a cluster that is down for good would hang for
 /// minutes.
 const BRIDGED: Duration = Duration::from_secs(10);
-
-/// In whose name a member sees a request of personal mode: the kubeconfig's user, or whom that user asks to be.
-///
-/// # Errors
-/// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's.
-pub fn identity(headers: &HeaderMap) -> Result<Identity, Status> {
-    let given = GivenIdentity::of(headers).map_err(|error| Status::bad_request(error.to_string()))?;
-    Ok(given.map_or(Identity::Member, Identity::AsGiven))
-}
-
-/// The headers that say whom the client asks to be, for a question in the client's name. Whether they can be passed on is decided
-/// where that is forwarded.
-pub fn impersonation(headers: &HeaderMap) -> HeaderMap {
-    let own = headers.iter().filter(|(name, _)| is_impersonation(name));
-    own.map(|(name, value)| (name.clone(), value.clone())).collect()
-}
 
 /// The Status of a request that got no answer from its cluster. It says since when the cluster cannot be reached, and carries the
 /// advice to come again only where the cluster has certainly not acted on the request and may soon be back.

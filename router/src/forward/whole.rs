@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use http::Extensions;
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use tokio::sync::{Mutex, MutexGuard};
@@ -18,16 +17,14 @@ use tributary_apimachinery::{ClusterName, Status};
 
 use crate::Router;
 use crate::body::{self, Body, BoxError, Gathered, WHOLE_BODY_BYTES_MAX};
+use crate::caller::Caller;
 use crate::flow::fair_share::{Exceeded, Portion};
 use crate::flow::large_bodies::{LargeBodies, at_once};
-
-/// How long a member may take from the head of an answer to its end, in seconds: half of what a whole request is given, so that the
-/// client hears which cluster was slow.
-pub const WHOLE_WITHIN: Duration = Duration::from_secs(30);
+use crate::limits::WHOLE_WITHIN;
 
 /// Why an answer is not there whole.
 #[derive(Debug, thiserror::Error)]
-pub enum Interrupted {
+pub(crate) enum Interrupted {
     /// It broke off.
     #[error("it broke off: {0}")]
     Broken(BoxError),
@@ -54,14 +51,14 @@ const STEP_BYTES: usize = 16 << 10;
 ///
 /// # Errors
 /// 429 where there is none. This cluster has not been asked then.
-pub fn room(router: &Router, request: &Extensions, known: usize) -> Result<Portion, Status> {
+pub(crate) fn room(router: &Router, caller: &Caller, known: usize) -> Result<Portion, Status> {
     let likely = known.saturating_add(ADDED_BYTES).min(WHOLE_BODY_BYTES_MAX);
-    Ok(router.held_bytes().take(request.get().copied(), likely)?)
+    Ok(router.held_bytes().take(caller.connection, likely)?)
 }
 
 /// Room for one answer of [`WHOLE_BODY_BYTES_MAX`], for those to one request that find no more of their own: one after the other has it,
 /// each for half of the time that is left to the request. So whoever is slow with it leaves some to all who wait.
-pub struct Reserve {
+pub(crate) struct Reserve {
     room: Mutex<Portion>,
     /// When the request's time is over.
     until: Instant,
@@ -75,10 +72,10 @@ impl Reserve {
     ///
     /// # Errors
     /// 429 where there is none. Nobody has acted on the request then.
-    pub fn take(router: &Router, request: &Extensions, until: Instant) -> Result<Self, Status> {
+    pub(crate) fn take(router: &Router, caller: &Caller, until: Instant) -> Result<Self, Status> {
         let all = router.held_bytes();
         let bytes = WHOLE_BODY_BYTES_MAX.min(all.max() / RESERVED);
-        Ok(Self { room: Mutex::new(all.take(request.get().copied(), bytes)?), until })
+        Ok(Self { room: Mutex::new(all.take(caller.connection, bytes)?), until })
     }
 
     /// How long whoever takes it now may have it.
@@ -119,7 +116,7 @@ impl Room<'_> {
 
 impl Interrupted {
     /// 502, without the advice to come again.
-    pub fn status(&self, cluster: &ClusterName) -> Status {
+    pub(crate) fn status(&self, cluster: &ClusterName) -> Status {
         Status::interrupted(cluster, self)
     }
 }
@@ -136,7 +133,7 @@ enum Begun {
 ///
 /// # Errors
 /// [`Interrupted`].
-pub async fn whole(body: Body, room: Portion) -> Result<(Bytes, Portion), Interrupted> {
+pub(crate) async fn whole(body: Body, room: Portion) -> Result<(Bytes, Portion), Interrupted> {
     match begun(body, room).await? {
         Begun::Whole(bytes, room) => Ok((bytes, room)),
         Begun::Longer(_, why) => Err(why),
@@ -149,7 +146,7 @@ pub async fn whole(body: Body, room: Portion) -> Result<(Bytes, Portion), Interr
 /// # Errors
 /// [`Interrupted`]; [`Interrupted::NoRoom`] only where the reserve is smaller than [`WHOLE_BODY_BYTES_MAX`], and
 /// [`Interrupted::Late`] sooner where others may wait for the reserve.
-pub(super) async fn seen_whole<T>(
+pub(crate) async fn seen_whole<T>(
     mut body: Body,
     own: Portion,
     reserve: &Reserve,

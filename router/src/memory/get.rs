@@ -5,12 +5,11 @@ use std::sync::Arc;
 use http::{Response, StatusCode};
 use tributary_apimachinery::{ClusterName, GetOptions, Object, ObjectKey, Status};
 
-use super::{Asked, warn};
 use crate::Router;
 use crate::body::Body;
-use crate::discovery::ServedResource;
 use crate::flow::large_bodies::to_write;
 use crate::negotiate::{Answer, Encoding};
+use crate::request::ClientRequest;
 use crate::response::{self, ObjectWriter, Place};
 use crate::versions::{Wanted, refuse_get, seen};
 use crate::view::{EarlierStandings, Standings, Unreached, View};
@@ -20,14 +19,15 @@ use crate::view::{EarlierStandings, Standings, Unreached, View};
 /// # Errors
 /// 404; 503 while a cluster that may have the object is unknown; 409 where several have it; 504 for a version that does not
 /// come within 3 s; 400 and 406.
-pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
-    let form = asked.preferences.form(Answer::Object)?;
-    let options = GetOptions::parse(asked.query)?;
+pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Status> {
+    let ClientRequest { router, served, .. } = request;
+    let form = request.preferences.form(Answer::Object)?;
+    let options = GetOptions::parse(request.query)?;
     let text = options.resource_version.as_deref();
-    let versions = router.versions(&served.resource);
+    let versions = request.configuration.versions(&served.resource);
     let wanted = versions.wanted(&served.resource, text, refuse_get)?;
-    let (view, mut before) = router.view(served, asked.request.namespace.as_deref(), asked.peer).await?;
-    let key = asked.request.key();
+    let (view, mut before) = request.view().await?;
+    let key = request.resource.key();
     match wanted {
         Wanted::Newest => {
             if view.own_writes_of_seen(&key).await? {
@@ -40,12 +40,12 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
         }
         Wanted::Version(version) => view.reached(&version).await.map_err(Unreached::of_object)?,
     }
-    let (cluster, object, standings) = the_only(router, &view, before, &key, asked)?;
-    let include = asked.finish(form, Answer::Object, served)?;
+    let (cluster, object, standings) = the_only(router, &view, before, &key, request)?;
+    let include = request.finish(form, Answer::Object)?;
     let mark = view.mark(&cluster);
     let mut version = String::new();
     mark.item_version(versions.items(), object.resource_version(), &mut version);
-    let turn = router.large_bodies().turn(asked.peer, to_write(form, object.json().len())).await;
+    let turn = router.large_bodies().turn(request.caller.connection, to_write(form, object.json().len())).await;
     let mut answer = turn.run(|| {
         let mut text = Vec::with_capacity(object.json().len() + 256);
         ObjectWriter::new(&view.kind, form, include).write(&object, &version, &mark, Place::Alone, true, &mut text);
@@ -54,7 +54,7 @@ pub async fn get(router: &Router, asked: Asked<'_>, served: &ServedResource) -> 
         }
         response::whole(StatusCode::OK, form, text)
     });
-    warn(&mut answer, &view, &standings.trouble_of(&cluster));
+    view.warn(answer.headers_mut(), &standings.trouble_of(&cluster));
     Ok(answer)
 }
 
@@ -67,9 +67,9 @@ fn the_only(
     view: &View,
     before: EarlierStandings,
     key: &ObjectKey,
-    asked: Asked<'_>,
+    request: ClientRequest<'_>,
 ) -> Result<(ClusterName, Arc<Object>, Arc<Standings>), Status> {
-    let name = asked.request.name.as_deref().unwrap_or_default();
+    let name = request.resource.name.as_deref().unwrap_or_default();
     let (mut found, standings) = view.find(before, key)?;
     match found.len() {
         1 => {
@@ -79,7 +79,7 @@ fn the_only(
         0 => Err(missing(router, view, &standings, name)),
         _ => {
             let clusters: Vec<_> = found.into_iter().map(|(cluster, _)| cluster).collect();
-            Err(Status::ambiguous(&view.kind.resource, name, &clusters, &asked.info.path))
+            Err(Status::ambiguous(&view.kind.resource, name, &clusters, &request.info.path))
         }
     }
 }

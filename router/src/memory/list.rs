@@ -12,17 +12,17 @@ use tributary_merge::{
     SnapshotError,
 };
 
-use super::{Asked, Collection, Reading, newest, warn, warn_left_out};
-use crate::Router;
+use super::{Collection, collection};
 use crate::body::Body;
-use crate::discovery::ServedResource;
 use crate::flow::long_answers::{Lanes, Length, Peer, Share};
+use crate::lifetime::Lifetime;
 use crate::limits;
 use crate::negotiate::Answer;
+use crate::request::ClientRequest;
 use crate::response::list::{ListAnswer, ListMetadata};
 use crate::response::{FRAME_BYTES, ObjectWriter};
 use crate::versions::{Versions, Wanted, of_clusters, refuse_list, seen};
-use crate::view::{EarlierStandings, Unreached, View};
+use crate::view::{EarlierStandings, Unreached, View, standing};
 
 /// Which state a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,34 +44,36 @@ enum State {
 /// # Errors
 /// What the table of resourceVersion, resourceVersionMatch, limit and continue says (reference: kubernetes/apiserver
 /// `pkg/storage/interfaces.go`): 400, 410, 422, 504; 429 while clusters are unknown and a partial answer is denied.
-pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
-    let form = asked.preferences.form(Answer::List)?;
-    let options = ListOptions::parse(asked.query, limits::SELECTOR)?;
-    let versions = router.versions(&served.resource);
+pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, Status> {
+    let ClientRequest { router, served, .. } = request;
+    let form = request.preferences.form(Answer::List)?;
+    let options = ListOptions::parse(request.query, limits::SELECTOR)?;
+    let versions = request.configuration.versions(&served.resource);
     let state = state(&versions, &served.resource, &options)?;
     let (labels, fields) = (&options.label_selector, &options.field_selector);
-    let collection = asked.collection(router, served, labels, fields, Reading::Once).await?;
+    let collection = collection::collection(request, labels, fields, Lifetime::Once).await?;
     let Collection { view, mut before, left_out, filter } = collection;
     // With `0` the limit says nothing, behind a continue token neither: the whole list is at hand.
     let any = options.resource_version.as_deref() == Some("0");
     let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
-    let (snapshots, version) = snapshots(router, &view, &state, &filter.clusters, &mut before).await?;
+    let (snapshots, version) = snapshots(request, &view, &state, &filter.clusters, &mut before).await?;
     let standings = view.standings_with(before, &snapshots)?;
-    let include = asked.finish(form, Answer::List, served)?;
+    let include = request.finish(form, Answer::List)?;
     let page = match state {
         State::Continue(token) => {
             ListPage { start: Some(token.position), limit, remaining: token.version.and(token.remaining) }
         }
         _ => ListPage { start: None, limit, remaining: None },
     };
-    let (cursor, share) = open(OpeningList::new(snapshots, filter, page), router.lanes(), asked.peer).await?;
-    let epochs = router.epochs();
+    let (cursor, share) =
+        open(OpeningList::new(snapshots, filter, page), router.lanes(), request.caller.connection).await?;
+    let epochs = &*request.configuration.epochs;
     let remaining = cursor.remaining_item_count();
     let next = cursor.continue_position().map(|position: &Position| {
-        ContinueToken { position: position.clone(), remaining, version: Some(version.clone()) }.encode(&epochs)
+        ContinueToken { position: position.clone(), remaining, version: Some(version.clone()) }.encode(epochs)
     });
     let metadata = ListMetadata {
-        resource_version: version.encode(&epochs),
+        resource_version: version.encode(epochs),
         continue_token: next,
         remaining_item_count: remaining,
         items: versions.items(),
@@ -83,11 +85,11 @@ pub async fn list(router: &Router, asked: Asked<'_>, served: &ServedResource) ->
         metadata,
         share,
         lanes: router.lanes(),
-        peer: asked.peer,
+        peer: request.caller.connection,
     };
     let mut response = answer.respond().await?;
-    warn(&mut response, &view, &standings);
-    warn_left_out(&mut response, &served.resource, &left_out);
+    view.warn(response.headers_mut(), &standings);
+    standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)
 }
 
@@ -157,7 +159,7 @@ fn state(versions: &Versions, resource: &GroupVersionResource, options: &ListOpt
 /// The snapshots of a state in the clusters that are wanted, and the vector that it stands for in all: who goes on from there
 /// may want others.
 async fn snapshots(
-    router: &Router,
+    request: ClientRequest<'_>,
     view: &Arc<View>,
     state: &State,
     wanted: &ClusterSelector,
@@ -165,11 +167,11 @@ async fn snapshots(
 ) -> Result<(Heads, CompositeResourceVersion), Status> {
     let expired = |token: &ContinueToken| {
         let fresh = ContinueToken::inconsistent(token.position.clone());
-        Status::continue_expired(Some(fresh.encode(&router.epochs())))
+        Status::continue_expired(Some(fresh.encode(&request.configuration.epochs)))
     };
     match state {
         State::Any | State::Continue(ContinueToken { version: None, .. }) => {}
-        State::Newest => newest(router, view, wanted, before).await?,
+        State::Newest => collection::newest(request.configuration, view, wanted, before).await?,
         State::NotOlderThan(version) => {
             view.reached(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;
         }

@@ -18,18 +18,19 @@ use tributary_apimachinery::{ClusterName, CollectionVersion, Filter, ResourceVer
 use tributary_cacher::Cacher;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
-use super::{Asked, Collection, Reading, newest, warn, warn_left_out};
+use super::{Collection, collection};
 use crate::Router;
 use crate::body::{self, Body, BoxError};
-use crate::discovery::ServedResource;
 use crate::flow::long_answers::{Length, MEDIUM_BYTES, Peer, Share};
+use crate::lifetime::Lifetime;
 use crate::limits;
 use crate::negotiate::Answer;
 use crate::policy::ItemResourceVersions;
+use crate::request::ClientRequest;
 use crate::response::watch::{EventWriter, Prepared, error};
 use crate::response::{self, FRAME_BYTES, ObjectWriter};
 use crate::versions::{Versions, Wanted, of_clusters, refuse_watch, seen};
-use crate::view::{EarlierStandings, Standings, Unreached, View, Waiting, Watching};
+use crate::view::{EarlierStandings, Standings, Unreached, View, Waiting, Watching, standing};
 
 /// How often a quiet watch is sent a bookmark (kube-apiserver's `bookmarkFrequency` in `cacher.go`).
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
@@ -53,16 +54,17 @@ const EVENTS_PER_TURN: usize = 32;
 ///
 /// # Errors
 /// 400, 406 and 422 for what cannot be asked; 429 while clusters are unknown.
-pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -> Result<Response<Body>, Status> {
-    let form = asked.preferences.form(Answer::Watch)?;
-    let options = WatchOptions::parse(asked.query, limits::SELECTOR)?;
+pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, Status> {
+    let ClientRequest { router, served, .. } = request;
+    let form = request.preferences.form(Answer::Watch)?;
+    let options = WatchOptions::parse(request.query, limits::SELECTOR)?;
     let (labels, fields) = (&options.label_selector, &options.field_selector);
-    let collection = asked.collection(router, served, labels, fields, Reading::On).await?;
+    let collection = collection::collection(request, labels, fields, Lifetime::Follows).await?;
     let Collection { view, before, left_out, filter } = collection;
-    let include = asked.finish(form, Answer::Watch, served)?;
+    let include = request.finish(form, Answer::Watch)?;
     let as_held = view.namespace.is_none() && before.is_one_forbidden();
-    let versions = router.versions(&served.resource);
-    let Started { watcher, ahead, standings } = match start(router, &versions, &view, before, &options, filter).await {
+    let versions = request.configuration.versions(&served.resource);
+    let Started { watcher, ahead, standings } = match start(request, &versions, &view, before, &options, filter).await {
         Ok(started) => started,
         Err(Refusal::Before(status)) => return Err(status),
         Err(Refusal::InStream(status)) => {
@@ -71,12 +73,12 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
         }
     };
     let initial = match initial_length(&view, &watcher) {
-        Some(length) => Some(router.lanes().take(length, asked.peer).await?),
+        Some(length) => Some(router.lanes().take(length, request.caller.connection).await?),
         None => None,
     };
     let items = versions.items();
     let objects = ObjectWriter::new(&view.kind, form, include);
-    let writer = EventWriter::new(Arc::clone(&view), objects, router.epochs(), items);
+    let writer = EventWriter::new(Arc::clone(&view), objects, Arc::clone(&request.configuration.epochs), items);
     let own_choice = || Timeout::new(Duration::from_secs(rand::rng().random_range(TIMEOUT_SECONDS)));
     let timeout = options.timeout.unwrap_or_else(own_choice);
     let bookmarks = match (options.allow_watch_bookmarks, items) {
@@ -84,8 +86,15 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
         (true, ItemResourceVersions::Composite) => Bookmarks::Regular,
         (true, ItemResourceVersions::Integer) => Bookmarks::AfterEvents,
     };
-    let mut stream =
-        WatchStream::new(&view, asked.peer, watcher, writer, bookmarks, timeout, router.draining().clone());
+    let mut stream = WatchStream::new(
+        &view,
+        request.caller.connection,
+        watcher,
+        writer,
+        bookmarks,
+        timeout,
+        router.draining().clone(),
+    );
     stream.initial = initial;
     stream.as_held = as_held;
     // A task, so that what a member says is heard while the client does not read.
@@ -100,8 +109,8 @@ pub async fn watch(router: &Router, asked: Asked<'_>, served: &ServedResource) -
         form.encoding.stream_content_type(),
         StreamBody::new(frames).boxed_unsync(),
     );
-    warn(&mut response, &view, &standings);
-    warn_left_out(&mut response, &served.resource, &left_out);
+    view.warn(response.headers_mut(), &standings);
+    standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)
 }
 
@@ -142,7 +151,7 @@ struct Started {
 }
 
 async fn start(
-    router: &Router,
+    request: ClientRequest<'_>,
     versions: &Versions,
     view: &Arc<View>,
     mut before: EarlierStandings,
@@ -154,7 +163,9 @@ async fn start(
         versions.wanted(&view.kind.resource, options.resource_version.as_deref(), refuse_watch).map_err(Refusal::of)?;
     match &wanted {
         Wanted::Any => {}
-        Wanted::Newest => newest(router, view, &filter.clusters, &mut before).await.map_err(Refusal::InStream)?,
+        Wanted::Newest => collection::newest(request.configuration, view, &filter.clusters, &mut before)
+            .await
+            .map_err(Refusal::InStream)?,
         Wanted::Version(version) if options.sends_initial_events() => {
             view.reached(&of_clusters(version, &filter.clusters)).await.map_err(Refusal::of_version)?;
         }
@@ -167,7 +178,7 @@ async fn start(
         }
     }
     // Before the log: whoever holds a view's clusters may wait for it.
-    let is_whole = matches!(&wanted, Wanted::Item(cluster, _) if router.is_whole(cluster));
+    let is_whole = matches!(&wanted, Wanted::Item(cluster, _) if request.router.is_whole(cluster));
     let is_told_elsewhere = match (&wanted, filter.scope().namespace) {
         (Wanted::Item(cluster, version), Some(namespace)) => view.is_told_elsewhere(namespace, cluster, *version),
         _ => false,
@@ -186,7 +197,7 @@ async fn start(
         Wanted::Item(cluster, _) if is_told_elsewhere => {
             return Err(not_after_item(&cluster, "another view of the namespace may have told its event"));
         }
-        Wanted::Item(cluster, version) => after_item(router, &log, &cluster, version, filter)?,
+        Wanted::Item(cluster, version) => after_item(request.router, &log, &cluster, version, filter)?,
     };
     drop(log);
     let standings = view.standings_with(before, &held).map_err(Refusal::of)?;
@@ -247,7 +258,7 @@ fn members_behind(view: &Arc<View>, version: &CompositeResourceVersion) -> Resul
         let own = view.version_of(cluster);
         let known = view.cacher(cluster).filter(|cacher| own.is_some() || cacher.snapshot().is_some());
         let Some(cacher) = known else {
-            // Its events may come: it has not been listed yet, or not been asked what it serves. One that is not configured, or forbids
+            // Its events may come: it has not been listed yet, or not been request what it serves. One that is not configured, or forbids
             // to be read, has none; the log says so.
             let missing = view.missing(cluster);
             if missing.code == 429 {

@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tributary_apimachinery::{ClusterName, ClusterSelector};
 
-use super::standing::{Counts, Partial, Standing, Standings};
+use super::standing::{Counts, Standing, Standings};
+use crate::policy::Partial;
 
 /// How the clusters of a view stand.
 #[derive(Default)]

@@ -14,7 +14,8 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, Object, ObjectKey, St
 use tributary_merge::Heads;
 
 use super::View;
-use super::standing::{self, Partial, Standing, Standings};
+use super::standing::{self, Standing, Standings};
+use crate::policy::Partial;
 
 /// How the clusters that a request wants stood before it waited and read.
 #[derive(Clone, Debug)]

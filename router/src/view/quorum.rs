@@ -19,8 +19,9 @@ use tokio::time::{Instant, timeout};
 use tributary_apimachinery::{ClusterName, ResourceVersion, Status, explain};
 use tributary_cacher::Cacher;
 
-use super::standing::{Partial, Standing};
+use super::standing::Standing;
 use super::{EarlierStandings, View, standing};
+use crate::policy::Partial;
 
 /// How long a member may take to say at which version it is, in seconds. As long as a read waits for a version.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);

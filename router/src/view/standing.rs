@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use http::{HeaderMap, header};
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Status};
 use tributary_cacher::{Reason, State};
 use tributary_merge::Heads;
 
-use crate::discovery::Otherwise;
+use crate::discovery::{Otherwise, ServedResource};
+use crate::policy::Partial;
 use crate::topology::Cluster;
 
 /// How one cluster stands.
@@ -77,6 +79,12 @@ impl Standing {
         let silent = || cluster.discovery().map(|_| Otherwise::Stale.reason(resource));
         let reason = cluster.problem().or_else(silent).map(Arc::from);
         Self::Unknown { since: cluster.since(), reason, forbidden: false }
+    }
+
+    /// The clusters that have the resource otherwise than it is shown here, and how they stand therefore.
+    pub fn left_out(served: &ServedResource) -> impl Iterator<Item = (ClusterName, Self)> {
+        let others = served.left_out();
+        others.map(|(cluster, other)| (cluster.clone(), Self::LeftOut { reason: other.reason(&served.resource) }))
     }
 
     /// A cluster whose changes arrive, but not what was written through this process since then.
@@ -298,16 +306,6 @@ impl FromIterator<(ClusterName, Standing)> for Standings {
     }
 }
 
-/// What happens to a list or watch when a cluster is unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Partial {
-    /// It is refused with 429 until all are known.
-    #[default]
-    Deny,
-    /// It is answered without the cluster, and a `Warning` says so.
-    Allow,
-}
-
 /// How many clusters are named in warnings before they are only counted.
 const WARNINGS_MAX: usize = 10;
 
@@ -359,6 +357,12 @@ pub fn left_out_warning(resource: &GroupVersionResource, left_out: &[ClusterName
             shortened(&names)
         )
     })
+}
+
+/// Adds a `Warning` that names clusters which are not part of the view.
+pub(crate) fn warn_left_out(headers: &mut HeaderMap, resource: &GroupVersionResource, left_out: &[ClusterName]) {
+    let text = left_out_warning(resource, left_out);
+    headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
 }
 
 /// The longest text of a warning, in characters. 1,024: reasons may quote a member's own words, and a dozen warnings have to fit in

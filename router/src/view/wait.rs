@@ -13,7 +13,8 @@ use tributary_merge::CompositeResourceVersion;
 
 use super::View;
 use super::fences::{Deletion, Fence, Late, Waited};
-use super::standing::{self, Partial, Standing, Standings};
+use super::standing::{self, Standing, Standings};
+use crate::policy::Partial;
 
 /// How long lists and watches wait for clusters that are not known yet.
 pub const KNOWN_WITHIN: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use http::Request;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tributary_proxy::Tuning;
-use tributary_router::forward::whole::WHOLE_WITHIN;
+use tributary_router::limits::WHOLE_WITHIN;
 use tributary_router::{ForwardedWatch, User};
 use tributary_simulator::{RequestKind, WriteAnswers};
 

@@ -239,6 +239,8 @@ async fn a_compact_version_is_understood_by_every_replica_of_the_same_clusters()
     }
     elsewhere.router.set_clusters(setups);
     elsewhere.router.asked_once(SOON).await;
+    // Until its clusters are known it cannot tell.
+    until(|| async { elsewhere.get(&format!("{CONFIG_MAPS}?resourceVersion={from}")).await.code != 429 }).await;
     elsewhere.get(&format!("{CONFIG_MAPS}?resourceVersion={from}")).await.refused(410);
     elsewhere.get(&format!("{CONFIG_MAPS}?limit=4&continue={token}")).await.refused(410);
     let mut refused = elsewhere.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;

@@ -13,7 +13,6 @@ use http_body_util::{BodyExt, StreamBody};
 use tributary_apimachinery::Status;
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
-use super::GATHERED_BYTES_MAX;
 use super::ask::{MemberList, Question, Unanswered};
 use super::gather::{Page, within};
 use super::token::Token;
@@ -21,12 +20,13 @@ use super::write::{Columns, Metadata, Wish, Writer, printer};
 use crate::body::{self, Body, BoxError};
 use crate::discovery::ServedResource;
 use crate::flow::long_answers::{Lanes, Length, MEDIUM_BYTES, Peer, Share};
+use crate::limits::GATHERED_BYTES_MAX;
 use crate::negotiate::{Encoding, Form};
+use crate::policy::Partial;
 use crate::response::compression::{Gzip, THRESHOLD_BYTES};
 use crate::response::indent::Indent;
 use crate::response::{self, FRAME_BYTES};
 use crate::topology::Cluster;
-use crate::view::Partial;
 
 /// How many members are asked at once for what is written as it comes: one is written, the next has begun to answer.
 const AHEAD: usize = 2;

@@ -10,9 +10,10 @@ use tributary_apimachinery::{Query, ResourceVersion, Status};
 use tributary_cacher::wire::{ListParser, Part};
 
 use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
-use crate::flow::fair_share::{Exceeded, Holder, Portion};
-use crate::forward::send::forward;
-use crate::memory::Asked;
+use crate::caller::Caller;
+use crate::flow::fair_share::{Exceeded, Portion};
+use crate::forward::send::send;
+use crate::request::ClientRequest;
 use crate::response::warnings;
 use crate::topology::Cluster;
 
@@ -30,23 +31,23 @@ pub(super) struct Question {
     query: String,
     limit: u64,
     accept: HeaderValue,
-    /// Whose places at the members it takes.
-    holder: Holder,
+    /// In whose name it is asked, and whose places at the members it takes.
+    caller: Caller,
 }
 
 impl Question {
     /// What is asked of members for this request. `labels` is its selector without what selects clusters.
-    pub(super) fn new(asked: Asked<'_>, table: bool, labels: &str, limit: u64) -> Self {
+    pub(super) fn new(request: ClientRequest<'_>, table: bool, labels: &str, limit: u64) -> Self {
         let accept = match table {
             true => "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
             false => "application/json",
         };
-        let mut query = kept(asked.query);
+        let mut query = kept(request.query);
         if !labels.is_empty() {
             query.push(format!("labelSelector={}", utf8_percent_encode(labels, NON_ALPHANUMERIC)));
         }
-        let (path, accept) = (asked.info.path.clone(), HeaderValue::from_static(accept));
-        Self { path, query: query.join("&"), limit, accept, holder: asked.peer }
+        let (path, accept) = (request.info.path.clone(), HeaderValue::from_static(accept));
+        Self { path, query: query.join("&"), limit, accept, caller: request.caller.clone() }
     }
 
     /// Asks a member. The answer is a success.
@@ -56,9 +57,6 @@ impl Question {
     async fn put(&self, cluster: &Arc<Cluster>, limit: u64, token: Option<&str>) -> Result<Response<Body>, Status> {
         let mut request = Request::new(body::empty());
         request.headers_mut().insert(header::ACCEPT, self.accept.clone());
-        if let Some(peer) = self.holder {
-            request.extensions_mut().insert(peer);
-        }
         let mut query = self.query.clone();
         if limit > 0 {
             query.push_str(&format!("&limit={limit}"));
@@ -67,7 +65,8 @@ impl Question {
             query.push_str(&format!("&continue={}", utf8_percent_encode(token, NON_ALPHANUMERIC)));
         }
         let query = query.trim_start_matches('&');
-        let answer = forward(cluster, request, &self.path, Some(query).filter(|query| !query.is_empty())).await?;
+        let answer =
+            send(cluster, &self.caller, request, &self.path, Some(query).filter(|query| !query.is_empty())).await?;
         if answer.status().is_success() {
             return Ok(answer);
         }

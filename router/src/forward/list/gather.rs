@@ -9,12 +9,13 @@ use tokio::time::{Duration, Instant};
 use tributary_apimachinery::{ClusterName, Status};
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
-use super::GATHERED_BYTES_MAX;
 use super::ask::{MemberList, Question, Unanswered};
 use super::token::Token;
 use crate::flow::fair_share::{FairShare, Holder};
+use crate::limits::GATHERED_BYTES_MAX;
+use crate::policy::Partial;
 use crate::topology::Cluster;
-use crate::view::{KNOWN_WITHIN, Partial, Standing};
+use crate::view::{KNOWN_WITHIN, Standing};
 
 /// How long a cluster may take to give its list where the rest is answered without it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);

@@ -11,13 +11,11 @@ use http::{Request, header};
 use serde::Deserialize;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Status};
 
-use super::union::Union;
+use super::send::ask_as_ourselves;
 use crate::body;
-use crate::forward::send::forward;
+use crate::discovery::Union;
+use crate::discovery::documents::StorageVersionHashes;
 use crate::topology::Fleet;
-
-/// The hash of each resource of one version, by the resource's name. A resource whose member says nothing has none.
-pub type StorageVersionHashes = BTreeMap<String, String>;
 
 /// How long a member is waited for. A document without hashes is of more use than none.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -38,7 +36,7 @@ struct Stored {
 
 /// Asks for the hashes of one version. Each resource is asked of the first member that serves it and is in reach; a member
 /// that does not answer leaves its resources without hashes.
-pub async fn hashes(fleet: &Fleet, union: &Union, group: &str, version: &str) -> StorageVersionHashes {
+pub(crate) async fn hashes(fleet: &Fleet, union: &Union, group: &str, version: &str) -> StorageVersionHashes {
     let Some(described) = union.version(group, version) else { return StorageVersionHashes::new() };
     let owners: BTreeMap<&str, &ClusterName> = described
         .resources
@@ -76,7 +74,7 @@ async fn ask(fleet: &Fleet, name: &ClusterName, path: &str) -> Result<ResourceLi
     let cluster = fleet.cluster(name).ok_or_else(|| Status::cluster_not_found(name.as_str()))?;
     let mut request = Request::new(body::empty());
     request.headers_mut().insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
-    let answer = forward(&cluster, request, path, None).await?;
+    let answer = ask_as_ourselves(&cluster, request, path).await?;
     let code = answer.status();
     let text = body::whole(answer.into_body()).await.map_err(|error| Status::cluster_unavailable(name, error))?;
     if !code.is_success() {

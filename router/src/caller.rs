@@ -1,0 +1,55 @@
+//! Who sends a request.
+
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
+use tributary_apimachinery::Status;
+use tributary_proxy::{GivenIdentity, Identity};
+
+use crate::flow::fair_share::Holder;
+
+/// Who sends a request, as authentication found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The user's name.
+    pub name: String,
+}
+
+/// Who sends a request, and in whose name members are to see it. Made once for each request, before anything is done for it; whatever
+/// is sent to a member for a client takes it as an argument, so that nothing is sent in another name by an oversight.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    identity: Identity,
+    /// The connection that the request came by: its share of what clients share.
+    pub(crate) connection: Holder,
+}
+
+impl Caller {
+    /// Who sent a request, by its parts. In personal mode members see the kubeconfig's user, or whom that user asks to be.
+    ///
+    /// # Errors
+    /// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's.
+    pub(crate) fn of(headers: &HeaderMap, extensions: &Extensions) -> Result<Self, Status> {
+        let given = GivenIdentity::of(headers).map_err(|error| Status::bad_request(error.to_string()))?;
+        let identity = given.map_or(Identity::Member, Identity::AsGiven);
+        Ok(Self { identity, connection: extensions.get().copied() })
+    }
+
+    /// In whose name members see the request.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Whether the client asks to be somebody else, of whom memory knows nothing: it holds what our own rights can see.
+    pub(crate) fn is_another(&self) -> bool {
+        !matches!(self.identity, Identity::Member)
+    }
+
+    /// The headers that say whom the client asks to be: what tells the identities of two requests apart.
+    pub(crate) fn impersonation(&self) -> Box<[(HeaderName, HeaderValue)]> {
+        let headers = match &self.identity {
+            Identity::Member => return Box::default(),
+            Identity::AsGiven(given) => given.headers(),
+            Identity::Impersonate(user) => user.headers(),
+        };
+        headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+}

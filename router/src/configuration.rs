@@ -1,0 +1,93 @@
+//! What one request sees of the configuration.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tributary_apimachinery::{ClusterName, GroupVersionResource};
+use tributary_merge::Epochs;
+
+use crate::discovery::{ServedResource, Union};
+use crate::policy::{Consistency, ItemResourceVersions, Policies, Policy};
+use crate::topology::Cluster;
+use crate::versions::Versions;
+
+/// The policies, the clusters and what they serve, as they were when a request came: taken once, so that a change in between does not give
+/// one request a part of each. Cheap to take: four counters.
+#[derive(Clone)]
+pub(crate) struct Configuration {
+    /// How resources are treated.
+    pub(crate) policies: Arc<Policies>,
+    /// What the clusters serve together.
+    pub(crate) union: Arc<Union>,
+    /// The clusters.
+    pub(crate) clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
+    /// The lists of clusters that compact versions refer to.
+    pub(crate) epochs: Arc<Epochs>,
+}
+
+impl Configuration {
+    /// How a resource is treated.
+    pub(crate) fn policy(&self, resource: &GroupVersionResource) -> &Policy {
+        self.policies.of(resource)
+    }
+
+    /// The form of the versions that a resource's objects carry. Cost: a walk over the rules, without an allocation.
+    pub(crate) fn items(&self, resource: &GroupVersionResource) -> ItemResourceVersions {
+        self.policy(resource).item_resource_versions
+    }
+
+    /// Reads and writes the versions of a resource.
+    pub(crate) fn versions(&self, resource: &GroupVersionResource) -> Versions {
+        Versions::new(Arc::clone(&self.epochs), self.items(resource), Arc::clone(&self.clusters))
+    }
+
+    /// As [`versions`](Self::versions), of an object whose resource is not known: integers are read if any resource has them.
+    pub(crate) fn versions_of_any(&self) -> Versions {
+        let any = self.policies.any_integer();
+        let items = if any { ItemResourceVersions::Integer } else { ItemResourceVersions::Composite };
+        Versions::new(Arc::clone(&self.epochs), items, Arc::clone(&self.clusters))
+    }
+
+    /// Whether a resource's objects of a place are held in memory: of a namespace, or of all (`None`).
+    pub(crate) fn is_held(&self, served: &ServedResource, namespace: Option<&str>) -> bool {
+        let resource = &served.resource;
+        !served.cacheable.is_empty()
+            && self.policies.is_registered(resource)
+            && self.policy(resource).holds(served.description.namespaced(), namespace)
+    }
+
+    /// Whether reads of the newest ask the members.
+    pub(crate) fn asks_members(&self, resource: &GroupVersionResource) -> bool {
+        self.policy(resource).consistency == Consistency::Quorum
+    }
+
+    /// The clusters that serve a resource and are not part of its merged view.
+    pub(crate) fn left_out(&self, served: &ServedResource) -> Vec<ClusterName> {
+        let policy = self.policy(&served.resource);
+        if policy.clusters.is_none() {
+            return Vec::new();
+        }
+        let left_out = self.clusters.values().filter(|cluster| !policy.selects(cluster.name()));
+        // One that has not told yet what it serves may serve this.
+        let serving =
+            left_out.filter(|cluster| served.clusters.contains(cluster.name()) || cluster.discovery().is_none());
+        serving.map(|cluster| cluster.name().clone()).collect()
+    }
+
+    /// What can be done where a resource cannot be watched for want of memory.
+    pub(crate) fn remedy(&self, resource: &GroupVersionResource) -> String {
+        match &self.policy(resource).namespaces {
+            Some(held) if self.policies.is_registered(resource) => {
+                let held: Vec<_> = held.iter().map(String::as_str).collect();
+                format!(
+                    "a ResourceRegistry holds its objects of these namespaces only (spec.namespaces): {}; watch one of them, or \
+                     one cluster under /clusters/<name>",
+                    held.join(", ")
+                )
+            }
+            _ => {
+                "add it to --resources or to a ResourceRegistry, or watch one cluster under /clusters/<name>".to_owned()
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The cluster that a request goes to, and its versions in that cluster's own words.
+
+use std::sync::Arc;
+
+use http::Response;
+use tributary_apimachinery::rewrite::{self, VersionOf};
+use tributary_apimachinery::{Object, Status, Verb};
+
+use super::answer::{Wish, translate};
+use super::buffered::Held;
+use super::send::send;
+use super::{integers, whole};
+use crate::body::Body;
+use crate::request::ClientRequest;
+use crate::topology::Cluster;
+use crate::versions::Given;
+
+/// Where a request goes, and what its versions are translated by.
+pub(crate) struct Target {
+    /// The cluster.
+    pub(crate) cluster: Arc<Cluster>,
+    /// The object that the request is for, as last seen; `None` for a new one.
+    pub(crate) object: Option<Arc<Object>>,
+    /// The object that an Event is about, where it was looked up.
+    pub(crate) involved: Option<Arc<Object>>,
+}
+
+/// Sends a held request to a cluster and gives its answer.
+///
+/// # Errors
+/// 409 for a version of another cluster; 400 where the answer to a write could not carry its version; 429 where there is no room for the
+/// answer; 503 and 504 where there is none.
+pub(crate) async fn send_translated(
+    request: ClientRequest<'_>,
+    target: &Target,
+    held: &Held,
+    wish: &Wish,
+) -> Result<Response<Body>, Status> {
+    let ClientRequest { router, info, query, .. } = request;
+    if wish.writes {
+        integers::fits(request, target.cluster.name(), target.object.as_deref())?;
+    }
+    let has_annotations = target.object.as_ref().is_none_or(|object| object.has_annotations());
+    let mut version = |of: VersionOf, text: &str| match of {
+        VersionOf::Object => native(request, target, text),
+        VersionOf::Reference => Ok(reference_version(request, target, text)),
+    };
+    let turn = router.large_bodies().turn(request.caller.connection, held.body.len()).await;
+    let message = turn.run(|| held.for_member(has_annotations, wish.accept(), &mut version))?;
+    let query = match query {
+        // Where there is a body the member reads no options from the query.
+        Some(query) if info.verb == Verb::Delete && held.body.is_empty() => {
+            Some(rewrite::rewrite_query(query, &mut version)?)
+        }
+        query => query.map(|query| for_live_read(info.verb, query)),
+    };
+    let known = target.object.as_ref().map_or(0, |object| object.size()).max(held.body.len());
+    let room = whole::room(router, request.caller, known)?;
+    let answer = send(&target.cluster, request.caller, message, &info.path, query.as_deref()).await?;
+    translate(request, &target.cluster, answer, room, wish).await
+}
+
+/// A live read asks for the newest: a version of the merged view means nothing to the member.
+fn for_live_read(verb: Verb, query: &str) -> String {
+    if verb != Verb::Get {
+        return query.to_owned();
+    }
+    let kept: Vec<_> = query.split('&').filter(|pair| !pair.starts_with("resourceVersion=")).collect();
+    kept.join("&")
+}
+
+/// The member's own version for one that a client sent back: the object's as last seen, where the client's vector covers
+/// that, else the vector's component, which the member will refuse if it is stale. An integer is of one object, so what it says is
+/// taken as it is. Of a new object the version says nothing, as in kube-apiserver's own `Store.Update`.
+///
+/// # Errors
+/// 409 for what is no version of this cluster's object: another cluster's, a plain number, or garbage.
+fn native(request: ClientRequest<'_>, target: &Target, text: &str) -> Result<String, Status> {
+    let Some(object) = &target.object else { return Ok(String::new()) };
+    let resource = &request.resource.resource;
+    let refuse = |cause: &str| {
+        let name = request.resource.name.as_deref().unwrap_or_default();
+        Status::conflict(resource, name, &format!("its resourceVersion is not {cause}; read the object again"))
+    };
+    let given = request
+        .configuration
+        .versions(resource)
+        .decode(text)
+        .map_err(|error| refuse(&format!("one that was handed out here ({error})")))?;
+    let cluster = target.cluster.name();
+    let component =
+        given.component(cluster).ok_or_else(|| refuse(&format!("of cluster {cluster}, which has the object")))?;
+    let own = object.resource_version();
+    let covered = matches!(given, Given::Vector(_)) && component >= own;
+    Ok(if covered { own } else { component.revision() }.to_string())
+}
+
+/// The member's own version for one that an Event notes of the object that it is about: as [`native`], but what means nothing to
+/// the member is left out, because nothing depends on it.
+fn reference_version(request: ClientRequest<'_>, target: &Target, text: &str) -> String {
+    let given = request.configuration.versions_of_any().decode(text).ok();
+    match given.as_ref().and_then(|given| Some((given, given.component(target.cluster.name())?))) {
+        None => String::new(),
+        Some((Given::Item(..), own)) => own.revision().to_string(),
+        Some((Given::Vector(_), component)) => {
+            let own = target.involved.as_ref().map(|object| object.resource_version());
+            own.filter(|own| component >= *own).unwrap_or(component.revision()).to_string()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn live_reads_ask_for_the_newest() {
+        assert_eq!(for_live_read(Verb::Get, "a=b&resourceVersion=x&c"), "a=b&c");
+        assert_eq!(for_live_read(Verb::Patch, "resourceVersion=x"), "resourceVersion=x");
+    }
+}

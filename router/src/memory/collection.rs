@@ -1,0 +1,74 @@
+//! What a list or a watch reads, and how up to date it has to be.
+
+use std::sync::Arc;
+
+use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter, LabelSelector, Status};
+
+use crate::configuration::Configuration;
+use crate::lifetime::Lifetime;
+use crate::request::ClientRequest;
+use crate::view::{EarlierStandings, Standing, View};
+
+/// What a list or watch reads.
+pub(crate) struct Collection {
+    /// The resource over all clusters, or one namespace of it.
+    pub(crate) view: Arc<View>,
+    /// How each cluster that is wanted stands by now.
+    pub(crate) before: EarlierStandings,
+    /// The clusters that serve the resource and are not part of the view.
+    pub(crate) left_out: Vec<ClusterName>,
+    /// What is selected.
+    pub(crate) filter: Filter,
+}
+
+/// What a list or watch reads.
+///
+/// # Errors
+/// 429 while clusters are unknown and a partial answer is denied; 400 for selectors that the resource does not support.
+pub(crate) async fn collection(
+    request: ClientRequest<'_>,
+    label_selector: &LabelSelector,
+    field_selector: &FieldSelector,
+    reading: Lifetime,
+) -> Result<Collection, Status> {
+    let ClientRequest { router, served, .. } = request;
+    let namespace = request.resource.namespace.as_deref();
+    let (_, clusters) = ClusterSelector::split(label_selector)?;
+    let partial = request.configuration.policy(&served.resource).partial;
+    let (view, before) = router
+        .view_of(request.configuration, served, namespace, &clusters, partial, reading, request.caller.connection)
+        .await;
+    let (name, fields) = (request.resource.name.as_deref(), view.decoder.fields());
+    let (resource, namespaced) = (&view.kind.resource, view.kind.namespaced);
+    let filter = Filter::compile(namespace, name, label_selector, field_selector, resource, fields, namespaced)?;
+    let mut left_out = request.configuration.left_out(served);
+    left_out.retain(|cluster| clusters.matches(cluster));
+    Ok(Collection { before: before?, left_out, filter, view })
+}
+
+/// Waits until memory has what the newest is to have: the client's own writes, and where members are to be asked, all that they
+/// have now. A cluster that does not say so is stale, if that is allowed.
+///
+/// # Errors
+/// 504 for what does not come within 3 s.
+pub(crate) async fn newest(
+    configuration: &Configuration,
+    view: &View,
+    wanted: &ClusterSelector,
+    before: &mut EarlierStandings,
+) -> Result<(), Status> {
+    let resource = &view.kind.resource;
+    let partial = configuration.policy(resource).partial;
+    let own = view.own_writes_seen(wanted, partial).await?;
+    if own.waited {
+        // Who was fresh may have become stale while it was waited for, and is not waited for then.
+        view.look_again(before);
+    }
+    for (cluster, since) in own.late {
+        before.doubt(cluster, Standing::unseen_writes(since));
+    }
+    if configuration.asks_members(resource) {
+        view.as_of_now(before).await?;
+    }
+    Ok(())
+}

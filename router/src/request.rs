@@ -1,0 +1,89 @@
+//! One request for a resource, taken apart once.
+
+use std::sync::Arc;
+
+use tributary_apimachinery::{GroupVersionResource, RequestInfo, ResourceRequest, Status};
+
+use crate::Router;
+use crate::caller::Caller;
+use crate::configuration::Configuration;
+use crate::discovery::ServedResource;
+use crate::negotiate::{Answer, Form, Preferences};
+use crate::response::{IncludeObject, include_object};
+use crate::view::{EarlierStandings, View};
+
+/// A request as it came, taken apart: what it asks for, and in which form. Cheap to copy.
+#[derive(Clone, Copy)]
+pub(crate) struct Received<'a> {
+    /// What is asked for.
+    pub(crate) info: &'a RequestInfo,
+    /// The query string without its `?`.
+    pub(crate) query: Option<&'a str>,
+    /// Whether only the head of the answer is asked for.
+    pub(crate) is_head: bool,
+    /// What the client says of the form of its answer.
+    pub(crate) preferences: &'a Preferences,
+}
+
+/// What is known of a client's request for a resource before anything is done for it: all but the body. Cheap to copy.
+#[derive(Clone, Copy)]
+pub(crate) struct ClientRequest<'a> {
+    /// The router that answers it.
+    pub(crate) router: &'a Router,
+    /// What it sees of the configuration.
+    pub(crate) configuration: &'a Configuration,
+    /// Who sends it.
+    pub(crate) caller: &'a Caller,
+    /// What is asked for.
+    pub(crate) info: &'a RequestInfo,
+    /// The resource part of it.
+    pub(crate) resource: &'a ResourceRequest,
+    /// The query string without its `?`.
+    pub(crate) query: Option<&'a str>,
+    /// Who serves the resource.
+    pub(crate) served: &'a ServedResource,
+    /// What the client says of the form of its answer.
+    pub(crate) preferences: &'a Preferences,
+}
+
+impl ClientRequest<'_> {
+    /// What is asked of the answer once it is there: whether it has the form's shape, and what a Table's rows carry. A write asks before it
+    /// changes anything.
+    ///
+    /// # Errors
+    /// 406; 400 for a value of `includeObject` that does not exist.
+    pub(crate) fn finish(&self, form: Form, answer: Answer) -> Result<IncludeObject, Status> {
+        let resource = &self.served.resource;
+        match self.resource.subresource.as_deref() {
+            Some("scale") if resource.is_built_in() => {
+                let scale = GroupVersionResource::new("autoscaling", "v1", "scale");
+                self.preferences.fits(form, answer, &scale, "Scale")?;
+            }
+            _ => self.preferences.fits(form, answer, resource, self.served.description.kind())?,
+        }
+        include_object(form, self.query)
+    }
+
+    /// Whether what is asked for is held in memory.
+    pub(crate) fn is_held(&self) -> bool {
+        self.configuration.is_held(self.served, self.resource.namespace.as_deref())
+    }
+
+    /// The view for a read of one name, and how its clusters stand. Waits only for first attempts.
+    ///
+    /// # Errors
+    /// 429 where no further namespace can be held.
+    pub(crate) async fn view(&self) -> Result<(Arc<View>, EarlierStandings), Status> {
+        let namespace = self.resource.namespace.as_deref();
+        self.router.view(self.configuration, self.served, namespace, self.caller.connection).await
+    }
+
+    /// In which form an object is to be answered.
+    ///
+    /// # Errors
+    /// 406; 400 for parameters of a Table that do not exist.
+    pub(crate) fn object_form(&self) -> Result<(Form, IncludeObject), Status> {
+        let form = self.preferences.form(Answer::Object)?;
+        Ok((form, self.finish(form, Answer::Object)?))
+    }
+}
