@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{GroupVersionResource, RequestInfo, ResourceRequest, Status};
+use tributary_apimachinery::{ClusterSelector, GroupVersionResource, RequestInfo, ResourceRequest, Status};
 
 use crate::Router;
 use crate::caller::Caller;
 use crate::configuration::Configuration;
 use crate::discovery::ServedResource;
 use crate::negotiate::{Answer, Form, Preferences};
+use crate::policy::Partial;
 use crate::response::{IncludeObject, include_object};
 use crate::view::{EarlierStandings, View};
+use crate::views::choice::{Lifetime, Read};
 
 /// A request as it came, taken apart: what it asks for, and in which form. Cheap to copy.
 #[derive(Clone, Copy)]
@@ -74,8 +76,24 @@ impl ClientRequest<'_> {
     /// # Errors
     /// 429 where no further namespace can be held.
     pub(crate) async fn view(&self) -> Result<(Arc<View>, EarlierStandings), Status> {
-        let namespace = self.resource.namespace.as_deref();
-        self.router.view(self.configuration, self.served, namespace, self.caller.connection).await
+        let (view, before) = self.read(&ClusterSelector::default(), Partial::Allow, Lifetime::Once).await;
+        Ok((view, before?))
+    }
+
+    /// The view for a read of the clusters that are wanted, and how these stand.
+    ///
+    /// # Errors
+    /// As of [`Read::view`].
+    pub(crate) async fn read(
+        &self,
+        wanted: &ClusterSelector,
+        partial: Partial,
+        lifetime: Lifetime,
+    ) -> (Arc<View>, Result<EarlierStandings, Status>) {
+        let Self { configuration, served, .. } = *self;
+        let (namespace, user) = (self.resource.namespace.as_deref(), self.caller.connection);
+        let read = Read { configuration, served, namespace, wanted, partial, lifetime, user };
+        read.view(self.router.views()).await
     }
 
     /// In which form an object is to be answered.

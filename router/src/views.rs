@@ -1,6 +1,7 @@
 //! All resources that are held in memory: started on first use, shared, ended when unused, and begun anew where what describes
 //! them has changed.
 
+pub(crate) mod choice;
 mod definition;
 mod shared_tasks;
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter, LabelSelector, Status};
 
 use crate::configuration::Configuration;
-use crate::lifetime::Lifetime;
 use crate::request::ClientRequest;
 use crate::view::{EarlierStandings, Standing, View};
+use crate::views::choice::Lifetime;
 
 /// What a list or watch reads.
 pub(crate) struct Collection {
@@ -31,13 +31,11 @@ pub(crate) async fn collection(
     field_selector: &FieldSelector,
     reading: Lifetime,
 ) -> Result<Collection, Status> {
-    let ClientRequest { router, served, .. } = request;
+    let served = request.served;
     let namespace = request.resource.namespace.as_deref();
     let (_, clusters) = ClusterSelector::split(label_selector)?;
     let partial = request.configuration.policy(&served.resource).partial;
-    let (view, before) = router
-        .view_of(request.configuration, served, namespace, &clusters, partial, reading, request.caller.connection)
-        .await;
+    let (view, before) = request.read(&clusters, partial, reading).await;
     let (name, fields) = (request.resource.name.as_deref(), view.decoder.fields());
     let (resource, namespaced) = (&view.kind.resource, view.kind.namespaced);
     let filter = Filter::compile(namespace, name, label_selector, field_selector, resource, fields, namespaced)?;

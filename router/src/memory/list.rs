@@ -15,7 +15,6 @@ use tributary_merge::{
 use super::{Collection, collection};
 use crate::body::Body;
 use crate::flow::long_answers::{Lanes, Length, Peer, Share};
-use crate::lifetime::Lifetime;
 use crate::limits;
 use crate::negotiate::Answer;
 use crate::request::ClientRequest;
@@ -23,6 +22,7 @@ use crate::response::list::{ListAnswer, ListMetadata};
 use crate::response::{FRAME_BYTES, ObjectWriter};
 use crate::versions::{Versions, Wanted, of_clusters, refuse_list, seen};
 use crate::view::{EarlierStandings, Unreached, View, standing};
+use crate::views::choice::Lifetime;
 
 /// Which state a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]

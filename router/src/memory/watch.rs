@@ -22,7 +22,6 @@ use super::{Collection, collection};
 use crate::Router;
 use crate::body::{self, Body, BoxError};
 use crate::flow::long_answers::{Length, MEDIUM_BYTES, Peer, Share};
-use crate::lifetime::Lifetime;
 use crate::limits;
 use crate::negotiate::Answer;
 use crate::policy::ItemResourceVersions;
@@ -31,6 +30,7 @@ use crate::response::watch::{EventWriter, Prepared, error};
 use crate::response::{self, FRAME_BYTES, ObjectWriter};
 use crate::versions::{Versions, Wanted, of_clusters, refuse_watch, seen};
 use crate::view::{EarlierStandings, Standings, Unreached, View, Waiting, Watching, standing};
+use crate::views::choice::Lifetime;
 
 /// How often a quiet watch is sent a bookmark (kube-apiserver's `bookmarkFrequency` in `cacher.go`).
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);

@@ -1,0 +1,166 @@
+//! From which view a read is answered: from that of all namespaces, or from one namespace's own where a member forbids to read all.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ObjectKey, Status};
+
+use super::Views;
+use crate::configuration::Configuration;
+use crate::discovery::ServedResource;
+use crate::flow::fair_share::Holder;
+use crate::limits::NAMESPACE_UNUSED_AFTER;
+use crate::policy::Partial;
+use crate::view::{EarlierStandings, KNOWN_WITHIN, Standing, Standings, View};
+
+/// For how long somebody reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// A list, or one object: a namespace that is not there has nothing.
+    Once,
+    /// A watch: the namespace may come.
+    Follows,
+}
+
+/// What is read, and for whom.
+#[derive(Clone, Copy)]
+pub(crate) struct Read<'a> {
+    /// What the request sees of the configuration.
+    pub(crate) configuration: &'a Configuration,
+    /// The resource.
+    pub(crate) served: &'a ServedResource,
+    /// The namespace that is asked for; `None` for all, and for what is in none.
+    pub(crate) namespace: Option<&'a str>,
+    /// The clusters that are asked for.
+    pub(crate) wanted: &'a ClusterSelector,
+    /// Whether clusters may be missing.
+    pub(crate) partial: Partial,
+    /// For how long it is read.
+    pub(crate) lifetime: Lifetime,
+    /// Whose share of the views it takes.
+    pub(crate) user: Holder,
+}
+
+/// What is known of namespaces.
+struct Namespaces {
+    view: Arc<View>,
+    standings: Arc<Standings>,
+}
+
+impl Namespaces {
+    /// Whether it is known of each of these clusters that it has no such namespace. One that was written to through this process is
+    /// there, and so is one that was made, though its own event may be on its way. `of` is the view that is asked for.
+    fn is_missing(&self, of: &View, clusters: &[ClusterName], namespace: &str) -> bool {
+        let is_fresh = |cluster| self.standings.of(cluster) == Some(&Standing::Fresh);
+        let key = ObjectKey::new("", namespace);
+        clusters.iter().all(|cluster| is_fresh(cluster) && !of.fences.concern(cluster, namespace))
+            && self.view.fences.pending_of(key.as_str()).is_empty()
+            && !self.view.log().find(key.as_str()).iter().any(|(cluster, _)| clusters.contains(cluster))
+    }
+}
+
+impl Read<'_> {
+    /// The view for a read of the clusters that are wanted, and how these stand. Where a member forbids the collection of all
+    /// namespaces and one is asked for, the view of that namespace takes its place.
+    ///
+    /// # Errors
+    /// (beside the view) 429 where clusters are unknown and a partial answer is denied, or no further namespace can be held.
+    pub(crate) async fn view(self, views: &Arc<Views>) -> (Arc<View>, Result<EarlierStandings, Status>) {
+        let Self { configuration, served, wanted, partial, .. } = self;
+        let (view, standings) = self.held(views).await;
+        let before = standings.map(|mut standings| {
+            let policy = configuration.policy(&served.resource);
+            for (cluster, standing) in Standing::left_out(served) {
+                if policy.selects(&cluster) && wanted.matches(&cluster) {
+                    Arc::make_mut(&mut standings).set(cluster, standing);
+                }
+            }
+            EarlierStandings::new(standings, wanted, partial)
+        });
+        (view, before)
+    }
+
+    async fn held(self, views: &Arc<Views>) -> (Arc<View>, Result<Arc<Standings>, Status>) {
+        let Self { configuration, served, namespace, wanted, partial, lifetime, .. } = self;
+        let deadline = Instant::now() + KNOWN_WITHIN;
+        let own = configuration.policy(&served.resource).view_of(served.description.namespaced(), namespace);
+        let view = views.get_or_start(served, own).await;
+        // With a partial answer allowed this is never refused.
+        let standings = view.known(Partial::Allow, wanted, deadline).await;
+        let mut standings = standings.unwrap_or_else(|_| view.standings_of(wanted));
+        if let Some(namespace) = namespace.filter(|_| own.is_none() && standings.is_one_forbidden()) {
+            let forbidding: Vec<_> = standings.forbidding().cloned().collect();
+            if lifetime == Lifetime::Follows || !self.is_missing(views, &view, &forbidding, namespace).await {
+                return match self.of_namespace(views, &view, &forbidding, namespace).await {
+                    Ok(part) => {
+                        let standings = part.known(partial, wanted, deadline).await;
+                        (part, standings)
+                    }
+                    // Where what was held of them all is still served, want of room keeps nobody from it.
+                    Err(_) if !standings.is_one_given_up() => {
+                        let standings = view.known(partial, wanted, deadline).await;
+                        (view, standings)
+                    }
+                    Err(status) => (view, Err(status)),
+                };
+            }
+            // Nothing is held of a namespace that is not there: that it has no objects is known.
+            for cluster in forbidding {
+                if !standings.of(&cluster).is_some_and(Standing::is_known) {
+                    Arc::make_mut(&mut standings).set(cluster, Standing::NoNamespace);
+                }
+            }
+        }
+        if partial == Partial::Allow || standings.are_known() {
+            return (view, Ok(standings));
+        }
+        let standings = view.known(partial, wanted, deadline).await;
+        (view, standings)
+    }
+
+    /// The view of one namespace beside that of all, which these clusters forbid to read. Where all that may be held are in use, one goes
+    /// of a namespace that is nowhere, or has been forbidden for long: watches of names that were made up keep nobody out. Not for one
+    /// that is nowhere itself, and none that is forbidden and new: two of them would take turns for ever.
+    async fn of_namespace(
+        self,
+        views: &Arc<Views>,
+        whole: &Arc<View>,
+        forbidding: &[ClusterName],
+        namespace: &str,
+    ) -> Result<Arc<View>, Status> {
+        let user = self.user;
+        let part = views.get_or_start_part(whole, namespace, user);
+        let Err(full) = part else { return part };
+        let known = self.namespaces(views, forbidding).await;
+        let is_missing =
+            |namespace: &str| known.as_ref().is_some_and(|known| known.is_missing(whole, forbidding, namespace));
+        let is_idle = |part: &Arc<View>| {
+            let namespace = part.namespace.as_deref().unwrap_or_default();
+            let is_forbidden = || part.age() >= NAMESPACE_UNUSED_AFTER && part.is_forbidden_by_all(forbidding);
+            part.log().objects() == 0 && (is_missing(namespace) || is_forbidden())
+        };
+        if is_missing(namespace) || !views.end_idle_part(whole, user, is_idle) {
+            return Err(full);
+        }
+        views.get_or_start_part(whole, namespace, user)
+    }
+
+    /// What is known of the namespaces of these clusters; `None` where they are not held. Waits only for the first attempts at these: of
+    /// the others nothing is asked, and one that answers nothing would delay the read by half a minute.
+    async fn namespaces(self, views: &Arc<Views>, clusters: &[ClusterName]) -> Option<Namespaces> {
+        let namespaces = GroupVersionResource::new("", "v1", "namespaces");
+        let configuration = self.configuration;
+        let served = configuration.union.get(&namespaces).filter(|served| configuration.is_held(served, None))?;
+        let view = views.get_or_start(served, None).await;
+        let standings = view.attempted(clusters, Instant::now() + KNOWN_WITHIN).await;
+        Some(Namespaces { view, standings })
+    }
+
+    /// Whether none of these clusters has a namespace, as far as the view of namespaces knows them all. Where something was written to it
+    /// through this process, it is there, though its own event may be on its way.
+    async fn is_missing(self, views: &Arc<Views>, view: &View, clusters: &[ClusterName], namespace: &str) -> bool {
+        let Some(known) = self.namespaces(views, clusters).await else { return false };
+        let key = ObjectKey::new("", namespace);
+        known.view.own_writes_of_seen(&key).await.is_ok() && known.is_missing(view, clusters, namespace)
+    }
+}
