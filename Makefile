@@ -15,7 +15,7 @@ check: ## formatting, lints, documentation, licences and the arrows between crat
 # dependencies, and building those once more.
 test: tools ## unit, property and end-to-end tests: everything that CI runs
 	cargo build --workspace --bin tributary --locked
-	cargo test --workspace --locked --no-fail-fast
+	e2e/all-tests.sh
 
 unit: ## all tests that need no Go: unit, property, the router over simulated members, the model
 	cargo test --workspace --exclude tributary-e2e --locked
