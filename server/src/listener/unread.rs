@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use prometheus_client::metrics::gauge::Gauge;
 
 /// What all clients together may have been given and not taken, in bytes, where nothing else is asked for. 256 MiB: 15 connections that
-/// take nothing at all have [`HELD_BYTES_MAX`] each of it, further ones share the rest. Clients that read have a few frames each.
+/// take nothing at all have `HELD_BYTES_MAX` each of it, further ones share the rest. Clients that read have a few frames each.
 pub const UNREAD_BYTES_MAX: usize = 256 << 20;
 
 /// What a connection may have been given and not taken, in bytes. 16 MiB: 256 frames of long answers, or 16 large objects; a client
