@@ -33,7 +33,7 @@ pub enum WatchEvent<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// It ends too early or goes on too long, or is something else.
-    #[error("the frame is no complete JSON object")]
+    #[error("the frame is not a complete JSON object")]
     Cut,
     /// `type` is missing or unknown.
     #[error("the frame has no type that a watch knows")]

@@ -174,7 +174,9 @@ fn parse(output: &[u8], asked: &str) -> Result<PluginCredential, &'static str> {
     }
     let status = credential.status.ok_or("it has no status")?;
     let expires = match status.expiration_timestamp.as_deref() {
-        Some(text) => Some(text.parse::<jiff::Timestamp>().map_err(|_| "its expirationTimestamp is no RFC 3339 time")?),
+        Some(text) => {
+            Some(text.parse::<jiff::Timestamp>().map_err(|_| "its expirationTimestamp is not an RFC 3339 time")?)
+        }
         None => None,
     };
     let authorization = match status.token.as_deref().filter(|token| !token.is_empty()) {

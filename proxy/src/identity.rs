@@ -36,13 +36,13 @@ pub struct GivenIdentity(HeaderMap);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidGivenIdentity {
     /// No user, several, or an empty one: a kube-apiserver would act as the kubeconfig's user, or choose among them.
-    #[error("to act as somebody else takes exactly one Impersonate-User that is not empty")]
+    #[error("acting as somebody else needs exactly one Impersonate-User, which must not be empty")]
     User,
     /// A uid is given more than once.
     #[error("Impersonate-Uid is given more than once")]
     Uid,
     /// A kube-apiserver would not know it, and what stands before one might.
-    #[error("{0} is not known: Impersonate-User, -Group, -Uid and -Extra-KEY are")]
+    #[error("{0} is not known; allowed are Impersonate-User, -Group, -Uid and -Extra-KEY")]
     Unknown(HeaderName),
 }
 

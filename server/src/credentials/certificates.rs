@@ -161,7 +161,7 @@ fn read(directory: &DataDirectory, file: &str) -> Result<Option<Stored>, DataDir
     let Some(bytes) = directory.read(file)? else { return Ok(None) };
     let stored = serde_json::from_slice(&bytes).ok();
     if stored.is_none() {
-        tracing::warn!(path = %directory.file(file).display(), "the file is damaged; its certificate is made anew");
+        tracing::warn!(path = %directory.file(file).display(), "the file is damaged; a new certificate is made");
     }
     Ok(stored)
 }

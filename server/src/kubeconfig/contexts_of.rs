@@ -367,10 +367,16 @@ fn check_user(user: &AuthInfo) -> Result<Vec<Option<Vec<u8>>>, (&'static str, Pr
     let key = Referenced { data: key_data, file: user.client_key.as_deref() };
     match (certificate.is_absent(), key.is_absent()) {
         (false, true) => {
-            return Err(("client-key", ("it is missing beside client-certificate".to_owned(), "add the key")));
+            return Err((
+                "client-key",
+                ("it is missing, though client-certificate is given".to_owned(), "add the key"),
+            ));
         }
         (true, false) => {
-            return Err(("client-certificate", ("it is missing beside client-key".to_owned(), "add the certificate")));
+            return Err((
+                "client-certificate",
+                ("it is missing, though client-key is given".to_owned(), "add the certificate"),
+            ));
         }
         _ => {}
     }

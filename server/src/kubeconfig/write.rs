@@ -30,7 +30,7 @@ pub enum WriteError {
     Foreign(PathBuf),
     /// There is no directory for it.
     #[error(
-        "{path} cannot be written: {directory} is no directory; make it, or choose another file by --write-kubeconfig"
+        "{path} cannot be written: {directory} is not a directory; make it, or choose another file by --write-kubeconfig"
     )]
     NoDirectory {
         /// The file.
