@@ -66,7 +66,7 @@ fn of(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Result<Opti
             let time = duration::parse(text).map_err(|error| {
                 Status::bad_request(format!("invalid timeout specified in the request URL - {error}"))
             })?;
-            // Who asks for more gets no more.
+            // Whoever asks for more gets no more.
             Ok(Some(Limit { time, own: true }).filter(|own| !own.time.is_zero() && own.time < longest).or(servers))
         }
     }

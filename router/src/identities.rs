@@ -35,7 +35,7 @@ impl Router {
                 if let Some((first, second)) = &twins
                     && *reported != twins
                 {
-                    tracing::error!(%first, %second, "two contexts lead to one cluster (one kube-system uid): its objects are shown under the first alone; remove one");
+                    tracing::error!(%first, %second, "two contexts lead to the same cluster (the same kube-system uid); its objects are shown under the first one only; remove one of them");
                 }
                 *reported = twins;
             }

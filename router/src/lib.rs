@@ -189,7 +189,7 @@ impl Router {
     }
 
     /// Whether a version of one cluster says where all are: as far as this process and its data directory know, there never was
-    /// another. Who got a version while there was one need not have been told that it left. One that does not serve the resource
+    /// another. Whoever got a version while there was one need not have been told that it left. One that does not serve the resource
     /// counts: another process may know that it does.
     pub(crate) fn is_whole(&self, cluster: &ClusterName) -> bool {
         self.fleet.has_only(cluster) && self.epochs().are_of(cluster)

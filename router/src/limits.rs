@@ -88,7 +88,7 @@ const ENCODINGS_BYTES: usize = 8 << 20;
 /// an idle watch does in a day.
 const UNUSED_AFTER: Duration = Duration::from_secs(30 * 60);
 
-/// How long a member may take from the head of an answer to its end, in seconds: half of what a whole request is given, so that the
+/// How long a member may take from the head of an answer to its end: half of what a whole request is given, so that the
 /// client hears which cluster was slow.
 pub const WHOLE_WITHIN: Duration = Duration::from_secs(30);
 
@@ -120,7 +120,7 @@ pub(crate) const BYTES: &str = "held_bytes";
 /// [`fair_share`](crate::flow::fair_share).
 const NAMESPACE_VIEWS: usize = 256;
 
-/// How long a namespace is held beside the view of all that nobody reads or watches. 2 minutes: who goes through many namespaces does
+/// How long a namespace is held beside the view of all that nobody reads or watches. 2 minutes: whoever goes through many namespaces does
 /// not come back to each, and the list of one costs a member little. So long one is kept, too, that is watched and forbidden, before it may
 /// make room for another: if it went at once, those who watch such namespaces would end each other's watches for ever.
 pub const NAMESPACE_UNUSED_AFTER: Duration = Duration::from_secs(120);

@@ -127,7 +127,7 @@ impl View {
         part
     }
 
-    /// Begins to hold what each cluster has, unless it has begun. Who comes while another begins waits for that: to a reader a view
+    /// Begins to hold what each cluster has, unless it has begun. Whoever comes while another begins waits for that: to a reader a view
     /// without clusters is one of a fleet without any. Must be called within a tokio runtime.
     pub fn begin(self: &Arc<Self>) {
         self.begun.call_once(|| {

@@ -59,7 +59,7 @@ pub struct GroupMetadata {
 /// One version of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// `v1`, say.
+    /// For example `v1`.
     pub version: String,
     /// Its resources.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -157,7 +157,7 @@ impl Portion {
         self.grow(amount.saturating_sub(self.amount))
     }
 
-    /// Takes what is missing to this amount, and more for what is still to come where there is more: who takes little at a time takes the
+    /// Takes what is missing to this amount, and more for what is still to come where there is more: whoever takes little at a time takes the
     /// lock, which is everybody's, once for each `step`. After an error it is as before.
     ///
     /// # Errors

@@ -65,7 +65,7 @@ impl LargeBodies {
 
     /// Waits until this connection's body of so many bytes may be read; a small one is read at once.
     ///
-    /// Cancel safe: who gives up waiting loses its place, and nothing else.
+    /// Cancel safe: whoever gives up waiting loses its place, and nothing else.
     pub(crate) async fn turn(&self, holder: Holder, bytes: usize) -> Reading {
         if bytes < LARGE_BYTES {
             return Reading(None);

@@ -180,7 +180,7 @@ pub(crate) fn content_type(headers: &HeaderMap) -> &str {
 /// Notes a write that a member has answered: later reads wait until it is seen (read-your-writes), and discovery is asked
 /// for anew where it may have changed: of the cluster that was written to, no other has heard of it.
 ///
-/// An answer of another kind than the resource's (what an aggregated server computes, say) tells nothing of the resource's versions.
+/// An answer of another kind than the resource's (what an aggregated server computes, for example) tells nothing of the resource's versions.
 pub(crate) fn note(
     router: &Router,
     cluster: &Arc<Cluster>,

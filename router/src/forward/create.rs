@@ -51,7 +51,7 @@ async fn hold(request: ClientRequest<'_>) {
     }
 }
 
-/// How long a create waits until its resource is held, in seconds. It does so once, where nobody has read the resource before.
+/// How long a create waits until its resource is held. It does so once, where nobody has read the resource before.
 const HELD_WITHIN: Duration = Duration::from_secs(3);
 
 /// Chooses the cluster of a new object: its annotation; its owner's cluster, or that of the object that an Event is about; the

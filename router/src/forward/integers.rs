@@ -29,7 +29,7 @@ pub(crate) fn fits(request: ClientRequest<'_>, cluster: &ClusterName, object: Op
         return Ok(());
     }
     Err(Status::bad_request(format!(
-        "{} of cluster {cluster} cannot be written here: their resourceVersions, {newest} by now, are above {max} and have no integer \
+        "{} of cluster {cluster} cannot be written here: their resourceVersions, now {newest}, are above {max} and have no integer \
          form (itemResourceVersions: Integer); set Composite, or write to /clusters/{cluster}{}",
         resource.resource, info.path
     )))

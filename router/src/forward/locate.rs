@@ -79,7 +79,7 @@ pub(crate) async fn locate_now(request: ClientRequest<'_>) -> Result<Located, St
         let reachable =
             |cluster: &Arc<Cluster>| cluster.problem().is_none() && !located.unknown.contains(cluster.name());
         let asked = live(request, ASKED_WITHIN, reachable);
-        // Who does not answer in time is known by what memory says of it.
+        // Whoever does not answer in time is known by what memory says of it.
         located.take(asked.await);
     }
     Ok(located)
@@ -162,7 +162,7 @@ async fn live(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc
     router.locations().ask(question.clone(), put, Located::is_nowhere).await
 }
 
-/// How long members may take to say whether they have an object of which memory knows nothing, in seconds.
+/// How long members may take to say whether they have an object of which memory knows nothing.
 const ASKED_WITHIN: Duration = Duration::from_secs(3);
 
 /// What must be escaped in a segment of a path (RFC 3986 `pchar`), for names that RBAC objects may have.

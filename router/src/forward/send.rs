@@ -35,7 +35,7 @@ pub(crate) async fn send(
 }
 
 /// Asks one cluster what this process has to know to answer a client, in the client's name. It finds a connection however many the
-/// clients occupy; who calls this sees to it that few do so at once.
+/// clients occupy; whoever calls this sees to it that few do so at once.
 ///
 /// # Errors
 /// The Status that tells why there is no answer.

@@ -88,7 +88,7 @@ where
             if let Some(before) = *vain {
                 tokio::time::sleep_until(before + PAUSE).await;
             }
-            // Who comes from now on is not answered by this one.
+            // Whoever comes from now on is not answered by this one.
             let put_now = questions.upgrade().and_then(|all| all.topics.lock().by_key.get_mut(&key)?.next.take());
             drop(put_now);
             let begun = Instant::now();

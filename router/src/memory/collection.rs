@@ -59,7 +59,7 @@ pub(crate) async fn newest(
     let partial = configuration.policy(resource).partial;
     let own = view.own_writes_seen(wanted, partial).await?;
     if own.waited {
-        // Who was fresh may have become stale while it was waited for, and is not waited for then.
+        // Whoever was fresh may have become stale while it was waited for, and is not waited for then.
         view.look_again(before);
     }
     for (cluster, since) in own.late {

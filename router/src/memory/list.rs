@@ -33,7 +33,7 @@ enum State {
     Any,
     /// At least this version.
     NotOlderThan(CompositeResourceVersion),
-    /// This version of the clusters that it names; of the others, if it is of before they joined or an object's own, what is held.
+    /// This version of the clusters that it names; of the others, if it is from before they joined or an object's own, what is held.
     Exact(CompositeResourceVersion),
     /// The state that a continue token names, or the present one for an inconsistent token.
     Continue(ContinueToken),
@@ -156,7 +156,7 @@ fn state(versions: &Versions, resource: &GroupVersionResource, options: &ListOpt
     })
 }
 
-/// The snapshots of a state in the clusters that are wanted, and the vector that it stands for in all: who goes on from there
+/// The snapshots of a state in the clusters that are wanted, and the vector that it stands for in all: whoever goes on from there
 /// may want others.
 async fn snapshots(
     request: ClientRequest<'_>,

@@ -250,7 +250,7 @@ impl Refusal {
 /// A cluster in which a client is ahead of this process, the client's version and the cacher that is to reach it.
 type Ahead = (ClusterName, CollectionVersion, Arc<Cacher>);
 
-/// Checks the components of a version that is to be resumed: a cluster that is configured but unknown (after our restart, say)
+/// Checks the components of a version that is to be resumed: a cluster that is configured but unknown (after our restart, for example)
 /// is waited for by the client. Gives the components above ours: they are on their way, or of revisions that no longer exist.
 fn members_behind(view: &Arc<View>, version: &CompositeResourceVersion) -> Result<Vec<Ahead>, Refusal> {
     let mut ahead = Vec::new();
@@ -267,7 +267,7 @@ fn members_behind(view: &Arc<View>, version: &CompositeResourceVersion) -> Resul
             continue;
         };
         // Whether a part that we have is all of its revision, the member is to say: until then objects are held back that it may have
-        // deleted there. Who has another part is told all of it again.
+        // deleted there. Whoever has another part is told all of it again.
         let is_behind = |own: CollectionVersion| if component.is_part() { own.completed() } else { own } < component;
         if own.is_none_or(is_behind) {
             ahead.push((cluster.clone(), component, cacher));

@@ -29,7 +29,7 @@ use crate::flow::fair_share::{FairShare, Holder, Portion, ShareMetrics};
 pub struct ClusterSetup {
     /// Its name.
     pub name: ClusterName,
-    /// Sends requests to it, or says why none can be sent (a missing file, say).
+    /// Sends requests to it, or says why none can be sent (a missing file, for example).
     pub client: Result<ClusterClient, String>,
     /// Changes whenever the cluster is to be reached, or checked, in another way; an equal one keeps connections and caches.
     /// Who we are to the cluster is no part of it: the client is told of another user itself.
@@ -38,11 +38,11 @@ pub struct ClusterSetup {
     pub index: Option<u16>,
 }
 
-/// How often a member is asked what it serves, in seconds. An unchanged answer is a 304 of a few hundred bytes; a new CRD
+/// How often a member is asked what it serves. An unchanged answer is a 304 of a few hundred bytes; a new CRD
 /// is served after this time at the latest, at once if it was created through this endpoint.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long a member may take over its discovery document, in seconds.
+/// How long a member may take over its discovery document.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The shortest time between two log lines that a cluster's revisions went back. A minute: by then all of its collections have

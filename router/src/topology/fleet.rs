@@ -26,10 +26,10 @@ use super::mark::ClusterMark;
 use super::server_version::ServerVersion;
 use crate::discovery::{MemberDocuments, Union};
 
-/// How often an unknown path may make all members be asked anew, in seconds.
+/// How often an unknown path may make all members be asked again.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long a request for an unknown path waits for the members' answers, in seconds.
+/// How long a request for an unknown path waits for the members' answers.
 const REFRESH_WAIT: Duration = Duration::from_secs(3);
 
 /// The shortest time between two unions. 100 ms: long enough that the answers of a whole fleet make a few dozen of them, and
@@ -195,7 +195,7 @@ impl Fleet {
             let name = setup.name.clone();
             let kept = before.get(&name).filter(|cluster| cluster.setup.fingerprint == setup.fingerprint);
             if let Some(kept) = kept.filter(|kept| kept.problem().is_some()) {
-                // What was wrong may be mended: other credentials, say.
+                // What was wrong may be mended, for example by other credentials.
                 kept.refresh();
             }
             let cluster = kept.cloned().unwrap_or_else(|| {

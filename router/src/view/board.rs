@@ -111,7 +111,7 @@ impl Board {
         Some(self.standings().of_wanted(wanted)).filter(|standings| standings.suffice(partial))
     }
 
-    /// Tells when [`enough`](Self::enough) may have changed. Who wants a part of the clusters is told each change.
+    /// Tells when [`enough`](Self::enough) may have changed. Whoever wants a part of the clusters is told each change.
     pub(super) fn enough_changes(&self, wanted: &ClusterSelector) -> Changes {
         match wanted.is_everything() {
             true => Changes::Enough(self.enough.subscribe()),

@@ -75,7 +75,7 @@ impl View {
         }
     }
 
-    /// Looks again how clusters stand, after something was waited for and before something else is: who was unknown may be known.
+    /// Looks again how clusters stand, after something was waited for and before something else is: whoever was unknown may be known.
     pub fn look_again(&self, before: &mut EarlierStandings) {
         let held = Arc::clone(self.log().head());
         before.standings = self.standings_of(&before.wanted).after(&before.standings, &held);

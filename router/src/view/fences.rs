@@ -84,7 +84,7 @@ pub struct Deletion {
 const DELETIONS_MAX: usize = 1024;
 
 /// How long a write is waited for. 30 s: ten reads' patience. What a cacher in good standing has not seen by then will not come: the
-/// answer spoke of something else, of a collection whose etcd is not the object's, say; and reads must not fail for ever.
+/// answer spoke of something else, for example of a collection whose etcd is not the object's; and reads must not fail for ever.
 const WAITED_FOR: Duration = Duration::from_secs(30);
 
 impl Fences {

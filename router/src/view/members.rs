@@ -86,7 +86,7 @@ impl CachedMember {
     fn standing(&self) -> Standing {
         let state = self.cacher.state();
         match (Standing::of(&state), self.takes_over) {
-            // Who forbids to read all of it is asked in another way.
+            // Whoever forbids to read all of it is asked in another way.
             (Standing::Unknown { reason, forbidden: false, .. }, Some(TakenOver { since, why }))
                 if self.cacher.snapshot().is_none() =>
             {
@@ -234,7 +234,7 @@ impl View {
             }
             tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "the collection is still forbidden; what was held of it is dropped");
             is_given_up = true;
-            // Before the log: who reads that without it is to find it unknown.
+            // Before the log: whoever reads that without it is to find it unknown.
             let reason = Some(Reason::Forbidden.to_string().into());
             self.board.set(name, Standing::Unknown { since: Instant::now(), reason, forbidden: true });
             self.leave(members, name);

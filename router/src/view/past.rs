@@ -11,7 +11,7 @@ use tributary_merge::{CompositeResourceVersion, Heads, SnapshotError};
 use super::View;
 use crate::limits::PAST_STATES;
 
-/// For how long after its last use a state is remembered, in seconds. The next page of a list is asked for at once, or by a person,
+/// For how long after its last use a state is remembered. The next page of a list is asked for at once, or by a person,
 /// who can wait until it is rebuilt.
 const REMEMBERED: Duration = Duration::from_secs(60);
 

@@ -266,7 +266,7 @@ impl View {
     }
 
     /// As [`reached`](Self::reached), but a cluster that is not configured any more is left to the log, which still knows
-    /// the states of before it left.
+    /// the states from before it left.
     ///
     /// # Errors
     /// As [`reached`](Self::reached).

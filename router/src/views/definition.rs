@@ -27,7 +27,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// How many members are asked for a CRD at once.
 const ASKED_AT_ONCE: usize = 8;
 
-/// How long the first read of a custom resource waits for its CRD, in seconds.
+/// How long the first read of a custom resource waits for its CRD.
 pub(super) const DESCRIBED_WITHIN: Duration = Duration::from_secs(2);
 
 const METADATA_ALONE: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json";

@@ -237,7 +237,7 @@ impl Client {
             query.push(format!("timeoutSeconds={}", self.random.random_range(1..90)));
         }
         let forgotten = self.told.last.elapsed() > KEPT_FOR;
-        // Who goes on from a part is told again what others have passed: since then integers of before are refused.
+        // Whoever goes on from a part is told again what others have passed: since then earlier integers are refused.
         let is_passed =
             is_item && self.world.with_truth(|truth| truth.clusters.values().any(History::shares_revisions));
         let end = self.stream(replica, query).await?;

@@ -74,7 +74,7 @@ pub(crate) struct Follower {
     /// The integer of the last event, if nothing came since that says where all clusters are: what a client that takes its
     /// version from events would resume from.
     pub(crate) item: Option<Item>,
-    /// The cluster of a DELETED that may carry the version before it: who has more than its version says of others does not
+    /// The cluster of a DELETED that may carry the version before it: whoever has more than its version says of others does not
     /// know whether one of them had the name at this place.
     perhaps_owed: Option<String>,
 }
@@ -304,7 +304,7 @@ impl Follower {
             self.objects.remove(&place);
             self.names.remove(key);
             let others = || self.objects.keys().filter(|(_, other)| other == key);
-            // Who has more of a cluster than its version says is told some of it again, and at this place of that the other
+            // Whoever has more of a cluster than its version says is told some of it again, and at this place of that the other
             // cluster's object need not have been there: its turn comes. Or one was there that it has seen go.
             let certain = others().any(|(other, _)| !self.may_repeat.contains(other));
             if !certain && others().next().is_some() {

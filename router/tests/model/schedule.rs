@@ -236,7 +236,7 @@ async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> 
         7 if !world.is_frozen(number) => {
             note("down");
             control.stop_listening().await;
-            // Who is down for a restore comes up with it.
+            // Whoever is down for a restore comes up with it.
             let world = Arc::clone(world);
             tokio::spawn(async move {
                 sleep(lasts).await;

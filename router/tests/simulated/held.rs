@@ -192,7 +192,7 @@ async fn requests_in_flight_of_one_client_leave_room_for_those_of_others() {
         let answer = futures::StreamExt::next(&mut frozen).await.unwrap();
         refused_for_now(&answer, "requests in flight (--max-requests-inflight)");
     }
-    // Who asks for this process's health is always answered, and what lasts does not count.
+    // Whoever asks for this process's health is always answered, and what lasts does not count.
     let asked = async {
         assert_eq!(get(&fixture, peer(1), "/livez").await.code, 200);
         assert_eq!(get(&fixture, peer(1), "/readyz").await.code, 200);
@@ -378,7 +378,7 @@ async fn a_name_that_was_nowhere_is_found_as_soon_as_it_is_made_past_this_proces
         for round in 0..5 {
             let path = format!("{CONFIG_MAPS}/x{round}");
             fixture.client().send("DELETE", &path, &[], "").await.refused(404);
-            // Another replica makes it; who is told so and deletes it here is not told that it is not there.
+            // Another replica makes it; whoever is told so and deletes it here is not told that it is not there.
             fixture.put("b", &format!("x{round}"), "1");
             fixture.client().send("DELETE", &path, &[], "").await.ok();
         }

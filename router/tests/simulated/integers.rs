@@ -537,7 +537,7 @@ async fn is_expired(events: &mut Events, last: &str) -> bool {
     }
 }
 
-/// The view of a namespace told objects of `b`, of which the view of all knows nothing: who goes on there from a number would keep them.
+/// The view of a namespace told objects of `b`, of which the view of all knows nothing: whoever goes on there from a number would keep them.
 #[tokio::test]
 async fn what_a_namespaces_own_view_told_is_resumed_there_alone() {
     let fixture = start().await;

@@ -1,4 +1,4 @@
-//! A member whose watches lag behind what is written to it: who reads what was written there waits, and nobody else.
+//! A member whose watches lag behind what is written to it: whoever reads what was written there waits, and nobody else.
 
 use serde_json::json;
 use tributary_router::Policies;

@@ -111,7 +111,7 @@ async fn selectors_are_the_members_and_clusters_ours() {
     assert_eq!(items(&fixture.get(&selected("tributary.dev/cluster+notin+(b),!nothing")).await.ok()), ["a/x"]);
     assert!(items(&fixture.get(&selected("nothing")).await.ok()).is_empty());
     fixture.get(&format!("{CONFIG_MAPS}?fieldSelector=spec.nothing%3D1")).await.refused(400);
-    // Who is not asked is not missed.
+    // Whoever is not asked is not missed.
     fixture.member("a").control().stop_listening().await;
     let chosen = fixture.get(&selected("tributary.dev/cluster%3Db")).await;
     assert_eq!((items(&chosen.ok()), chosen.warnings().len()), (vec!["b/x".to_owned()], 0));

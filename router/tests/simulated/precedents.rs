@@ -138,7 +138,7 @@ async fn a_member_that_is_removed_leaves_every_open_watch_and_every_read() {
         .get(&format!("{CONFIG_MAPS}?{own}&limit=1&continue={}", page["metadata"]["continue"].as_str().unwrap()))
         .await;
     match rest.code {
-        // A list that was begun before is read to its end as it was begun: it is one state, and of before.
+        // A list that was begun before is read to its end as it was begun: it is one state, and an earlier one.
         200 => assert!(rest.ok()["items"].as_array().unwrap().iter().all(|item| cluster(item) == "b")),
         410 => {}
         _ => panic!("{rest:?}"),

@@ -145,7 +145,7 @@ async fn a_member_that_does_not_answer_is_named() {
             assert!(warnings.len() == 1 && warnings[0].contains("cluster b"), "{warnings:?}");
             assert!(warnings[0].contains("did not confirm"), "{warnings:?}");
         }
-        // Who does not insist is answered as ever.
+        // Whoever does not insist is answered as ever.
         fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
     }
 }

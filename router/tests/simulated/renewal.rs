@@ -232,7 +232,7 @@ async fn lesser_rights_show_within_a_minute_and_take_away_what_is_held_after_ano
         assert_eq!(vector(&version(&list.ok())).as_object().unwrap().len(), 1, "its component goes with it");
     }
     assert_eq!(events.brief().await, "DELETED a/x");
-    // Who was not there to be told is told at once: by a list, or by the log, which knows that the cluster left.
+    // Whoever was not there to be told is told at once: by a list, or by the log, which knows that the cluster left.
     fixture.get(&format!("{ALL}?resourceVersion={from}&resourceVersionMatch=NotOlderThan")).await.refused(410);
     let mut late = fixture.watch(&format!("{ALL}?watch=1&fieldSelector=metadata.name=x&resourceVersion={from}")).await;
     assert_eq!(late.brief().await, "DELETED a/x");

@@ -50,7 +50,7 @@ async fn storm(fixture: &Fixture, mut random: StdRng) {
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
     }
-    // Who comes back with a version that a restore has undone is told so once the member has passed what was undone.
+    // Whoever comes back with a version that a restore has undone is told so once the member has passed what was undone.
     for member in &fixture.members {
         while undone.get(member.name()).is_some_and(|undone| member.control().revision() <= *undone) {
             member.apply(crate::harness::config_map("last", "")).unwrap();

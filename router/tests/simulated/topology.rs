@@ -199,7 +199,7 @@ async fn a_restore_that_new_writes_have_passed_is_seen() {
     // As a kube-apiserver that was started since.
     control.compact();
     control.start_listening().await;
-    // An open watch is told the differences, one of before begins anew.
+    // An open watch is told the differences, an earlier one begins anew.
     let told = [events.brief().await, events.brief().await, events.brief().await];
     for expected in ["DELETED a/undone", "ADDED a/undeleted", "a/kept"] {
         assert!(told.iter().any(|told| told.ends_with(expected)), "{told:?} has no {expected}");

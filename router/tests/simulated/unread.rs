@@ -65,7 +65,7 @@ async fn answers_that_one_client_does_not_read_leave_room_for_others() {
     let made = patch(&fixture, 2, &path, "apply-patch+yaml", &config_map("another", "")).await;
     assert_eq!(cluster(&made.ok()), "b");
 
-    // Who does not read is told so.
+    // Whoever does not read is told so.
     let (given, mut refused): (Vec<_>, Vec<_>) = unread.into_iter().partition(|answer| answer.status() == 200);
     assert_eq!(given.len(), 6, "one client has two of them");
     let (head, body) = refused.pop().expect("a refusal").into_parts();

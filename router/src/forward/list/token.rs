@@ -29,7 +29,7 @@ impl Token {
     /// Reads a token.
     ///
     /// # Errors
-    /// 410 for one that was not given out here: of a time when the resource was held in memory, say. Clients list anew.
+    /// 410 for one that was not given out here: for example when the resource was held in memory. Clients list again.
     pub(super) fn decode(text: &str) -> Result<Self, Status> {
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| Status::continue_expired(None))?;
         serde_json::from_slice(&bytes).map_err(|_| Status::continue_expired(None))

@@ -13,7 +13,7 @@ use crate::flow::fair_share::{Exceeded, FairShare, Holder, Portion};
 use crate::forward::send;
 use crate::topology::Cluster;
 
-/// The cluster that has an object, and the object as last seen; `None` where it has no version (a ComponentStatus, say).
+/// The cluster that has an object, and the object as last seen; `None` where it has no version (a ComponentStatus, for example).
 pub(crate) type Found = (Arc<Cluster>, Option<Arc<Object>>);
 
 /// Where an object of this name is.
@@ -48,7 +48,7 @@ impl Located {
 /// What is asked of members, in whose name: requests of one client that ask the same share the question.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Question {
-    /// Whose place in the line it takes. Another client's may be far behind: who asks for thousands of names would keep others from those.
+    /// Whose place in the line it takes. Another client's may be far behind: whoever asks for thousands of names would keep others from those.
     pub(super) connection: Holder,
     pub(super) path: Arc<str>,
     /// Whom the client asks to be, if it does.
@@ -77,7 +77,7 @@ pub(super) async fn ask(
                 // It has not been asked, so that nothing is known of it, not even that it does not answer.
                 Err(_) => Told::Refusal(Status::too_many_requests(
                     format!(
-                        "cluster {} is asked for too many other objects by this connection, or by all",
+                        "too many requests are looking for objects in cluster {}, of this connection or of all together",
                         cluster.name()
                     ),
                     1,
