@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument;
 use tributary_apimachinery::{CollectionVersion, Object, ResourceVersion, Snapshot};
@@ -12,22 +12,11 @@ use crate::Transport;
 use crate::config::Config;
 use crate::reflector::Reflector;
 use crate::request::{self, LatestError};
+use crate::shared::Shared;
 use crate::state::State;
-use crate::stats::{Counts, Stats};
+use crate::stats::Stats;
 use crate::update::Observer;
-use crate::wait::{NotReached, StillThere, Waiting, Wanted};
-
-/// What the reflector's task and the handle share. The task writes, the handle reads.
-pub(crate) struct Shared {
-    pub(crate) config: Config,
-    pub(crate) published: watch::Sender<Option<Snapshot>>,
-    pub(crate) state: watch::Sender<State>,
-    pub(crate) wanted: Wanted,
-    pub(crate) reset: Notify,
-    /// When the watch is to be opened anew, if it is.
-    pub(crate) reopen_at: watch::Sender<Option<Instant>>,
-    pub(crate) counts: Counts,
-}
+use crate::wait::{NotReached, StillThere, Waiting};
 
 /// One resource of one cluster, held in memory by one task.
 ///
@@ -49,15 +38,7 @@ impl Cacher {
             resource = %config.resource,
             namespace = config.namespace.as_deref(),
         );
-        let shared = Arc::new(Shared {
-            published: watch::Sender::new(None),
-            state: watch::Sender::new(State::Syncing { since: Instant::now(), reason: None }),
-            wanted: Wanted::default(),
-            reset: Notify::new(),
-            reopen_at: watch::Sender::new(None),
-            counts: Counts::default(),
-            config,
-        });
+        let shared = Arc::new(Shared::new(config));
         let reflector = Reflector::new(shared.clone(), transport.clone(), observer);
         let task = tokio::spawn(reflector.run().instrument(span)).abort_handle();
         Self { shared, transport, task }

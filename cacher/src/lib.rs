@@ -25,6 +25,7 @@ mod page;
 mod progress;
 mod reflector;
 mod request;
+mod shared;
 mod state;
 mod stats;
 mod store;

@@ -21,13 +21,13 @@ use tributary_apimachinery::{Change, ChangeType, CollectionVersion, DecodeError,
 
 use crate::amount::PageTime;
 use crate::backoff;
-use crate::cacher::Shared;
 use crate::health::{Announced, Health, News};
 use crate::list_stream::{ListError, ListParser};
 use crate::machine::{Action, Input, Machine};
 use crate::page::{Page, PageError, Text};
 use crate::progress::{self, Call, Progress, Verdict};
 use crate::request::{self, LatestError, Refusal, Target, chain};
+use crate::shared::Shared;
 use crate::state::{Reason, State};
 use crate::store::{Staging, Store};
 use crate::stream::{Turn, WatchStream};
