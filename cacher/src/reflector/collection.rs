@@ -1,0 +1,65 @@
+//! The collection as readers see it: put in place by a list, changed by a watch, told to the observer first.
+
+use tokio::time::Instant;
+use tributary_apimachinery::{Change, ResourceVersion};
+
+use super::task::Reflector;
+use crate::machine::Input;
+use crate::state::Reason;
+use crate::store::{Staging, Store};
+use crate::update::Update;
+
+impl Reflector {
+    /// The list is complete: it takes the place of what was served. It is of "most recent", so it says how far the member has come
+    /// as well as a question for that does; what the member does next may take it past a version that it has not come to.
+    pub(super) fn put_in_place(&mut self, version: ResourceVersion) {
+        self.progress.listed(Instant::now());
+        self.shared.wanted.answered(self.question, version);
+        let store = std::mem::take(&mut self.staging).finish(version);
+        let after = store.snapshot();
+        let before = self.store.replace(store).map(|store| store.snapshot());
+        let counts = &self.shared.counts;
+        counts.relists.add(usize::from(before.is_some()));
+        self.health.synced();
+        let update = match before {
+            None => Update::Synced { snapshot: after },
+            Some(before) if self.machine.is_void() || after.undoes(&before) => {
+                counts.resets.add(1);
+                Update::Reset { before, after }
+            }
+            Some(before) => Update::Relisted { before, after },
+        };
+        self.publish(update);
+        self.show_state();
+    }
+
+    /// What there is to do about a collection of this size, if it is larger than is held.
+    pub(super) fn too_large(&mut self, bytes: u64) -> Option<Input> {
+        let most = self.shared.config.tuning.collection_size_max;
+        (bytes > most).then(|| {
+            self.staging = Staging::default();
+            self.failed(Reason::Other(format!("the collection is larger than {most} bytes")))
+        })
+    }
+
+    /// Tells what one read of the watch brought.
+    pub(super) fn tell(&mut self, changes: Vec<Change>) {
+        let snapshot = self.store.as_ref().map(Store::snapshot).unwrap_or_default();
+        self.shared.counts.events.add(changes.len());
+        self.publish(if changes.is_empty() {
+            Update::Progress { snapshot }
+        } else {
+            Update::Changes { changes, snapshot }
+        });
+    }
+
+    /// First the observer, then the readers: what a reader sees, the observer knows.
+    pub(super) fn publish(&self, update: Update) {
+        let snapshot = update.snapshot().clone();
+        let counts = &self.shared.counts;
+        counts.objects.set(snapshot.len() as u64);
+        counts.object_bytes.set(self.store.as_ref().map_or(0, Store::bytes));
+        self.observer.update(update);
+        self.shared.published.send_replace(Some(snapshot));
+    }
+}

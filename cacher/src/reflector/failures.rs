@@ -1,0 +1,103 @@
+//! What went wrong, and what did not: it is counted, the state says so, and the machine is told.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tributary_apimachinery::DecodeError;
+
+use super::task::Reflector;
+use crate::BoxError;
+use crate::machine::Input;
+use crate::request::{Refusal, chain};
+use crate::state::Reason;
+use crate::stream::WatchStream;
+
+/// The shortest time between two log lines about what cannot be read. One minute: a member that sends nothing else
+/// would fill the log.
+const DECODE_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+impl Reflector {
+    pub(super) fn prove(&mut self, stream: &mut WatchStream) -> Input {
+        stream.proved = true;
+        if stream.deferred.is_none() {
+            self.health.contact();
+        }
+        Input::Proved
+    }
+
+    pub(super) fn ended(&mut self, stream: &WatchStream) -> Input {
+        tracing::debug!(proved = stream.proved, "the member ended the watch");
+        if stream.lacks_bookmark(Instant::now(), &self.shared.config.tuning) {
+            self.progress.note_bookmarks(false);
+        }
+        self.health
+            .lost(Instant::now(), Reason::Unreachable("the watch ended and has not been opened again".to_owned()));
+        Input::Ended
+    }
+
+    pub(super) fn silent(&mut self, stream: &WatchStream) -> Input {
+        let silence = stream.silence_max();
+        tracing::debug!(?silence, initial = stream.initial, "the member's watch is silent");
+        if stream.initial {
+            return Input::Silent;
+        }
+        let text = format!("the watch was silent for {} s", silence.as_secs());
+        self.health.lost(Instant::now(), Reason::Unreachable(text));
+        Input::Silent
+    }
+
+    pub(super) fn went_back(&mut self) -> Input {
+        self.health.lost(Instant::now(), Reason::Reset);
+        Input::WentBack
+    }
+
+    pub(super) fn unreachable(&mut self, error: &BoxError) -> Input {
+        self.failed(Reason::Unreachable(chain(&**error)))
+    }
+
+    pub(super) fn no_answer(&mut self, within: Duration) -> Input {
+        self.failed(Reason::Unreachable(format!("no answer within {} s", within.as_secs())))
+    }
+
+    pub(super) fn failed(&mut self, reason: Reason) -> Input {
+        self.shared.counts.failures.add(1);
+        self.health.lost(Instant::now(), reason);
+        Input::Failed { retry_after: None }
+    }
+
+    /// `streaming`: the collection was to be streamed, for which there is another way.
+    pub(super) fn refused(&mut self, refusal: Refusal, streaming: bool) -> Input {
+        let input = match refusal.reason {
+            Reason::Expired => Input::Expired,
+            _ if refusal.is_unsupported() => Input::Unsupported,
+            _ => Input::Failed { retry_after: refusal.retry_after },
+        };
+        tracing::debug!(code = refusal.code, reason = %refusal.reason, "the member refused");
+        if streaming && input == Input::Unsupported {
+            return input;
+        }
+        self.shared.counts.failures.add(1);
+        self.health.lost(Instant::now(), refusal.reason);
+        input
+    }
+
+    /// Counts what was skipped, and says so once in a while.
+    pub(super) fn skipped(&mut self, error: &dyn std::error::Error, position: &str, place: std::fmt::Arguments<'_>) {
+        let count = &self.shared.counts.decode_errors;
+        count.add(1);
+        let now = Instant::now();
+        if self.decode_logged.is_none_or(|last| now >= last + DECODE_LOG_INTERVAL) {
+            self.decode_logged = Some(now);
+            // The error's causes may quote the text and are left out.
+            tracing::warn!(%error, position, %place, total = count.get(), "skipped what the member sent");
+        }
+    }
+}
+
+/// Where in the object's text the error is, if that is known.
+pub(super) fn decode_position(error: &DecodeError) -> String {
+    match error {
+        DecodeError::Json(error) => format!("line {} column {}", error.line(), error.column()),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,83 @@
+//! The member's latest version: asked for, and what follows from it.
+
+use tokio::time::Instant;
+use tributary_apimachinery::{CollectionVersion, ResourceVersion};
+
+use super::task::{Reflector, ResetAsked};
+use crate::machine::Input;
+use crate::progress::{self, Call, Verdict};
+use crate::request::{self, LatestError, Refusal, chain};
+use crate::state::Reason;
+use crate::stream::WatchStream;
+
+impl Reflector {
+    /// Asks whether the member has still come to this version.
+    pub(super) async fn ask_latest(&mut self, held: CollectionVersion) -> Result<Input, ResetAsked> {
+        let number = self.shared.wanted.next_question();
+        let latest = request::latest(&self.shared.config, &self.transport);
+        let latest = self.attend(latest).await?;
+        if let Ok(latest) = &latest {
+            self.shared.wanted.answered(number, *latest);
+        }
+        Ok(match latest {
+            Ok(latest) if held > latest => {
+                self.health.lost(Instant::now(), Reason::Reset);
+                Input::Latest { behind: true }
+            }
+            Ok(_) => Input::Latest { behind: false },
+            Err(LatestError::Unreachable(error)) => self.unreachable(&error),
+            Err(LatestError::Timeout(within)) => self.no_answer(within),
+            // To watch but not to list may be all that is allowed; if not, the watch will be refused as well.
+            Err(LatestError::Refused(Refusal { reason: Reason::Forbidden, .. })) => Input::Unsupported,
+            Err(LatestError::Refused(refusal)) => self.refused(refusal, false),
+            Err(LatestError::Malformed(error)) => self.failed(Reason::Other(chain(&error))),
+        })
+    }
+
+    /// Decides on a call of [`Progress`].
+    pub(super) fn progress(&mut self, call: Call, stream: &WatchStream) -> Option<Input> {
+        let shared = self.shared.clone();
+        let (now, tuning) = (Instant::now(), &shared.config.tuning);
+        let next = shared.wanted.next_above(self.version());
+        match call {
+            Call::Arrived if next.is_some() => self.progress.schedule(now, tuning.progress_after),
+            Call::Due if next.is_some() && stream.bookmark_due => self.progress.schedule(now, tuning.progress_after),
+            Call::Due if next.is_some() => {
+                shared.counts.progress_requests.add(1);
+                let number = shared.wanted.next_question();
+                self.progress.ask(number, self.version(), request::latest(&shared.config, &self.transport));
+            }
+            Call::Arrived | Call::Due => {}
+            Call::Answered { latest: Err(error), .. } => {
+                tracing::debug!(error = chain(&error), "the member did not tell its latest version");
+                if next.is_some() {
+                    self.progress.schedule(now, tuning.progress_interval);
+                }
+            }
+            Call::Answered { number, held, latest: Ok(latest) } => {
+                shared.wanted.answered(number, latest);
+                match progress::verdict(held, latest, next) {
+                    Verdict::WentBack => return Some(self.went_back()),
+                    Verdict::Reachable => return self.learn_progress(latest),
+                    Verdict::NotYet => self.progress.schedule(now, tuning.progress_interval),
+                    Verdict::Idle => {}
+                }
+            }
+        }
+        None
+    }
+
+    /// A version that is waited for exists: a bookmark is to tell that it is reached, or else a list, unless there was one just now.
+    ///
+    /// No bookmark tells that the revision is complete which the member wrote last, and whose deletion is known here: a watch from
+    /// before it is sent the deletion, and then a kube-apiserver keeps a bookmark of that very revision back (`process` in
+    /// `storage/cacher/cache_watcher.go`).
+    pub(super) fn learn_progress(&mut self, latest: ResourceVersion) -> Option<Input> {
+        let (now, tuning) = (Instant::now(), &self.shared.config.tuning);
+        let held = self.version();
+        let bookmarks = self.progress.has_bookmarks() && !(held.is_part() && held.revision() == latest);
+        let may = bookmarks || self.progress.may_list(now, tuning.progress_interval);
+        self.progress.schedule(now, if may { tuning.progress_after } else { tuning.progress_interval });
+        may.then_some(Input::Progress { bookmarks })
+    }
+}

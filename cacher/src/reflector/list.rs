@@ -1,0 +1,85 @@
+//! Reads a list, or a page of it, item by item.
+
+use http_body_util::BodyExt;
+use tokio::time::timeout;
+
+use super::failures::decode_position;
+use super::task::{Reflector, ResetAsked};
+use crate::list_stream::{ListError, ListParser};
+use crate::machine::Input;
+use crate::page::{Page, PageError};
+use crate::request::chain;
+use crate::state::Reason;
+
+impl Reflector {
+    /// Reads one page of a list, item by item; the last one puts the collection in place. What was read of one that breaks off stays:
+    /// it comes again, as of the same moment, or with the whole collection.
+    pub(super) async fn read_page(&mut self, mut page: Page) -> Result<Input, ResetAsked> {
+        let shared = self.shared.clone();
+        let tuning = &shared.config.tuning;
+        let mut parser = ListParser::new(tuning.object_size_max);
+        let mut items = 0_u32;
+        loop {
+            let frame = match self.attend(timeout(tuning.answer_timeout, page.body.frame())).await? {
+                Ok(None) => break,
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(error))) => {
+                    self.unreachable(&error);
+                    return Ok(self.broke_off(&page, items));
+                }
+                Err(_) => {
+                    self.no_answer(tuning.answer_timeout);
+                    return Ok(Input::BrokeOff { read: items, late: self.page_time.is_late(page.took()) });
+                }
+            };
+            let Ok(chunk) = frame.into_data() else { continue };
+            shared.counts.received_bytes.add(chunk.len());
+            let pushed = page.text.push(&chunk, |text| parser.push(text, |item| self.take_item(item, &mut items)));
+            if let Err(error) = pushed {
+                return Ok(self.failed(Reason::Other(chain(&error))));
+            }
+            if let Some(too_large) = self.too_large(self.staging.bytes()) {
+                return Ok(too_large);
+            }
+            tokio::task::coop::consume_budget().await;
+        }
+        let rest = page.text.finish(|text| parser.push(text, |item| self.take_item(item, &mut items)));
+        match rest.and_then(|()| Ok(parser.finish()?)) {
+            // Whoever followed it would ask for the same page for ever, and without a pause.
+            Ok(meta) if page.asked.is_some() && meta.continue_token == page.asked => {
+                Ok(self
+                    .failed(Reason::Other("the list does not advance: its continue token leads to itself".to_owned())))
+            }
+            Ok(meta) => {
+                self.listed = meta.resource_version;
+                let soon = self.page_time.is_soon(page.took());
+                if meta.continue_token.is_none() {
+                    self.page_time = self.page_time.after_list();
+                    self.put_in_place(meta.resource_version);
+                }
+                Ok(Input::PageEnd { more: meta.continue_token, soon })
+            }
+            Err(error) => {
+                let failed = self.failed(Reason::Other(chain(&error)));
+                let is_cut = matches!(error, PageError::List(ListError::Incomplete(_)));
+                Ok(if is_cut { self.broke_off(&page, items) } else { failed })
+            }
+        }
+    }
+
+    /// A page was ended before its end, with so many items read.
+    pub(super) fn broke_off(&mut self, page: &Page, read: u32) -> Input {
+        let late = self.page_time.is_late(page.took());
+        self.page_time = self.page_time.after_break(page.took());
+        Input::BrokeOff { read, late }
+    }
+
+    /// Takes one item of a list.
+    pub(super) fn take_item(&mut self, item: &[u8], items: &mut u32) {
+        *items = items.saturating_add(1);
+        match self.shared.config.decoder.decode(item) {
+            Ok(object) => self.staging.put(object),
+            Err(error) => self.skipped(&error, &decode_position(&error), format_args!("list item {items}")),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What the reflector's task holds, and how it waits: whatever it waits for, readers see the state as it is.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use http::HeaderValue;
+use tokio::time::{Instant, sleep_until};
+use tributary_apimachinery::{CollectionVersion, ResourceVersion};
+
+use crate::Transport;
+use crate::amount::PageTime;
+use crate::health::{Announced, Health, News};
+use crate::machine::{Action, Machine};
+use crate::page::Page;
+use crate::progress::Progress;
+use crate::shared::Shared;
+use crate::state::{Reason, State};
+use crate::store::{Staging, Store};
+use crate::stream::WatchStream;
+use crate::update::Observer;
+
+/// The reflector's task, before it runs.
+pub(crate) struct Reflector {
+    pub(super) shared: Arc<Shared>,
+    pub(super) transport: Transport,
+    pub(super) observer: Arc<dyn Observer>,
+    pub(super) machine: Machine,
+    pub(super) first: Option<Action>,
+    /// `None` until the first complete list.
+    pub(super) store: Option<Store>,
+    pub(super) staging: Staging,
+    /// The version of the pages that have come of the list under way; zero before the first.
+    pub(super) listed: ResourceVersion,
+    /// How long pages may take.
+    pub(super) page_time: PageTime,
+    /// The number of the list under way as a question for the member's latest version.
+    pub(super) question: u64,
+    pub(super) reading: Reading,
+    pub(super) progress: Progress,
+    pub(super) health: Health,
+    pub(super) announced: Announced,
+    pub(super) decode_logged: Option<Instant>,
+    /// When counting began, and the requests since.
+    pub(super) pace: (Instant, u32),
+    /// What the member last warned of.
+    pub(super) warnings: Vec<HeaderValue>,
+}
+
+/// What is being read.
+pub(super) enum Reading {
+    Nothing,
+    Watch(Box<WatchStream>),
+    /// A list, or a page of it.
+    Page(Box<Page>),
+}
+
+/// `Cacher::reset` was called.
+pub(super) struct ResetAsked;
+
+impl Reflector {
+    pub(crate) fn new(shared: Arc<Shared>, transport: Transport, observer: Arc<dyn Observer>) -> Self {
+        let (machine, first) = Machine::start(shared.config.tuning.page_size);
+        let health = Health::new(Instant::now(), shared.config.tuning.stale_after);
+        let page_time = PageTime::new(shared.config.tuning.page_time);
+        let resource = shared.config.resource.clone();
+        Self {
+            shared,
+            transport,
+            observer,
+            machine,
+            first: Some(first),
+            store: None,
+            staging: Staging::default(),
+            listed: ResourceVersion::default(),
+            page_time,
+            question: 0,
+            reading: Reading::Nothing,
+            progress: Progress::new(&resource),
+            health,
+            announced: Announced::default(),
+            decode_logged: None,
+            pace: (Instant::now(), 0),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Waits for something and meanwhile keeps the state current; ends early if a reset is asked for.
+    pub(super) async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ResetAsked> {
+        let shared = self.shared.clone();
+        tokio::pin!(work);
+        loop {
+            self.show_state();
+            let stale_at = self.health.turns_stale_at(Instant::now());
+            tokio::select! {
+                biased;
+                () = shared.reset.notified() => return Err(ResetAsked),
+                done = &mut work => return Ok(done),
+                () = sleep_until(stale_at.unwrap_or_else(Instant::now)), if stale_at.is_some() => {}
+            }
+        }
+    }
+
+    /// The version held; zero before the first list.
+    pub(super) fn version(&self) -> CollectionVersion {
+        self.store.as_ref().map(Store::version).unwrap_or_default()
+    }
+
+    /// Publishes the state if it changed, and logs what is new about it.
+    pub(super) fn show_state(&mut self) {
+        let after = self.health.state(Instant::now());
+        let before = self.shared.state.borrow().clone();
+        if after == before {
+            return;
+        }
+        match self.announced.news(&before, &after) {
+            Some(News::Recovery) => tracing::info!(version = %self.version(), "collection is synced"),
+            Some(News::Trouble) => {
+                let reason = after.reason().map(ToString::to_string).unwrap_or_default();
+                tracing::warn!(reason, unknown = after.is_unknown(), "no changes arrive from the member");
+            }
+            None => {}
+        }
+        self.shared.state.send_replace(after);
+    }
+}
+
+impl Drop for Reflector {
+    /// A task that ended for whatever cause must not look synced for ever.
+    fn drop(&mut self) {
+        let (since, reason) = (Instant::now(), Reason::Other("its objects are no longer followed".to_owned()));
+        self.shared.state.send_replace(match self.store {
+            Some(_) => State::Stale { since, reason },
+            None => State::Syncing { since, reason: Some(reason) },
+        });
+    }
+}

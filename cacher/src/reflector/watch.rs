@@ -1,0 +1,151 @@
+//! Reads a watch, frame by frame.
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use tributary_apimachinery::{Change, ChangeType, ResourceVersion};
+
+use super::failures::decode_position;
+use super::task::{Reading, Reflector, ResetAsked};
+use crate::machine::Input;
+use crate::request::Refusal;
+use crate::state::Reason;
+use crate::store::Store;
+use crate::stream::{Turn, WatchStream};
+use crate::watch_event::WatchEvent;
+
+impl Reflector {
+    /// Reads a watch until something is to be decided, and keeps it for going on.
+    pub(super) async fn read_watch(&mut self, mut stream: Box<WatchStream>) -> Result<Input, ResetAsked> {
+        let shared = self.shared.clone();
+        let mut reopen_at = shared.reopen_at.subscribe();
+        loop {
+            if let Some(input) = self.take_frames(&mut stream) {
+                self.reading = Reading::Watch(stream);
+                return Ok(input);
+            }
+            let mut progress = std::mem::take(&mut self.progress);
+            let turn = self.attend(stream.turn(&mut progress, &shared.wanted, &mut reopen_at)).await;
+            self.progress = progress;
+            let input = match turn? {
+                Turn::Read(Some(Ok(frame))) => {
+                    if let Ok(chunk) = frame.into_data() {
+                        shared.counts.received_bytes.add(chunk.len());
+                        stream.frames.push(chunk);
+                    }
+                    tokio::task::coop::consume_budget().await;
+                    None
+                }
+                Turn::Read(Some(Err(error))) => Some(self.unreachable(&error)),
+                Turn::Read(None) => Some(self.ended(&stream)),
+                Turn::Silent => Some(self.silent(&stream)),
+                Turn::Settled => Some(self.prove(&mut stream)),
+                Turn::Progress(call) => self.progress(call, &stream),
+                Turn::Renewed => Some(Input::Renewed),
+            };
+            if let Some(input) = input {
+                self.reading = Reading::Watch(stream);
+                return Ok(input);
+            }
+        }
+    }
+
+    /// Takes all frames that have come, and tells the observer what they changed as one update.
+    pub(super) fn take_frames(&mut self, stream: &mut WatchStream) -> Option<Input> {
+        if let Some(input) = stream.deferred.take() {
+            return Some(input);
+        }
+        let (before, initial) = (self.version(), stream.initial);
+        let mut changes = Vec::new();
+        let input = loop {
+            let frame = match stream.frames.next_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break None,
+                Err(error) => break Some(self.failed(Reason::Other(error.to_string()))),
+            };
+            if let Err(input) = self.take_frame(stream, &frame, &mut changes) {
+                break Some(input);
+            }
+        };
+        // The end of the initial events leaves the loop, so the frames taken were of one sort.
+        if initial || (changes.is_empty() && self.version() == before) {
+            return input;
+        }
+        self.tell(changes);
+        if !stream.proved {
+            stream.deferred = input;
+            return Some(self.prove(stream));
+        }
+        input
+    }
+
+    /// Takes one frame; an error is what the machine has to decide on.
+    pub(super) fn take_frame(
+        &mut self,
+        stream: &mut WatchStream,
+        frame: &Bytes,
+        changes: &mut Vec<Change>,
+    ) -> Result<(), Input> {
+        match WatchEvent::parse(frame) {
+            Ok(WatchEvent::Object { change_type, object }) => match self.shared.config.decoder.decode(object) {
+                Ok(object) if stream.initial => match change_type {
+                    ChangeType::Added | ChangeType::Modified => {
+                        self.staging.put(object);
+                        if let Some(too_large) = self.too_large(self.staging.bytes()) {
+                            return Err(too_large);
+                        }
+                    }
+                    ChangeType::Deleted => self.staging.remove(object.key().as_str()),
+                },
+                Ok(object) => {
+                    stream.brought = true;
+                    changes.extend(self.store.as_mut().and_then(|store| store.apply(change_type, object)));
+                    // Not followed any further: it is listed until there is less of it.
+                    if self.too_large(self.store.as_ref().map_or(0, Store::bytes)).is_some() {
+                        return Err(Input::Expired);
+                    }
+                }
+                Err(error) => {
+                    let after = self.version();
+                    self.skipped(&error, &decode_position(&error), format_args!("watch event after version {after}"));
+                }
+            },
+            Ok(WatchEvent::Bookmark { version, initial_events_end }) => {
+                return self.take_bookmark(stream, version, initial_events_end);
+            }
+            Ok(WatchEvent::Error { status }) => {
+                return Err(self.refused(Refusal::from_status(status, None), stream.initial));
+            }
+            Err(error) => {
+                let after = self.version();
+                self.skipped(&error, "", format_args!("watch frame after version {after}"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn take_bookmark(
+        &mut self,
+        stream: &mut WatchStream,
+        version: ResourceVersion,
+        end: bool,
+    ) -> Result<(), Input> {
+        if stream.initial {
+            if !end {
+                tracing::debug!("the member's bookmark lacks the end of the initial events");
+                return Err(Input::Suspect);
+            }
+            stream.live(Instant::now());
+            self.put_in_place(version);
+            return Err(Input::InitialEnd);
+        }
+        stream.bookmark_due = false;
+        self.progress.note_bookmarks(true);
+        let store = self.store.get_or_insert_default();
+        if store.version() > version {
+            tracing::debug!(%version, held = %store.version(), "the member's bookmark lies below the version held");
+            return Err(Input::Suspect);
+        }
+        store.advance(version.into());
+        Ok(())
+    }
+}
