@@ -54,7 +54,7 @@ impl Reflector {
     }
 
     /// First the observer, then the readers: what a reader sees, the observer knows.
-    pub(super) fn publish(&self, update: Update) {
+    fn publish(&self, update: Update) {
         let snapshot = update.snapshot().clone();
         let counts = &self.shared.counts;
         counts.objects.set(snapshot.len() as u64);

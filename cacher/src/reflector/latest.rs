@@ -72,7 +72,7 @@ impl Reflector {
     /// No bookmark tells that the revision is complete which the member wrote last, and whose deletion is known here: a watch from
     /// before it is sent the deletion, and then a kube-apiserver keeps a bookmark of that very revision back (`process` in
     /// `storage/cacher/cache_watcher.go`).
-    pub(super) fn learn_progress(&mut self, latest: ResourceVersion) -> Option<Input> {
+    fn learn_progress(&mut self, latest: ResourceVersion) -> Option<Input> {
         let (now, tuning) = (Instant::now(), &self.shared.config.tuning);
         let held = self.version();
         let bookmarks = self.progress.has_bookmarks() && !(held.is_part() && held.revision() == latest);

@@ -5,7 +5,7 @@ use tokio::time::timeout;
 
 use super::failures::decode_position;
 use super::task::{Reflector, ResetAsked};
-use crate::list_stream::{ListError, ListParser};
+use crate::list_stream::{ListError, ListMeta, ListParser};
 use crate::machine::Input;
 use crate::page::{Page, PageError};
 use crate::request::chain;
@@ -44,11 +44,16 @@ impl Reflector {
             tokio::task::coop::consume_budget().await;
         }
         let rest = page.text.finish(|text| parser.push(text, |item| self.take_item(item, &mut items)));
-        match rest.and_then(|()| Ok(parser.finish()?)) {
+        let end = rest.and_then(|()| Ok(parser.finish()?));
+        Ok(self.end_page(&page, items, end))
+    }
+
+    /// A page was read to the end of its body: it is whole, or cut, or not a list.
+    fn end_page(&mut self, page: &Page, items: u32, end: Result<ListMeta, PageError>) -> Input {
+        match end {
             // Whoever followed it would ask for the same page for ever, and without a pause.
             Ok(meta) if page.asked.is_some() && meta.continue_token == page.asked => {
-                Ok(self
-                    .failed(Reason::Other("the list does not advance: its continue token leads to itself".to_owned())))
+                self.failed(Reason::Other("the list does not advance: its continue token leads to itself".to_owned()))
             }
             Ok(meta) => {
                 self.listed = meta.resource_version;
@@ -57,25 +62,25 @@ impl Reflector {
                     self.page_time = self.page_time.after_list();
                     self.put_in_place(meta.resource_version);
                 }
-                Ok(Input::PageEnd { more: meta.continue_token, soon })
+                Input::PageEnd { more: meta.continue_token, soon }
             }
             Err(error) => {
                 let failed = self.failed(Reason::Other(chain(&error)));
                 let is_cut = matches!(error, PageError::List(ListError::Incomplete(_)));
-                Ok(if is_cut { self.broke_off(&page, items) } else { failed })
+                if is_cut { self.broke_off(page, items) } else { failed }
             }
         }
     }
 
     /// A page was ended before its end, with so many items read.
-    pub(super) fn broke_off(&mut self, page: &Page, read: u32) -> Input {
+    fn broke_off(&mut self, page: &Page, read: u32) -> Input {
         let late = self.page_time.is_late(page.took());
         self.page_time = self.page_time.after_break(page.took());
         Input::BrokeOff { read, late }
     }
 
     /// Takes one item of a list.
-    pub(super) fn take_item(&mut self, item: &[u8], items: &mut u32) {
+    fn take_item(&mut self, item: &[u8], items: &mut u32) {
         *items = items.saturating_add(1);
         match self.shared.config.decoder.decode(item) {
             Ok(object) => self.staging.put(object),

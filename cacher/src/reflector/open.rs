@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use tokio::time::{Instant, sleep_until, timeout};
 use tributary_apimachinery::ResourceVersion;
 
@@ -34,65 +34,87 @@ impl Reflector {
             Target::LatestThenPage { .. } => {
                 return self.ask_latest(self.version().max(self.listed.into())).await;
             }
-            _ => {}
+            Target::WatchList | Target::Page { continue_token: None, .. } | Target::Whole { .. } => self.begin_list(),
+            Target::Page { .. } | Target::Watch { .. } => {}
         }
-        if matches!(target, Target::WatchList | Target::Page { continue_token: None, .. } | Target::Whole { .. }) {
-            self.staging = Staging::new(self.shared.config.decoder.fields(), self.store.as_ref().map(Store::snapshot));
-            self.listed = ResourceVersion::default();
-            self.progress.forget();
-            self.question = self.shared.wanted.next_question();
-        }
-        let shared = self.shared.clone();
-        let tuning = &shared.config.tuning;
         if matches!(target, Target::WatchList | Target::Watch { .. }) {
             // This one has the credentials of now.
-            shared.reopen_at.send_replace(None);
+            self.shared.reopen_at.send_replace(None);
         }
-        let request = match request::build(&shared.config, &target, self.version().resume_after()) {
+        let request = match request::build(&self.shared.config, &target, self.version().resume_after()) {
             Ok(request) => request,
             Err(error) => return Ok(self.failed(Reason::Other(format!("no request can be made: {error}")))),
         };
         tracing::debug!(uri = %request.uri(), "asking the member");
         let begun = Instant::now();
-        let answer = timeout(tuning.answer_timeout, request::send(&self.transport, request));
-        let response = match self.attend(answer).await? {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => {
-                let failed = self.unreachable(&error);
-                return Ok(if target.is_list() { Input::BrokeOff { read: 0, late: false } } else { failed });
-            }
-            Err(_) => {
-                let failed = self.no_answer(tuning.answer_timeout);
-                return Ok(if target.is_list() { Input::Unanswered } else { failed });
-            }
+        let response = match self.send(&target, request).await? {
+            Ok(response) => response,
+            Err(input) => return Ok(input),
         };
         if !response.status().is_success() {
-            let refusal = self.attend(request::refusal(response, tuning.answer_timeout)).await?;
-            if refusal.is_ahead && matches!(target, Target::Page { continue_token: Some(_), .. }) {
-                let retry_after = refusal.retry_after;
-                self.refused(refusal, false);
-                return Ok(Input::PageAhead { retry_after });
-            }
-            let took_too_long = target.is_list() && refusal.code == StatusCode::GATEWAY_TIMEOUT;
-            let refused = self.refused(refusal, target == Target::WatchList);
-            if took_too_long {
-                self.page_time = self.page_time.after_break(begun.elapsed());
-            }
-            return Ok(if took_too_long { Input::Unanswered } else { refused });
+            return self.read_refusal(&target, response, begun).await;
         }
-        let gzip = match request::is_gzip(response.headers(), &target) {
-            Ok(gzip) => gzip,
+        match request::is_gzip(response.headers(), &target) {
+            Ok(gzip) => {
+                self.begin_reading(target, response, begun, gzip);
+                Ok(Input::Opened)
+            }
             Err(encoding) => {
                 let reason = format!("the answer is encoded as {encoding}, which was not asked for");
-                return Ok(self.failed(Reason::Other(reason)));
+                Ok(self.failed(Reason::Other(reason)))
             }
+        }
+    }
+
+    /// A list begins with nothing, and the version that it shows is the answer to a question that is asked now.
+    fn begin_list(&mut self) {
+        self.staging = Staging::new(self.shared.config.decoder.fields(), self.store.as_ref().map(Store::snapshot));
+        self.listed = ResourceVersion::default();
+        self.progress.forget();
+        self.question = self.shared.wanted.next_question();
+    }
+
+    /// The member's answer, whatever its status; where none comes, what the machine has to decide on.
+    async fn send(
+        &mut self,
+        target: &Target,
+        request: Request<Body>,
+    ) -> Result<Result<Response<Body>, Input>, ResetAsked> {
+        let within = self.shared.config.tuning.answer_timeout;
+        let answer = timeout(within, request::send(&self.transport, request));
+        let (failed, of_a_list) = match self.attend(answer).await? {
+            Ok(Ok(response)) => return Ok(Ok(response)),
+            Ok(Err(error)) => (self.unreachable(&error), Input::BrokeOff { read: 0, late: false }),
+            Err(_) => (self.no_answer(within), Input::Unanswered),
         };
-        self.begin_reading(target, response, begun, gzip);
-        Ok(Input::Opened)
+        Ok(Err(if target.is_list() { of_a_list } else { failed }))
+    }
+
+    /// Reads why the member refused the request that was sent at `begun`.
+    async fn read_refusal(
+        &mut self,
+        target: &Target,
+        response: Response<Body>,
+        begun: Instant,
+    ) -> Result<Input, ResetAsked> {
+        let within = self.shared.config.tuning.answer_timeout;
+        let refusal = self.attend(request::refusal(response, within)).await?;
+        if refusal.is_ahead && matches!(target, Target::Page { continue_token: Some(_), .. }) {
+            let retry_after = refusal.retry_after;
+            self.refused(refusal, false);
+            return Ok(Input::PageAhead { retry_after });
+        }
+        let took_too_long = target.is_list() && refusal.code == StatusCode::GATEWAY_TIMEOUT;
+        let refused = self.refused(refusal, *target == Target::WatchList);
+        if took_too_long {
+            self.page_time = self.page_time.after_break(begun.elapsed());
+            return Ok(Input::Unanswered);
+        }
+        Ok(refused)
     }
 
     /// Waits if there were too many requests lately.
-    pub(super) async fn keep_pace(&mut self) -> Result<(), ResetAsked> {
+    async fn keep_pace(&mut self) -> Result<(), ResetAsked> {
         let (since, requests) = self.pace;
         let end = since + PACE_INTERVAL;
         if Instant::now() >= end {
@@ -106,7 +128,7 @@ impl Reflector {
         Ok(())
     }
 
-    pub(super) fn begin_reading(&mut self, target: Target, response: Response<Body>, begun: Instant, gzip: bool) {
+    fn begin_reading(&mut self, target: Target, response: Response<Body>, begun: Instant, gzip: bool) {
         let warnings = request::warnings(response.headers());
         if warnings != self.warnings {
             self.observer.warnings(&warnings);

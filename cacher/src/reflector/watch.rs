@@ -50,7 +50,7 @@ impl Reflector {
     }
 
     /// Takes all frames that have come, and tells the observer what they changed as one update.
-    pub(super) fn take_frames(&mut self, stream: &mut WatchStream) -> Option<Input> {
+    fn take_frames(&mut self, stream: &mut WatchStream) -> Option<Input> {
         if let Some(input) = stream.deferred.take() {
             return Some(input);
         }
@@ -79,7 +79,7 @@ impl Reflector {
     }
 
     /// Takes one frame; an error is what the machine has to decide on.
-    pub(super) fn take_frame(
+    fn take_frame(
         &mut self,
         stream: &mut WatchStream,
         frame: &Bytes,
@@ -123,7 +123,7 @@ impl Reflector {
         Ok(())
     }
 
-    pub(super) fn take_bookmark(
+    fn take_bookmark(
         &mut self,
         stream: &mut WatchStream,
         version: ResourceVersion,
