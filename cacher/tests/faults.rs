@@ -336,7 +336,8 @@ async fn a_reflector_that_ends_does_not_look_synced() {
     let (transport, mut member) = transport();
     let cacher = tributary_cacher::Cacher::start(config(Tuning::default()), transport, Arc::new(Panics));
     member.sync(&[], 5).await;
-    state(&cacher, |state| matches!(state.reason(), Some(Reason::Other(text)) if text.contains("no longer followed"))).await;
+    state(&cacher, |state| matches!(state.reason(), Some(Reason::Other(text)) if text.contains("no longer followed")))
+        .await;
     assert!(cacher.wait_for(ResourceVersion(5), Duration::from_secs(3)).await.is_err());
 }
 

@@ -79,12 +79,7 @@ impl Reflector {
     }
 
     /// Takes one frame; an error is what the machine has to decide on.
-    fn take_frame(
-        &mut self,
-        stream: &mut WatchStream,
-        frame: &Bytes,
-        changes: &mut Vec<Change>,
-    ) -> Result<(), Input> {
+    fn take_frame(&mut self, stream: &mut WatchStream, frame: &Bytes, changes: &mut Vec<Change>) -> Result<(), Input> {
         match WatchEvent::parse(frame) {
             Ok(WatchEvent::Object { change_type, object }) => match self.shared.config.decoder.decode(object) {
                 Ok(object) if stream.initial => match change_type {
@@ -123,12 +118,7 @@ impl Reflector {
         Ok(())
     }
 
-    fn take_bookmark(
-        &mut self,
-        stream: &mut WatchStream,
-        version: ResourceVersion,
-        end: bool,
-    ) -> Result<(), Input> {
+    fn take_bookmark(&mut self, stream: &mut WatchStream, version: ResourceVersion, end: bool) -> Result<(), Input> {
         if stream.initial {
             if !end {
                 tracing::debug!("the member's bookmark lacks the end of the initial events");
