@@ -42,14 +42,14 @@
 //! // Whoever listed before is told of it, and of nothing else.
 //! let mut watcher = Watcher::resume(&log, &listed, Filter::default())?;
 //! let mut events = Vec::new();
-//! assert_eq!(watcher.next(&log, 100, &mut events), Progress::CaughtUp);
+//! assert_eq!(watcher.next(&log, 100, &mut events).progress, Progress::CaughtUp);
 //! let [WatchEvent::Object(event)] = &events[..] else { panic!("one event") };
 //! assert_eq!((event.change_type, &event.cluster, event.object.name()), (ChangeType::Added, &eu, "web-0"));
 //!
 //! // Whoever comes with what the log says now has everything.
 //! let mut later = Watcher::resume(&log, &log.resource_version(), Filter::default())?;
 //! events.clear();
-//! assert_eq!(later.next(&log, 100, &mut events), Progress::CaughtUp);
+//! assert_eq!(later.next(&log, 100, &mut events).progress, Progress::CaughtUp);
 //! assert!(events.is_empty());
 //! # Ok(())
 //! # }
@@ -73,4 +73,4 @@ pub use integer::{ClusterIndex, IntegerError, IntegerResourceVersion};
 pub use item::{ItemEncoder, item};
 pub use list::{ListCursor, ListPage, OpeningList};
 pub use log::{Heads, Log, LogConfig, LogVersion, Past, SnapshotError, TooOld};
-pub use watch::{EventVersion, ObjectEvent, Progress, SharedKey, WatchEvent, Watcher};
+pub use watch::{EventVersion, ObjectEvent, Outcome, Progress, SharedKey, WatchEvent, Watcher};

@@ -28,7 +28,6 @@ mod resume;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion, Object, Snapshot};
@@ -118,9 +117,6 @@ pub struct Log {
     dropped_before: u64,
     /// How often clusters were dropped.
     drops: u64,
-    /// Some client was told an event before this position with a version of its own, because it had more than what stands up to
-    /// there.
-    own_before: AtomicU64,
     /// What the count of a revision's deletions says in versions that clients come with.
     counts: Counts,
 }
@@ -253,11 +249,6 @@ impl Log {
     /// Whether an event of a cluster stands, or stood, in `from..to`.
     pub(crate) fn has_events(&self, cluster: &ClusterName, from: u64, to: u64) -> bool {
         self.histories.get(cluster).is_some_and(|history| history.has_events(from, to))
-    }
-
-    /// Takes note that a client which has more than what stands before a position was told an event there.
-    pub(crate) fn note_own_version(&self, position: u64) {
-        self.own_before.fetch_max(position, Ordering::Relaxed);
     }
 
     /// The position after a cluster's newest event in `from..to`, if one stands, or stood, there.

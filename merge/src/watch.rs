@@ -22,7 +22,7 @@ use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion,
 
 use crate::log::{Boundary, BoundaryKind, Entry, Log, LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
-pub use event::{EventVersion, ObjectEvent, Progress, SharedKey, WatchEvent};
+pub use event::{EventVersion, ObjectEvent, Outcome, Progress, SharedKey, WatchEvent};
 use event::{Turn, classify};
 use initial::InitialEvents;
 use missing::MissingClusters;
@@ -67,13 +67,7 @@ impl<F: ObjectFilter> Watcher<F> {
     pub fn resume(log: &Log, from: &CompositeResourceVersion, filter: F) -> Result<Self, TooOld> {
         let (pending, position) = Pending::new(log, from, &filter)?;
         let phase = match MissingClusters::new(log, from) {
-            Some(missing) => {
-                // What it is told of them may stand behind what it lacks of the others.
-                if missing.wants(&filter) {
-                    log.note_own_version(log.position());
-                }
-                Phase::Missing(missing)
-            }
+            Some(missing) => Phase::Missing(missing),
             None => Phase::Live,
         };
         Ok(Self { phase, pending, ..Self::live(log, position, filter) })
@@ -98,7 +92,8 @@ impl<F: ObjectFilter> Watcher<F> {
     }
 
     /// Goes on after one event, named by its cluster and native version; `None` if it is not in the log, or if it is not certain
-    /// that the client has what stands up to there and no more. Only for a client that got that event from this very log,
+    /// that the client has what stands up to there and no more. `own_before` is the highest [`Outcome::own_before`] of all watchers that
+    /// this log has had, because the client may have got the event from any of them. Only for a client that got that event from this very log,
     /// because the other clusters' positions are taken from it; an object of a list or of the initial events is no such event.
     ///
     /// A DELETED behind which another cluster's object of that name is told comes once more, with that object: whoever names
@@ -106,8 +101,14 @@ impl<F: ObjectFilter> Watcher<F> {
     /// is meant.
     ///
     /// Cost: O(entries since).
-    pub fn after_event(log: &Log, cluster: &ClusterName, version: ResourceVersion, filter: F) -> Option<Self> {
-        let seq = log.place_of_change(cluster, version)?;
+    pub fn after_event(
+        log: &Log,
+        own_before: u64,
+        cluster: &ClusterName,
+        version: ResourceVersion,
+        filter: F,
+    ) -> Option<Self> {
+        let seq = log.place_of_change(own_before, cluster, version)?;
         // It has what stood up to there, of clusters that were dropped since, too.
         let mut watcher = Self { drops: 0, ..Self::live(log, seq, filter) };
         let named = log.entry(seq)?;
@@ -147,24 +148,29 @@ impl<F: ObjectFilter> Watcher<F> {
         }
     }
 
-    /// Appends the next events, about `events_max` of them, and says how it stands. Never blocks; bounded work.
-    pub fn next(&mut self, log: &Log, events_max: usize, events: &mut Vec<WatchEvent>) -> Progress {
+    /// Appends the next events, about `events_max` of them, and says what that came to. Never blocks; bounded work.
+    pub fn next(&mut self, log: &Log, events_max: usize, events: &mut Vec<WatchEvent>) -> Outcome {
         let mut turn = Turn::new(events_max, events);
+        let progress = self.next_events(log, &mut turn);
+        turn.outcome(progress)
+    }
+
+    fn next_events(&mut self, log: &Log, turn: &mut Turn<'_>) -> Progress {
         match &mut self.phase {
             Phase::Initial(initial) => {
-                if !initial.next(&self.filter, &mut turn) {
+                if !initial.next(&self.filter, turn) {
                     return Progress::More;
                 }
             }
             Phase::Missing(missing) => {
-                if !missing.next(&self.filter, &mut turn) {
+                if !missing.next(&self.filter, turn) {
                     return Progress::More;
                 }
             }
             Phase::Live => {}
         }
         self.phase = Phase::Live;
-        self.next_live(log, &mut turn)
+        self.next_live(log, turn)
     }
 
     /// The vector that this stream has fully written; `None` before its initial events are complete, for a watcher that
@@ -283,18 +289,18 @@ impl<F: ObjectFilter> Watcher<F> {
         let own =
             Emission { change_type, cluster: &at.entry.cluster, object, native: at.native(change_type), other: None };
         let Other::Told(index, cluster, object) = other else {
-            return turn.push(self.event(log, at, own, after));
+            return self.push(log, at, own, after, turn);
         };
-        turn.push(self.event(log, at, own, before));
+        self.push(log, at, own, before, turn);
         let (native, other) = (object.resource_version(), Some(index));
         let again = Emission { change_type: ChangeType::Added, cluster: &cluster, object: &object, native, other };
-        turn.push(self.event(log, at, again, after));
+        self.push(log, at, again, after, turn);
     }
 
-    fn event(&self, log: &Log, at: &At<'_>, emission: Emission<'_>, version: LogVersion) -> WatchEvent {
+    fn push(&self, log: &Log, at: &At<'_>, emission: Emission<'_>, version: LogVersion, turn: &mut Turn<'_>) {
         let Emission { change_type, cluster, object, native, other } = emission;
         if let Some(end) = self.pending.further_until(log, at.seq, &self.filter) {
-            log.note_own_version(end);
+            turn.told_own(end);
         }
         let shared = self.pending.is_empty().then_some(SharedKey {
             position: at.seq,
@@ -303,7 +309,7 @@ impl<F: ObjectFilter> Watcher<F> {
             change_type,
             version,
         });
-        WatchEvent::Object(ObjectEvent {
+        turn.push(WatchEvent::Object(ObjectEvent {
             change_type,
             object: object.clone(),
             cluster: cluster.clone(),
@@ -311,7 +317,7 @@ impl<F: ObjectFilter> Watcher<F> {
             version: self.version(log, version),
             again: other.is_some(),
             shared,
-        })
+        }));
     }
 
     /// The first other cluster's object of the name, in its state at this place: for a cluster of which the client

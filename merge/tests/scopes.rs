@@ -106,7 +106,7 @@ fn pages(heads: &Heads, filter: &impl Fn() -> Box<dyn ObjectFilter>, limit: usiz
 /// What a watch begins with, in turns of a few events.
 fn begins(log: &Log, mut watcher: Watcher<Boxed>) -> Vec<Told> {
     let mut events = Vec::new();
-    while !matches!(watcher.next(log, 3, &mut events), Progress::CaughtUp) {}
+    while !matches!(watcher.next(log, 3, &mut events).progress, Progress::CaughtUp) {}
     events
         .iter()
         .filter_map(|event| match event {

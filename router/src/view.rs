@@ -16,6 +16,7 @@ mod earlier;
 mod encodings;
 mod feed;
 mod fences;
+mod handed_out;
 mod handover;
 mod head;
 mod members;
@@ -54,6 +55,7 @@ use crate::response::ResourceKind;
 use crate::topology::{ClusterMark, Fleet};
 use board::Board;
 use feed::Feed;
+use handed_out::HandedOut;
 use handover::Handovers;
 use head::Head;
 use members::Members;
@@ -89,6 +91,8 @@ pub struct View {
     /// This resource's own counters, looked up once: a watch counts each turn.
     pub counters: WatchCounters,
     log: RwLock<Log>,
+    /// What numbers of single objects say less than their clients have.
+    pub handed_out: HandedOut,
     past: PastStates,
     head: Head,
     /// How its clusters stand.
@@ -167,6 +171,7 @@ impl View {
             counters: metrics.watch_counters(&labels),
             metrics,
             log: RwLock::new(log),
+            handed_out: HandedOut::default(),
             past: PastStates::default(),
             head: Head::default(),
             board: Board::default(),

@@ -1,7 +1,6 @@
 //! Where in the log a version lies, and which state it stands for.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tributary_apimachinery::{Change, ClusterName, CollectionVersion, Object, ResourceVersion, Snapshot};
 
@@ -90,8 +89,13 @@ impl Log {
     /// * several deletions share it;
     /// * the cluster came or left since, or its revisions went back: its objects were told again under the versions that they had;
     /// * the cluster was listed anew right behind it, and what was found gone carries this version;
-    /// * a client that had more was told it, or what follows, with a version of its own.
-    pub(crate) fn place_of_change(&self, cluster: &ClusterName, version: ResourceVersion) -> Option<u64> {
+    /// * a client that had more was told it, or what follows, with a version of its own: it stands before `own_before`.
+    pub(crate) fn place_of_change(
+        &self,
+        own_before: u64,
+        cluster: &ClusterName,
+        version: ResourceVersion,
+    ) -> Option<u64> {
         let history = self.histories.get(cluster)?;
         let newest_first = history.events.queue.iter().rev();
         let own = CollectionVersion::begun(version);
@@ -106,8 +110,8 @@ impl Log {
             let has_early_ones = boundary.first > 0 && before == Some(version);
             boundary.kind != BoundaryKind::Relist || has_early_ones
         };
-        let is_another = since.filter_map(|boundary| self.boundary(boundary.seq)).any(carries_another)
-            || mark.seq < self.own_before.load(Ordering::Relaxed);
+        let is_another =
+            since.filter_map(|boundary| self.boundary(boundary.seq)).any(carries_another) || mark.seq < own_before;
         (!is_another).then_some(mark.seq)
     }
 

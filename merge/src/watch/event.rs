@@ -62,6 +62,20 @@ pub struct SharedKey {
     pub(crate) version: LogVersion,
 }
 
+/// What one call of [`Watcher::next`](super::Watcher::next) came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// How the watcher stands now.
+    pub progress: Progress,
+    /// The watcher was told an event before this position with a version of its own, because it had, or may have had, more than what
+    /// stands up to there; 0 if it was not.
+    ///
+    /// Whoever lets clients go on after single events ([`Watcher::after_event`](super::Watcher::after_event)) keeps the highest one of
+    /// all watchers of the log, and takes note of it before the client sees the events: the number of such an event says less than
+    /// its client has.
+    pub own_before: u64,
+}
+
 /// How a watcher stands after a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -81,12 +95,14 @@ pub(crate) struct Turn<'a> {
     events_left: usize,
     /// What may still be spent on asking the filter, in bytes.
     asking_left: usize,
+    /// See [`Outcome::own_before`].
+    own_before: u64,
 }
 
 impl<'a> Turn<'a> {
     pub(crate) fn new(events_max: usize, events: &'a mut Vec<WatchEvent>) -> Self {
         let events_left = events_max.max(1);
-        Self { events, events_left, asking_left: events_left.saturating_mul(ASKING_PER_EVENT) }
+        Self { events, events_left, asking_left: events_left.saturating_mul(ASKING_PER_EVENT), own_before: 0 }
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -101,6 +117,16 @@ impl<'a> Turn<'a> {
     pub(crate) fn push(&mut self, event: WatchEvent) {
         self.events.push(event);
         self.events_left = self.events_left.saturating_sub(1);
+    }
+
+    /// Notes that an event is told to a client that has, or may have, something that stands before this position.
+    pub(crate) fn told_own(&mut self, before: u64) {
+        self.own_before = self.own_before.max(before);
+    }
+
+    /// What the call came to.
+    pub(crate) fn outcome(self, progress: Progress) -> Outcome {
+        Outcome { progress, own_before: self.own_before }
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct MissingClusters {
     /// Those to come, in descending order of names.
     clusters: Vec<(ClusterName, Snapshot)>,
     current: Option<Current>,
+    /// The log's position when the client came. What it lacks of the clusters that it has seen may stand anywhere before.
+    until: u64,
 }
 
 /// The cluster that is being told.
@@ -96,12 +98,7 @@ impl MissingClusters {
     pub(crate) fn new(log: &Log, from: &CompositeResourceVersion) -> Option<Self> {
         let missing = log.head().iter().rev().filter(|(cluster, _)| from.get(cluster).is_none());
         let clusters: Vec<_> = missing.cloned().collect();
-        (!clusters.is_empty()).then(|| Self { vector: from.clone(), clusters, current: None })
-    }
-
-    /// Whether any of it is told.
-    pub(crate) fn wants(&self, filter: &impl ObjectFilter) -> bool {
-        self.clusters.iter().any(|(cluster, _)| filter.wants_cluster(cluster))
+        (!clusters.is_empty()).then(|| Self { vector: from.clone(), clusters, current: None, until: log.position() })
     }
 
     /// What is written so far, as a version.
@@ -125,6 +122,7 @@ impl MissingClusters {
                 let last = current.objects.is_empty();
                 let component = if last { whole } else { whole.min(object.resource_version().into()) };
                 self.vector.set(&current.cluster, component);
+                turn.told_own(self.until);
                 turn.push(added(&current.cluster, object, EventVersion::Vector(Arc::new(self.vector.clone()))));
                 if turn.is_over() {
                     return false;

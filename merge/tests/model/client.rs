@@ -114,7 +114,7 @@ impl Client {
     /// Reads up to `max` events and applies the first `keep` of them. Says whether the head was reached.
     pub(crate) fn pump(&mut self, log: &Log, max: usize, keep: usize, shared: &mut Shared) -> bool {
         let mut events = Vec::new();
-        let progress = self.watcher.next(log, max, &mut events);
+        let progress = self.watcher.next(log, max, &mut events).progress;
         assert!(events.len() <= max.max(1) + 2, "{} events of {max}", events.len());
         let whole = keep >= events.len();
         for event in events.into_iter().take(keep) {

@@ -18,8 +18,8 @@ use tributary_apimachinery::{
     Change, ChangeType, ClusterName, CollectionVersion, Filter, Object, ObjectDecoder, ResourceVersion, Snapshot,
 };
 use tributary_merge::{
-    CompositeResourceVersion, EventVersion, ListCursor, ListPage, Log, LogConfig, Position, Progress, SnapshotError,
-    TooOld, WatchEvent, Watcher,
+    CompositeResourceVersion, EventVersion, ListCursor, ListPage, Log, LogConfig, Outcome, Position, Progress,
+    SnapshotError, TooOld, WatchEvent, Watcher,
 };
 
 const NOW: Duration = Duration::ZERO;
@@ -101,17 +101,23 @@ type Matches = fn(&ClusterName, &Object) -> bool;
 
 /// What a watcher gives out until it has to wait, as `TYPE cluster/name@version vector`; `*` marks what is not shared.
 fn read(log: &Log, watcher: &mut Watcher<Matches>) -> Vec<String> {
-    let mut lines = Vec::new();
+    read_own(log, watcher).0
+}
+
+/// The same, and before which position it was told something with a version of its own.
+fn read_own(log: &Log, watcher: &mut Watcher<Matches>) -> (Vec<String>, u64) {
+    let (mut lines, mut told_own) = (Vec::new(), 0);
     loop {
         let mut events = Vec::new();
-        let progress = watcher.next(log, 1, &mut events);
+        let Outcome { progress, own_before } = watcher.next(log, 1, &mut events);
         lines.extend(events.iter().map(|event| line(log, event)));
+        told_own = own_before.max(told_own);
         match progress {
             Progress::More => {}
-            Progress::CaughtUp => return lines,
+            Progress::CaughtUp => return (lines, told_own),
             other => {
                 lines.push(format!("{other:?}"));
-                return lines;
+                return (lines, told_own);
             }
         }
     }

@@ -173,7 +173,7 @@ fn no_step_asks_of_many_objects() {
     let mut told = Vec::new();
     loop {
         asked.set(0);
-        let progress = watcher.next(&log, 4, &mut told);
+        let progress = watcher.next(&log, 4, &mut told).progress;
         assert!(asked.get() <= 4 * 16, "{} in a turn", asked.get());
         if progress == Progress::CaughtUp {
             break;

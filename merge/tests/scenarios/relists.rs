@@ -61,7 +61,7 @@ fn follow(
     let mut cuts = Vec::new();
     loop {
         let mut events = Vec::new();
-        let progress = watcher.next(log, 1, &mut events);
+        let progress = watcher.next(log, 1, &mut events).progress;
         for event in &events {
             let WatchEvent::Object(event) = event else { panic!("{event:?}") };
             match event.change_type {

@@ -313,7 +313,7 @@ fn a_part_is_an_exact_state() {
 fn an_integer_that_several_share_names_none_of_them() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let after =
-        |log: &Log, version| Watcher::after_event(log, &name("a"), ResourceVersion(version), everything as Matches);
+        |log: &Log, version| Watcher::after_event(log, 0, &name("a"), ResourceVersion(version), everything as Matches);
     change(&mut log, "a", "w 11");
     delete(&mut log, "a", &["x 12"]);
     assert!(after(&log, 12).is_some_and(|watcher| watcher.is_caught_up(&log)));

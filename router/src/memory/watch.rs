@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_apimachinery::{ClusterName, CollectionVersion, Filter, ResourceVersion, Status, Timeout, WatchOptions};
 use tributary_cacher::Cacher;
-use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
+use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Outcome, Progress, WatchEvent, Watcher};
 
 use super::{Collection, collection};
 use crate::Router;
@@ -197,7 +197,7 @@ async fn start(
         Wanted::Item(cluster, _) if is_told_elsewhere => {
             return Err(not_after_item(&cluster, "another view of the namespace may have told its event"));
         }
-        Wanted::Item(cluster, version) => after_item(request.router, &log, &cluster, version, filter)?,
+        Wanted::Item(cluster, version) => after_item(request.router, view, &log, &cluster, version, filter)?,
     };
     drop(log);
     let standings = view.standings_with(before, &held).map_err(Refusal::of)?;
@@ -210,13 +210,14 @@ async fn start(
 /// the client has to have got it from here.
 fn after_item(
     router: &Router,
+    view: &View,
     log: &Log,
     cluster: &ClusterName,
     version: ResourceVersion,
     filter: Filter,
 ) -> Result<Watcher<Filter>, Refusal> {
     let cause = if router.is_alone() {
-        match Watcher::after_event(log, cluster, version, filter) {
+        match Watcher::after_event(log, view.handed_out.own_before(), cluster, version, filter) {
             Some(watcher) => return Ok(watcher),
             None => "its event is no longer remembered here, or is not the only one with that version",
         }
@@ -477,7 +478,8 @@ impl WatchStream {
             if watching.view().times_forbidden() != *times_forbidden {
                 return Progress::More;
             }
-            let progress = watcher.next(&log, EVENTS_PER_TURN, events);
+            let Outcome { progress, own_before } = watcher.next(&log, EVENTS_PER_TURN, events);
+            watching.view().handed_out.note(own_before);
             prepared.extend(events.iter().map(|event| match event {
                 WatchEvent::Object(event) => Some(writer.prepare(&log, event)),
                 WatchEvent::InitialEventsEnd(_) => None,
@@ -567,7 +569,8 @@ impl WatchStream {
         self.events.clear();
         let is_at_end = self.caught_up && self.bookmarks != Bookmarks::None && {
             let log = self.watching.view().log();
-            matches!(self.watcher.next(&log, EVENTS_PER_TURN, &mut self.events), Progress::CaughtUp)
+            // What it tells is not written, so nothing is handed out.
+            matches!(self.watcher.next(&log, EVENTS_PER_TURN, &mut self.events).progress, Progress::CaughtUp)
         };
         let is_told = is_at_end && self.events.is_empty();
         // Members may have come further without an event.
