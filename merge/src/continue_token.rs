@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ClusterName;
 
 use crate::Epochs;
-use crate::composite::{CompositeResourceVersion, DecodeError, Foreign, TEXT_MAX};
+use crate::composite::CompositeResourceVersion;
+use crate::decode_error::{DecodeError, Foreign};
+use crate::version_text::TEXT_MAX;
 
 /// What every token begins with; the digit is the version of the layout.
 const PREFIX: &str = "v1.";

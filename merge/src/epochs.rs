@@ -26,7 +26,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tributary_apimachinery::{ClusterName, CollectionVersion, ResourceVersion};
 
-use crate::composite::{CompositeResourceVersion, DecodeError, Foreign};
+use crate::composite::CompositeResourceVersion;
+use crate::decode_error::{DecodeError, Foreign};
 
 /// What the compact form begins with; the digit is the version of the layout.
 const PREFIX: &str = "c1.";

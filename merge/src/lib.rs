@@ -57,16 +57,19 @@
 
 pub mod composite;
 pub mod continue_token;
+pub mod decode_error;
 pub mod epochs;
 pub mod filter;
 pub mod integer;
 pub mod item;
 pub mod list;
 pub mod log;
+pub mod version_text;
 pub mod watch;
 
-pub use composite::{CompositeResourceVersion, DecodeError, Foreign};
+pub use composite::CompositeResourceVersion;
 pub use continue_token::{ContinueError, ContinueToken, Position};
+pub use decode_error::{DecodeError, Foreign};
 pub use epochs::Epochs;
 pub use filter::ObjectFilter;
 pub use integer::{ClusterIndex, IntegerError, IntegerResourceVersion};

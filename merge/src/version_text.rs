@@ -1,0 +1,181 @@
+//! The text of a composite resourceVersion, opaque to clients.
+//!
+//! Two texts stand for the same value. Up to 4 KiB it is base64url of a JSON object with sorted keys, which a person
+//! can read (`{"cluster1":"1234","cluster2":"5678-1"}`, the second with a [part](CollectionVersion::part) of its revision);
+//! above that the compact form of [`crate::epochs`] takes over, because clients send versions in the query of a URL. Both are
+//! accepted wherever one is, and only in their one canonical spelling: what decodes always encodes to the same text again.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use tributary_apimachinery::{ClusterName, CollectionVersion};
+
+use crate::composite::CompositeResourceVersion;
+use crate::decode_error::{DecodeError, Foreign};
+use crate::epochs::Epochs;
+
+/// The longest text of the JSON form, in bytes; a larger vector is written in the compact form. Well below nginx's
+/// request line of 8 KiB, with room for a path and selectors.
+pub const JSON_TEXT_MAX: usize = 4 * 1024;
+
+/// The longest text that is looked at, in bytes: 1,000 clusters with names of 63 characters fit in the JSON form, and
+/// hyper cuts a URI at 64 KiB long before.
+pub const TEXT_MAX: usize = 128 * 1024;
+
+impl CompositeResourceVersion {
+    /// The text that clients are given. Byte-stable: equal vectors over the same epochs have equal texts.
+    ///
+    /// Cost: one pass over the components.
+    pub fn encode(&self, epochs: &Epochs) -> String {
+        if base64_len(self.json_len()) > JSON_TEXT_MAX
+            && let Some(compact) = epochs.encode(self)
+        {
+            return compact;
+        }
+        URL_SAFE_NO_PAD.encode(self.json())
+    }
+
+    /// Reads a text that a client sent back, in either form.
+    ///
+    /// # Errors
+    /// [`DecodeError`]; never a vector that merely resembles the text. The empty text and `0` have meanings of their
+    /// own in Kubernetes and are errors here: callers deal with them before.
+    pub fn decode(text: &str, epochs: &Epochs) -> Result<Self, DecodeError> {
+        if text.len() > TEXT_MAX {
+            return Err(DecodeError::Malformed("it is too long"));
+        }
+        if is_number(text) {
+            return Err(Foreign::Number.into());
+        }
+        if text.contains('.') {
+            return epochs.decode(text);
+        }
+        let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| DecodeError::Malformed("it is not unpadded base64url"))?;
+        parse_json(&json)
+    }
+}
+
+/// The length of unpadded base64 over so many bytes.
+fn base64_len(bytes: usize) -> usize {
+    (bytes * 4).div_ceil(3)
+}
+
+/// Whether this is a resourceVersion as KEP-5504 has it: digits without a leading zero, of any length.
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && matches!(text.as_bytes(), [b'1'..=b'9', ..] | [b'0'])
+}
+
+/// Reads the one canonical spelling: no space, no escape, keys strictly ascending (so none twice), values as strings.
+fn parse_json(json: &[u8]) -> Result<CompositeResourceVersion, DecodeError> {
+    const SHAPE: DecodeError = DecodeError::Malformed("it is not an object of cluster and resourceVersion");
+    let text = std::str::from_utf8(json).map_err(|_| SHAPE)?;
+    let members = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or(SHAPE)?;
+    let mut components: Vec<(ClusterName, CollectionVersion)> = Vec::new();
+    if members.is_empty() {
+        return Ok(CompositeResourceVersion::new());
+    }
+    for member in members.split(',') {
+        let (name, version) = member
+            .strip_prefix('"')
+            .and_then(|rest| rest.strip_suffix('"'))
+            .and_then(|rest| rest.split_once("\":\""))
+            .ok_or(SHAPE)?;
+        let name = ClusterName::new(name).map_err(|_| DecodeError::Malformed("it names no valid cluster"))?;
+        let version =
+            CollectionVersion::parse(version).map_err(|_| DecodeError::Malformed("a component is not a number"))?;
+        if components.last().is_some_and(|(last, _)| *last >= name) {
+            return Err(DecodeError::Malformed("its clusters are not in order"));
+        }
+        components.push((name, version));
+    }
+    Ok(components.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tributary_apimachinery::ResourceVersion;
+
+    use super::*;
+
+    fn vector(components: &[(&str, u64)]) -> CompositeResourceVersion {
+        components.iter().map(|(name, v)| (ClusterName::new(name).unwrap(), ResourceVersion(*v))).collect()
+    }
+
+    #[test]
+    fn the_documented_example() {
+        let text = "eyJjbHVzdGVyMSI6IjEyMzQiLCJjbHVzdGVyMiI6IjU2NzgifQ";
+        let value = vector(&[("cluster2", 5678), ("cluster1", 1234)]);
+        assert_eq!(value.encode(&Epochs::default()), text);
+        assert_eq!(CompositeResourceVersion::decode(text, &Epochs::default()), Ok(value));
+    }
+
+    #[test]
+    fn garbage_and_foreign_texts_are_told_apart() {
+        let encode = |json: &str| URL_SAFE_NO_PAD.encode(json);
+        let malformed = [
+            String::new(),
+            "abc".into(),
+            "01".into(),
+            "00".into(),
+            "-1".into(),
+            "1x".into(),
+            encode("{}") + "==",
+            encode("[]"),
+            encode("{"),
+            encode("null"),
+            encode(r#"{"a":1}"#),
+            encode(r#"{"a":"01"}"#),
+            encode(r#"{"a":""}"#),
+            encode(r#"{"a":"-1"}"#),
+            encode(r#"{"a":"0-1"}"#),
+            encode(r#"{"a":"1-"}"#),
+            encode(r#"{"a":"1-01"}"#),
+            encode(r#"{"a":"18446744073709551616"}"#),
+            encode(r#"{"a":"1","a":"1"}"#),
+            encode(r#"{"b":"1","a":"1"}"#),
+            encode(r#"{"A":"1"}"#),
+            encode(r#"{"all":"1"}"#),
+            encode(r#"{"a":"1",}"#),
+            encode(r#"{"a":"1"} "#),
+            encode(r#"{ "a":"1"}"#),
+            encode(r#"{"a":"1"}}"#),
+            encode(r#"{"a":{"b":"1"}}"#),
+            encode(r#"{"\u0061":"1"}"#),
+            // The same bytes with a different last character: bits that say nothing must be zero.
+            format!("{}S", &encode(r#"{"a":"12"}"#)[..13]),
+            "é".into(),
+            "x".repeat(TEXT_MAX + 1),
+            URL_SAFE_NO_PAD.encode([b'{', 0xff, b'}']),
+        ];
+        for text in malformed {
+            let result = CompositeResourceVersion::decode(&text, &Epochs::default());
+            assert!(matches!(result, Err(DecodeError::Malformed(_))), "{text:.60}: {result:?}");
+        }
+        for text in ["0", "1", "5", "12340001", "340282366920938463463374607431768211455"] {
+            let result = CompositeResourceVersion::decode(text, &Epochs::default());
+            assert_eq!(result, Err(Foreign::Number.into()), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn round_trips(components in prop::collection::btree_map("[a-z][a-z0-9]{0,20}x", any::<(u64, Option<u32>)>(), 0..40)) {
+            let version = |(revision, part): (u64, Option<u32>)| match part {
+                Some(changes) if revision > 0 => CollectionVersion::part(ResourceVersion(revision), changes),
+                _ => CollectionVersion::whole(ResourceVersion(revision)),
+            };
+            let value: CompositeResourceVersion =
+                components.iter().map(|(n, v)| (ClusterName::new(n).unwrap(), version(*v))).collect();
+            let text = value.encode(&Epochs::default());
+            prop_assert_eq!(base64_len(value.json_len()), text.len());
+            prop_assert_eq!(CompositeResourceVersion::decode(&text, &Epochs::default()), Ok(value));
+        }
+
+        #[test]
+        fn whatever_decodes_is_canonical(text in "(eyJ|e30|c1\\.)?[A-Za-z0-9_.=-]{0,40}") {
+            if let Ok(value) = CompositeResourceVersion::decode(&text, &Epochs::default()) {
+                prop_assert_eq!(value.encode(&Epochs::default()), text);
+            }
+        }
+    }
+}
