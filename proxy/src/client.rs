@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
@@ -16,14 +16,17 @@ use crate::dial::{Connector, Dialer};
 use crate::endpoint::{Endpoint, EndpointStatus};
 use crate::endpoints::Endpoints;
 use crate::error::{ConnectError, ForwardError};
-use crate::identity::{Identity, Impersonation};
+use crate::forward;
+use crate::identity::Identity;
+use crate::last_question::LastQuestion;
+use crate::member::Member;
 use crate::places::Asker;
-use crate::pool::{LaneKind, Pool};
+use crate::pool::{LaneKind, Pool, PoolStatistics};
 use crate::reachability::{Observer, Reachability};
 use crate::target::Target;
 use crate::tls::TlsSource;
 use crate::tuning::Tuning;
-use crate::unauthorized::LastQuestion;
+use crate::upgrade;
 use crate::user::{CurrentUser, User};
 
 /// A transport to one member: requests carry a path and query, the rest is filled in. Errors are [`ForwardError`]s.
@@ -55,19 +58,7 @@ impl From<Uri> for Address {
 /// The last clone's drop closes idle connections; requests in flight and tunnels go on, until [`Tuning::shutdown`].
 #[derive(Clone)]
 pub struct ClusterClient {
-    pub(crate) inner: Arc<Inner>,
-}
-
-pub(crate) struct Inner {
-    pub(crate) name: ClusterName,
-    pub(crate) endpoints: Endpoints,
-    pub(crate) tuning: Tuning,
-    /// Headers that the configuration adds to every request.
-    pub(crate) extra_headers: HeaderMap,
-    pub(crate) user: CurrentUser,
-    pub(crate) observer: Arc<Observer>,
-    /// What the member last said of our own credentials.
-    pub(crate) last_question: LastQuestion,
+    member: Arc<Member>,
 }
 
 /// The answer of a member's `/readyz`.
@@ -79,33 +70,6 @@ pub struct Health {
     pub status: StatusCode,
     /// The first bytes of the answer: `ok`, or which checks fail.
     pub detail: String,
-}
-
-/// What a member's pool holds at a moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolStatistics {
-    /// HTTP/2 connections for short requests.
-    pub short_connections: usize,
-    /// Requests in flight on them.
-    pub short_streams: usize,
-    /// HTTP/2 connections for long-running requests.
-    pub long_connections: usize,
-    /// Requests in flight on them.
-    pub long_streams: usize,
-    /// Idle HTTP/1.1 connections.
-    pub idle_http1_connections: usize,
-}
-
-impl PoolStatistics {
-    fn plus(self, other: Self) -> Self {
-        Self {
-            short_connections: self.short_connections + other.short_connections,
-            short_streams: self.short_streams + other.short_streams,
-            long_connections: self.long_connections + other.long_connections,
-            long_streams: self.long_streams + other.long_streams,
-            idle_http1_connections: self.idle_http1_connections + other.idle_http1_connections,
-        }
-    }
 }
 
 impl ClusterClient {
@@ -191,13 +155,13 @@ impl ClusterClient {
         }
         let endpoints = Endpoints::new(endpoints, &name, &observer);
         let last_question = LastQuestion::default();
-        let inner = Inner { name, endpoints, tuning, extra_headers, user, observer, last_question };
-        Ok(Self { inner: Arc::new(inner) })
+        let member = Member { name, endpoints, tuning, extra_headers, user, observer, last_question };
+        Ok(Self { member: Arc::new(member) })
     }
 
     /// The member's name.
     pub fn name(&self) -> &ClusterName {
-        &self.inner.name
+        &self.member.name
     }
 
     /// Takes over another user: other credentials, other `as` fields. Of the configuration nothing else counts.
@@ -208,12 +172,12 @@ impl ClusterClient {
     /// # Errors
     /// [`ConnectError`] for a user that cannot be used; the old one stays then.
     pub async fn set_user(&self, config: &kube::Config) -> Result<(), ConnectError> {
-        let before = self.inner.user.load_full();
-        let user = User::new(&self.inner.name, config, &self.inner.tuning, Some(&before)).await?;
-        for endpoint in self.inner.endpoints.iter() {
+        let before = self.member.user.load_full();
+        let user = User::new(&self.member.name, config, &self.member.tuning, Some(&before)).await?;
+        for endpoint in self.member.endpoints.iter() {
             endpoint.pool.check(user.credentials.configured_certificate()).await?;
         }
-        self.inner.user.store(Arc::new(user));
+        self.member.user.store(Arc::new(user));
         before.credentials.note_renewal();
         Ok(())
     }
@@ -221,13 +185,13 @@ impl ClusterClient {
     /// How often the member has come to see other credentials of ours, renewed ones or another user's. What a member allows is
     /// known anew with the first request after that.
     pub fn renewals(&self) -> u64 {
-        self.inner.user.load().credentials.renewals()
+        self.member.user.load().credentials.renewals()
     }
 
     /// What is wrong with the renewal of the credentials, for people and without secrets; those that there are may still be
     /// valid.
     pub fn credentials_problem(&self) -> Option<String> {
-        self.inner.user.load().credentials.problem()
+        self.member.user.load().credentials.problem()
     }
 
     /// A transport with the member's own credentials ([`Identity::Member`]), for discovery and cachers: what is sent by it has connections
@@ -275,7 +239,28 @@ impl ClusterClient {
     /// [`ForwardError`] by the step that failed; an error status of the member is no error, except a 401 to our own
     /// credentials and redirects.
     pub async fn forward(&self, request: Request<Body>, identity: Identity) -> Result<Response<Body>, ForwardError> {
-        self.inner.forward(request, identity).await
+        let result = self.forward_unobserved(request, identity).await;
+        match &result {
+            Ok(_)
+            | Err(
+                ForwardError::Redirect { .. } | ForwardError::BadUpgrade { .. } | ForwardError::Informational { .. },
+            ) => self.member.observer.answered(),
+            Err(error) => self.member.observer.failed(error),
+        }
+        result
+    }
+
+    async fn forward_unobserved(
+        &self,
+        mut request: Request<Body>,
+        identity: Identity,
+    ) -> Result<Response<Body>, ForwardError> {
+        // One user for the whole request, whoever takes its place meanwhile.
+        let user = self.member.user.load_full();
+        match forward::prepare(&self.member, &mut request, &identity, &user)? {
+            Some(protocol) => upgrade::forward(&self.member, request, protocol, &user).await,
+            None => forward::forward(&self.member, request, identity, user).await,
+        }
     }
 
     /// As [`forward`](Self::forward), for a question that this process has of its own, in whoever's name it is put: it finds a connection
@@ -297,7 +282,7 @@ impl ClusterClient {
         *request.method_mut() = Method::GET;
         *request.uri_mut() = Uri::from_static("/readyz");
         request.extensions_mut().insert(Asker::Ourselves);
-        let timed_out = || ForwardError::HeadTimeout { cluster: self.inner.name.clone(), after: HEALTH_TIMEOUT };
+        let timed_out = || ForwardError::HeadTimeout { cluster: self.member.name.clone(), after: HEALTH_TIMEOUT };
         let deadline = Instant::now() + HEALTH_TIMEOUT;
         let response = tokio::time::timeout_at(deadline, self.forward(request, Identity::Member))
             .await
@@ -315,17 +300,17 @@ impl ClusterClient {
     /// What the member's own traffic says about it. The channel changes with the state only, and the state's changes
     /// are logged once each.
     pub fn reachability(&self) -> watch::Receiver<Reachability> {
-        self.inner.observer.subscribe()
+        self.member.observer.subscribe()
     }
 
     /// The time since the member last answered anything; `None` before its first answer.
     pub fn since_last_answer(&self) -> Option<Duration> {
-        self.inner.observer.since_last_answer()
+        self.member.observer.since_last_answer()
     }
 
     /// What the pools of all endpoints hold now.
     pub fn pool_statistics(&self) -> PoolStatistics {
-        let statistics = self.inner.endpoints.iter().map(|endpoint| endpoint.pool.statistics());
+        let statistics = self.member.endpoints.iter().map(|endpoint| endpoint.pool.statistics());
         statistics.fold(PoolStatistics::default(), PoolStatistics::plus)
     }
 
@@ -341,19 +326,19 @@ impl ClusterClient {
     }
 
     fn for_clients(&self, lane: LaneKind) -> usize {
-        self.inner.endpoints.iter().map(|endpoint| endpoint.pool.for_clients(lane)).sum()
+        self.member.endpoints.iter().map(|endpoint| endpoint.pool.for_clients(lane)).sum()
     }
 
     /// The member's endpoints as they are now, in the order of the configuration.
     pub fn endpoints(&self) -> Vec<EndpointStatus> {
-        self.inner.endpoints.statuses()
+        self.member.endpoints.statuses()
     }
 }
 
 impl fmt::Debug for ClusterClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClusterClient")
-            .field("name", &self.inner.name)
+            .field("name", &self.member.name)
             .field("endpoints", &self.endpoints())
             .field("pool", &self.pool_statistics())
             .finish_non_exhaustive()
@@ -367,47 +352,6 @@ pub fn without_user_info(url: &str) -> String {
     match url[begin..].rfind('@') {
         Some(at) => format!("{}{}", &url[..begin], &url[begin + at + 1..]),
         None => url.to_owned(),
-    }
-}
-
-impl Inner {
-    /// Sets in whose name the request is sent, after [`crate::headers::prepare_request`] has removed every claim.
-    pub(crate) fn set_identity(
-        &self,
-        headers: &mut HeaderMap,
-        identity: &Identity,
-        user: &User,
-    ) -> Result<(), ForwardError> {
-        for (name, value) in &self.extra_headers {
-            headers.append(name, value.clone());
-        }
-        let own = user.impersonation.as_ref().map(Impersonation::headers);
-        match identity {
-            Identity::Member => append(headers, own.into_iter().flatten()),
-            Identity::AsGiven(given) => append(headers, given.headers()),
-            Identity::Impersonate(_) if own.is_some() => {
-                return Err(ForwardError::ImpersonationConflict { cluster: self.name.clone() });
-            }
-            Identity::Impersonate(user) => append(headers, user.headers()),
-        }
-        Ok(())
-    }
-}
-
-impl Inner {
-    /// Takes out what [`set_identity`](Self::set_identity) has set, for another user to be set.
-    pub(crate) fn clear_identity(&self, headers: &mut HeaderMap) {
-        let is_claim = |name: &&HeaderName| name.as_str().starts_with("impersonate-");
-        let claims: Vec<HeaderName> = headers.keys().filter(is_claim).cloned().collect();
-        for name in claims.iter().chain(self.extra_headers.keys()) {
-            headers.remove(name);
-        }
-    }
-}
-
-fn append<'a>(headers: &mut HeaderMap, more: impl IntoIterator<Item = (&'a HeaderName, &'a HeaderValue)>) {
-    for (name, value) in more {
-        headers.append(name, value.clone());
     }
 }
 

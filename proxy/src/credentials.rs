@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
 use http::header::AUTHORIZATION;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use kube::client::ConfigExt;
 use secrecy::ExposeSecret;
 use tokio::sync::Mutex;
@@ -21,7 +21,7 @@ use crate::body::BoxError;
 use crate::certificate::Certificate;
 use crate::error::ConnectError;
 use crate::exec_plugin::{self, bearer};
-use crate::plugins::{Given, Plugin, Rejections};
+use crate::plugins::{Given, Plugin, PluginTimes, Rejections};
 use crate::tuning::Tuning;
 
 /// How long a header from one of kube's auth layers is used before the layer is asked again. The layer keeps the token
@@ -57,6 +57,14 @@ pub(crate) struct Current {
 }
 
 impl Current {
+    /// Sets the member's own `Authorization`.
+    pub(crate) fn authorize(&self, headers: &mut HeaderMap) {
+        match &self.authorization {
+            Some(value) => headers.insert(AUTHORIZATION, value.clone()),
+            None => headers.remove(AUTHORIZATION),
+        };
+    }
+
     /// Whether a member sees the same in both.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.authorization == other.authorization && self.version == other.version
@@ -348,7 +356,8 @@ async fn source(config: &kube::Config, tuning: &Tuning) -> Result<(Source, Optio
     }
     if let Some(exec) = &auth.exec {
         exec_plugin::check(exec)?;
-        return Ok((Source::Exec(tuning.plugins.plugin(exec, tuning)), None));
+        let times = PluginTimes { run: tuning.exec_timeout, pause: tuning.credential_retry_interval };
+        return Ok((Source::Exec(tuning.plugins.plugin(exec, times)), None));
     }
     Ok((Source::Static, Some(None)))
 }

@@ -1,342 +1,88 @@
-//! The way of one request: cleaned, given an identity, sent, tried again where that is safe, and its response cleaned.
+//! The way of one request: cleaned and given an identity, sent, and sent once more where the member's credentials were renewed.
 
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION};
-use http::{Method, Request, Response, StatusCode, Uri, Version};
-use http_body::Body as _;
-use hyper::body::Incoming;
-use tokio::time::Duration;
+use http::header::{HeaderName, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use tributary_apimachinery::RequestClass;
 
-use tributary_apimachinery::{RequestClass, explain};
-
-use crate::body::{self, Body, Lease, MemberBody, Share};
-use crate::client::Inner;
-use crate::credentials::Current;
-use crate::endpoint::{Endpoint, Held};
-use crate::error::{ForwardError, Sent};
+use crate::body::Body;
+use crate::error::ForwardError;
+use crate::exchange::Replay;
 use crate::headers::{self, UpgradeProtocol};
 use crate::identity::{ClientAddress, Identity};
+use crate::member::Member;
 use crate::places::Asker;
-use crate::pool::{Claim, Connection, LaneKind};
+use crate::pool::{Claim, LaneKind};
 use crate::unauthorized::About;
-use crate::upgrade;
 use crate::user::User;
-
-/// Further tries after the first. One is for a connection that closed under the request (GOAWAY), the other for
-/// meeting the same on the next connection while a load balancer drains an apiserver.
-const MAX_RETRIES: usize = 2;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// A failed try, and the request if it came back unsent.
-pub(crate) struct Failed {
-    pub(crate) error: ForwardError,
-    request: Option<Request<Body>>,
-}
-
-impl From<ForwardError> for Failed {
-    fn from(error: ForwardError) -> Self {
-        Self { error, request: None }
+/// Cleans the request's head and makes it this member's: identity, everything but `Authorization` and what the endpoint is to
+/// say.
+pub(crate) fn prepare(
+    member: &Member,
+    request: &mut Request<Body>,
+    identity: &Identity,
+    user: &User,
+) -> Result<Option<UpgradeProtocol>, ForwardError> {
+    let upgrade = headers::upgrade_protocol(request.headers())
+        .map_err(|problem| ForwardError::UpgradeRefused { cluster: member.name.clone(), problem })?;
+    if *request.method() == Method::CONNECT {
+        let problem = "CONNECT, and so websockets over HTTP/2, is not offered".to_owned();
+        return Err(ForwardError::UpgradeRefused { cluster: member.name.clone(), problem });
     }
-}
-
-/// The head of a request without a body: enough to send it again.
-pub(crate) struct Replay {
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-    /// Whether sending it twice does no more than sending it once.
-    idempotent: bool,
-}
-
-impl Replay {
-    pub(crate) fn of(request: &Request<Body>) -> Option<Self> {
-        // A request whose body has content is never replayed, so its head need not be copied.
-        request.body().is_end_stream().then(|| Self {
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            headers: request.headers().clone(),
-            idempotent: matches!(*request.method(), Method::GET | Method::HEAD),
-        })
+    member.endpoints.check(request.uri()).map_err(|problem| member.bad_path(request.uri(), problem))?;
+    let address = request.extensions().get::<ClientAddress>().copied();
+    headers::prepare_request(request.headers_mut(), upgrade);
+    member.set_identity(request.headers_mut(), identity, user)?;
+    if let Some(value) = address.and_then(|ClientAddress(ip)| HeaderValue::try_from(ip.to_string()).ok()) {
+        request.headers_mut().insert(X_FORWARDED_FOR, value);
     }
-
-    fn request(&self) -> Request<Body> {
-        let mut request = Request::new(body::empty());
-        *request.method_mut() = self.method.clone();
-        *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = self.headers.clone();
-        request
-    }
+    Ok(upgrade)
 }
 
-impl Inner {
-    pub(crate) async fn forward(
-        self: &Arc<Self>,
-        request: Request<Body>,
-        identity: Identity,
-    ) -> Result<Response<Body>, ForwardError> {
-        let result = self.forward_unobserved(request, identity).await;
-        match &result {
-            Ok(_)
-            | Err(
-                ForwardError::Redirect { .. } | ForwardError::BadUpgrade { .. } | ForwardError::Informational { .. },
-            ) => self.observer.answered(),
-            Err(error) => self.observer.failed(error),
+/// Sends a prepared request that asks for no upgrade; once more where the member rejects our credentials and there are others.
+pub(crate) async fn forward(
+    member: &Arc<Member>,
+    mut request: Request<Body>,
+    identity: Identity,
+    mut user: Arc<User>,
+) -> Result<Response<Body>, ForwardError> {
+    let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
+    let asker = request.extensions().get::<Asker>().copied().unwrap_or_default();
+    request.extensions_mut().clear();
+    let lane = if class.is_long_running() { LaneKind::LongRunning } else { LaneKind::Short };
+    let claim = Claim { lane, asker };
+    let limit = (!class.is_long_running()).then_some(member.tuning.head_timeout);
+    let mut replay = Replay::of(&request);
+    let mut replayed = false;
+    loop {
+        let (response, credentials) = member.exchange(request, replay.as_ref(), claim, limit, &user).await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return member.finish(response);
         }
-        result
-    }
-
-    async fn forward_unobserved(
-        self: &Arc<Self>,
-        mut request: Request<Body>,
-        identity: Identity,
-    ) -> Result<Response<Body>, ForwardError> {
-        let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
-        let asker = request.extensions().get::<Asker>().copied().unwrap_or_default();
-        // One user for the whole request, whoever takes its place meanwhile.
-        let mut user = self.user.load_full();
-        if let Some(protocol) = self.prepare(&mut request, &identity, &user)? {
-            return upgrade::forward(self, request, protocol, &user).await;
-        }
-        request.extensions_mut().clear();
-        let lane = if class.is_long_running() { LaneKind::LongRunning } else { LaneKind::Short };
-        let claim = Claim { lane, asker };
-        let limit = (!class.is_long_running()).then_some(self.tuning.head_timeout);
-        let mut replay = Replay::of(&request);
-        let mut replayed = false;
-        loop {
-            let (response, credentials) = self.exchange(request, replay.as_ref(), claim, limit, &user).await?;
-            if response.status() != StatusCode::UNAUTHORIZED {
-                return self.finish(response);
-            }
-            let about = self.about(&credentials).await;
-            let renewed = match about {
-                About::Others => return self.finish(response),
-                About::Us => user.credentials.renew_after_unauthorized(&credentials).await,
-                About::Before => true,
-            };
-            match replay.as_ref().filter(|replay| replay.idempotent && renewed && !replayed) {
-                Some(again) => {
-                    replayed = true;
-                    request = again.request();
-                    let now = self.user.load_full();
-                    if !Arc::ptr_eq(&now, &user) {
-                        self.clear_identity(request.headers_mut());
-                        self.set_identity(request.headers_mut(), &identity, &now)?;
-                        replay = Replay::of(&request);
-                        user = now;
-                    }
-                }
-                None if about == About::Before => return self.finish(response),
-                None => return Err(ForwardError::Unauthorized { cluster: self.name.clone() }),
-            }
-        }
-    }
-
-    /// Sends a prepared request, again where that is safe, and gives the answer with the credentials that it was sent with.
-    pub(crate) async fn exchange(
-        self: &Arc<Self>,
-        mut request: Request<Body>,
-        replay: Option<&Replay>,
-        claim: Claim,
-        limit: Option<Duration>,
-        user: &User,
-    ) -> Result<(Response<Body>, Arc<Current>), ForwardError> {
-        let path = request.uri().clone();
-        let mut retries = 0;
-        let mut failed: Option<Arc<Endpoint>> = None;
-        loop {
-            let credentials = self.credentials(user).await?;
-            authorize(request.headers_mut(), &credentials);
-            let opened = self.endpoints.open(claim.lane, failed.as_ref(), |endpoint| {
-                let credentials = credentials.clone();
-                async move { endpoint.pool.acquire(claim, &credentials).await }
-            });
-            let (held, connection) = opened.await?;
-            let endpoint = held.endpoint.clone();
-            match self.send(held, connection, request, &path, limit).await {
-                Ok(response) => return Ok((response, credentials)),
-                Err(Failed { error, request: unsent }) => {
-                    let again = unsent.or_else(|| replay_after(&error, replay));
-                    match again {
-                        Some(again) if retries < MAX_RETRIES => {
-                            tracing::debug!(cluster = %self.name, %error, "sending again");
-                            retries += 1;
-                            failed = Some(endpoint);
-                            request = again;
-                        }
-                        _ => return Err(error),
-                    }
+        let about = member.about(&credentials).await;
+        let renewed = match about {
+            About::Others => return member.finish(response),
+            About::Us => user.credentials.renew_after_unauthorized(&credentials).await,
+            About::Before => true,
+        };
+        match replay.as_ref().filter(|replay| replay.idempotent && renewed && !replayed) {
+            Some(again) => {
+                replayed = true;
+                request = again.request();
+                let now = member.user.load_full();
+                if !Arc::ptr_eq(&now, &user) {
+                    member.clear_identity(request.headers_mut());
+                    member.set_identity(request.headers_mut(), &identity, &now)?;
+                    replay = Replay::of(&request);
+                    user = now;
                 }
             }
+            None if about == About::Before => return member.finish(response),
+            None => return Err(ForwardError::Unauthorized { cluster: member.name.clone() }),
         }
     }
-
-    /// Cleans the request's head and makes it this member's: identity, everything but `Authorization` and what the endpoint is to
-    /// say.
-    fn prepare(
-        &self,
-        request: &mut Request<Body>,
-        identity: &Identity,
-        user: &User,
-    ) -> Result<Option<UpgradeProtocol>, ForwardError> {
-        let upgrade = headers::upgrade_protocol(request.headers())
-            .map_err(|problem| ForwardError::UpgradeRefused { cluster: self.name.clone(), problem })?;
-        if *request.method() == Method::CONNECT {
-            let problem = "CONNECT, and so websockets over HTTP/2, is not offered".to_owned();
-            return Err(ForwardError::UpgradeRefused { cluster: self.name.clone(), problem });
-        }
-        self.endpoints.check(request.uri()).map_err(|problem| self.bad_path(request.uri(), problem))?;
-        let address = request.extensions().get::<ClientAddress>().copied();
-        headers::prepare_request(request.headers_mut(), upgrade);
-        self.set_identity(request.headers_mut(), identity, user)?;
-        if let Some(value) = address.and_then(|ClientAddress(ip)| HeaderValue::try_from(ip.to_string()).ok()) {
-            request.headers_mut().insert(X_FORWARDED_FOR, value);
-        }
-        Ok(upgrade)
-    }
-
-    pub(crate) async fn credentials(&self, user: &User) -> Result<Arc<Current>, ForwardError> {
-        user.credentials
-            .get()
-            .await
-            .map_err(|message| ForwardError::Credentials { cluster: self.name.clone(), message })
-    }
-
-    async fn send(
-        &self,
-        held: Held,
-        connection: Connection,
-        request: Request<Body>,
-        path: &Uri,
-        limit: Option<Duration>,
-    ) -> Result<Response<Body>, Failed> {
-        let endpoint = &held.endpoint;
-        endpoint.count();
-        let (response, connection) = match connection {
-            Connection::Http2(permit) => {
-                let request = self.in_http2_form(request, endpoint, path)?;
-                let mut sender = permit.sender();
-                (self.head(sender.try_send_request(request), limit).await?, Share::Stream(permit))
-            }
-            Connection::Http1(mut checkout) => {
-                let request = self.in_http1_form(request, endpoint, path)?;
-                let Some(sender) = checkout.sender() else {
-                    return Err(self.send_failed(
-                        std::io::Error::other("the connection is gone"),
-                        Sent::No,
-                        Some(request),
-                    ));
-                };
-                (self.head(sender.try_send_request(request), limit).await?, Share::Connection(checkout))
-            }
-        };
-        endpoint.answered();
-        let lease = Lease { connection, held, place: None };
-        // What has a time limit ends by itself.
-        let until = limit.is_none().then(|| self.tuning.shutdown.clone());
-        Ok(response.map(|incoming| MemberBody::boxed(incoming, lease, self.name.clone(), until)))
-    }
-
-    /// Waits for a response head.
-    pub(crate) async fn head(
-        &self,
-        response: impl Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<Body>>>>,
-        limit: Option<Duration>,
-    ) -> Result<Response<Incoming>, Failed> {
-        let outcome = match limit {
-            Some(limit) => tokio::time::timeout(limit, response)
-                .await
-                .map_err(|_| ForwardError::HeadTimeout { cluster: self.name.clone(), after: limit })?,
-            None => response.await,
-        };
-        outcome.map_err(|mut failed| {
-            let unsent = failed.take_message();
-            let error = failed.into_error();
-            let sent = if unsent.is_some() || was_refused(&error) { Sent::No } else { Sent::Maybe };
-            self.send_failed(error, sent, unsent)
-        })
-    }
-
-    fn send_failed(
-        &self,
-        error: impl std::error::Error + Send + Sync + 'static,
-        sent: Sent,
-        request: Option<Request<Body>>,
-    ) -> Failed {
-        let cause = explain(&error).into();
-        let error = ForwardError::Send { cluster: self.name.clone(), cause, source: Arc::new(error), sent };
-        Failed { error, request }
-    }
-
-    /// HTTP/1.1 wants a path and a `Host` where HTTP/2 has pseudo-headers. `path` is the request's own, before any endpoint's.
-    pub(crate) fn in_http1_form(
-        &self,
-        mut request: Request<Body>,
-        endpoint: &Endpoint,
-        path: &Uri,
-    ) -> Result<Request<Body>, ForwardError> {
-        let joined = endpoint.target.join(path).map_err(|problem| self.bad_path(path, problem))?;
-        *request.uri_mut() = joined.path_and_query().cloned().map(Uri::from).unwrap_or_default();
-        *request.version_mut() = Version::HTTP_11;
-        request.headers_mut().insert(HOST, endpoint.host.clone());
-        Ok(request)
-    }
-
-    /// As [`Inner::in_http1_form`]; undoes it where the request came back from such a connection.
-    fn in_http2_form(
-        &self,
-        mut request: Request<Body>,
-        endpoint: &Endpoint,
-        path: &Uri,
-    ) -> Result<Request<Body>, ForwardError> {
-        *request.uri_mut() = endpoint.target.join(path).map_err(|problem| self.bad_path(path, problem))?;
-        request.headers_mut().remove(HOST);
-        Ok(request)
-    }
-
-    fn bad_path(&self, uri: &Uri, problem: &'static str) -> ForwardError {
-        ForwardError::Path { cluster: self.name.clone(), path: uri.path().to_owned(), problem }
-    }
-
-    /// Refuses redirects, and 1xx that promise another answer or another protocol than was asked for; cleans a response's head.
-    pub(crate) fn finish(&self, mut response: Response<Body>) -> Result<Response<Body>, ForwardError> {
-        if response.status().is_informational() {
-            return Err(ForwardError::Informational { cluster: self.name.clone(), status: response.status() });
-        }
-        if response.status().is_redirection() && response.headers().contains_key(LOCATION) {
-            return Err(ForwardError::Redirect { cluster: self.name.clone(), status: response.status() });
-        }
-        headers::prepare_response(response.headers_mut(), None);
-        *response.version_mut() = Version::HTTP_11;
-        Ok(response)
-    }
-}
-
-/// Sets the member's own `Authorization`.
-pub(crate) fn authorize(headers: &mut HeaderMap, credentials: &Current) {
-    match &credentials.authorization {
-        Some(value) => headers.insert(AUTHORIZATION, value.clone()),
-        None => headers.remove(AUTHORIZATION),
-    };
-}
-
-/// The request once more, if it had no body, and the member has not seen it or may see it twice.
-fn replay_after(error: &ForwardError, replay: Option<&Replay>) -> Option<Request<Body>> {
-    let ForwardError::Send { sent, .. } = error else { return None };
-    let replay = replay?;
-    (*sent == Sent::No || replay.idempotent).then(|| replay.request())
-}
-
-/// Whether the member says that it did not process the request (RFC 9113 §8.7).
-fn was_refused(error: &hyper::Error) -> bool {
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<h2::Error>() {
-            return error.is_remote() && error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
-        }
-        cause = error.source();
-    }
-    false
 }

@@ -20,7 +20,6 @@ use tokio::time::{Duration, Instant};
 
 use crate::certificate::PluginCertificate;
 use crate::exec_plugin::{self, PluginCredential};
-use crate::tuning::Tuning;
 
 /// How many plugins run at once. Six: of 200 users all have credentials after half a minute where a run takes a second, and the
 /// largest plugins known take 100 MB each.
@@ -39,6 +38,15 @@ const JITTER: std::ops::RangeInclusive<f64> = 0.8..=1.0;
 pub struct Plugins {
     running: Arc<Semaphore>,
     shared: Arc<Mutex<HashMap<Key, Weak<Plugin>>>>,
+}
+
+/// How long a plugin may run, and how long it pauses after that: see [`Tuning`](crate::Tuning).
+#[derive(Clone, Copy)]
+pub(crate) struct PluginTimes {
+    /// The limit of one run.
+    pub(crate) run: Duration,
+    /// The time between two runs, and the first of the pauses that double while it fails.
+    pub(crate) pause: Duration,
 }
 
 /// What makes two configurations one run: the program, and all that it is told.
@@ -67,12 +75,12 @@ impl Key {
 
 impl Plugins {
     /// The plugin of a configuration: the one that an equal configuration has already, if there is one.
-    pub(crate) fn plugin(&self, config: &ExecConfig, tuning: &Tuning) -> Arc<Plugin> {
+    pub(crate) fn plugin(&self, config: &ExecConfig, times: PluginTimes) -> Arc<Plugin> {
         let make = || {
             Arc::new(Plugin {
                 config: config.clone(),
-                timeout: tuning.exec_timeout,
-                retry_interval: tuning.credential_retry_interval,
+                timeout: times.run,
+                retry_interval: times.pause,
                 running: self.running.clone(),
                 state: tokio::sync::Mutex::default(),
                 trouble: Mutex::default(),
@@ -308,9 +316,10 @@ mod tests {
 
     #[test]
     fn equal_configurations_are_one_plugin() {
-        let (plugins, tuning) = (Plugins::default(), Tuning::default());
+        let plugins = Plugins::default();
+        let times = PluginTimes { run: Duration::from_secs(60), pause: Duration::from_secs(5) };
         let config = |value: serde_json::Value| serde_json::from_value::<ExecConfig>(value).unwrap();
-        let plugin = |value: serde_json::Value| plugins.plugin(&config(value), &tuning);
+        let plugin = |value: serde_json::Value| plugins.plugin(&config(value), times);
         let first = plugin(serde_json::json!({"command": "aws", "args": ["a"], "installHint": "one"}));
         let same = plugin(serde_json::json!({"command": "aws", "args": ["a"], "installHint": "two"}));
         assert!(Arc::ptr_eq(&first, &same), "a hint is for people");

@@ -31,7 +31,6 @@ use tributary_apimachinery::{ClusterName, explain};
 
 use crate::body::Body;
 use crate::certificate::Certificate;
-use crate::client::PoolStatistics;
 use crate::credentials::Current;
 use crate::dial::{Dialed, Dialer, Http2Connection};
 use crate::error::{ConnectError, ForwardError};
@@ -59,6 +58,34 @@ const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(1);
 /// connections go on and new ones fail, every request would begin another dial, and the member be called unreachable by each. As long as
 /// the longest pause between two dials of an endpoint that was lost.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
+
+/// What a member's pool holds at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStatistics {
+    /// HTTP/2 connections for short requests.
+    pub short_connections: usize,
+    /// Requests in flight on them.
+    pub short_streams: usize,
+    /// HTTP/2 connections for long-running requests.
+    pub long_connections: usize,
+    /// Requests in flight on them.
+    pub long_streams: usize,
+    /// Idle HTTP/1.1 connections.
+    pub idle_http1_connections: usize,
+}
+
+impl PoolStatistics {
+    /// Both together.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            short_connections: self.short_connections + other.short_connections,
+            short_streams: self.short_streams + other.short_streams,
+            long_connections: self.long_connections + other.long_connections,
+            long_streams: self.long_streams + other.long_streams,
+            idle_http1_connections: self.idle_http1_connections + other.idle_http1_connections,
+        }
+    }
+}
 
 /// One request's place on a connection.
 pub(crate) enum Connection {

@@ -12,10 +12,11 @@ use http::{Method, Request, StatusCode, Uri};
 use tokio::time::{Duration, Instant, timeout};
 
 use crate::body;
-use crate::client::Inner;
 use crate::credentials::Current;
-use crate::forward::Replay;
+use crate::exchange::Replay;
 use crate::identity::Identity;
+use crate::last_question::Asked;
+use crate::member::Member;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
 
@@ -38,17 +39,7 @@ pub(crate) enum About {
     Others,
 }
 
-/// The last question, and what the member said.
-#[derive(Default)]
-pub(crate) struct LastQuestion(tokio::sync::Mutex<Option<Asked>>);
-
-struct Asked {
-    at: Instant,
-    with: Arc<Current>,
-    rejected: bool,
-}
-
-impl Inner {
+impl Member {
     /// Finds out whom the 401 to a request with these credentials is about. One caller at a time asks, and those who waited share
     /// the answer.
     pub(crate) async fn about(self: &Arc<Self>, used: &Arc<Current>) -> About {

@@ -13,12 +13,12 @@ use hyper_util::rt::TokioIo;
 
 use tributary_apimachinery::explain;
 
-use crate::body::{self, Body, Lease, MemberBody, Share};
-use crate::client::Inner;
+use crate::body::{self, Body};
 use crate::dial::Dialed;
 use crate::error::ForwardError;
-use crate::forward::authorize;
 use crate::headers::{self, UpgradeProtocol};
+use crate::member::Member;
+use crate::member_body::{Lease, MemberBody, Share};
 use crate::pool::LaneKind;
 use crate::unauthorized::About;
 use crate::user::User;
@@ -28,23 +28,23 @@ const TUNNEL_BUFFER: usize = 32 << 10;
 
 /// Forwards a prepared request that asks for an upgrade.
 pub(crate) async fn forward(
-    inner: &Arc<Inner>,
+    member: &Arc<Member>,
     mut request: Request<Body>,
     protocol: UpgradeProtocol,
     user: &User,
 ) -> Result<Response<Body>, ForwardError> {
     let refused =
-        |problem: &str| ForwardError::UpgradeRefused { cluster: inner.name.clone(), problem: problem.to_owned() };
+        |problem: &str| ForwardError::UpgradeRefused { cluster: member.name.clone(), problem: problem.to_owned() };
     if !request.body().is_end_stream() {
         return Err(refused("the request has a body"));
     }
     let client =
         request.extensions_mut().remove::<OnUpgrade>().ok_or_else(|| refused("the connection cannot switch"))?;
     request.extensions_mut().clear();
-    let place = inner.tuning.tunnel_places.take().ok_or_else(|| inner.tunnels_are_full())?;
-    let credentials = inner.credentials(user).await?;
-    authorize(request.headers_mut(), &credentials);
-    let opened = inner.endpoints.open(LaneKind::LongRunning, None, |endpoint| {
+    let place = member.tuning.tunnel_places.take().ok_or_else(|| member.tunnels_are_full())?;
+    let credentials = member.credentials(user).await?;
+    credentials.authorize(request.headers_mut());
+    let opened = member.endpoints.open(LaneKind::LongRunning, None, |endpoint| {
         let credentials = credentials.clone();
         async move {
             let dialed = endpoint.pool.dial_http1(&credentials).await;
@@ -55,45 +55,45 @@ pub(crate) async fn forward(
     held.endpoint.count();
     let Dialed::Http1(mut sender, connection) = dialed else {
         let problem = "HTTP/2 was negotiated without being offered".to_owned();
-        return Err(ForwardError::BadUpgrade { cluster: inner.name.clone(), problem });
+        return Err(ForwardError::BadUpgrade { cluster: member.name.clone(), problem });
     };
-    let cluster = inner.name.clone();
+    let cluster = member.name.clone();
     tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
             tracing::debug!(%cluster, error = explain(&error), "connection of an upgraded request broke");
         }
     });
     let path = request.uri().clone();
-    let request = inner.in_http1_form(request, &held.endpoint, &path)?;
-    let mut response = inner.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
+    let request = member.in_http1_form(request, &held.endpoint, &path)?;
+    let mut response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
     held.endpoint.answered();
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => {}
-        StatusCode::UNAUTHORIZED if inner.about(&credentials).await == About::Us => {
+        StatusCode::UNAUTHORIZED if member.about(&credentials).await == About::Us => {
             // The next try finds other credentials, if there are any.
             user.credentials.renew_after_unauthorized(&credentials).await;
-            return Err(ForwardError::Unauthorized { cluster: inner.name.clone() });
+            return Err(ForwardError::Unauthorized { cluster: member.name.clone() });
         }
         _ => {
             let response = response.map(|incoming| {
                 // Its connection is its own until the answer has ended, switched or not.
                 let lease = Lease { connection: Share::Nothing, held, place: Some(place) };
-                MemberBody::boxed(incoming, lease, inner.name.clone(), Some(inner.tuning.shutdown.clone()))
+                MemberBody::boxed(incoming, lease, member.name.clone(), Some(member.tuning.shutdown.clone()))
             });
-            return inner.finish(response);
+            return member.finish(response);
         }
     }
     if headers::upgrade_protocol(response.headers()) != Ok(Some(protocol)) {
         let problem = format!("101 without Upgrade: {}", protocol.as_str());
-        return Err(ForwardError::BadUpgrade { cluster: inner.name.clone(), problem });
+        return Err(ForwardError::BadUpgrade { cluster: member.name.clone(), problem });
     }
     let member = hyper::upgrade::on(&mut response);
     let (mut head, _nothing) = response.into_parts();
     head.extensions.clear();
     headers::prepare_response(&mut head.headers, Some(protocol));
-    let shutdown = inner.tuning.shutdown.clone();
-    let cluster = inner.name.clone();
-    inner.tuning.tunnels.spawn(async move {
+    let shutdown = member.tuning.shutdown.clone();
+    let cluster = member.name.clone();
+    member.tuning.tunnels.spawn(async move {
         // In flight for as long as it lasts.
         let (_held, _place) = (held, place);
         tokio::select! {
@@ -105,7 +105,7 @@ pub(crate) async fn forward(
     Ok(Response::from_parts(head, body::empty()))
 }
 
-impl Inner {
+impl Member {
     fn tunnels_are_full(&self) -> ForwardError {
         let (cluster, limit) = (self.name.clone(), self.tuning.tunnel_places.all());
         ForwardError::Full { cluster, what: "upgraded connections (exec, attach, port-forward) to clusters", limit }

@@ -1,0 +1,232 @@
+//! Exchanges a prepared request for an answer: a connection to an endpoint, the request in the form that it takes, and another try
+//! where that is safe.
+
+use std::sync::Arc;
+
+use http::header::{HOST, HeaderMap, LOCATION};
+use http::{Method, Request, Response, Uri, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use tokio::time::Duration;
+use tributary_apimachinery::explain;
+
+use crate::body::{self, Body};
+use crate::credentials::Current;
+use crate::endpoint::{Endpoint, Held};
+use crate::error::{ForwardError, Sent};
+use crate::headers;
+use crate::member::Member;
+use crate::member_body::{Lease, MemberBody, Share};
+use crate::pool::{Claim, Connection};
+use crate::user::User;
+
+/// Further tries after the first. One is for a connection that closed under the request (GOAWAY), the other for
+/// meeting the same on the next connection while a load balancer drains an apiserver.
+const MAX_RETRIES: usize = 2;
+
+/// A failed try, and the request if it came back unsent.
+pub(crate) struct Failed {
+    pub(crate) error: ForwardError,
+    request: Option<Request<Body>>,
+}
+
+impl From<ForwardError> for Failed {
+    fn from(error: ForwardError) -> Self {
+        Self { error, request: None }
+    }
+}
+
+/// The head of a request without a body: enough to send it again.
+pub(crate) struct Replay {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    /// Whether sending it twice does no more than sending it once.
+    pub(crate) idempotent: bool,
+}
+
+impl Replay {
+    pub(crate) fn of(request: &Request<Body>) -> Option<Self> {
+        // A request whose body has content is never replayed, so its head need not be copied.
+        request.body().is_end_stream().then(|| Self {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            headers: request.headers().clone(),
+            idempotent: matches!(*request.method(), Method::GET | Method::HEAD),
+        })
+    }
+
+    /// The request once more.
+    pub(crate) fn request(&self) -> Request<Body> {
+        let mut request = Request::new(body::empty());
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+}
+
+impl Member {
+    /// Sends a prepared request, again where that is safe, and gives the answer with the credentials that it was sent with.
+    pub(crate) async fn exchange(
+        self: &Arc<Self>,
+        mut request: Request<Body>,
+        replay: Option<&Replay>,
+        claim: Claim,
+        limit: Option<Duration>,
+        user: &User,
+    ) -> Result<(Response<Body>, Arc<Current>), ForwardError> {
+        let path = request.uri().clone();
+        let mut retries = 0;
+        let mut failed: Option<Arc<Endpoint>> = None;
+        loop {
+            let credentials = self.credentials(user).await?;
+            credentials.authorize(request.headers_mut());
+            let opened = self.endpoints.open(claim.lane, failed.as_ref(), |endpoint| {
+                let credentials = credentials.clone();
+                async move { endpoint.pool.acquire(claim, &credentials).await }
+            });
+            let (held, connection) = opened.await?;
+            let endpoint = held.endpoint.clone();
+            match self.send(held, connection, request, &path, limit).await {
+                Ok(response) => return Ok((response, credentials)),
+                Err(Failed { error, request: unsent }) => {
+                    let again = unsent.or_else(|| replay_after(&error, replay));
+                    match again {
+                        Some(again) if retries < MAX_RETRIES => {
+                            tracing::debug!(cluster = %self.name, %error, "sending again");
+                            retries += 1;
+                            failed = Some(endpoint);
+                            request = again;
+                        }
+                        _ => return Err(error),
+                    }
+                }
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        held: Held,
+        connection: Connection,
+        request: Request<Body>,
+        path: &Uri,
+        limit: Option<Duration>,
+    ) -> Result<Response<Body>, Failed> {
+        let endpoint = &held.endpoint;
+        endpoint.count();
+        let (response, connection) = match connection {
+            Connection::Http2(permit) => {
+                let request = self.in_http2_form(request, endpoint, path)?;
+                let mut sender = permit.sender();
+                (self.head(sender.try_send_request(request), limit).await?, Share::Stream(permit))
+            }
+            Connection::Http1(mut checkout) => {
+                let request = self.in_http1_form(request, endpoint, path)?;
+                let Some(sender) = checkout.sender() else {
+                    return Err(self.send_failed(
+                        std::io::Error::other("the connection is gone"),
+                        Sent::No,
+                        Some(request),
+                    ));
+                };
+                (self.head(sender.try_send_request(request), limit).await?, Share::Connection(checkout))
+            }
+        };
+        endpoint.answered();
+        let lease = Lease { connection, held, place: None };
+        // What has a time limit ends by itself.
+        let until = limit.is_none().then(|| self.tuning.shutdown.clone());
+        Ok(response.map(|incoming| MemberBody::boxed(incoming, lease, self.name.clone(), until)))
+    }
+
+    /// Waits for a response head.
+    pub(crate) async fn head(
+        &self,
+        response: impl Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<Body>>>>,
+        limit: Option<Duration>,
+    ) -> Result<Response<Incoming>, Failed> {
+        let outcome = match limit {
+            Some(limit) => tokio::time::timeout(limit, response)
+                .await
+                .map_err(|_| ForwardError::HeadTimeout { cluster: self.name.clone(), after: limit })?,
+            None => response.await,
+        };
+        outcome.map_err(|mut failed| {
+            let unsent = failed.take_message();
+            let error = failed.into_error();
+            let sent = if unsent.is_some() || was_refused(&error) { Sent::No } else { Sent::Maybe };
+            self.send_failed(error, sent, unsent)
+        })
+    }
+
+    fn send_failed(
+        &self,
+        error: impl std::error::Error + Send + Sync + 'static,
+        sent: Sent,
+        request: Option<Request<Body>>,
+    ) -> Failed {
+        let cause = explain(&error).into();
+        let error = ForwardError::Send { cluster: self.name.clone(), cause, source: Arc::new(error), sent };
+        Failed { error, request }
+    }
+
+    /// HTTP/1.1 wants a path and a `Host` where HTTP/2 has pseudo-headers. `path` is the request's own, before any endpoint's.
+    pub(crate) fn in_http1_form(
+        &self,
+        mut request: Request<Body>,
+        endpoint: &Endpoint,
+        path: &Uri,
+    ) -> Result<Request<Body>, ForwardError> {
+        let joined = endpoint.target.join(path).map_err(|problem| self.bad_path(path, problem))?;
+        *request.uri_mut() = joined.path_and_query().cloned().map(Uri::from).unwrap_or_default();
+        *request.version_mut() = Version::HTTP_11;
+        request.headers_mut().insert(HOST, endpoint.host.clone());
+        Ok(request)
+    }
+
+    /// As [`Member::in_http1_form`]; undoes it where the request came back from such a connection.
+    fn in_http2_form(
+        &self,
+        mut request: Request<Body>,
+        endpoint: &Endpoint,
+        path: &Uri,
+    ) -> Result<Request<Body>, ForwardError> {
+        *request.uri_mut() = endpoint.target.join(path).map_err(|problem| self.bad_path(path, problem))?;
+        request.headers_mut().remove(HOST);
+        Ok(request)
+    }
+
+    /// Refuses redirects, and 1xx that promise another answer or another protocol than was asked for; cleans a response's head.
+    pub(crate) fn finish(&self, mut response: Response<Body>) -> Result<Response<Body>, ForwardError> {
+        if response.status().is_informational() {
+            return Err(ForwardError::Informational { cluster: self.name.clone(), status: response.status() });
+        }
+        if response.status().is_redirection() && response.headers().contains_key(LOCATION) {
+            return Err(ForwardError::Redirect { cluster: self.name.clone(), status: response.status() });
+        }
+        headers::prepare_response(response.headers_mut(), None);
+        *response.version_mut() = Version::HTTP_11;
+        Ok(response)
+    }
+}
+
+/// The request once more, if it had no body, and the member has not seen it or may see it twice.
+fn replay_after(error: &ForwardError, replay: Option<&Replay>) -> Option<Request<Body>> {
+    let ForwardError::Send { sent, .. } = error else { return None };
+    let replay = replay?;
+    (*sent == Sent::No || replay.idempotent).then(|| replay.request())
+}
+
+/// Whether the member says that it did not process the request (RFC 9113 §8.7).
+fn was_refused(error: &hyper::Error) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            return error.is_remote() && error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+        }
+        cause = error.source();
+    }
+    false
+}

@@ -1,0 +1,78 @@
+//! What is known of one member and shared by all that send to it: its endpoints, its user, its name.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use tributary_apimachinery::ClusterName;
+
+use crate::credentials::Current;
+use crate::endpoints::Endpoints;
+use crate::error::ForwardError;
+use crate::identity::{Identity, Impersonation};
+use crate::last_question::LastQuestion;
+use crate::reachability::Observer;
+use crate::tuning::Tuning;
+use crate::user::{CurrentUser, User};
+
+/// One member, as all clones of its client share it.
+pub(crate) struct Member {
+    pub(crate) name: ClusterName,
+    pub(crate) endpoints: Endpoints,
+    pub(crate) tuning: Tuning,
+    /// Headers that the configuration adds to every request.
+    pub(crate) extra_headers: HeaderMap,
+    pub(crate) user: CurrentUser,
+    pub(crate) observer: Arc<Observer>,
+    /// What the member last said of our own credentials.
+    pub(crate) last_question: LastQuestion,
+}
+
+impl Member {
+    /// Sets in whose name the request is sent, after [`crate::headers::prepare_request`] has removed every claim.
+    pub(crate) fn set_identity(
+        &self,
+        headers: &mut HeaderMap,
+        identity: &Identity,
+        user: &User,
+    ) -> Result<(), ForwardError> {
+        for (name, value) in &self.extra_headers {
+            headers.append(name, value.clone());
+        }
+        let own = user.impersonation.as_ref().map(Impersonation::headers);
+        match identity {
+            Identity::Member => append(headers, own.into_iter().flatten()),
+            Identity::AsGiven(given) => append(headers, given.headers()),
+            Identity::Impersonate(_) if own.is_some() => {
+                return Err(ForwardError::ImpersonationConflict { cluster: self.name.clone() });
+            }
+            Identity::Impersonate(user) => append(headers, user.headers()),
+        }
+        Ok(())
+    }
+
+    /// Takes out what [`set_identity`](Self::set_identity) has set, for another user to be set.
+    pub(crate) fn clear_identity(&self, headers: &mut HeaderMap) {
+        let is_claim = |name: &&HeaderName| name.as_str().starts_with("impersonate-");
+        let claims: Vec<HeaderName> = headers.keys().filter(is_claim).cloned().collect();
+        for name in claims.iter().chain(self.extra_headers.keys()) {
+            headers.remove(name);
+        }
+    }
+
+    pub(crate) async fn credentials(&self, user: &User) -> Result<Arc<Current>, ForwardError> {
+        user.credentials
+            .get()
+            .await
+            .map_err(|message| ForwardError::Credentials { cluster: self.name.clone(), message })
+    }
+
+    pub(crate) fn bad_path(&self, uri: &Uri, problem: &'static str) -> ForwardError {
+        ForwardError::Path { cluster: self.name.clone(), path: uri.path().to_owned(), problem }
+    }
+}
+
+fn append<'a>(headers: &mut HeaderMap, more: impl IntoIterator<Item = (&'a HeaderName, &'a HeaderValue)>) {
+    for (name, value) in more {
+        headers.append(name, value.clone());
+    }
+}

@@ -1,0 +1,121 @@
+//! A member's answer on its way to the client, and what it occupies until it has ended.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tributary_apimachinery::{ClusterName, explain};
+
+use crate::body::{Body, BoxError};
+use crate::endpoint::Held;
+use crate::error::SharedError;
+use crate::http1;
+use crate::places::Place;
+use crate::pool::StreamPermit;
+
+/// A response body that broke off.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("cluster {cluster}: the response broke off: {cause}")]
+pub struct ResponseBodyError {
+    /// The cluster that was answering.
+    pub cluster: ClusterName,
+    /// The cause with its own causes, as text.
+    pub cause: Arc<str>,
+    /// The cause.
+    #[source]
+    pub source: SharedError,
+}
+
+/// What a response body holds on to until it ends or is dropped; dropping it gives the capacity back.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// Its share of a connection.
+    #[allow(dead_code, reason = "held for its Drop")]
+    pub(crate) connection: Share,
+    /// Its place among the endpoint's requests.
+    #[allow(dead_code, reason = "held for its Drop")]
+    pub(crate) held: Held,
+    /// Its place among upgraded connections, where it has one of its own.
+    #[allow(dead_code, reason = "held for its Drop")]
+    pub(crate) place: Option<Place>,
+}
+
+/// How much of a connection a response occupies.
+#[derive(Debug)]
+pub(crate) enum Share {
+    /// One stream of an HTTP/2 connection.
+    Stream(#[allow(dead_code, reason = "held for its Drop")] StreamPermit),
+    /// A whole HTTP/1.1 connection.
+    Connection(#[allow(dead_code, reason = "held for its Drop")] http1::Checkout),
+    /// A connection that nobody else will use.
+    Nothing,
+}
+
+/// A member's response body and the connection capacity that it occupies.
+pub(crate) struct MemberBody {
+    // Dropped first: hyper resets the stream before the capacity is counted as free.
+    incoming: Incoming,
+    lease: Option<Lease>,
+    cluster: ClusterName,
+    /// Ends when the body is to be cut off; of answers that may go on for hours alone.
+    cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+/// Why a body was cut off.
+#[derive(Debug, thiserror::Error)]
+#[error("the cluster is no longer served here")]
+struct CutOff;
+
+impl MemberBody {
+    /// Wraps a response body. One without content gives its capacity back at once. `until` breaks it off.
+    pub(crate) fn boxed(
+        incoming: Incoming,
+        lease: Lease,
+        cluster: ClusterName,
+        until: Option<CancellationToken>,
+    ) -> Body {
+        let lease = if incoming.is_end_stream() { None } else { Some(lease) };
+        let cut = until.map(|until| Box::pin(until.cancelled_owned()));
+        Self { incoming, lease, cluster, cut }.boxed_unsync()
+    }
+
+    fn broke_off(&self, cause: impl std::error::Error + Send + Sync + 'static) -> BoxError {
+        let (cluster, text) = (self.cluster.clone(), explain(&cause).into());
+        ResponseBodyError { cluster, cause: text, source: Arc::new(cause) }.into()
+    }
+}
+
+impl HttpBody for MemberBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        // First: a stream that always has something would never be cut off.
+        if let Some(cut) = &mut self.cut
+            && cut.as_mut().poll(cx).is_ready()
+        {
+            (self.cut, self.lease) = (None, None);
+            return Poll::Ready(Some(Err(self.broke_off(CutOff))));
+        }
+        let frame = match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
+            Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
+            Some(Err(error)) => Some(Err(self.broke_off(error))),
+            None => None,
+        };
+        self.lease = None;
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
