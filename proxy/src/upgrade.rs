@@ -8,17 +8,21 @@ use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
 use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-
 use tributary_apimachinery::explain;
 
 use crate::body::{self, Body};
+use crate::credentials::Current;
 use crate::dial::Dialed;
+use crate::endpoint::Held;
 use crate::error::ForwardError;
 use crate::headers::{self, UpgradeProtocol};
 use crate::member::Member;
 use crate::member_body::{Lease, MemberBody, Share};
+use crate::places::Place;
 use crate::pool::LaneKind;
 use crate::unauthorized::About;
 use crate::user::User;
@@ -44,6 +48,40 @@ pub(crate) async fn forward(
     let place = member.tuning.tunnel_places.take().ok_or_else(|| member.tunnels_are_full())?;
     let credentials = member.credentials(user).await?;
     credentials.authorize(request.headers_mut());
+    let (held, mut sender) = connect(member, &credentials).await?;
+    let path = request.uri().clone();
+    let request = member.in_http1_form(request, &held.endpoint, &path)?;
+    let response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
+    held.endpoint.answered();
+    match response.status() {
+        StatusCode::SWITCHING_PROTOCOLS if headers::upgrade_protocol(response.headers()) == Ok(Some(protocol)) => {
+            Ok(join(member, client, response, protocol, (held, place)))
+        }
+        StatusCode::SWITCHING_PROTOCOLS => {
+            let problem = format!("101 without Upgrade: {}", protocol.as_str());
+            Err(ForwardError::BadUpgrade { cluster: member.name.clone(), problem })
+        }
+        StatusCode::UNAUTHORIZED if member.about(&credentials).await == About::Us => {
+            // The next try finds other credentials, if there are any.
+            user.credentials.renew_after_unauthorized(&credentials).await;
+            Err(ForwardError::Unauthorized { cluster: member.name.clone() })
+        }
+        _ => {
+            let response = response.map(|incoming| {
+                // Its connection is its own until the answer has ended, switched or not.
+                let lease = Lease { connection: Share::Nothing, held, place: Some(place) };
+                MemberBody::boxed(incoming, lease, member.name.clone(), Some(member.tuning.shutdown.clone()))
+            });
+            member.finish(response)
+        }
+    }
+}
+
+/// Opens a connection that nobody else will use, and drives it.
+async fn connect(
+    member: &Member,
+    credentials: &Arc<Current>,
+) -> Result<(Held, http1::SendRequest<Body>), ForwardError> {
     let opened = member.endpoints.open(LaneKind::LongRunning, None, |endpoint| {
         let credentials = credentials.clone();
         async move {
@@ -53,7 +91,7 @@ pub(crate) async fn forward(
     });
     let (held, dialed) = opened.await?;
     held.endpoint.count();
-    let Dialed::Http1(mut sender, connection) = dialed else {
+    let Dialed::Http1(sender, connection) = dialed else {
         let problem = "HTTP/2 was negotiated without being offered".to_owned();
         return Err(ForwardError::BadUpgrade { cluster: member.name.clone(), problem });
     };
@@ -63,46 +101,33 @@ pub(crate) async fn forward(
             tracing::debug!(%cluster, error = explain(&error), "connection of an upgraded request broke");
         }
     });
-    let path = request.uri().clone();
-    let request = member.in_http1_form(request, &held.endpoint, &path)?;
-    let mut response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
-    held.endpoint.answered();
-    match response.status() {
-        StatusCode::SWITCHING_PROTOCOLS => {}
-        StatusCode::UNAUTHORIZED if member.about(&credentials).await == About::Us => {
-            // The next try finds other credentials, if there are any.
-            user.credentials.renew_after_unauthorized(&credentials).await;
-            return Err(ForwardError::Unauthorized { cluster: member.name.clone() });
-        }
-        _ => {
-            let response = response.map(|incoming| {
-                // Its connection is its own until the answer has ended, switched or not.
-                let lease = Lease { connection: Share::Nothing, held, place: Some(place) };
-                MemberBody::boxed(incoming, lease, member.name.clone(), Some(member.tuning.shutdown.clone()))
-            });
-            return member.finish(response);
-        }
-    }
-    if headers::upgrade_protocol(response.headers()) != Ok(Some(protocol)) {
-        let problem = format!("101 without Upgrade: {}", protocol.as_str());
-        return Err(ForwardError::BadUpgrade { cluster: member.name.clone(), problem });
-    }
-    let member = hyper::upgrade::on(&mut response);
+    Ok((held, sender))
+}
+
+/// The 101 for the client, and a task that joins both connections once it has been sent. What the request occupies it keeps for as
+/// long as they last.
+fn join(
+    member: &Member,
+    client: OnUpgrade,
+    mut response: Response<Incoming>,
+    protocol: UpgradeProtocol,
+    occupied: (Held, Place),
+) -> Response<Body> {
+    let upgraded = hyper::upgrade::on(&mut response);
     let (mut head, _nothing) = response.into_parts();
     head.extensions.clear();
     headers::prepare_response(&mut head.headers, Some(protocol));
-    let shutdown = member.tuning.shutdown.clone();
-    let cluster = member.name.clone();
+    let (shutdown, cluster) = (member.tuning.shutdown.clone(), member.name.clone());
     member.tuning.tunnels.spawn(async move {
         // In flight for as long as it lasts.
-        let (_held, _place) = (held, place);
+        let (_held, _place) = occupied;
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = tunnel(client, member) => {}
+            () = tunnel(client, upgraded) => {}
         }
         tracing::debug!(%cluster, protocol = protocol.as_str(), "tunnel ended");
     });
-    Ok(Response::from_parts(head, body::empty()))
+    Response::from_parts(head, body::empty())
 }
 
 impl Member {
