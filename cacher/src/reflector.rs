@@ -1,8 +1,8 @@
 //! The task that lists and watches: it carries out what the [machine](crate::machine) decides.
 //!
-//! One task owns the store. It reads bytes, makes events of them, applies them, tells the observer and then publishes the
-//! snapshot; nothing else writes. While it waits for anything it also keeps the state that readers see up to date and
-//! listens for [`Cacher::reset`](crate::Cacher::reset).
+//! One task owns the store. It reads bytes, makes events of them, applies them, tells the observer and then publishes
+//! the snapshot; nothing else writes. While it waits for anything it also keeps the state that readers see up to date
+//! and listens for [`Cacher::reset`](crate::Cacher::reset).
 //!
 //! What cannot be read: an object or frame that is not what a member should send is skipped and counted, and the stream
 //! lives on. What was known of that object (if anything) stays as it was until its next readable event or the next
@@ -10,8 +10,8 @@
 //! version after which it came or the item's number, at most once a minute, and never any content.
 //!
 //! The walk of an event goes down through these files: `open` sends the request, `watch` or `list` reads the answer,
-//! `collection` applies what came and publishes it. `latest` is what the member says of its latest version, `failures` what is
-//! told where something went wrong, `task` what all of them work on.
+//! `collection` applies what came and publishes it. `latest` is what the member says of its latest version, `failures`
+//! what is told where something went wrong, `task` what all of them work on.
 
 mod collection;
 mod failures;

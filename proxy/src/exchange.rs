@@ -1,5 +1,5 @@
-//! Exchanges a prepared request for an answer: a connection to an endpoint, the request in the form that it takes, and another try
-//! where that is safe.
+//! Exchanges a prepared request for an answer: a connection to an endpoint, the request in the form that it takes, and
+//! another try where that is safe.
 
 use std::sync::Arc;
 
@@ -67,7 +67,8 @@ impl Replay {
 }
 
 impl Member {
-    /// Sends a prepared request, again where that is safe, and gives the answer with the credentials that it was sent with.
+    /// Sends a prepared request, again where that is safe, and gives the answer with the credentials that it was sent
+    /// with.
     pub(crate) async fn exchange(
         self: &Arc<Self>,
         mut request: Request<Body>,
@@ -172,7 +173,8 @@ impl Member {
         Failed { error, request }
     }
 
-    /// HTTP/1.1 wants a path and a `Host` where HTTP/2 has pseudo-headers. `path` is the request's own, before any endpoint's.
+    /// HTTP/1.1 wants a path and a `Host` where HTTP/2 has pseudo-headers. `path` is the request's own, before any
+    /// endpoint's.
     pub(crate) fn in_http1_form(
         &self,
         mut request: Request<Body>,
@@ -198,7 +200,8 @@ impl Member {
         Ok(request)
     }
 
-    /// Refuses redirects, and 1xx that promise another answer or another protocol than was asked for; cleans a response's head.
+    /// Refuses redirects, and 1xx that promise another answer or another protocol than was asked for; cleans a
+    /// response's head.
     pub(crate) fn finish(&self, mut response: Response<Body>) -> Result<Response<Body>, ForwardError> {
         if response.status().is_informational() {
             return Err(ForwardError::Informational { cluster: self.name.clone(), status: response.status() });

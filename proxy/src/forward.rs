@@ -1,4 +1,5 @@
-//! The way of one request: cleaned and given an identity, sent, and sent once more where the member's credentials were renewed.
+//! The way of one request: cleaned and given an identity, sent, and sent once more where the member's credentials were
+//! renewed.
 
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ use crate::user::User;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Cleans the request's head and makes it this member's: identity, everything but `Authorization` and what the endpoint is to
-/// say.
+/// Cleans the request's head and makes it this member's: identity, everything but `Authorization` and what the endpoint
+/// is to say.
 pub(crate) fn prepare(
     member: &Member,
     request: &mut Request<Body>,
@@ -43,7 +44,8 @@ pub(crate) fn prepare(
     Ok(upgrade)
 }
 
-/// Sends a prepared request that asks for no upgrade; once more where the member rejects our credentials and there are others.
+/// Sends a prepared request that asks for no upgrade; once more where the member rejects our credentials and there are
+/// others.
 pub(crate) async fn forward(
     member: &Arc<Member>,
     mut request: Request<Body>,

@@ -1,8 +1,8 @@
 //! Upgraded requests: exec, attach, port-forward and the `proxy` subresource.
 //!
 //! Each gets a connection of its own in HTTP/1.1. Bytes are joined only after both sides have switched: a member that
-//! answers anything but a matching 101 gets its answer passed on as an ordinary response, and no byte of the client after
-//! its request reaches the member (CVE-2018-1002105, CVE-2020-8559).
+//! answers anything but a matching 101 gets its answer passed on as an ordinary response, and no byte of the client
+//! after its request reaches the member (CVE-2018-1002105, CVE-2020-8559).
 
 use std::sync::Arc;
 
@@ -104,8 +104,8 @@ async fn connect(
     Ok((held, sender))
 }
 
-/// The 101 for the client, and a task that joins both connections once it has been sent. What the request occupies it keeps for as
-/// long as they last.
+/// The 101 for the client, and a task that joins both connections once it has been sent. What the request occupies it
+/// keeps for as long as they last.
 fn join(
     member: &Member,
     client: OnUpgrade,

@@ -10,8 +10,9 @@ use crate::store::{Staging, Store};
 use crate::update::Update;
 
 impl Reflector {
-    /// The list is complete: it takes the place of what was served. It is of "most recent", so it says how far the member has come
-    /// as well as a question for that does; what the member does next may take it past a version that it has not come to.
+    /// The list is complete: it takes the place of what was served. It is of "most recent", so it says how far the
+    /// member has come as well as a question for that does; what the member does next may take it past a version that
+    /// it has not come to.
     pub(super) fn put_in_place(&mut self, version: ResourceVersion) {
         self.progress.listed(Instant::now());
         self.shared.wanted.answered(self.question, version);

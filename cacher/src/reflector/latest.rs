@@ -67,11 +67,12 @@ impl Reflector {
         None
     }
 
-    /// A version that is waited for exists: a bookmark is to tell that it is reached, or else a list, unless there was one just now.
+    /// A version that is waited for exists: a bookmark is to tell that it is reached, or else a list, unless there was
+    /// one just now.
     ///
-    /// No bookmark tells that the revision is complete which the member wrote last, and whose deletion is known here: a watch from
-    /// before it is sent the deletion, and then a kube-apiserver keeps a bookmark of that very revision back (`process` in
-    /// `storage/cacher/cache_watcher.go`).
+    /// No bookmark tells that the revision is complete which the member wrote last, and whose deletion is known here: a
+    /// watch from before it is sent the deletion, and then a kube-apiserver keeps a bookmark of that very revision back
+    /// (`process` in `storage/cacher/cache_watcher.go`).
     fn learn_progress(&mut self, latest: ResourceVersion) -> Option<Input> {
         let (now, tuning) = (Instant::now(), &self.shared.config.tuning);
         let held = self.version();

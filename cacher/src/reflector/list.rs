@@ -12,8 +12,8 @@ use crate::request::chain;
 use crate::state::Reason;
 
 impl Reflector {
-    /// Reads one page of a list, item by item; the last one puts the collection in place. What was read of one that breaks off stays:
-    /// it comes again, as of the same moment, or with the whole collection.
+    /// Reads one page of a list, item by item; the last one puts the collection in place. What was read of one that
+    /// breaks off stays: it comes again, as of the same moment, or with the whole collection.
     pub(super) async fn read_page(&mut self, mut page: Page) -> Result<Input, ResetAsked> {
         let shared = self.shared.clone();
         let tuning = &shared.config.tuning;

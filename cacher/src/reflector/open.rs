@@ -15,9 +15,9 @@ use crate::state::Reason;
 use crate::store::{Staging, Store};
 use crate::stream::WatchStream;
 
-/// The most requests of one reflector within [`PACE_INTERVAL`], further pages of a list not counted. Watches that end are
-/// resumed at once, and what they bring meanwhile counts as success: a member (or a proxy before it) that ends each after its
-/// first event would be asked as fast as it answers.
+/// The most requests of one reflector within [`PACE_INTERVAL`], further pages of a list not counted. Watches that end
+/// are resumed at once, and what they bring meanwhile counts as success: a member (or a proxy before it) that ends each
+/// after its first event would be asked as fast as it answers.
 const REQUESTS_PER_INTERVAL: u32 = 10;
 /// The time in which requests are counted.
 const PACE_INTERVAL: Duration = Duration::from_secs(1);
