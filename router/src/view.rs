@@ -12,6 +12,7 @@
 
 mod board;
 mod bookmarks;
+mod contents;
 mod earlier;
 mod encodings;
 mod feed;
@@ -19,15 +20,20 @@ mod fences;
 mod handed_out;
 mod handover;
 mod head;
+mod leader;
+mod member;
 mod members;
 mod namespace;
 mod past;
+mod questions;
 mod quorum;
 pub mod standing;
+mod step;
 mod wait;
 mod warnings;
 
 pub use bookmarks::{Bookmarks, Shape as BookmarkShape};
+pub use contents::Contents;
 pub use earlier::EarlierStandings;
 pub use encodings::{Encodings, Key as EncodingKey, Row};
 pub use fences::{Deletion, Fences};
@@ -36,74 +42,66 @@ pub use standing::{Standing, Standings};
 pub use wait::{KNOWN_WITHIN, Unreached};
 pub use warnings::Warnings;
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, header};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, CollectionVersion, ObjectDecoder, Snapshot};
-use tributary_merge::Log;
+use tokio_util::task::AbortOnDropHandle;
+use tributary_apimachinery::ObjectDecoder;
 
-use crate::flow::long_answers::Peer;
 use crate::limits::Limits;
-use crate::metrics::{Metrics, ResourceLabels, WatchCounters};
+use crate::metrics::Metrics;
 use crate::policy::Policies;
 use crate::response::ResourceKind;
-use crate::topology::{ClusterMark, Fleet};
+use crate::topology::Fleet;
 use board::Board;
-use feed::Feed;
 use handed_out::HandedOut;
 use handover::Handovers;
-use head::Head;
-use members::Members;
-use namespace::Whole;
-use past::PastStates;
+use member::Members;
 
-/// One resource over all clusters, or one namespace of it.
+/// One resource over all clusters, or one namespace of it: what it contains, and whatever keeps that as its clusters are.
 pub struct View {
-    /// What the resource is.
-    pub kind: ResourceKind,
-    /// The one namespace that is held, or `None` for all.
-    pub namespace: Option<String>,
+    contents: Arc<Contents>,
     /// Where the objects of clusters come from that let all namespaces be read, if this is one namespace beside a view of all.
     whole: Option<Whole>,
     /// What such views and this one told by turns, if this is a view of all.
     handovers: Handovers,
-    /// Makes its objects; knows its selectable fields.
-    pub decoder: ObjectDecoder,
-    /// Encoded events that watchers share.
-    pub encodings: Encodings,
-    /// The bookmark that watchers share.
-    pub bookmarks: Bookmarks,
-    /// What reads wait for after writes.
-    pub fences: Fences,
-    /// What members warn of in every answer.
-    pub warnings: Warnings,
-    /// What the objects of one cluster may occupy, in bytes.
-    collection_bytes: u64,
-    fleet: Arc<Fleet>,
-    /// Which of its clusters are held.
-    policies: Arc<ArcSwap<Policies>>,
-    metrics: Arc<Metrics>,
-    /// This resource's own counters, looked up once: a watch counts each turn.
-    pub counters: WatchCounters,
-    log: RwLock<Log>,
     /// What numbers of single objects say less than their clients have.
     pub handed_out: HandedOut,
-    past: PastStates,
-    head: Head,
+    /// What the objects of one cluster may occupy, in bytes.
+    collection_bytes: u64,
+    /// Which of its clusters are held.
+    policies: Arc<ArcSwap<Policies>>,
     /// How its clusters stand.
     board: Board,
     members: Mutex<Members>,
-    started: Instant,
     used: Mutex<Instant>,
     watchers: AtomicUsize,
     /// Whether it has begun to hold anything.
     begun: Once,
     ended: AtomicBool,
+}
+
+/// What a view of one namespace has of the view of all.
+struct Whole {
+    /// The view of all namespaces. It is held as long as this one is.
+    view: Arc<View>,
+    /// Follows how its clusters stand.
+    following: Mutex<Option<AbortOnDropHandle<()>>>,
+}
+
+/// A view is read as what it contains.
+impl Deref for View {
+    type Target = Contents;
+
+    fn deref(&self) -> &Contents {
+        &self.contents
+    }
 }
 
 impl View {
@@ -117,16 +115,17 @@ impl View {
         metrics: Arc<Metrics>,
         limits: &Limits,
     ) -> Arc<Self> {
-        Self::new(kind, namespace, None, decoder, fleet, policies, metrics, limits)
+        Self::new(Contents::new(kind, namespace, decoder, fleet, metrics, limits), None, policies, limits)
     }
 
     /// A view of one namespace beside the view of all: with a cacher for each cluster that forbids to read all. The other clusters'
     /// objects are those of the view of all. It holds nothing until it [begins](Self::begin).
     pub fn part_of(whole: &Arc<Self>, namespace: &str, limits: &Limits) -> Arc<Self> {
-        let (fleet, policies) = (Arc::clone(&whole.fleet), Arc::clone(&whole.policies));
-        let (kind, decoder, metrics) = (whole.kind.clone(), whole.decoder.clone(), Arc::clone(&whole.metrics));
-        let part_of = Some(Whole::new(whole));
-        let part = Self::new(kind, Some(namespace.to_owned()), part_of, decoder, fleet, policies, metrics, limits);
+        let (fleet, metrics) = (Arc::clone(&whole.fleet), Arc::clone(&whole.metrics));
+        let (kind, decoder) = (whole.kind.clone(), whole.decoder.clone());
+        let contents = Contents::new(kind, Some(namespace.to_owned()), decoder, fleet, metrics, limits);
+        let of = Some(Whole { view: Arc::clone(whole), following: Mutex::default() });
+        let part = Self::new(contents, of, Arc::clone(&whole.policies), limits);
         part.takes_part();
         part
     }
@@ -142,41 +141,16 @@ impl View {
         });
     }
 
-    #[expect(clippy::too_many_arguments, reason = "each is a part of the view")]
-    fn new(
-        kind: ResourceKind,
-        namespace: Option<String>,
-        whole: Option<Whole>,
-        decoder: ObjectDecoder,
-        fleet: Arc<Fleet>,
-        policies: Arc<ArcSwap<Policies>>,
-        metrics: Arc<Metrics>,
-        limits: &Limits,
-    ) -> Arc<Self> {
-        let labels = ResourceLabels::of(&kind.resource);
-        let log = if namespace.is_some() { Log::of_namespace(limits.log()) } else { Log::new(limits.log()) };
+    fn new(contents: Contents, whole: Option<Whole>, policies: Arc<ArcSwap<Policies>>, limits: &Limits) -> Arc<Self> {
         Arc::new(Self {
-            kind,
-            namespace,
+            contents: Arc::new(contents),
             whole,
             handovers: Handovers::default(),
-            decoder,
-            encodings: Encodings::new(limits.encodings_bytes),
-            bookmarks: Bookmarks::default(),
-            fences: Fences::default(),
-            warnings: Warnings::default(),
-            collection_bytes: limits.collection_bytes,
-            fleet,
-            policies,
-            counters: metrics.watch_counters(&labels),
-            metrics,
-            log: RwLock::new(log),
             handed_out: HandedOut::default(),
-            past: PastStates::default(),
-            head: Head::default(),
+            collection_bytes: limits.collection_bytes,
+            policies,
             board: Board::default(),
             members: Mutex::new(Members::default()),
-            started: Instant::now(),
             used: Mutex::new(Instant::now()),
             watchers: AtomicUsize::new(0),
             begun: Once::new(),
@@ -193,27 +167,6 @@ impl View {
         );
     }
 
-    /// The merged log. Hold it briefly, and never across an await.
-    pub fn log(&self) -> RwLockReadGuard<'_, Log> {
-        self.log.read()
-    }
-
-    /// A cluster's version in the log; `None` until it is known.
-    pub fn version_of(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
-        self.log.read().snapshot(cluster).map(Snapshot::resource_version)
-    }
-
-    /// Tells when the log has grown by an event, to a watcher that this connection brought. Members' progress wakes nobody: it is
-    /// told in bookmarks, and who writes one looks.
-    pub fn wait(&self, peer: Option<Peer>) -> Waiting {
-        self.head.wait(peer)
-    }
-
-    /// What marks a cluster's objects, prepared for splicing. A cluster that just left still has some to be deleted.
-    pub fn mark(&self, cluster: &ClusterName) -> Arc<ClusterMark> {
-        self.fleet.mark(cluster)
-    }
-
     /// Ends the watches of this view with a last bookmark: another one takes its place.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
@@ -225,16 +178,11 @@ impl View {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Wakes all watchers though nothing has happened: they have to look at something else.
-    pub fn wake(&self) {
-        self.head.advance();
-    }
-
     /// Forgets history that is too old. Events do so too, but in a quiet resource none come.
     pub fn trim(&self) {
         let history_bytes = {
             let mut log = self.log.write();
-            log.trim(self.started.elapsed());
+            log.trim(self.age());
             log.history_bytes()
         };
         self.past.trim();
@@ -247,11 +195,6 @@ impl View {
     /// Notes that somebody reads, so that the view is kept.
     pub fn touch(&self) {
         *self.used.lock() = Instant::now();
-    }
-
-    /// How long there has been this view.
-    pub fn age(&self) -> Duration {
-        self.started.elapsed()
     }
 
     /// How long nobody has read or watched.

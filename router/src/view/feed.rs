@@ -10,12 +10,12 @@ use tributary_apimachinery::{ClusterName, CollectionVersion, Snapshot};
 use tributary_cacher::{Observer, Update};
 use tributary_merge::Log;
 
-use super::View;
-use super::namespace::{self, Followers};
+use super::contents::Contents;
+use super::step;
 
 /// What one cacher tells its view. Ended before the cluster leaves the log, so that a late call cannot bring it back.
 pub(super) struct Feed {
-    view: Weak<View>,
+    view: Weak<Contents>,
     cluster: ClusterName,
     /// Whether the cluster in the log is known to be this one, seen through another cacher before.
     goes_on: bool,
@@ -26,9 +26,50 @@ pub(super) struct Feed {
     followers: Mutex<Followers>,
 }
 
+/// The views of one namespace that are fed with a cluster's objects. Locked during each step of the cluster, so that who begins to
+/// follow gets either a step or the state behind it.
+#[derive(Default)]
+pub(super) struct Followers {
+    /// Whether there was a first complete state from the cacher that feeds them.
+    synced: bool,
+    feeds: Vec<(Arc<str>, Weak<Feed>)>,
+}
+
+impl Followers {
+    /// Takes note that there is a complete state, and says whether anybody is to be told of it.
+    pub(super) fn note_step(&mut self) -> bool {
+        self.synced = true;
+        self.feeds.retain(|(_, feed)| feed.strong_count() > 0);
+        !self.feeds.is_empty()
+    }
+
+    /// Tells each what a step means for its namespace. `before` is how far all namespaces were before it.
+    pub(super) fn tell(&self, before: CollectionVersion, step: &Update) {
+        for (namespace, feed) in &self.feeds {
+            if let Some(feed) = feed.upgrade() {
+                feed.follow(namespace, before, step);
+            }
+        }
+    }
+
+    /// Those that follow.
+    pub(super) fn feeds(&self) -> impl Iterator<Item = Arc<Feed>> {
+        self.feeds.iter().filter_map(|(_, feed)| feed.upgrade())
+    }
+
+    /// Lets a feed follow. Gives it the state that there is: before the first one of the cacher that is what another cacher left, and for
+    /// those alone that hold nothing yet. The others hold the same.
+    pub(super) fn add(&mut self, namespace: &Arc<str>, feed: &Arc<Feed>, state: Option<Snapshot>) {
+        if let Some(snapshot) = state.filter(|_| self.synced || !feed.holds_some()) {
+            feed.follow(namespace, snapshot.resource_version(), &Update::Synced { snapshot });
+        }
+        self.feeds.push((Arc::clone(namespace), Arc::downgrade(feed)));
+    }
+}
+
 impl Feed {
-    pub(super) fn new(view: &Arc<View>, cluster: ClusterName, goes_on: bool, follows: bool) -> Arc<Self> {
-        let (view, live, followers) = (Arc::downgrade(view), AtomicBool::new(true), Mutex::default());
+    pub(super) fn new(contents: &Arc<Contents>, cluster: ClusterName, goes_on: bool, follows: bool) -> Arc<Self> {
+        let (view, live, followers) = (Arc::downgrade(contents), AtomicBool::new(true), Mutex::default());
         Arc::new(Self { view, cluster, goes_on, follows, live, followers })
     }
 
@@ -48,7 +89,7 @@ impl Feed {
     pub(super) fn follow(&self, namespace: &str, before: CollectionVersion, step: &Update) {
         let Some(view) = self.view.upgrade() else { return };
         let held = view.log().snapshot(&self.cluster).cloned().unwrap_or_default();
-        for own in namespace::part(step, before, namespace, &held, Snapshot::indexed(view.decoder.fields())) {
+        for own in step::part(step, before, namespace, &held, Snapshot::indexed(view.decoder.fields())) {
             self.update(own);
         }
     }
@@ -75,7 +116,7 @@ impl Feed {
 }
 
 /// A cluster's revisions went back.
-fn reset(view: &View, log: &mut Log, name: &ClusterName, after: Snapshot, now: Duration) {
+fn reset(view: &Contents, log: &mut Log, name: &ClusterName, after: Snapshot, now: Duration) {
     view.fences.forget(name);
     if let Some(cluster) = view.fleet.cluster(name) {
         cluster.note_reset();
@@ -135,8 +176,8 @@ enum Taken {
 
 impl Feed {
     /// Puts a step into the log.
-    fn take(&self, view: &View, update: Update) -> Taken {
-        let now = view.started.elapsed();
+    fn take(&self, view: &Contents, update: Update) -> Taken {
+        let now = view.age();
         let mut log = view.log.write();
         if !self.live.load(Ordering::Relaxed) {
             return Taken::No;

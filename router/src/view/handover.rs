@@ -16,8 +16,6 @@ use parking_lot::Mutex;
 use tributary_apimachinery::{ClusterName, ResourceVersion};
 use tributary_merge::CompositeResourceVersion;
 
-use super::View;
-
 /// What has passed between a view of all namespaces and the views of single ones beside it. It is the former's.
 #[derive(Default)]
 pub(super) struct Handovers {
@@ -67,38 +65,16 @@ impl Handovers {
 
     /// Whether a cluster's event may have been told to a watch of a namespace by another view than the one that asks, which is one `of_part`
     /// or the view of all.
-    fn include(&self, namespace: &str, of_part: bool, cluster: &ClusterName, version: ResourceVersion) -> bool {
+    pub(super) fn include(
+        &self,
+        namespace: &str,
+        of_part: bool,
+        cluster: &ClusterName,
+        version: ResourceVersion,
+    ) -> bool {
         let state = self.state.lock();
         let parts = state.parts.get(namespace).copied().unwrap_or_default();
         let others = parts.saturating_sub(usize::from(of_part));
         others > 0 || state.told.get(cluster).is_some_and(|told| told.revision() >= version)
-    }
-}
-
-impl View {
-    /// Whether a cluster's event may have been told to a watch of one namespace by another view than this one: by that of all, or by one of
-    /// that namespace. Ask before the log is locked.
-    pub fn is_told_elsewhere(&self, namespace: &str, cluster: &ClusterName, version: ResourceVersion) -> bool {
-        match self.whole() {
-            Some(whole) => whole.handovers.include(namespace, true, cluster, version),
-            None => self.handovers.include(namespace, false, cluster, version),
-        }
-    }
-
-    /// Notes that this view is there, where it is of a namespace beside a view of all.
-    pub(super) fn takes_part(&self) {
-        if let (Some(whole), Some(namespace)) = (self.whole(), &self.namespace) {
-            whole.handovers.begin(namespace);
-        }
-    }
-
-    /// Notes what this view may have told, and that it is gone.
-    pub(super) fn takes_part_no_longer(&self) {
-        if let (Some(whole), Some(namespace)) = (self.whole(), &self.namespace) {
-            // Of a cluster that it asks itself it may be ahead of the view of all.
-            let mut told = self.log().resource_version();
-            told.join(&whole.log().resource_version());
-            whole.handovers.end(namespace, &told);
-        }
     }
 }

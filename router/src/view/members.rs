@@ -1,147 +1,26 @@
 //! The cachers of a view, and how they follow the fleet.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource};
+use tributary_apimachinery::{ClusterName, ClusterSelector};
 use tributary_cacher::{Cacher, Config, Reason, State, Tuning};
 use tributary_proxy::Transport;
 
-use super::namespace::{Leader, Source};
-use super::quorum::Questions;
+use super::board::Board;
+use super::feed::Feed;
+use super::leader::{Leader, Source};
+use super::member::{CachedMember, Member, Members, TakenOver};
+use super::questions::Questions;
 use super::standing::WhyAnew;
-use super::{Board, Feed, Standing, Standings, View};
-use crate::metrics::CacherLabels;
+use super::{Standing, Standings, View};
 use crate::topology::Cluster;
-
-/// The clusters of a view, by name.
-#[derive(Default)]
-pub(super) struct Members {
-    by_name: BTreeMap<ClusterName, Member>,
-}
-
-/// One cluster of a view.
-enum Member {
-    /// Whether it serves the resource is not known: it has not told what it serves, or the aggregated server behind this
-    /// version does not answer.
-    Undiscovered(Arc<Cluster>),
-    /// Its objects are held.
-    Cached(CachedMember),
-}
-
-struct CachedMember {
-    /// Which cluster it was started for: a cluster whose configuration changes is another one.
-    cluster: Arc<Cluster>,
-    uid: Option<Arc<String>>,
-    cacher: Arc<Cacher>,
-    questions: Arc<Questions>,
-    feed: Arc<Feed>,
-    /// Of a cluster whose objects of all namespaces are held by another view: what feeds `feed`. The cacher is that view's then.
-    leader: Option<Arc<Feed>>,
-    /// Of one that began with objects that are held already: its own are not there yet, and until then those are served.
-    takes_over: Option<TakenOver>,
-    /// How often the credentials had been renewed when the cacher was last told.
-    renewals: u64,
-    /// Since when the member forbids the collection, as far as it was reached.
-    forbidden_since: Option<Instant>,
-    /// Whether the log has a line that this collection alone is in trouble.
-    reported: bool,
-}
-
-/// Objects of a cluster that were there before the cacher that is to hold them.
-#[derive(Clone, Copy)]
-struct TakenOver {
-    /// Since when they may be old.
-    since: Instant,
-    why: WhyAnew,
-}
 
 /// Within which time watches are opened anew after the credentials were renewed. With the 10 s after which a renewal is seen at
 /// the latest that is a minute: short enough for who took rights away, long enough that a renewal which concerns all clusters
 /// is not felt by any.
 const REOPENED_WITHIN: Duration = Duration::from_secs(50);
-
-/// How long what is held of a collection is served, with a Warning, after its member forbids to read it. A minute: rights that are
-/// taken away by mistake, or of a role that is being written anew, are back by then, and nobody is told thousands of deletions for it.
-/// Whoever took them away on purpose waits two minutes at most: one until it is noticed ([`REOPENED_WITHIN`]), one until it goes.
-const FORBIDDEN_HELD_FOR: Duration = Duration::from_secs(60);
-
-/// How long a collection may be in trouble, though its cluster answers, before that is worth a line in the log. 30 s: by
-/// then it is known whether the whole cluster is in trouble, which is said once and for all collections.
-const REPORTED_AFTER: Duration = Duration::from_secs(30);
-
-impl CachedMember {
-    /// Whether it has its objects from where they are to come from.
-    fn comes_from(&self, cluster: &Arc<Cluster>, leader: Option<&Leader>) -> bool {
-        match (&self.leader, leader) {
-            (None, None) => Arc::ptr_eq(&self.cluster, cluster),
-            (Some(own), Some(leader)) => Arc::ptr_eq(own, &leader.feed),
-            _ => false,
-        }
-    }
-
-    /// How its cluster stands.
-    fn standing(&self) -> Standing {
-        let state = self.cacher.state();
-        match (Standing::of(&state), self.takes_over) {
-            // Whoever forbids to read all of it is asked in another way.
-            (Standing::Unknown { reason, forbidden: false, .. }, Some(TakenOver { since, why }))
-                if self.cacher.snapshot().is_none() =>
-            {
-                let problem = reason.or_else(|| self.cluster.problem().map(Arc::from));
-                Standing::taken_over(since, why, problem.as_deref())
-            }
-            // The first attempt need not fail as well for this to be said: that may take half a minute.
-            (Standing::Unknown { since, reason: None, forbidden }, _) => {
-                Standing::Unknown { since, reason: self.cluster.problem().map(Arc::from), forbidden }
-            }
-            (standing, _) => standing,
-        }
-    }
-
-    /// Since when what is held of it may be old, for who takes its place.
-    fn stale_since(&self) -> Instant {
-        match (self.standing(), self.takes_over) {
-            (Standing::Stale { since, .. }, _) | (Standing::Unknown { .. }, Some(TakenOver { since, .. })) => since,
-            _ => Instant::now(),
-        }
-    }
-
-    /// Takes note whether the member forbids the collection, and says whether it has for so long that what is held of it has to go.
-    /// That it was out of reach meanwhile gives nothing back.
-    fn forbids_for_long(&mut self) -> bool {
-        let state = self.cacher.state();
-        if state == State::Synced {
-            self.forbidden_since = None;
-        }
-        let forbids = state.reason() == Some(&Reason::Forbidden);
-        forbids && self.forbidden_since.get_or_insert_with(Instant::now).elapsed() >= FORBIDDEN_HELD_FOR
-    }
-
-    /// Says when this collection is in trouble though its cluster is not, and when it no longer is. What is wrong with a single
-    /// collection by its nature, its cacher has said at once. Called every few seconds.
-    fn report(&mut self, resource: &GroupVersionResource) {
-        let cluster = self.cluster.name();
-        match self.cacher.state() {
-            State::Stale { since, reason } | State::Syncing { since, reason: Some(reason) }
-                if !self.reported
-                    && since.elapsed() >= REPORTED_AFTER
-                    && !matches!(reason, Reason::Forbidden | Reason::NotFound)
-                    && self.cluster.problem().is_none() =>
-            {
-                tracing::warn!(%cluster, %resource, %reason, "no changes arrive, though the cluster answers");
-                self.reported = true;
-            }
-            State::Synced if self.reported => {
-                tracing::info!(%cluster, %resource, "changes arrive again");
-                self.reported = false;
-            }
-            _ => {}
-        }
-    }
-}
 
 impl View {
     /// Makes the cachers fit the fleet as it is now: starts the missing ones, ends those of clusters that left or no longer
@@ -234,7 +113,7 @@ impl View {
             }
             tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "the collection is still forbidden; what was held of it is dropped");
             is_given_up = true;
-            // Before the log: whoever reads that without it is to find it unknown.
+            // Before the log: who reads that without it is to find it unknown.
             let reason = Some(Reason::Forbidden.to_string().into());
             self.board.set(name, Standing::Unknown { since: Instant::now(), reason, forbidden: true });
             self.leave(members, name);
@@ -272,7 +151,7 @@ impl View {
     fn follow_leader(self: &Arc<Self>, cluster: &Arc<Cluster>, leader: Leader, goes_on: bool) -> CachedMember {
         self.board.changed();
         let Leader { cacher, questions, feed: leader, .. } = leader;
-        let feed = Feed::new(self, cluster.name().clone(), goes_on, true);
+        let feed = Feed::new(&self.contents, cluster.name().clone(), goes_on, true);
         leader.lead(&self.namespace.as_deref().unwrap_or_default().into(), &feed);
         CachedMember {
             cluster: Arc::clone(cluster),
@@ -290,7 +169,7 @@ impl View {
 
     fn start_cacher(self: &Arc<Self>, cluster: &Arc<Cluster>, transport: Transport, goes_on: bool) -> CachedMember {
         self.board.changed();
-        let feed = Feed::new(self, cluster.name().clone(), goes_on, false);
+        let feed = Feed::new(&self.contents, cluster.name().clone(), goes_on, false);
         let config = Config {
             cluster: cluster.name().clone(),
             resource: self.kind.resource.clone(),
@@ -358,7 +237,7 @@ impl View {
             member.feed.end();
             self.warnings.set(name, &[]);
             if log.snapshot(name).is_some() {
-                log.leave(name, self.started.elapsed());
+                log.leave(name, self.age());
             }
             drop(log);
             self.head.advance();
@@ -462,9 +341,5 @@ impl View {
         if let (Some((leader, feed)), Some(namespace)) = (feeds, &self.namespace) {
             leader.tell_progress(namespace, &feed);
         }
-    }
-
-    pub(super) fn cacher_labels(&self, cluster: &ClusterName) -> CacherLabels {
-        CacherLabels { cluster: cluster.to_string(), resource: self.kind.resource.to_string() }
     }
 }

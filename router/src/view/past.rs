@@ -6,17 +6,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tributary_merge::{CompositeResourceVersion, Heads, SnapshotError};
+use tributary_merge::{CompositeResourceVersion, Heads};
 
-use super::View;
 use crate::limits::PAST_STATES;
 
 /// For how long after its last use a state is remembered. The next page of a list is asked for at once, or by a person,
 /// who can wait until it is rebuilt.
 const REMEMBERED: Duration = Duration::from_secs(60);
-
-/// How many changes are undone before others get their turn. 256 take about 0.4 ms.
-const CHANGES_PER_TURN: usize = 256;
 
 /// The past states that were listed last. Each snapshot in them is at the version that it stands for.
 #[derive(Default)]
@@ -34,7 +30,7 @@ struct Inner {
 
 impl PastStates {
     /// The snapshots of a vector's clusters, if one state has them all.
-    fn find(&self, vector: &CompositeResourceVersion) -> Option<Heads> {
+    pub(super) fn find(&self, vector: &CompositeResourceVersion) -> Option<Heads> {
         let mut inner = self.inner.lock();
         let mut states = inner.states.iter().enumerate();
         let (at, found) = states.find_map(|(at, (state, _))| Some((at, part(state, vector)?)))?;
@@ -44,12 +40,12 @@ impl PastStates {
     }
 
     /// How often all were forgotten up to now.
-    fn forgotten(&self) -> u64 {
+    pub(super) fn forgotten(&self) -> u64 {
         self.inner.lock().forgotten
     }
 
     /// Remembers a state that was begun to be rebuilt after so many times of forgetting; not if it may mix two incarnations.
-    fn remember(&self, state: Heads, forgotten: u64) {
+    pub(super) fn remember(&self, state: Heads, forgotten: u64) {
         let mut inner = self.inner.lock();
         if inner.forgotten == forgotten {
             inner.states.push_back((state, Instant::now()));
@@ -80,34 +76,6 @@ fn part(state: &Heads, vector: &CompositeResourceVersion) -> Option<Heads> {
         part.push(found.filter(|(name, snapshot)| name == cluster && snapshot.resource_version() == version)?.clone());
     }
     Some(Arc::new(part))
-}
-
-impl View {
-    /// The exact past state at a vector: one snapshot for each of its clusters, by name.
-    ///
-    /// The log is locked for a look at each change of one cluster at a time; the changes are undone without it. Cancelling is safe.
-    ///
-    /// # Errors
-    /// As [`Log::snapshot_at`](tributary_merge::Log::snapshot_at).
-    pub async fn state_at(&self, vector: &CompositeResourceVersion) -> Result<Heads, SnapshotError> {
-        if let Some(found) = self.past.find(vector) {
-            return Ok(found);
-        }
-        let forgotten = self.past.forgotten();
-        let (mut state, mut undone) = (Vec::with_capacity(vector.len()), 0);
-        for (cluster, version) in vector.iter() {
-            let past = self.log().past(cluster, version)?;
-            undone += past.changes();
-            state.push((cluster.clone(), past.rebuild()));
-            if undone >= CHANGES_PER_TURN {
-                undone = 0;
-                tokio::task::yield_now().await;
-            }
-        }
-        let state = Arc::new(state);
-        self.past.remember(Arc::clone(&state), forgotten);
-        Ok(state)
-    }
 }
 
 #[cfg(test)]

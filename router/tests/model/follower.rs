@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::truth::{Lie, Selection, State, Truth, Vector};
+use crate::truth::{History, Lie, Selection, State, Truth, Vector};
 use crate::world::are_one_member;
 
 /// One event of a watch, decoded.
@@ -306,7 +306,16 @@ impl Follower {
             let others = || self.objects.keys().filter(|(_, other)| other == key);
             // Whoever has more of a cluster than its version says is told some of it again, and at this place of that the other
             // cluster's object need not have been there: its turn comes. Or one was there that it has seen go.
-            let certain = others().any(|(other, _)| !self.may_repeat.contains(other));
+            // Or it has a whole revision of which the log that is read had a part, and never heard the rest: what is gone by now is not
+            // told again, because the rest may have deleted it.
+            let may_be_deleted = |other: &String| {
+                let has = self.version.as_ref().and_then(|version| version.get(other));
+                let has_shared = |own: &History| has.is_some_and(|has| has.part.is_none() && own.is_shared(has.revision));
+                let is_gone = |own: &History| own.now(&self.selection).get(key) != self.objects.get(&(other.clone(), key.to_owned()));
+                truth.history(other).is_ok_and(|own| has_shared(own) && is_gone(own))
+            };
+            let is_doubtful = |other: &String| self.may_repeat.contains(other) || may_be_deleted(other);
+            let certain = others().any(|(other, _)| !is_doubtful(other));
             if !certain && others().next().is_some() {
                 self.owed_later.insert(key.to_owned());
             }

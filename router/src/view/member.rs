@@ -1,0 +1,137 @@
+//! One cluster of a view, and how it stands.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tributary_apimachinery::{ClusterName, GroupVersionResource};
+use tributary_cacher::{Cacher, Reason, State};
+
+use super::feed::Feed;
+use super::leader::Leader;
+use super::questions::Questions;
+use super::standing::{Standing, WhyAnew};
+use crate::topology::Cluster;
+
+/// The clusters of a view, by name.
+#[derive(Default)]
+pub(super) struct Members {
+    pub(super) by_name: BTreeMap<ClusterName, Member>,
+}
+
+/// One cluster of a view.
+pub(super) enum Member {
+    /// Whether it serves the resource is not known: it has not told what it serves, or the aggregated server behind this
+    /// version does not answer.
+    Undiscovered(Arc<Cluster>),
+    /// Its objects are held.
+    Cached(CachedMember),
+}
+
+pub(super) struct CachedMember {
+    /// Which cluster it was started for: a cluster whose configuration changes is another one.
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) uid: Option<Arc<String>>,
+    pub(super) cacher: Arc<Cacher>,
+    pub(super) questions: Arc<Questions>,
+    pub(super) feed: Arc<Feed>,
+    /// Of a cluster whose objects of all namespaces are held by another view: what feeds `feed`. The cacher is that view's then.
+    pub(super) leader: Option<Arc<Feed>>,
+    /// Of one that began with objects that are held already: its own are not there yet, and until then those are served.
+    pub(super) takes_over: Option<TakenOver>,
+    /// How often the credentials had been renewed when the cacher was last told.
+    pub(super) renewals: u64,
+    /// Since when the member forbids the collection, as far as it was reached.
+    pub(super) forbidden_since: Option<Instant>,
+    /// Whether the log has a line that this collection alone is in trouble.
+    pub(super) reported: bool,
+}
+
+/// Objects of a cluster that were there before the cacher that is to hold them.
+#[derive(Clone, Copy)]
+pub(super) struct TakenOver {
+    /// Since when they may be old.
+    pub(super) since: Instant,
+    pub(super) why: WhyAnew,
+}
+
+/// How long what is held of a collection is served, with a Warning, after its member forbids to read it. A minute: rights that are
+/// taken away by mistake, or of a role that is being written anew, are back by then, and nobody is told thousands of deletions for it.
+/// Whoever took them away on purpose waits two minutes at most: one until it is noticed, one until it goes.
+const FORBIDDEN_HELD_FOR: Duration = Duration::from_secs(60);
+
+/// How long a collection may be in trouble, though its cluster answers, before that is worth a line in the log. 30 s: by
+/// then it is known whether the whole cluster is in trouble, which is said once and for all collections.
+const REPORTED_AFTER: Duration = Duration::from_secs(30);
+
+impl CachedMember {
+    /// Whether it has its objects from where they are to come from.
+    pub(super) fn comes_from(&self, cluster: &Arc<Cluster>, leader: Option<&Leader>) -> bool {
+        match (&self.leader, leader) {
+            (None, None) => Arc::ptr_eq(&self.cluster, cluster),
+            (Some(own), Some(leader)) => Arc::ptr_eq(own, &leader.feed),
+            _ => false,
+        }
+    }
+
+    /// How its cluster stands.
+    pub(super) fn standing(&self) -> Standing {
+        let state = self.cacher.state();
+        match (Standing::of(&state), self.takes_over) {
+            // Who forbids to read all of it is asked in another way.
+            (Standing::Unknown { reason, forbidden: false, .. }, Some(TakenOver { since, why }))
+                if self.cacher.snapshot().is_none() =>
+            {
+                let problem = reason.or_else(|| self.cluster.problem().map(Arc::from));
+                Standing::taken_over(since, why, problem.as_deref())
+            }
+            // The first attempt need not fail as well for this to be said: that may take half a minute.
+            (Standing::Unknown { since, reason: None, forbidden }, _) => {
+                Standing::Unknown { since, reason: self.cluster.problem().map(Arc::from), forbidden }
+            }
+            (standing, _) => standing,
+        }
+    }
+
+    /// Since when what is held of it may be old, for who takes its place.
+    pub(super) fn stale_since(&self) -> Instant {
+        match (self.standing(), self.takes_over) {
+            (Standing::Stale { since, .. }, _) | (Standing::Unknown { .. }, Some(TakenOver { since, .. })) => since,
+            _ => Instant::now(),
+        }
+    }
+
+    /// Takes note whether the member forbids the collection, and says whether it has for so long that what is held of it has to go.
+    /// That it was out of reach meanwhile gives nothing back.
+    pub(super) fn forbids_for_long(&mut self) -> bool {
+        let state = self.cacher.state();
+        if state == State::Synced {
+            self.forbidden_since = None;
+        }
+        let forbids = state.reason() == Some(&Reason::Forbidden);
+        forbids && self.forbidden_since.get_or_insert_with(Instant::now).elapsed() >= FORBIDDEN_HELD_FOR
+    }
+
+    /// Says when this collection is in trouble though its cluster is not, and when it no longer is. What is wrong with a single
+    /// collection by its nature, its cacher has said at once. Called every few seconds.
+    pub(super) fn report(&mut self, resource: &GroupVersionResource) {
+        let cluster = self.cluster.name();
+        match self.cacher.state() {
+            State::Stale { since, reason } | State::Syncing { since, reason: Some(reason) }
+                if !self.reported
+                    && since.elapsed() >= REPORTED_AFTER
+                    && !matches!(reason, Reason::Forbidden | Reason::NotFound)
+                    && self.cluster.problem().is_none() =>
+            {
+                tracing::warn!(%cluster, %resource, %reason, "no changes arrive, though the cluster answers");
+                self.reported = true;
+            }
+            State::Synced if self.reported => {
+                tracing::info!(%cluster, %resource, "changes arrive again");
+                self.reported = false;
+            }
+            _ => {}
+        }
+    }
+}
