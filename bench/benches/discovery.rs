@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tributary_apimachinery::ClusterName;
-use tributary_router::discovery::model::{Group, GroupList, GroupMetadata, Kind, Resource, Version};
-use tributary_router::discovery::{MemberDiscovery, Union};
+use tributary_router::testing::model::{Group, GroupList, GroupMetadata, Kind, Resource, Version};
+use tributary_router::testing::{MemberDiscovery, Union};
 
 /// Groups of a cluster with the CRDs of a handful of operators, and resources in each: about 270 in all, as in a usual cluster.
 const GROUPS: usize = 30;

@@ -12,7 +12,7 @@ use tributary_apimachinery::{
     FieldSelector, GetOptions, GroupVersionResource, LabelSelector, ListOptions, RequestInfo, ResourceVersionMatch,
     SelectorBounds, WatchOptions,
 };
-use tributary_router::negotiate::{Answer, Form, Preferences};
+use tributary_router::testing::{Answer, Form, Preferences};
 
 use crate::choice;
 

@@ -6,12 +6,13 @@
 //! ```
 
 mod document;
-pub mod documents;
-pub mod fetch;
+pub(crate) mod documents;
+pub(crate) mod fetch;
 mod join;
 pub mod model;
-pub mod union;
+pub(crate) mod union;
 
-pub use document::{DiscoveryPath, Document};
-pub use fetch::{FetchError, Fetched, MemberDocuments, fetch};
-pub use union::{MemberDiscovery, Otherwise, ServedResource, Union};
+pub(crate) use document::DiscoveryPath;
+pub(crate) use fetch::{Fetched, MemberDocuments, fetch};
+pub use union::{MemberDiscovery, Union};
+pub(crate) use union::{Otherwise, ServedResource};

@@ -1,6 +1,6 @@
 //! Who waits for whom, and who is refused, where clients share what there is: requests in flight, bytes, lines to members, turns of long answers.
 
-pub mod fair_line;
-pub mod fair_share;
-pub mod large_bodies;
-pub mod long_answers;
+pub(crate) mod fair_line;
+pub(crate) mod fair_share;
+pub(crate) mod large_bodies;
+pub(crate) mod long_answers;

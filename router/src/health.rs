@@ -16,7 +16,7 @@ use crate::topology::Cluster;
 
 /// The answer to a health check. `draining` makes `/readyz` fail, so that load balancers send new clients elsewhere.
 /// `refusals` says what clusters that answer refuse to show; it is asked only for answers that have a line per cluster.
-pub fn answer<'a>(
+pub(crate) fn answer<'a>(
     path: &str,
     query: Option<&str>,
     clusters: impl Iterator<Item = &'a Arc<Cluster>>,

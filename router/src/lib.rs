@@ -1,10 +1,10 @@
 //! Decides who answers a request, a cacher or a cluster, and joins the two.
 //!
 //! ```text
-//! RequestInfo::parse → plan (pure) ─┬─ Get, List, Watch  → memory::*  (memory)      ─┐
-//!                                   ├─ Owner, Create, …  → forward::* (one cluster) ─┼─▶ answer
-//!                                   └─ Discovery, Health → documents               ─┘
-//! every error is a Status; one function here turns it into an answer
+//! handle ─▶ configuration ─▶ caller ─▶ plan ─▶ admit ─┬─▶ memory::*   objects that are held, by views  ─┐
+//!                                    (pure)  (flow)   ├─▶ forward::*  one cluster, or all of them      ─┼─▶ response ─▶ client
+//!                                                     └─▶ discovery, openapi, health: own documents     ─┘
+//! every refusal is a Refusal; one function makes a Status of it, one an answer of that
 //! ```
 //!
 //! This is the only crate that sees cachers, merge and proxy at once.
@@ -13,26 +13,27 @@ pub mod body;
 mod caller;
 mod configuration;
 mod deadline;
-pub mod discovery;
-pub mod flow;
-pub mod forward;
+mod discovery;
+mod flow;
+mod forward;
 mod handle;
-pub mod health;
+mod health;
 mod identities;
 pub mod limits;
-pub mod memory;
-pub mod metrics;
-pub mod negotiate;
-pub mod openapi;
-pub mod plan;
-pub mod policy;
+mod memory;
+mod metrics;
+mod negotiate;
+mod openapi;
+mod plan;
+mod policy;
 mod refusal;
 mod request;
-pub mod response;
-pub mod topology;
-pub mod versions;
-pub mod view;
-pub mod views;
+mod response;
+pub mod testing;
+mod topology;
+mod versions;
+mod view;
+mod views;
 
 pub use crate::flow::long_answers::Peer;
 pub use crate::forward::one_cluster::ForwardedWatch;

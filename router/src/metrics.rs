@@ -132,14 +132,14 @@ pub struct CacherLabels {
 
 /// The labels of a bound.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct LimitLabels {
+pub(crate) struct LimitLabels {
     /// The bound's name.
     pub limit: String,
 }
 
 /// The labels of a lane of long answers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct LaneLabels {
+pub(crate) struct LaneLabels {
     /// How long its answers are.
     pub length: String,
 }

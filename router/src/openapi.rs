@@ -14,11 +14,11 @@
 
 mod ask;
 mod cache;
-pub mod join;
+pub(crate) mod join;
 mod members;
 mod sources;
 
-pub use cache::CACHE_BYTES_MAX;
+pub(crate) use cache::CACHE_BYTES_MAX;
 
 use std::sync::Arc;
 
@@ -48,13 +48,13 @@ const fn content_type(schema: Schema, spelling: Spelling) -> &'static str {
 }
 
 /// The OpenAPI documents of all members together.
-pub struct OpenApi {
+pub(crate) struct OpenApi {
     documents: Documents,
 }
 
 impl OpenApi {
     /// Documents of these members. Asks nobody yet.
-    pub fn new(fleet: Arc<Fleet>) -> Self {
+    pub(crate) fn new(fleet: Arc<Fleet>) -> Self {
         Self { documents: Documents::new(fleet) }
     }
 

@@ -17,7 +17,7 @@ use crate::request::Received;
 
 /// Who answers a request, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plan<'a> {
+pub(crate) enum Plan<'a> {
     /// One cluster's own view: forwarded untouched.
     Cluster(&'a ClusterName),
     /// A discovery document of the union.
@@ -45,7 +45,7 @@ impl Plan<'_> {
 
     /// Whether a HEAD is answered. kube-apiserver's resources take none, but for what lies behind a `proxy`; which documents
     /// take one is a part of the plan already.
-    pub fn takes_head(&self, info: &RequestInfo) -> bool {
+    pub(crate) fn takes_head(&self, info: &RequestInfo) -> bool {
         match self {
             Self::Resource(..) => info.resource().is_some_and(|it| it.subresource.as_deref() == Some("proxy")),
             _ => true,
@@ -55,7 +55,7 @@ impl Plan<'_> {
 
 /// How a request for a resource is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourcePlan {
+pub(crate) enum ResourcePlan {
     /// An object from memory; where it is not there, of the clusters that are not part of the view, if there are some.
     Get {
         /// Whether there are such clusters.
@@ -79,7 +79,7 @@ pub enum ResourcePlan {
 
 /// What happens to a request for one object on its way to the owner and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnerRequest {
+pub(crate) enum OwnerRequest {
     /// An object goes and comes: versions and the annotation are translated both ways.
     Object,
     /// Bytes that are no object (`log`, `exec`, `proxy`, …): nothing is touched.
@@ -183,7 +183,7 @@ fn non_resource<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Re
 }
 
 /// Whether a request asks for this process's own health, which is told however busy it is.
-pub fn is_health_check(info: &RequestInfo) -> bool {
+pub(crate) fn is_health_check(info: &RequestInfo) -> bool {
     let names_check = || matches!(first_segment(&info.path), "healthz" | "livez" | "readyz");
     info.cluster.is_none() && matches!(info.target, Target::NonResource) && names_check()
 }

@@ -1,15 +1,15 @@
 //! Answers: objects, lists and watch streams in the form that the client asked for.
 
-pub mod compression;
-pub mod indent;
-pub mod list;
-pub mod object_writer;
-pub mod protobuf;
-pub mod warnings;
-pub mod watch;
-pub mod yaml;
+pub(crate) mod compression;
+pub(crate) mod indent;
+pub(crate) mod list;
+pub(crate) mod object_writer;
+pub(crate) mod protobuf;
+pub(crate) mod warnings;
+pub(crate) mod watch;
+pub(crate) mod yaml;
 
-pub use object_writer::{IncludeObject, ObjectWriter, Place, ResourceKind};
+pub(crate) use object_writer::{IncludeObject, ObjectWriter, Place, ResourceKind};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -21,15 +21,15 @@ use crate::negotiate::{Encoding, Form, Shape};
 /// The size from which frames are given to the connection, in bytes.
 ///
 /// HTTP/2 carries 400-byte frames at 144 MB/s and 64 KiB ones at 2.4 GB/s, over one connection with TLS on two cores.
-pub const FRAME_BYTES: usize = 64 << 10;
+pub(crate) const FRAME_BYTES: usize = 64 << 10;
 
 /// An answer of JSON text with the headers that kube-apiserver sets on every answer.
-pub fn json(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn json(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     with_content_type(status, Encoding::Json.content_type(), body::full(text.into()))
 }
 
 /// An answer with the headers that kube-apiserver sets on every answer.
-pub fn with_content_type(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
+pub(crate) fn with_content_type(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -39,7 +39,7 @@ pub fn with_content_type(status: StatusCode, content_type: &'static str, body: B
 }
 
 /// What kube-apiserver answers where it has no route at all: Go's `http.NotFound`.
-pub fn page_not_found() -> Response<Body> {
+pub(crate) fn page_not_found() -> Response<Body> {
     let text = body::full(&b"404 page not found\n"[..]);
     let mut response = with_content_type(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", text);
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -47,7 +47,7 @@ pub fn page_not_found() -> Response<Body> {
 }
 
 /// A Status as an answer.
-pub fn status(status: &Status, form: Form) -> Response<Body> {
+pub(crate) fn status(status: &Status, form: Form) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut text = status.to_json();
     text.push(b'\n');
@@ -60,7 +60,7 @@ pub fn status(status: &Status, form: Form) -> Response<Body> {
 
 /// JSON text in the encoding and layout that the client asked for, compressed if it is large and the client takes that; what
 /// was written in protobuf stays as it is. Only for answers that are held whole.
-pub fn whole(status: StatusCode, form: Form, text: Vec<u8>) -> Response<Body> {
+pub(crate) fn whole(status: StatusCode, form: Form, text: Vec<u8>) -> Response<Body> {
     let text = match form {
         Form { encoding: Encoding::Protobuf, .. } => text,
         Form { encoding: Encoding::Yaml, .. } => yaml::of_json(&text).map_or(text, String::into_bytes),

@@ -7,8 +7,8 @@ mod mark;
 mod server_version;
 mod trouble;
 
-pub use cluster::{Cluster, ClusterSetup, Identity, MemberShareMetrics};
-pub use endpoints::EndpointMetrics;
-pub use fleet::Fleet;
-pub use mark::ClusterMark;
-pub use server_version::ServerVersion;
+pub use cluster::ClusterSetup;
+pub(crate) use cluster::{Cluster, Identity, MemberShareMetrics};
+pub(crate) use endpoints::EndpointMetrics;
+pub(crate) use fleet::Fleet;
+pub(crate) use mark::ClusterMark;

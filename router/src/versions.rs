@@ -16,7 +16,7 @@ use crate::policy::ItemResourceVersions;
 use crate::topology::{Cluster, Identity};
 
 /// Reads and writes the versions of one resource, for one request.
-pub struct Versions {
+pub(crate) struct Versions {
     epochs: Arc<Epochs>,
     items: ItemResourceVersions,
     clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
@@ -24,7 +24,7 @@ pub struct Versions {
 
 /// A version that was handed out here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Given {
+pub(crate) enum Given {
     /// A vector: of a list, a bookmark or an event, or an object's own component in that form.
     Vector(CompositeResourceVersion),
     /// The integer of one object: exactly that version of that cluster.
@@ -33,7 +33,7 @@ pub enum Given {
 
 /// What a resourceVersion asks of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub(crate) enum Wanted {
     /// None: the newest, the client's own writes included.
     Newest,
     /// `0`: whatever is held.
@@ -46,7 +46,7 @@ pub enum Wanted {
 
 impl Versions {
     /// Versions over these clusters, where objects carry them in this form.
-    pub fn new(
+    pub(crate) fn new(
         epochs: Arc<Epochs>,
         items: ItemResourceVersions,
         clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
@@ -55,12 +55,12 @@ impl Versions {
     }
 
     /// The form that single objects carry.
-    pub fn items(&self) -> ItemResourceVersions {
+    pub(crate) fn items(&self) -> ItemResourceVersions {
         self.items
     }
 
     /// The lists of clusters that compact vectors refer to.
-    pub fn epochs(&self) -> &Epochs {
+    pub(crate) fn epochs(&self) -> &Epochs {
         &self.epochs
     }
 
@@ -69,7 +69,7 @@ impl Versions {
     /// # Errors
     /// The reason why a text is no version that was handed out here. A number is garbage nowhere: an integer whose index is no
     /// cluster's, and any number where objects carry none, is foreign.
-    pub fn decode(&self, text: &str) -> Result<Given, DecodeError> {
+    pub(crate) fn decode(&self, text: &str) -> Result<Given, DecodeError> {
         if self.items == ItemResourceVersions::Integer
             && let Ok(integer) = IntegerResourceVersion::decode(text)
         {
@@ -87,7 +87,7 @@ impl Versions {
     ///
     /// # Errors
     /// [`ContinueError`]; a vector that names too many clusters is foreign.
-    pub fn continued(&self, token: &str) -> Result<ContinueToken, ContinueError> {
+    pub(crate) fn continued(&self, token: &str) -> Result<ContinueToken, ContinueError> {
         let token = ContinueToken::decode(token, &self.epochs)?;
         match token.version.as_ref().map_or(Ok(()), |vector| self.bounded(vector)) {
             Ok(()) => Ok(token),
@@ -106,7 +106,7 @@ impl Versions {
 
     /// The refusal of a vector over a list of clusters that is not known here, as long as a cluster has not told who it is: it
     /// may be our own list, once that is known, and a client that was told to list anew would go on without that cluster.
-    pub fn undecided(&self, resource: &GroupVersionResource, foreign: &Foreign) -> Option<Status> {
+    pub(crate) fn undecided(&self, resource: &GroupVersionResource, foreign: &Foreign) -> Option<Status> {
         let Foreign::Epoch(_) = foreign else { return None };
         let silent = self.clusters.values().filter(|cluster| match &*cluster.identity() {
             _ if cluster.discovery().is_none() => true,
@@ -123,7 +123,7 @@ impl Versions {
     ///
     /// # Errors
     /// 429 where it is not [decided](Self::undecided) yet; else the status that `refuse` makes of the text and what is wrong with it.
-    pub fn wanted(
+    pub(crate) fn wanted(
         &self,
         resource: &GroupVersionResource,
         text: Option<&str>,
@@ -141,7 +141,7 @@ impl Versions {
 
 impl Given {
     /// What is said of a cluster.
-    pub fn component(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
+    pub(crate) fn component(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         match self {
             Self::Vector(vector) => vector.get(cluster),
             Self::Item(own, version) => (own == cluster).then_some((*version).into()),
@@ -167,17 +167,17 @@ impl Wanted {
 }
 
 /// What a read that names one object's version waits for: that this write is seen, which is no more than a part of its revision.
-pub fn seen(cluster: &ClusterName, version: ResourceVersion) -> CompositeResourceVersion {
+pub(crate) fn seen(cluster: &ClusterName, version: ResourceVersion) -> CompositeResourceVersion {
     [(cluster.clone(), CollectionVersion::begun(version))].into_iter().collect()
 }
 
 /// The refusal of a watch, to be told in the stream: clients treat an HTTP 410 as no answer.
-pub fn refuse_watch(_text: &str, error: &DecodeError) -> Status {
+pub(crate) fn refuse_watch(_text: &str, error: &DecodeError) -> Status {
     Status::expired(format!("the resourceVersion cannot be resumed here: {error}"))
 }
 
 /// The components of a version in the clusters that are wanted: of the others nothing is asked.
-pub fn of_clusters<'a>(
+pub(crate) fn of_clusters<'a>(
     version: &'a CompositeResourceVersion,
     wanted: &ClusterSelector,
 ) -> Cow<'a, CompositeResourceVersion> {
@@ -189,13 +189,13 @@ pub fn of_clusters<'a>(
 }
 
 /// The refusal of a get: whatever does not decode is the client's fault.
-pub fn refuse_get(text: &str, error: &DecodeError) -> Status {
+pub(crate) fn refuse_get(text: &str, error: &DecodeError) -> Status {
     Status::invalid_resource_version(text, &error.to_string())
 }
 
 /// The refusal of a list: garbage is the client's fault; what is well-formed but means nothing here is expired, because an
 /// informer lists from scratch on 410 alone.
-pub fn refuse_list(text: &str, error: &DecodeError) -> Status {
+pub(crate) fn refuse_list(text: &str, error: &DecodeError) -> Status {
     match error {
         DecodeError::Malformed(_) => Status::invalid_resource_version(text, &error.to_string()),
         DecodeError::Foreign(_) => Status::expired(format!("the resourceVersion cannot be honoured here: {error}")),

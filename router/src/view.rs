@@ -27,20 +27,19 @@ mod namespace;
 mod past;
 mod questions;
 mod quorum;
-pub mod standing;
+pub(crate) mod standing;
 mod step;
 mod wait;
 mod warnings;
 
-pub use bookmarks::{Bookmarks, Shape as BookmarkShape};
-pub use contents::Contents;
-pub use earlier::EarlierStandings;
-pub use encodings::{Encodings, Key as EncodingKey, Row};
-pub use fences::{Deletion, Fences};
-pub use head::Waiting;
-pub use standing::{Standing, Standings};
-pub use wait::{KNOWN_WITHIN, Unreached};
-pub use warnings::Warnings;
+pub(crate) use bookmarks::Shape as BookmarkShape;
+pub(crate) use contents::Contents;
+pub(crate) use earlier::EarlierStandings;
+pub(crate) use encodings::{Key as EncodingKey, Row};
+pub(crate) use fences::Deletion;
+pub(crate) use head::Waiting;
+pub(crate) use standing::{Standing, Standings};
+pub(crate) use wait::{KNOWN_WITHIN, Unreached};
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -65,7 +64,7 @@ use handover::Handovers;
 use member::Members;
 
 /// One resource over all clusters, or one namespace of it: what it contains, and whatever keeps that as its clusters are.
-pub struct View {
+pub(crate) struct View {
     contents: Arc<Contents>,
     /// Where the objects of clusters come from that let all namespaces be read, if this is one namespace beside a view of all.
     whole: Option<Whole>,
@@ -106,7 +105,7 @@ impl Deref for View {
 
 impl View {
     /// A view of a resource, or of one namespace of it, that holds nothing until it [begins](Self::begin).
-    pub fn of(
+    pub(crate) fn of(
         kind: ResourceKind,
         namespace: Option<String>,
         decoder: ObjectDecoder,
@@ -120,7 +119,7 @@ impl View {
 
     /// A view of one namespace beside the view of all: with a cacher for each cluster that forbids to read all. The other clusters'
     /// objects are those of the view of all. It holds nothing until it [begins](Self::begin).
-    pub fn part_of(whole: &Arc<Self>, namespace: &str, limits: &Limits) -> Arc<Self> {
+    pub(crate) fn part_of(whole: &Arc<Self>, namespace: &str, limits: &Limits) -> Arc<Self> {
         let (fleet, metrics) = (Arc::clone(&whole.fleet), Arc::clone(&whole.metrics));
         let (kind, decoder) = (whole.kind.clone(), whole.decoder.clone());
         let contents = Contents::new(kind, Some(namespace.to_owned()), decoder, fleet, metrics, limits);
@@ -132,7 +131,7 @@ impl View {
 
     /// Begins to hold what each cluster has, unless it has begun. Whoever comes while another begins waits for that: to a reader a view
     /// without clusters is one of a fleet without any. Must be called within a tokio runtime.
-    pub fn begin(self: &Arc<Self>) {
+    pub(crate) fn begin(self: &Arc<Self>) {
         self.begun.call_once(|| {
             tracing::info!(resource = %self.kind.resource, namespace = self.namespace.as_deref(), "caching starts");
             let _of_members = self.fleet.enter();
@@ -168,18 +167,18 @@ impl View {
     }
 
     /// Ends the watches of this view with a last bookmark: another one takes its place.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
         self.wake();
     }
 
     /// Whether its watches are to end.
-    pub fn is_ended(&self) -> bool {
+    pub(crate) fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
 
     /// Forgets history that is too old. Events do so too, but in a quiet resource none come.
-    pub fn trim(&self) {
+    pub(crate) fn trim(&self) {
         let history_bytes = {
             let mut log = self.log.write();
             log.trim(self.age());
@@ -193,17 +192,17 @@ impl View {
     }
 
     /// Notes that somebody reads, so that the view is kept.
-    pub fn touch(&self) {
+    pub(crate) fn touch(&self) {
         *self.used.lock() = Instant::now();
     }
 
     /// How long nobody has read or watched.
-    pub fn idle(&self) -> Duration {
+    pub(crate) fn idle(&self) -> Duration {
         if self.watchers.load(Ordering::Relaxed) > 0 { Duration::ZERO } else { self.used.lock().elapsed() }
     }
 
     /// Counts a watcher until the guard is dropped.
-    pub fn watching(self: &Arc<Self>) -> Watching {
+    pub(crate) fn watching(self: &Arc<Self>) -> Watching {
         self.watchers.fetch_add(1, Ordering::Relaxed);
         self.counters.watches.inc();
         Watching { view: Arc::clone(self) }
@@ -218,13 +217,13 @@ impl Drop for View {
 }
 
 /// A watcher that is counted.
-pub struct Watching {
+pub(crate) struct Watching {
     view: Arc<View>,
 }
 
 impl Watching {
     /// The view that is watched.
-    pub fn view(&self) -> &Arc<View> {
+    pub(crate) fn view(&self) -> &Arc<View> {
         &self.view
     }
 }

@@ -65,7 +65,7 @@ enum Described {
 }
 
 /// The views by resource, and by namespace where a member forbids more.
-pub struct Views {
+pub(crate) struct Views {
     fleet: Arc<Fleet>,
     policies: Arc<ArcSwap<Policies>>,
     metrics: Arc<Metrics>,
@@ -79,7 +79,7 @@ pub struct Views {
 
 impl Views {
     /// No views; they follow the fleet from now on. Must be called within a tokio runtime.
-    pub fn new(
+    pub(crate) fn new(
         fleet: Arc<Fleet>,
         policies: Arc<ArcSwap<Policies>>,
         metrics: Arc<Metrics>,
@@ -132,7 +132,7 @@ impl Views {
     }
 
     /// Asks for a look at the CRDs soon: one was written through this endpoint.
-    pub fn definitions_changed(&self) {
+    pub(crate) fn definitions_changed(&self) {
         self.definitions.notify_one();
     }
 
@@ -253,12 +253,12 @@ impl Views {
     }
 
     /// All views, one after the other: who is held is taken for used.
-    pub fn all(&self) -> impl Iterator<Item = Arc<View>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = Arc<View>> {
         self.each().into_iter().filter_map(|view| view.upgrade())
     }
 
     /// What clusters that answer refuse to show, and why: one collection is named, the others are counted.
-    pub fn refusals(&self) -> BTreeMap<ClusterName, String> {
+    pub(crate) fn refusals(&self) -> BTreeMap<ClusterName, String> {
         let mut by_cluster: BTreeMap<ClusterName, Vec<String>> = BTreeMap::new();
         for view in self.all() {
             for (cluster, reason) in view.refusals() {
@@ -275,7 +275,7 @@ impl Views {
     }
 
     /// The view of a resource, if it is held.
-    pub fn get(&self, resource: &GroupVersionResource, namespace: Option<&str>) -> Option<Arc<View>> {
+    pub(crate) fn get(&self, resource: &GroupVersionResource, namespace: Option<&str>) -> Option<Arc<View>> {
         let key = (resource.clone(), namespace.map(str::to_owned));
         let view = self.by_key.lock().get(&key).map(|held| Arc::clone(&held.view))?;
         view.begin();
@@ -283,7 +283,7 @@ impl Views {
     }
 
     /// The view of a resource, started if it is not held yet. The first read of a custom resource waits up to 2 s for its CRD.
-    pub async fn get_or_start(self: &Arc<Self>, served: &ServedResource, namespace: Option<&str>) -> Arc<View> {
+    pub(crate) async fn get_or_start(self: &Arc<Self>, served: &ServedResource, namespace: Option<&str>) -> Arc<View> {
         let found = self.get(&served.resource, namespace);
         if let Some(view) = found.filter(|view| is_of_kind(view, served)) {
             view.touch();
@@ -333,7 +333,12 @@ impl Views {
     ///
     /// # Errors
     /// 429 that names the bound, where this connection's share of it is being read or watched.
-    pub fn get_or_start_part(&self, whole: &Arc<View>, namespace: &str, user: Holder) -> Result<Arc<View>, Status> {
+    pub(crate) fn get_or_start_part(
+        &self,
+        whole: &Arc<View>,
+        namespace: &str,
+        user: Holder,
+    ) -> Result<Arc<View>, Status> {
         let view = self.get_or_insert_part(whole, namespace, user)?;
         // Not under the lock, as above.
         view.begin();
@@ -382,7 +387,7 @@ impl Views {
     /// Makes room for one more namespace beside a view of all: ends one of which `is_idle` says that nothing is held, though it is
     /// watched, and says whether there was one, and one is enough. It is one that the same connection began, if there is any. Its watches
     /// end with a bookmark, as they do now and then in a kube-apiserver.
-    pub fn end_idle_part(&self, whole: &Arc<View>, user: Holder, is_idle: impl Fn(&Arc<View>) -> bool) -> bool {
+    pub(crate) fn end_idle_part(&self, whole: &Arc<View>, user: Holder, is_idle: impl Fn(&Arc<View>) -> bool) -> bool {
         let resource = &whole.kind.resource;
         let (own, others): (Vec<_>, Vec<_>) = {
             let by_key = self.by_key.lock();

@@ -13,11 +13,11 @@ use crate::body::{self, Body};
 use crate::negotiate::{Clause, Encoding, Form, names_a_known_type};
 
 /// The hash of each resource of one version, by the resource's name. A resource whose member says nothing has none.
-pub type StorageVersionHashes = BTreeMap<String, String>;
+pub(crate) type StorageVersionHashes = BTreeMap<String, String>;
 
 /// Which form of discovery a client is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub(crate) struct Wish {
     /// All groups with their resources, or the documents of old.
     pub aggregated: bool,
     /// How it is spelled.
@@ -31,7 +31,7 @@ pub struct Wish {
 ///
 /// # Errors
 /// 406 for what is not given: another shape, protobuf alone.
-pub fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<Wish, Status> {
+pub(crate) fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<Wish, Status> {
     // The root has one form, whatever is asked.
     if accept.trim().is_empty() || *path == DiscoveryPath::Root {
         return Ok(Wish { aggregated: false, encoding: Encoding::Json });
@@ -61,7 +61,7 @@ fn wish(clause: &Clause<'_>, path: &DiscoveryPath<'_>) -> Option<Wish> {
 
 /// The legacy document of a path, or `None` if no member serves that group or version. `address` is the host and port
 /// that the client used; `hashes` are those of the version that the path names, if it names one.
-pub fn legacy(
+pub(crate) fn legacy(
     union: &Union,
     path: &DiscoveryPath<'_>,
     address: &str,
@@ -91,7 +91,7 @@ pub fn legacy(
 }
 
 /// The answer with this document, or 304 where the client has it already.
-pub fn answer(headers: &HeaderMap, document: Document, wish: Wish) -> Response<Body> {
+pub(crate) fn answer(headers: &HeaderMap, document: Document, wish: Wish) -> Response<Body> {
     if !wish.aggregated {
         // The documents of old are given without a tag, and are not to be kept.
         let form = Form { encoding: wish.encoding, ..Form::JSON };

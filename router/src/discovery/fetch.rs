@@ -17,7 +17,7 @@ use crate::body::{self, BoxError};
 
 /// Why a member's discovery is not known.
 #[derive(Debug, thiserror::Error)]
-pub enum FetchError {
+pub(crate) enum FetchError {
     /// The member did not answer.
     #[error("discovery of {path} failed")]
     Send {
@@ -48,7 +48,7 @@ pub enum FetchError {
 
 /// Documents as last fetched, with their tags, so that an unchanged one costs a 304.
 #[derive(Clone, Debug, Default)]
-pub struct Fetched {
+pub(crate) struct Fetched {
     /// What the member serves.
     pub discovery: Arc<MemberDiscovery>,
     core_tag: Option<String>,
@@ -57,7 +57,7 @@ pub struct Fetched {
 
 /// The documents that members gave, each held once, for as long as a member has it.
 #[derive(Debug, Default)]
-pub struct MemberDocuments {
+pub(crate) struct MemberDocuments {
     /// By the digest of the text. A tag would not do: a member chooses its own, and could give another's.
     by_digest: Mutex<HashMap<[u8; 32], Weak<GroupList>>>,
 }
@@ -86,7 +86,7 @@ impl MemberDocuments {
 ///
 /// # Errors
 /// [`FetchError`] says which of the two documents failed, and how.
-pub async fn fetch(
+pub(crate) async fn fetch(
     transport: Transport,
     last: Option<Arc<Fetched>>,
     documents: &MemberDocuments,

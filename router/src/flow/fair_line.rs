@@ -18,7 +18,7 @@ const SWEPT_FROM: usize = 64;
 
 /// Places, and who waits for one.
 #[derive(Debug)]
-pub struct FairLine {
+pub(crate) struct FairLine {
     at_once: usize,
     state: Mutex<State>,
 }
@@ -34,20 +34,20 @@ struct State {
 
 /// A place. Given back when dropped.
 #[derive(Debug)]
-pub struct Place {
+pub(crate) struct Place {
     line: Arc<FairLine>,
     holder: Holder,
 }
 
 impl FairLine {
     /// So many places, at least 1: of several a client alone has half, and a single one goes round.
-    pub fn new(at_once: usize) -> Arc<Self> {
+    pub(crate) fn new(at_once: usize) -> Arc<Self> {
         let state = State { taken: 0, by_holder: HashMap::new(), waiting: Lines::default(), sweep_at: SWEPT_FROM };
         Arc::new(Self { at_once: at_once.max(1), state: Mutex::new(state) })
     }
 
     /// Waits for a place. Cancel: dropping the future gives it up.
-    pub async fn take(self: &Arc<Self>, holder: Holder) -> Option<Place> {
+    pub(crate) async fn take(self: &Arc<Self>, holder: Holder) -> Option<Place> {
         let (give, place) = oneshot::channel();
         {
             let mut state = self.state.lock();

@@ -18,7 +18,7 @@ use tributary_apimachinery::Status;
 use crate::flow::long_answers::Peer;
 
 /// Whose portion something is: the connection's. Requests without one share a portion.
-pub type Holder = Option<Peer>;
+pub(crate) type Holder = Option<Peer>;
 
 /// When a client that was refused is to come again, in seconds. As kube-apiserver's max-in-flight filter says it.
 const RETRY_AFTER: u32 = 1;
@@ -29,7 +29,7 @@ const SMALL: usize = 256;
 
 /// What is counted of a bound.
 #[derive(Clone, Debug, Default)]
-pub struct ShareMetrics {
+pub(crate) struct ShareMetrics {
     /// What is held now.
     pub used: Gauge,
     /// Requests that were refused.
@@ -38,7 +38,7 @@ pub struct ShareMetrics {
 
 /// A bounded amount. One per process and bound, or one per cluster, counted together.
 #[derive(Debug)]
-pub struct FairShare {
+pub(crate) struct FairShare {
     /// What it is of, as a client is told: `requests in flight (--max-requests-inflight)`.
     what: &'static str,
     max: AtomicUsize,
@@ -92,17 +92,17 @@ fn small(max: usize) -> usize {
 
 impl FairShare {
     /// A bound of `max`, at least 2: a client alone has half of three quarters of it.
-    pub fn new(what: &'static str, max: usize, metrics: ShareMetrics) -> Arc<Self> {
+    pub(crate) fn new(what: &'static str, max: usize, metrics: ShareMetrics) -> Arc<Self> {
         Arc::new(Self { what, max: AtomicUsize::new(max.max(2)), metrics, state: Mutex::default() })
     }
 
     /// Changes the bound, for those who come from now on. Nobody is made to give back.
-    pub fn resize(&self, max: usize) {
+    pub(crate) fn resize(&self, max: usize) {
         self.max.store(max.max(2), Ordering::Relaxed);
     }
 
     /// How much there is for all together.
-    pub fn max(&self) -> usize {
+    pub(crate) fn max(&self) -> usize {
         self.max.load(Ordering::Relaxed)
     }
 
@@ -110,7 +110,7 @@ impl FairShare {
     ///
     /// # Errors
     /// [`Exceeded`].
-    pub fn take(self: &Arc<Self>, holder: Holder, amount: usize) -> Result<Portion, Exceeded> {
+    pub(crate) fn take(self: &Arc<Self>, holder: Holder, amount: usize) -> Result<Portion, Exceeded> {
         let mut portion = Portion { share: Arc::clone(self), holder, amount: 0 };
         portion.grow(amount)?;
         Ok(portion)

@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tributary_apimachinery::Status;
 
-pub use lanes::{LaneMetrics, Lanes, Length, MEDIUM_BYTES, Share};
+pub(crate) use lanes::{LaneMetrics, Lanes, Length, MEDIUM_BYTES, Share};
 pub(crate) use lines::Lines;
 
 /// The connection that a request came by: the fair share is between connections. The server puts it into the request's
@@ -37,14 +37,14 @@ pub struct Peer(pub SocketAddr);
 /// How many answers of each length are written at once. A turn may hold a frame of 64 KiB here, what HTTP/2 has taken of it, and while
 /// a frame is compressed some 300 KiB. Two cores are busy with two, but readers far away take 10 MB/s each. With 32 a storm of
 /// 1,000 lists of 62 MB took 35 MB above the 102 MB of rest, 1.35 times, where 1.3 is meant to hold.
-pub const AT_ONCE: usize = 16;
+pub(crate) const AT_ONCE: usize = 16;
 
 /// How many may wait. Each costs some 10 KiB (its request, its stream, its place in line), so this many are 100 MiB.
-pub const WAITING_MAX: usize = 10_000;
+pub(crate) const WAITING_MAX: usize = 10_000;
 
 /// How long one waits before it is told to come again. 50 s: less than a request may take by default, whose end is a 504 that says
 /// nothing of coming again.
-pub const WAITS_MAX: Duration = Duration::from_secs(50);
+pub(crate) const WAITS_MAX: Duration = Duration::from_secs(50);
 
 /// After how long without use a turn is another's who waits: its reader does not keep up. A frame of 64 KiB in this time is
 /// 256 KB/s, less than any client reads that is not stuck.
@@ -83,7 +83,7 @@ pub struct TurnMetrics {
 
 /// Gives turns. One per process.
 #[derive(Debug)]
-pub struct Turns {
+pub(crate) struct Turns {
     at_once: usize,
     metrics: TurnMetrics,
     state: Mutex<State>,
@@ -99,14 +99,14 @@ struct State {
 
 /// The right to write a long answer. Given back when dropped.
 #[derive(Debug)]
-pub struct Turn {
+pub(crate) struct Turn {
     id: u64,
     turns: Arc<Turns>,
 }
 
 impl Turns {
     /// Gives at most `at_once` turns at a time.
-    pub fn new(at_once: usize, metrics: TurnMetrics) -> Arc<Self> {
+    pub(crate) fn new(at_once: usize, metrics: TurnMetrics) -> Arc<Self> {
         Arc::new(Self { at_once: at_once.max(1), metrics, state: Mutex::default() })
     }
 
@@ -114,7 +114,7 @@ impl Turns {
     ///
     /// # Errors
     /// [`NoTurn`].
-    pub async fn take(self: &Arc<Self>, peer: Option<Peer>) -> Result<Turn, NoTurn> {
+    pub(crate) async fn take(self: &Arc<Self>, peer: Option<Peer>) -> Result<Turn, NoTurn> {
         let place = {
             let mut state = self.state.lock();
             if state.lines.waiting() == 0 && state.active.len() < self.at_once {
@@ -227,7 +227,7 @@ impl Drop for Place<'_> {
 
 impl Turn {
     /// Notes that the answer is being written; false if the turn has become another's, because it was not used for long.
-    pub fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         match self.turns.state.lock().active.get_mut(&self.id) {
             Some(used) => {
                 *used = Instant::now();

@@ -13,7 +13,7 @@ use tributary_apimachinery::wire::{self, Malformed};
 
 /// Which schema a document follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Schema {
+pub(crate) enum Schema {
     /// Swagger 2.0: one document of everything.
     V2,
     /// OpenAPI 3.0: one document for each group version.
@@ -22,7 +22,7 @@ pub enum Schema {
 
 /// How a document is spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Spelling {
+pub(crate) enum Spelling {
     /// JSON text.
     Json,
     /// gnostic's protobuf messages (`openapiv2/OpenAPIv2.proto`, `openapiv3/OpenAPIv3.proto`).
@@ -31,7 +31,7 @@ pub enum Spelling {
 
 /// Why documents cannot be joined.
 #[derive(Debug, thiserror::Error)]
-pub enum JoinError {
+pub(crate) enum JoinError {
     /// One is not the JSON that it should be.
     #[error("an OpenAPI document is not valid JSON")]
     Json(#[from] serde_json::Error),
@@ -41,7 +41,7 @@ pub enum JoinError {
 }
 
 /// The places of the documents that cannot be read, and why. Costs what joining them costs.
-pub fn unreadable(schema: Schema, spelling: Spelling, documents: &[&[u8]]) -> Vec<(usize, JoinError)> {
+pub(crate) fn unreadable(schema: Schema, spelling: Spelling, documents: &[&[u8]]) -> Vec<(usize, JoinError)> {
     let alone = documents.iter().map(|document| join(schema, spelling, std::slice::from_ref(document)));
     alone.enumerate().filter_map(|(at, joined)| Some((at, joined.err()?))).collect()
 }
@@ -50,7 +50,7 @@ pub fn unreadable(schema: Schema, spelling: Spelling, documents: &[&[u8]]) -> Ve
 ///
 /// # Errors
 /// [`JoinError`] where one of them cannot be read.
-pub fn join(schema: Schema, spelling: Spelling, documents: &[&[u8]]) -> Result<Vec<u8>, JoinError> {
+pub(crate) fn join(schema: Schema, spelling: Spelling, documents: &[&[u8]]) -> Result<Vec<u8>, JoinError> {
     match spelling {
         Spelling::Json => {
             let texts: Vec<&RawValue> =

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::FRAME_BYTES;
 
 /// The size from which an answer is compressed, in bytes.
-pub const THRESHOLD_BYTES: usize = 128 << 10;
+pub(crate) const THRESHOLD_BYTES: usize = 128 << 10;
 
 /// kube-apiserver's level: about 150 MB/s, and half the bytes that level 6 would save at a tenth of its cost.
 const LEVEL: Compression = Compression::new(1);
@@ -29,13 +29,13 @@ const TEXT_BYTES: usize = 256 << 10;
 /// while a compressor is some 300 KiB, and readers may be a thousand and slow. So there are as many compressors as threads. That a
 /// frame begins without a dictionary costs one or two per cent.
 #[derive(Default)]
-pub struct Gzip {
+pub(crate) struct Gzip {
     crc: Crc,
     begun: bool,
 }
 
 /// A frame that is being made.
-pub struct Frame<'a> {
+pub(crate) struct Frame<'a> {
     crc: &'a mut Crc,
     compressor: Compressor,
     text_bytes: usize,
@@ -43,7 +43,7 @@ pub struct Frame<'a> {
 
 impl Gzip {
     /// Begins the next frame.
-    pub fn frame(&mut self) -> Frame<'_> {
+    pub(crate) fn frame(&mut self) -> Frame<'_> {
         let header: &[u8] = if std::mem::replace(&mut self.begun, true) { &[] } else { &HEADER };
         Frame { crc: &mut self.crc, compressor: Compressor::take(header), text_bytes: 0 }
     }
@@ -51,25 +51,25 @@ impl Gzip {
 
 impl Frame<'_> {
     /// Takes a chunk of the answer.
-    pub fn push(&mut self, chunk: &[u8]) {
+    pub(crate) fn push(&mut self, chunk: &[u8]) {
         self.crc.update(chunk);
         self.text_bytes += chunk.len();
         self.compressor.push(chunk);
     }
 
     /// Whether it is large enough to be sent, or has been worked at long enough.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         let bytes = self.compressor.0.as_ref().map_or(0, |deflate| deflate.get_ref().len());
         bytes >= FRAME_BYTES || self.text_bytes >= TEXT_BYTES
     }
 
     /// Ends the frame: more will follow.
-    pub fn end(self) -> Vec<u8> {
+    pub(crate) fn end(self) -> Vec<u8> {
         self.compressor.end(|deflate| deflate.flush())
     }
 
     /// Ends the frame and the whole answer.
-    pub fn finish(self) -> Vec<u8> {
+    pub(crate) fn finish(self) -> Vec<u8> {
         let mut out = self.compressor.end(DeflateEncoder::try_finish);
         out.extend_from_slice(&self.crc.sum().to_le_bytes());
         out.extend_from_slice(&self.crc.amount().to_le_bytes());
@@ -124,7 +124,7 @@ impl Drop for Compressor {
 }
 
 /// Compresses a whole answer.
-pub fn whole(text: &[u8]) -> Vec<u8> {
+pub(crate) fn whole(text: &[u8]) -> Vec<u8> {
     let mut gzip = Gzip::default();
     let mut frame = gzip.frame();
     frame.push(text);

@@ -5,7 +5,7 @@
 
 /// Where a layout stands. Text may be cut anywhere between calls.
 #[derive(Clone, Debug, Default)]
-pub struct Indent {
+pub(crate) struct Indent {
     depth: usize,
     in_string: bool,
     escaped: bool,
@@ -15,7 +15,7 @@ pub struct Indent {
 
 impl Indent {
     /// Appends the next piece of text, laid out. Only for JSON text: what is none is passed on in some layout.
-    pub fn push(&mut self, text: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn push(&mut self, text: &[u8], out: &mut Vec<u8>) {
         for &byte in text {
             if self.in_string {
                 out.push(byte);

@@ -28,7 +28,7 @@ const YAML_BYTES: usize = 8 << 10;
 
 /// The list's own metadata.
 #[derive(Clone, Debug, Default)]
-pub struct ListMetadata {
+pub(crate) struct ListMetadata {
     /// The vector of the snapshots, encoded.
     pub resource_version: String,
     /// Where the next page starts; `None` on the last.
@@ -73,7 +73,7 @@ struct ListWriter {
 }
 
 /// What a list's answer is made of.
-pub struct ListAnswer<'a> {
+pub(crate) struct ListAnswer<'a> {
     /// What is listed.
     pub view: Arc<View>,
     /// The objects.
@@ -95,7 +95,7 @@ impl ListAnswer<'_> {
     ///
     /// # Errors
     /// 429 where there is no turn for it in time.
-    pub async fn respond(self) -> Result<Response<Body>, Status> {
+    pub(crate) async fn respond(self) -> Result<Response<Body>, Status> {
         let Self { view, cursor, writer, metadata, share, lanes, peer } = self;
         let Form { encoding, gzip, .. } = writer.form();
         let content_type = encoding.content_type();

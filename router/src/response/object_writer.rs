@@ -11,7 +11,7 @@ use crate::topology::ClusterMark;
 
 /// What a Table's rows carry besides cells (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum IncludeObject {
+pub(crate) enum IncludeObject {
     /// Nothing.
     None,
     /// The metadata: the default.
@@ -23,7 +23,7 @@ pub enum IncludeObject {
 
 impl IncludeObject {
     /// Reads the query parameter.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "" | "Metadata" => Some(Self::Metadata),
             "None" => Some(Self::None),
@@ -35,7 +35,7 @@ impl IncludeObject {
 
 /// Whether an object stands alone or among the items of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     /// The answer to a get or a write, or within a watch event.
     Alone,
     /// An item of a list.
@@ -44,7 +44,7 @@ pub enum Place {
 
 /// What is known of a resource's kind: enough to write lists of it.
 #[derive(Clone, Debug)]
-pub struct ResourceKind {
+pub(crate) struct ResourceKind {
     /// The resource.
     pub resource: GroupVersionResource,
     /// The kind of its objects.
@@ -57,13 +57,13 @@ pub struct ResourceKind {
 
 impl ResourceKind {
     /// What members have to agree on to be shown as one.
-    pub fn nature(&self) -> Nature<'_> {
+    pub(crate) fn nature(&self) -> Nature<'_> {
         Nature { kind: &self.kind, namespaced: self.namespaced }
     }
 }
 
 /// Writes objects of one resource in one form. Made per request; holds the buffers that objects of one answer share.
-pub struct ObjectWriter {
+pub(crate) struct ObjectWriter {
     form: Form,
     include: IncludeObject,
     printer: Printer,
@@ -76,7 +76,7 @@ pub struct ObjectWriter {
 
 impl ObjectWriter {
     /// A writer for one answer.
-    pub fn new(kind: &ResourceKind, form: Form, include: IncludeObject) -> Self {
+    pub(crate) fn new(kind: &ResourceKind, form: Form, include: IncludeObject) -> Self {
         Self {
             form,
             include,
@@ -88,17 +88,17 @@ impl ObjectWriter {
     }
 
     /// The form that it writes.
-    pub fn form(&self) -> Form {
+    pub(crate) fn form(&self) -> Form {
         self.form
     }
 
     /// What rows carry.
-    pub fn include(&self) -> IncludeObject {
+    pub(crate) fn include(&self) -> IncludeObject {
         self.include
     }
 
     /// The version of `meta.k8s.io` that is written, where that is what is written.
-    pub fn meta_version(&self) -> MetaVersion {
+    pub(crate) fn meta_version(&self) -> MetaVersion {
         match self.form.shape {
             Shape::Table(version) | Shape::PartialMetadata(version) => version,
             Shape::Object => MetaVersion::V1,
@@ -107,7 +107,7 @@ impl ObjectWriter {
 
     /// Appends one object. In a Table it is a row in a list, and a Table of one row alone; `columns` says whether that
     /// Table defines its columns (a watch does so in its first event only).
-    pub fn write(
+    pub(crate) fn write(
         &mut self,
         object: &Object,
         version: &str,
@@ -141,7 +141,14 @@ impl ObjectWriter {
 
     /// Appends the object of a bookmark: its kind and version, and the annotation that ends the initial events. In a Table it
     /// is a row like any other, of an object that has nothing else.
-    pub fn write_bookmark(&mut self, kind: &ResourceKind, version: &str, end: bool, columns: bool, out: &mut Vec<u8>) {
+    pub(crate) fn write_bookmark(
+        &mut self,
+        kind: &ResourceKind,
+        version: &str,
+        end: bool,
+        columns: bool,
+        out: &mut Vec<u8>,
+    ) {
         let annotations = if end { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
         let inner = format!(r#""resourceVersion":"{version}"{annotations}"#);
         let metadata = format!(r#""metadata":{{{inner}}}"#);
@@ -172,7 +179,7 @@ impl ObjectWriter {
     }
 
     /// Appends the beginning of a Table up to its first row. `metadata` is the text between the metadata's braces.
-    pub fn table_head(&self, columns: bool, metadata: &str, out: &mut Vec<u8>) {
+    pub(crate) fn table_head(&self, columns: bool, metadata: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(br#"{"kind":"Table","apiVersion":""#);
         out.extend_from_slice(self.meta_version().api_version().as_bytes());
         out.extend_from_slice(br#"","metadata":{"#);

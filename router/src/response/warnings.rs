@@ -27,7 +27,7 @@ struct Said {
 
 /// The `Warning` headers of several clusters in one answer: each text once, behind the clusters that say it, in the order of their
 /// first appearance; at most ten of them, and a count of the rest.
-pub fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderValue)>) -> Vec<HeaderValue> {
+pub(crate) fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderValue)>) -> Vec<HeaderValue> {
     let mut all: Vec<Said> = Vec::new();
     for (cluster, header) in said {
         for text in texts(header) {
@@ -45,12 +45,12 @@ pub fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderV
 }
 
 /// The warnings of one answer that are read: the first few that are not too long.
-pub fn readable<'a>(values: impl IntoIterator<Item = &'a HeaderValue>) -> impl Iterator<Item = &'a HeaderValue> {
+pub(crate) fn readable<'a>(values: impl IntoIterator<Item = &'a HeaderValue>) -> impl Iterator<Item = &'a HeaderValue> {
     values.into_iter().filter(|value| value.len() <= LENGTH_MAX).take(READ_MAX)
 }
 
 /// Puts its name before what a cluster warns of in an answer.
-pub fn name(cluster: &ClusterName, headers: &mut HeaderMap) {
+pub(crate) fn name(cluster: &ClusterName, headers: &mut HeaderMap) {
     let header::Entry::Occupied(said) = headers.entry(header::WARNING) else { return };
     let (_, values) = said.remove_entry_mult();
     let values: Vec<HeaderValue> = values.collect();

@@ -14,7 +14,7 @@ use crate::topology::ClusterMark;
 use crate::view::{BookmarkShape, EncodingKey, Row, View};
 
 /// Writes the frames of one watch.
-pub struct EventWriter {
+pub(crate) struct EventWriter {
     view: Arc<View>,
     writer: ObjectWriter,
     epochs: Arc<Epochs>,
@@ -25,7 +25,7 @@ pub struct EventWriter {
 }
 
 /// What an event's frame is made from, resolved while the log was at hand.
-pub enum Prepared {
+pub(crate) enum Prepared {
     /// Somebody has encoded it already.
     Encoded(Bytes),
     /// The text of the version that it carries.
@@ -34,7 +34,7 @@ pub enum Prepared {
 
 impl EventWriter {
     /// A writer for one watch.
-    pub fn new(view: Arc<View>, writer: ObjectWriter, epochs: Arc<Epochs>, items: ItemResourceVersions) -> Self {
+    pub(crate) fn new(view: Arc<View>, writer: ObjectWriter, epochs: Arc<Epochs>, items: ItemResourceVersions) -> Self {
         Self { view, writer, epochs, items, marks: HashMap::new(), columns: true }
     }
 
@@ -42,7 +42,7 @@ impl EventWriter {
     /// are resolved here.
     ///
     /// A place that the log has just given cannot have been forgotten yet.
-    pub fn prepare(&mut self, log: &Log, event: &ObjectEvent) -> Prepared {
+    pub(crate) fn prepare(&mut self, log: &Log, event: &ObjectEvent) -> Prepared {
         self.writer.now = jiff::Timestamp::now();
         if let Some(found) = self.shared(event).and_then(|key| self.view.encodings.get(&key)) {
             return Prepared::Encoded(found);
@@ -64,7 +64,7 @@ impl EventWriter {
     }
 
     /// The frame of an event. An encoding that others can use is kept for them.
-    pub fn frame(&mut self, event: &ObjectEvent, prepared: Prepared) -> Bytes {
+    pub(crate) fn frame(&mut self, event: &ObjectEvent, prepared: Prepared) -> Bytes {
         let version = match prepared {
             Prepared::Encoded(frame) => return frame,
             Prepared::Version(version) => version,
@@ -94,7 +94,7 @@ impl EventWriter {
     }
 
     /// The frame of a bookmark; `end` marks the end of the initial events.
-    pub fn bookmark(&mut self, version: &Arc<CompositeResourceVersion>, end: bool) -> Bytes {
+    pub(crate) fn bookmark(&mut self, version: &Arc<CompositeResourceVersion>, end: bool) -> Bytes {
         let is_table = matches!(self.writer.form().shape, Shape::Table(_));
         let columns = std::mem::replace(&mut self.columns, false) && is_table;
         let shape = BookmarkShape { form: self.writer.form(), end, columns, include: self.writer.include() };
@@ -124,7 +124,7 @@ impl EventWriter {
     }
 
     /// The frame of an error that ends the stream.
-    pub fn error(&self, status: &Status) -> Bytes {
+    pub(crate) fn error(&self, status: &Status) -> Bytes {
         error(status, self.writer.form())
     }
 
@@ -139,7 +139,7 @@ impl EventWriter {
 }
 
 /// The frame of an error that ends a stream of this form.
-pub fn error(status: &Status, form: Form) -> Bytes {
+pub(crate) fn error(status: &Status, form: Form) -> Bytes {
     if form.encoding == Encoding::Protobuf {
         let mut out = Vec::new();
         protobuf::event_frame("ERROR", &protobuf::status(status), &mut out);

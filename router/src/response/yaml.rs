@@ -7,7 +7,7 @@ use serde_saphyr::DoubleQuoted;
 /// The YAML of a JSON text; `None` where it is none.
 ///
 /// Nothing is folded: a long text, such as a continue token, stays on one line.
-pub fn of_json(text: &[u8]) -> Option<String> {
+pub(crate) fn of_json(text: &[u8]) -> Option<String> {
     let value: Value = serde_json::from_slice(text).ok()?;
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
     serde_saphyr::to_string_with_options(&Yaml(&value), options).ok()

@@ -75,7 +75,7 @@ pub(super) enum News {
 }
 
 /// One member cluster.
-pub struct Cluster {
+pub(crate) struct Cluster {
     /// What the configuration says.
     pub setup: ClusterSetup,
     /// What marks its objects as its own.
@@ -109,7 +109,7 @@ pub struct Cluster {
 
 /// What is counted of clients' requests to members, of all members together.
 #[derive(Clone, Debug, Default)]
-pub struct MemberShareMetrics {
+pub(crate) struct MemberShareMetrics {
     /// Of those that last.
     pub lasting: ShareMetrics,
     /// Of the others.
@@ -122,7 +122,7 @@ const QUESTIONS_AT_ONCE: usize = 32;
 
 /// Who a cluster is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Identity {
+pub(crate) enum Identity {
     /// It has not said anything yet.
     #[default]
     Unknown,
@@ -195,22 +195,22 @@ impl Cluster {
     }
 
     /// The cluster's name.
-    pub fn name(&self) -> &ClusterName {
+    pub(crate) fn name(&self) -> &ClusterName {
         &self.setup.name
     }
 
     /// Sends requests with the proxy's own rights, or says why that cannot be done.
-    pub fn transport(&self) -> Result<Transport, String> {
+    pub(crate) fn transport(&self) -> Result<Transport, String> {
         self.setup.client.as_ref().map(ClusterClient::transport).map_err(Clone::clone)
     }
 
     /// As [`transport`](Self::transport), for what clients may have this process ask for in any number.
-    pub fn transport_for_clients(&self) -> Result<Transport, String> {
+    pub(crate) fn transport_for_clients(&self) -> Result<Transport, String> {
         self.setup.client.as_ref().map(ClusterClient::transport_for_clients).map_err(Clone::clone)
     }
 
     /// What the cluster serves, as last seen; `None` until it first answered.
-    pub fn discovery(&self) -> Option<Arc<MemberDiscovery>> {
+    pub(crate) fn discovery(&self) -> Option<Arc<MemberDiscovery>> {
         self.fetched.load().as_ref().map(|fetched| fetched.discovery.clone())
     }
 
@@ -221,17 +221,17 @@ impl Cluster {
     }
 
     /// When it was configured.
-    pub fn since(&self) -> Instant {
+    pub(crate) fn since(&self) -> Instant {
         self.since
     }
 
     /// How long it has been configured.
-    pub fn age(&self) -> Duration {
+    pub(crate) fn age(&self) -> Duration {
         self.since.elapsed()
     }
 
     /// The cluster that this one is under a second name, if so: their objects are shown once, under that one's name.
-    pub fn twin(&self) -> Option<Arc<ClusterName>> {
+    pub(crate) fn twin(&self) -> Option<Arc<ClusterName>> {
         self.twin.load_full()
     }
 
@@ -242,7 +242,7 @@ impl Cluster {
     }
 
     /// The uid of its kube-system namespace, which tells one incarnation from another; `None` until it is known.
-    pub fn uid(&self) -> Option<Arc<String>> {
+    pub(crate) fn uid(&self) -> Option<Arc<String>> {
         match &**self.identity.load() {
             Identity::Known(uid) => Some(Arc::clone(uid)),
             Identity::Unknown | Identity::Withheld => None,
@@ -250,27 +250,27 @@ impl Cluster {
     }
 
     /// Who it is, as far as it has told.
-    pub fn identity(&self) -> Arc<Identity> {
+    pub(crate) fn identity(&self) -> Arc<Identity> {
         self.identity.load_full()
     }
 
     /// Whether it has been asked once, or never will be.
-    pub fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.setup.client.is_err() || self.asked.load(Ordering::Relaxed)
     }
 
     /// Which version its server is; `None` until it is known, or if it does not tell us.
-    pub fn version(&self) -> Option<Arc<ServerVersion>> {
+    pub(crate) fn version(&self) -> Option<Arc<ServerVersion>> {
         self.version.load_full()
     }
 
     /// How often the member has come to see other credentials of ours.
-    pub fn renewals(&self) -> u64 {
+    pub(crate) fn renewals(&self) -> u64 {
         self.setup.client.as_ref().map_or(0, ClusterClient::renewals)
     }
 
     /// What is wrong with it, as last seen.
-    pub fn problem(&self) -> Option<String> {
+    pub(crate) fn problem(&self) -> Option<String> {
         let twin = || {
             self.twin()
                 .map(|twin| format!("it is the same cluster as {twin}, under a second name (the same kube-system uid)"))
@@ -284,7 +284,7 @@ impl Cluster {
     }
 
     /// Notes that its revisions went back. Each of its collections finds that out; it is logged once.
-    pub fn note_reset(&self) {
+    pub(crate) fn note_reset(&self) {
         let mut said = self.went_back.lock();
         if said.is_none_or(|said| said.elapsed() >= RESET_LOG_INTERVAL) {
             *said = Some(Instant::now());
@@ -293,12 +293,12 @@ impl Cluster {
     }
 
     /// Asks for a fresh discovery soon.
-    pub fn refresh(&self) {
+    pub(crate) fn refresh(&self) {
         self.refresh.notify_one();
     }
 
     /// Asks for a fresh discovery and waits until there was an answer to a question that began after this call, or none.
-    pub async fn asked_anew(&self) {
+    pub(crate) async fn asked_anew(&self) {
         let mut attempts = self.attempts.subscribe();
         let begun = attempts.borrow().begun;
         self.refresh();
@@ -307,7 +307,7 @@ impl Cluster {
     }
 
     /// Waits until the cluster has been asked at least once.
-    pub async fn asked_once(&self) {
+    pub(crate) async fn asked_once(&self) {
         let mut attempts = self.attempts.subscribe();
         let _ = attempts.wait_for(|attempts| attempts.ended > 0).await;
     }

@@ -22,11 +22,11 @@ struct Labels {
 }
 
 /// Tells of each endpoint of each cluster whether it can be reached, and of its load.
-pub struct EndpointMetrics(Weak<Fleet>);
+pub(crate) struct EndpointMetrics(Weak<Fleet>);
 
 impl EndpointMetrics {
     /// Of these clusters, for as long as there are any.
-    pub fn of(fleet: &Arc<Fleet>) -> Self {
+    pub(crate) fn of(fleet: &Arc<Fleet>) -> Self {
         Self(Arc::downgrade(fleet))
     }
 

@@ -44,7 +44,7 @@ const AT_ONCE_MAX: usize = 16;
 const FORMER_MAX: usize = 10_000;
 
 /// All member clusters, by name. Readers take an `Arc` and never wait.
-pub struct Fleet {
+pub(crate) struct Fleet {
     /// The runtime that this was made in: cachers and discovery run there. What a client's request itself asks of members runs where the
     /// client is answered.
     runtime: Handle,
@@ -97,7 +97,7 @@ impl Untaken {
 
 impl Fleet {
     /// A fleet without clusters. Must be called within a tokio runtime.
-    pub fn new(shares: MemberShareMetrics) -> Arc<Self> {
+    pub(crate) fn new(shares: MemberShareMetrics) -> Arc<Self> {
         let fleet = Arc::new(Self {
             runtime: Handle::current(),
             clusters: ArcSwap::default(),
@@ -127,28 +127,28 @@ impl Fleet {
     }
 
     /// What is begun until the guard is dropped runs where members are followed, not where a client happened to ask for it first.
-    pub fn enter(&self) -> EnterGuard<'_> {
+    pub(crate) fn enter(&self) -> EnterGuard<'_> {
         self.runtime.enter()
     }
 
     /// The clusters by name.
-    pub fn clusters(&self) -> Arc<BTreeMap<ClusterName, Arc<Cluster>>> {
+    pub(crate) fn clusters(&self) -> Arc<BTreeMap<ClusterName, Arc<Cluster>>> {
         self.clusters.load_full()
     }
 
     /// One cluster.
-    pub fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
+    pub(crate) fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
         self.clusters.load().get(name).cloned()
     }
 
     /// Whether a cluster is the only one, and was as long as this process remembers.
-    pub fn has_only(&self, name: &ClusterName) -> bool {
+    pub(crate) fn has_only(&self, name: &ClusterName) -> bool {
         // In this order: who leaves is remembered before it is gone.
         self.clusters.load().keys().all(|own| own == name) && self.former.lock().keys().all(|former| former == name)
     }
 
     /// What marks a cluster's objects, one that left included.
-    pub fn mark(&self, name: &ClusterName) -> Arc<ClusterMark> {
+    pub(crate) fn mark(&self, name: &ClusterName) -> Arc<ClusterMark> {
         if let Some(cluster) = self.clusters.load().get(name) {
             return Arc::clone(&cluster.mark);
         }
@@ -157,12 +157,12 @@ impl Fleet {
     }
 
     /// The clusters that have not told yet what they serve.
-    pub fn undiscovered(&self) -> Vec<Arc<Cluster>> {
+    pub(crate) fn undiscovered(&self) -> Vec<Arc<Cluster>> {
         self.clusters.load().values().filter(|cluster| cluster.discovery().is_none()).cloned().collect()
     }
 
     /// The clusters whose word counts more first: the newest servers, and of equal ones by name.
-    pub fn by_precedence(&self) -> Vec<Arc<Cluster>> {
+    pub(crate) fn by_precedence(&self) -> Vec<Arc<Cluster>> {
         let mut clusters: Vec<_> = self.clusters.load().values().cloned().collect();
         // Stable, and they come by name.
         clusters.sort_by_cached_key(|cluster| Reverse(cluster.version().map(|version| version.order())));
@@ -170,23 +170,23 @@ impl Fleet {
     }
 
     /// The version of the oldest server: what a client may rely on everywhere. `None` until a cluster has told.
-    pub fn oldest_version(&self) -> Option<Arc<ServerVersion>> {
+    pub(crate) fn oldest_version(&self) -> Option<Arc<ServerVersion>> {
         let clusters = self.clusters.load();
         clusters.values().filter_map(|cluster| cluster.version()).min_by_key(|version| version.order())
     }
 
     /// What all members together serve.
-    pub fn union(&self) -> Arc<Union> {
+    pub(crate) fn union(&self) -> Arc<Union> {
         self.union.load_full()
     }
 
     /// Tells when clusters came or went, or a member's discovery or identity changed.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
     }
 
     /// Takes over a new set of clusters. One with the same name and fingerprint is kept as it is.
-    pub fn set(self: &Arc<Self>, setups: Vec<ClusterSetup>) {
+    pub(crate) fn set(self: &Arc<Self>, setups: Vec<ClusterSetup>) {
         let changing = self.changing.lock();
         let before = self.clusters.load_full();
         let mut after = BTreeMap::new();
@@ -262,7 +262,7 @@ impl Fleet {
 
     /// Asks all members anew because somebody named something unknown. Rate-limited; waits for the answers, those to a
     /// question of somebody else's that is under way included.
-    pub async fn refresh_unknown(&self) {
+    pub(crate) async fn refresh_unknown(&self) {
         let mut refreshed = self.refreshed.lock().await;
         if refreshed.is_some_and(|at| at.elapsed() < REFRESH_INTERVAL) {
             return;
@@ -278,7 +278,7 @@ impl Fleet {
     }
 
     /// Waits until each cluster has been asked once and what it said is taken over, or the time is up.
-    pub async fn asked_once(&self, within: Duration) {
+    pub(crate) async fn asked_once(&self, within: Duration) {
         let clusters = self.clusters();
         let asked = async {
             join_all(clusters.values().map(|cluster| cluster.asked_once())).await;

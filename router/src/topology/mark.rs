@@ -9,7 +9,7 @@ use crate::policy::ItemResourceVersions;
 
 /// The texts that an answer splices into the objects of one cluster. Made once per cluster.
 #[derive(Clone, Debug)]
-pub struct ClusterMark {
+pub(crate) struct ClusterMark {
     /// The cluster.
     pub name: ClusterName,
     /// The annotation that names it.
@@ -20,7 +20,7 @@ pub struct ClusterMark {
 
 impl ClusterMark {
     /// The marks of a cluster. One above 9999 is no index.
-    pub fn new(name: &ClusterName, index: Option<u16>) -> Self {
+    pub(crate) fn new(name: &ClusterName, index: Option<u16>) -> Self {
         Self {
             name: name.clone(),
             annotation: ClusterAnnotation::new(name),
@@ -30,7 +30,7 @@ impl ClusterMark {
     }
 
     /// The cluster's number in integers.
-    pub fn index(&self) -> Option<ClusterIndex> {
+    pub(crate) fn index(&self) -> Option<ClusterIndex> {
         self.index
     }
 
@@ -39,7 +39,7 @@ impl ClusterMark {
     /// A version that has no integer (the cluster has no index, which a configuration with integers is refused for; or it is
     /// above what any etcd reaches, and then nothing is written to the cluster) has the composite form: it still means the right
     /// thing to us.
-    pub fn item_version(&self, form: ItemResourceVersions, version: ResourceVersion, out: &mut String) {
+    pub(crate) fn item_version(&self, form: ItemResourceVersions, version: ResourceVersion, out: &mut String) {
         out.clear();
         let integer = match (form, self.index) {
             (ItemResourceVersions::Integer, Some(index)) => IntegerResourceVersion::new(version, index).ok(),

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 /// A member's `/version` document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerVersion {
+pub(crate) struct ServerVersion {
     order: (u64, u64, u64),
     /// The document as the member gave it.
     pub text: Bytes,
@@ -13,7 +13,7 @@ pub struct ServerVersion {
 
 impl ServerVersion {
     /// Reads a `/version` document; `None` if it names no version.
-    pub fn parse(text: Bytes) -> Option<Self> {
+    pub(crate) fn parse(text: Bytes) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Info {
@@ -32,7 +32,7 @@ impl ServerVersion {
     }
 
     /// Major, minor and patch: newer is greater.
-    pub fn order(&self) -> (u64, u64, u64) {
+    pub(crate) fn order(&self) -> (u64, u64, u64) {
         self.order
     }
 }

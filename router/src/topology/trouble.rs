@@ -8,7 +8,7 @@ use super::Cluster;
 impl Cluster {
     /// What keeps it from answering: that it cannot be reached, what is wrong with its discovery, or that it was not heard of yet.
     /// Only for a cluster that is known not to have answered.
-    pub fn trouble(&self) -> Trouble {
+    pub(crate) fn trouble(&self) -> Trouble {
         let cluster = self.name().clone();
         if let Ok(client) = &self.setup.client {
             let reachability = client.reachability();

@@ -14,7 +14,7 @@ use crate::response::IncludeObject;
 
 /// The bookmark that was asked for last.
 #[derive(Default)]
-pub struct Bookmarks {
+pub(crate) struct Bookmarks {
     last: Mutex<Option<Made>>,
 }
 
@@ -28,7 +28,7 @@ struct Made {
 
 /// What frames of one vector differ in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub(crate) struct Shape {
     /// The form of the stream.
     pub form: Form,
     /// Whether it marks the end of the initial events.
@@ -42,7 +42,7 @@ pub struct Shape {
 impl Bookmarks {
     /// The vector of a place in the log; `None` where that part of the log is forgotten. Cost: one reference count for all but the
     /// first who ask.
-    pub fn vector(&self, log: &Log, at: LogVersion) -> Option<Arc<CompositeResourceVersion>> {
+    pub(crate) fn vector(&self, log: &Log, at: LogVersion) -> Option<Arc<CompositeResourceVersion>> {
         let mut last = self.last.lock();
         if let Some(made) = last.as_ref().filter(|made| made.at == at) {
             return Some(Arc::clone(&made.vector));
@@ -54,7 +54,7 @@ impl Bookmarks {
 
     /// The frame of a vector, which `make` makes of its text. One that [`vector`](Self::vector) gave, and that is still the last, is
     /// made once for each shape; whatever else is made here and now.
-    pub fn frame(
+    pub(crate) fn frame(
         &self,
         vector: &Arc<CompositeResourceVersion>,
         shape: Shape,

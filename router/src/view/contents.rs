@@ -24,7 +24,7 @@ use crate::topology::{ClusterMark, Fleet};
 const CHANGES_PER_TURN: usize = 256;
 
 /// What is held of one resource over all clusters, or of one namespace of it.
-pub struct Contents {
+pub(crate) struct Contents {
     /// What the resource is.
     pub kind: ResourceKind,
     /// The one namespace that is held, or `None` for all.
@@ -80,33 +80,33 @@ impl Contents {
     }
 
     /// The merged log. Hold it briefly, and never across an await.
-    pub fn log(&self) -> RwLockReadGuard<'_, Log> {
+    pub(crate) fn log(&self) -> RwLockReadGuard<'_, Log> {
         self.log.read()
     }
 
     /// A cluster's version in the log; `None` until it is known.
-    pub fn version_of(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
+    pub(crate) fn version_of(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         self.log.read().snapshot(cluster).map(Snapshot::resource_version)
     }
 
     /// Tells when the log has grown by an event, to a watcher that this connection brought. Members' progress wakes nobody: it is
     /// told in bookmarks, and who writes one looks.
-    pub fn wait(&self, peer: Option<Peer>) -> Waiting {
+    pub(crate) fn wait(&self, peer: Option<Peer>) -> Waiting {
         self.head.wait(peer)
     }
 
     /// What marks a cluster's objects, prepared for splicing. A cluster that just left still has some to be deleted.
-    pub fn mark(&self, cluster: &ClusterName) -> Arc<ClusterMark> {
+    pub(crate) fn mark(&self, cluster: &ClusterName) -> Arc<ClusterMark> {
         self.fleet.mark(cluster)
     }
 
     /// Wakes all watchers though nothing has happened: they have to look at something else.
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.head.advance();
     }
 
     /// How long there has been this view.
-    pub fn age(&self) -> Duration {
+    pub(crate) fn age(&self) -> Duration {
         self.started.elapsed()
     }
 
@@ -116,7 +116,7 @@ impl Contents {
     ///
     /// # Errors
     /// As [`Log::snapshot_at`](tributary_merge::Log::snapshot_at).
-    pub async fn state_at(&self, vector: &CompositeResourceVersion) -> Result<Heads, SnapshotError> {
+    pub(crate) async fn state_at(&self, vector: &CompositeResourceVersion) -> Result<Heads, SnapshotError> {
         if let Some(found) = self.past.find(vector) {
             return Ok(found);
         }

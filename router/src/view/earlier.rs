@@ -19,7 +19,7 @@ use crate::policy::Partial;
 
 /// How the clusters that a request wants stood before it waited and read.
 #[derive(Clone, Debug)]
-pub struct EarlierStandings {
+pub(crate) struct EarlierStandings {
     wanted: ClusterSelector,
     partial: Partial,
     standings: Arc<Standings>,
@@ -27,7 +27,7 @@ pub struct EarlierStandings {
 
 impl EarlierStandings {
     /// Of the clusters that are wanted, and what happens where one is unknown.
-    pub fn new(standings: Arc<Standings>, wanted: &ClusterSelector, partial: Partial) -> Self {
+    pub(crate) fn new(standings: Arc<Standings>, wanted: &ClusterSelector, partial: Partial) -> Self {
         Self { wanted: wanted.clone(), partial, standings }
     }
 
@@ -42,13 +42,13 @@ impl EarlierStandings {
     }
 
     /// Whether one forbade to read the whole collection.
-    pub fn is_one_forbidden(&self) -> bool {
+    pub(crate) fn is_one_forbidden(&self) -> bool {
         self.standings.is_one_forbidden()
     }
 
     /// Notes that what is held of a cluster may lack something: it is stale, however well it follows its member. One that is not
     /// wanted is left out.
-    pub fn doubt(&mut self, cluster: ClusterName, stale: Standing) {
+    pub(crate) fn doubt(&mut self, cluster: ClusterName, stale: Standing) {
         if self.standings.of(&cluster).is_some() {
             Arc::make_mut(&mut self.standings).set(cluster, stale);
         }
@@ -61,7 +61,7 @@ impl View {
     ///
     /// # Errors
     /// 429 where a partial answer is denied and a cluster was given up meanwhile, or is new.
-    pub fn standings_with(&self, before: EarlierStandings, held: &Heads) -> Result<Arc<Standings>, Status> {
+    pub(crate) fn standings_with(&self, before: EarlierStandings, held: &Heads) -> Result<Arc<Standings>, Status> {
         let EarlierStandings { wanted, partial, standings } = before;
         // After the heads: a cluster is noted as unknown before it leaves the log.
         let now = self.standings_of(&wanted);
@@ -76,7 +76,7 @@ impl View {
     }
 
     /// Looks again how clusters stand, after something was waited for and before something else is: whoever was unknown may be known.
-    pub fn look_again(&self, before: &mut EarlierStandings) {
+    pub(crate) fn look_again(&self, before: &mut EarlierStandings) {
         let held = Arc::clone(self.log().head());
         before.standings = self.standings_of(&before.wanted).after(&before.standings, &held);
     }
@@ -86,7 +86,7 @@ impl View {
     /// # Errors
     /// As [`standings_with`](Self::standings_with).
     #[expect(clippy::type_complexity, reason = "as the log gives them")]
-    pub fn find(
+    pub(crate) fn find(
         &self,
         before: EarlierStandings,
         key: &ObjectKey,

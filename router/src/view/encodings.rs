@@ -11,11 +11,11 @@ use crate::policy::ItemResourceVersions;
 use crate::response::IncludeObject;
 
 /// Names one encoding: the event, the form of its object and that of its version, and what a Table's row depends on besides.
-pub type Key = (SharedKey, Form, ItemResourceVersions, Option<Row>);
+pub(crate) type Key = (SharedKey, Form, ItemResourceVersions, Option<Row>);
 
 /// What a Table's row depends on besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Row {
+pub(crate) struct Row {
     /// How much of the object stands in it.
     pub include: IncludeObject,
     /// The second at which its ages are right, since 1970.
@@ -23,7 +23,7 @@ pub struct Row {
 }
 
 /// The newest encoded events. Each event is encoded once however many watch it.
-pub struct Encodings {
+pub(crate) struct Encodings {
     bytes_max: usize,
     kept: Mutex<Kept>,
 }
@@ -37,22 +37,22 @@ struct Kept {
 
 impl Encodings {
     /// Keeps at most so many bytes.
-    pub fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize) -> Self {
         Self { bytes_max, kept: Mutex::default() }
     }
 
     /// How many bytes are kept.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.kept.lock().bytes
     }
 
     /// The encoding of this event, if somebody has made it.
-    pub fn get(&self, key: &Key) -> Option<Bytes> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Bytes> {
         self.kept.lock().by_key.get(key).cloned()
     }
 
     /// Keeps an encoding for others. Two watchers may rarely make one twice; both are equal.
-    pub fn keep(&self, key: Key, made: Bytes) {
+    pub(crate) fn keep(&self, key: Key, made: Bytes) {
         self.kept.lock().keep(key, made, self.bytes_max);
     }
 }

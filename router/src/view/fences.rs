@@ -16,7 +16,7 @@ use crate::limits::FENCE_OBJECTS;
 
 /// What reads of one resource wait for, per cluster.
 #[derive(Debug, Default)]
-pub struct Fences {
+pub(crate) struct Fences {
     pending: Mutex<BTreeMap<ClusterName, Pending>>,
 }
 
@@ -40,7 +40,7 @@ enum Written {
 
 /// What reads wait for in one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fence {
+pub(crate) struct Fence {
     /// The highest version that a write was answered with.
     pub version: ResourceVersion,
     /// Deletions that no version was answered for.
@@ -49,7 +49,7 @@ pub struct Fence {
 
 /// What a list has waited for in vain.
 #[derive(Clone, Debug)]
-pub struct Late {
+pub(crate) struct Late {
     /// What did not come.
     pub fence: Fence,
     /// When the wait began.
@@ -58,7 +58,7 @@ pub struct Late {
 
 /// What reads of a collection wait for in one cluster.
 #[derive(Clone, Debug)]
-pub struct Waited {
+pub(crate) struct Waited {
     /// The cluster.
     pub cluster: ClusterName,
     /// All that was written there.
@@ -69,7 +69,7 @@ pub struct Waited {
 
 /// A deletion that was answered without the version that it made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Deletion {
+pub(crate) struct Deletion {
     /// The object's key.
     pub key: String,
     /// Its uid: it is gone when no object of the key has it.
@@ -89,12 +89,12 @@ const WAITED_FOR: Duration = Duration::from_secs(30);
 
 impl Fences {
     /// Remembers the version of an object that a write was answered with. `key` is `None` where it is not known which object it is.
-    pub fn wrote(&self, cluster: &ClusterName, key: Option<&str>, version: ResourceVersion) {
+    pub(crate) fn wrote(&self, cluster: &ClusterName, key: Option<&str>, version: ResourceVersion) {
         self.note(cluster, |pending| pending.written.note(key, version));
     }
 
     /// Remembers that objects were deleted.
-    pub fn deleted(&self, cluster: &ClusterName, deletions: impl IntoIterator<Item = Deletion>) {
+    pub(crate) fn deleted(&self, cluster: &ClusterName, deletions: impl IntoIterator<Item = Deletion>) {
         self.note(cluster, |pending| {
             pending.deletions.extend(deletions);
             let beyond = pending.deletions.len().saturating_sub(DELETIONS_MAX);
@@ -113,7 +113,7 @@ impl Fences {
     }
 
     /// What a read of the collection waits for, per cluster. Cost: one lock; nothing is allocated where nothing is pending.
-    pub fn pending(&self) -> Vec<Waited> {
+    pub(crate) fn pending(&self) -> Vec<Waited> {
         let mut all = self.pending.lock();
         all.retain(|_, pending| !pending.is_over());
         let waited = |(cluster, pending): (&ClusterName, &Pending)| Waited {
@@ -126,7 +126,7 @@ impl Fences {
 
     /// What a read of one object waits for, per cluster where an object of that key was written. Cost: one lock, and a look at each
     /// cluster where something is pending.
-    pub fn pending_of(&self, key: &str) -> Vec<(ClusterName, Fence)> {
+    pub(crate) fn pending_of(&self, key: &str) -> Vec<(ClusterName, Fence)> {
         let mut all = self.pending.lock();
         all.retain(|_, pending| !pending.is_over());
         let fences = all.iter().filter_map(|(cluster, pending)| Some((cluster.clone(), pending.fence_of(key)?)));
@@ -134,7 +134,7 @@ impl Fences {
     }
 
     /// Whether an object of a namespace was written or deleted in a cluster, as far as reads wait for it.
-    pub fn concern(&self, cluster: &ClusterName, namespace: &str) -> bool {
+    pub(crate) fn concern(&self, cluster: &ClusterName, namespace: &str) -> bool {
         let all = self.pending.lock();
         let is_of = |key: &String| key.split_once('/').is_some_and(|(own, _)| own == namespace);
         all.get(cluster).filter(|pending| !pending.is_over()).is_some_and(|pending| {
@@ -147,7 +147,7 @@ impl Fences {
     }
 
     /// Forgets what has been reached, unless more was written meanwhile.
-    pub fn reached(&self, cluster: &ClusterName, fence: &Fence) {
+    pub(crate) fn reached(&self, cluster: &ClusterName, fence: &Fence) {
         let mut all = self.pending.lock();
         let Some(pending) = all.get_mut(cluster) else { return };
         pending.deletions.retain(|deletion| !fence.deletions.contains(deletion));
@@ -161,14 +161,14 @@ impl Fences {
     }
 
     /// Remembers that a list has waited in vain.
-    pub fn late(&self, cluster: &ClusterName, late: Late) {
+    pub(crate) fn late(&self, cluster: &ClusterName, late: Late) {
         if let Some(pending) = self.pending.lock().get_mut(cluster) {
             pending.late.get_or_insert(late);
         }
     }
 
     /// Forgets a cluster: it left, or its revisions began anew.
-    pub fn forget(&self, cluster: &ClusterName) {
+    pub(crate) fn forget(&self, cluster: &ClusterName) {
         self.pending.lock().remove(cluster);
     }
 }

@@ -38,7 +38,7 @@ struct Shared {
 }
 
 /// A watcher's place among those that are woken; left when dropped.
-pub struct Waiting {
+pub(crate) struct Waiting {
     head: Arc<Shared>,
     peer: Option<Peer>,
     waker: Arc<AtomicWaker>,
@@ -101,12 +101,12 @@ impl Shared {
 
 impl Waiting {
     /// Takes all that there is now as seen. Call before looking.
-    pub fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         self.seen = self.head.advances.load(Ordering::SeqCst);
     }
 
     /// Ends once there is something new since the last look. Dropping the future forgets nothing.
-    pub async fn advanced(&self) {
+    pub(crate) async fn advanced(&self) {
         std::future::poll_fn(|cx| {
             self.waker.register(cx.waker());
             if self.head.advances.load(Ordering::SeqCst) == self.seen { Poll::Pending } else { Poll::Ready(()) }

@@ -79,7 +79,7 @@ impl CachedMember {
     pub(super) fn standing(&self) -> Standing {
         let state = self.cacher.state();
         match (Standing::of(&state), self.takes_over) {
-            // Who forbids to read all of it is asked in another way.
+            // Whoever forbids to read all of it is asked in another way.
             (Standing::Unknown { reason, forbidden: false, .. }, Some(TakenOver { since, why }))
                 if self.cacher.snapshot().is_none() =>
             {

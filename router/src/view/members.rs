@@ -25,7 +25,7 @@ const REOPENED_WITHIN: Duration = Duration::from_secs(50);
 impl View {
     /// Makes the cachers fit the fleet as it is now: starts the missing ones, ends those of clusters that left or no longer
     /// serve the resource.
-    pub fn follow_fleet(self: &Arc<Self>) {
+    pub(crate) fn follow_fleet(self: &Arc<Self>) {
         let _of_members = self.fleet.enter();
         let clusters = self.fleet.clusters();
         let policies = self.policies.load_full();
@@ -113,7 +113,7 @@ impl View {
             }
             tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "the collection is still forbidden; what was held of it is dropped");
             is_given_up = true;
-            // Before the log: who reads that without it is to find it unknown.
+            // Before the log: whoever reads that without it is to find it unknown.
             let reason = Some(Reason::Forbidden.to_string().into());
             self.board.set(name, Standing::Unknown { since: Instant::now(), reason, forbidden: true });
             self.leave(members, name);
@@ -267,18 +267,18 @@ impl View {
 
     /// How each cluster stands. Clusters that do not serve the resource are not among them. Cost: one reference count, until
     /// something changes.
-    pub fn standings(&self) -> Arc<Standings> {
+    pub(crate) fn standings(&self) -> Arc<Standings> {
         self.board.standings()
     }
 
     /// How each cluster that is wanted stands.
-    pub fn standings_of(&self, wanted: &ClusterSelector) -> Arc<Standings> {
+    pub(crate) fn standings_of(&self, wanted: &ClusterSelector) -> Arc<Standings> {
         self.standings().of_wanted(wanted)
     }
 
     /// The clusters that answer but refuse this collection, with their reasons. A cluster that is out of reach is not among
     /// them: that is said of the cluster itself.
-    pub fn refusals(&self) -> Vec<(ClusterName, Reason)> {
+    pub(crate) fn refusals(&self) -> Vec<(ClusterName, Reason)> {
         let members = self.members.lock();
         let refusal = |member: &Member| match member {
             Member::Undiscovered(_) => None,
@@ -293,7 +293,7 @@ impl View {
     }
 
     /// The cacher of one cluster.
-    pub fn cacher(&self, name: &ClusterName) -> Option<Arc<Cacher>> {
+    pub(crate) fn cacher(&self, name: &ClusterName) -> Option<Arc<Cacher>> {
         match self.members.lock().by_name.get(name) {
             Some(Member::Cached(member)) => Some(Arc::clone(&member.cacher)),
             _ => None,

@@ -69,18 +69,18 @@ impl View {
     }
 
     /// Whether this is the view of a namespace beside that view of all.
-    pub fn is_part_of(&self, whole: &Arc<Self>) -> bool {
+    pub(crate) fn is_part_of(&self, whole: &Arc<Self>) -> bool {
         self.whole.as_ref().is_some_and(|own| Arc::ptr_eq(&own.view, whole))
     }
 
     /// Whether this is the view of a namespace beside a view of all.
-    pub fn is_part(&self) -> bool {
+    pub(crate) fn is_part(&self) -> bool {
         self.whole.is_some()
     }
 
     /// Whether a cluster's event may have been told to a watch of one namespace by another view than this one: by that of all, or by one of
     /// that namespace. Ask before the log is locked.
-    pub fn is_told_elsewhere(&self, namespace: &str, cluster: &ClusterName, version: ResourceVersion) -> bool {
+    pub(crate) fn is_told_elsewhere(&self, namespace: &str, cluster: &ClusterName, version: ResourceVersion) -> bool {
         match self.whole() {
             Some(whole) => whole.handovers.include(namespace, true, cluster, version),
             None => self.handovers.include(namespace, false, cluster, version),

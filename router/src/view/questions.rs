@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tributary_apimachinery::{ResourceVersion, explain};
 use tributary_cacher::Cacher;
 
-/// How long a member may take to say at which version it is, in seconds. As long as a read waits for a version.
+/// How long a member may take to say at which version it is. As long as a read waits for a version.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
 /// One question, shared by all reads that came before it was put.
@@ -38,7 +38,7 @@ impl Questions {
         let question = async move {
             let Some(questions) = questions.upgrade() else { return Err("it is no longer held in memory".into()) };
             let _turn = questions.turn.lock().await;
-            // Who comes from now on is not answered by this one.
+            // Whoever comes from now on is not answered by this one.
             questions.next.lock().take();
             match timeout(ANSWER_WITHIN, cacher.latest()).await {
                 Ok(answer) => answer.map_err(|error| explain(&error).into()),

@@ -14,7 +14,7 @@ use crate::topology::Cluster;
 
 /// How one cluster stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub(crate) enum Standing {
     /// Its objects are held and follow the member.
     Fresh,
     /// Its objects are held, but changes do not arrive.
@@ -48,7 +48,7 @@ pub enum Standing {
 
 /// Why a cluster is listed anew though its objects are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhyAnew {
+pub(crate) enum WhyAnew {
     /// It is reached in another way than before: another address, another CA.
     Configuration,
     /// It forbids by now to read all namespaces, and the one that is read is listed by itself.
@@ -57,7 +57,7 @@ pub enum WhyAnew {
 
 impl Standing {
     /// Reads a cacher's state.
-    pub fn of(state: &State) -> Self {
+    pub(crate) fn of(state: &State) -> Self {
         match state {
             State::Synced => Self::Fresh,
             State::Stale { since, reason } => Self::Stale {
@@ -75,25 +75,25 @@ impl Standing {
 
     /// A cluster that has not told yet what it serves, or not all: the aggregated server behind the resource's version does not
     /// answer it.
-    pub fn of_undiscovered(cluster: &Cluster, resource: &GroupVersionResource) -> Self {
+    pub(crate) fn of_undiscovered(cluster: &Cluster, resource: &GroupVersionResource) -> Self {
         let silent = || cluster.discovery().map(|_| Otherwise::Stale.reason(resource));
         let reason = cluster.problem().or_else(silent).map(Arc::from);
         Self::Unknown { since: cluster.since(), reason, forbidden: false }
     }
 
     /// The clusters that have the resource otherwise than it is shown here, and how they stand therefore.
-    pub fn left_out(served: &ServedResource) -> impl Iterator<Item = (ClusterName, Self)> {
+    pub(crate) fn left_out(served: &ServedResource) -> impl Iterator<Item = (ClusterName, Self)> {
         let others = served.left_out();
         others.map(|(cluster, other)| (cluster.clone(), Self::LeftOut { reason: other.reason(&served.resource) }))
     }
 
     /// A cluster whose changes arrive, but not what was written through this process since then.
-    pub fn unseen_writes(since: Instant) -> Self {
+    pub(crate) fn unseen_writes(since: Instant) -> Self {
         Self::Stale { since, reason: "its watch has not yet delivered what was written here".into(), forbidden: false }
     }
 
     /// A cluster that is listed anew, and whose list is not there yet: what was held is held on.
-    pub fn taken_over(since: Instant, why: WhyAnew, problem: Option<&str>) -> Self {
+    pub(crate) fn taken_over(since: Instant, why: WhyAnew, problem: Option<&str>) -> Self {
         let why = match why {
             WhyAnew::Configuration => "its configuration changed",
             WhyAnew::Forbidden => "reading all namespaces is now forbidden",
@@ -104,17 +104,17 @@ impl Standing {
     }
 
     /// Whether its objects are held.
-    pub fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         !matches!(self, Self::Unknown { .. })
     }
 
     /// Whether the member forbids to read the whole collection: a single namespace is to be asked for by itself.
-    pub fn is_forbidden(&self) -> bool {
+    pub(crate) fn is_forbidden(&self) -> bool {
         matches!(self, Self::Unknown { forbidden: true, .. } | Self::Stale { forbidden: true, .. })
     }
 
     /// Whether nothing need be said of it in an answer.
-    pub fn is_well(&self) -> bool {
+    pub(crate) fn is_well(&self) -> bool {
         matches!(self, Self::Fresh | Self::NoNamespace)
     }
 
@@ -128,7 +128,7 @@ impl Standing {
     }
 
     /// Whether waiting a moment may help without anything being repaired first.
-    pub fn is_under_way(&self) -> bool {
+    pub(crate) fn is_under_way(&self) -> bool {
         matches!(self, Self::Unknown { reason: None, .. })
     }
 }
@@ -190,58 +190,58 @@ impl Counts {
 /// How clusters stand, by name, and how many of them how. Handed out in an `Arc`: as long as all is well, to look at it costs
 /// the same for a thousand clusters as for one.
 #[derive(Clone, Debug, Default)]
-pub struct Standings {
+pub(crate) struct Standings {
     by_name: Vec<(ClusterName, Standing)>,
     counts: Counts,
 }
 
 impl Standings {
     /// Each cluster and how it stands, by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
         self.by_name.iter().map(|(cluster, standing)| (cluster, standing))
     }
 
     /// How one cluster stands, if it is among them. Cost: a binary search.
-    pub fn of(&self, cluster: &ClusterName) -> Option<&Standing> {
+    pub(crate) fn of(&self, cluster: &ClusterName) -> Option<&Standing> {
         let at = self.by_name.binary_search_by(|(name, _)| name.cmp(cluster)).ok()?;
         Some(&self.by_name[at].1)
     }
 
     /// One cluster alone; empty where it is fresh, for nothing need be said then.
-    pub fn trouble_of(&self, cluster: &ClusterName) -> Self {
+    pub(crate) fn trouble_of(&self, cluster: &ClusterName) -> Self {
         let trouble = self.of(cluster).filter(|standing| !standing.is_well());
         trouble.map(|standing| (cluster.clone(), standing.clone())).into_iter().collect()
     }
 
     /// Whether all are fresh.
-    pub fn are_fresh(&self) -> bool {
+    pub(crate) fn are_fresh(&self) -> bool {
         self.counts.fresh == self.counts.all
     }
 
     /// Whether all are known.
-    pub fn are_known(&self) -> bool {
+    pub(crate) fn are_known(&self) -> bool {
         self.counts.unknown == 0
     }
 
     /// Whether one forbids to read the whole collection.
-    pub fn is_one_forbidden(&self) -> bool {
+    pub(crate) fn is_one_forbidden(&self) -> bool {
         self.counts.forbidden > 0
     }
 
     /// Whether one forbids to read the whole collection, and nothing is held of it that was read before.
-    pub fn is_one_given_up(&self) -> bool {
+    pub(crate) fn is_one_given_up(&self) -> bool {
         let unknown = if self.are_known() { &[] } else { &self.by_name[..] };
         unknown.iter().any(|(_, standing)| !standing.is_known() && standing.is_forbidden())
     }
 
     /// The clusters that forbid to read the whole collection.
-    pub fn forbidding(&self) -> impl Iterator<Item = &ClusterName> {
+    pub(crate) fn forbidding(&self) -> impl Iterator<Item = &ClusterName> {
         self.by_name.iter().filter(|(_, standing)| standing.is_forbidden()).map(|(cluster, _)| cluster)
     }
 
     /// How clusters stand by now that stood otherwise when a request came. What was known to it stays known where it is among what is held:
     /// of one that is being listed as another one, say. What was known to have nothing, or to be left out, stays so.
-    pub fn after(mut self: Arc<Self>, before: &Self, held: &Heads) -> Arc<Self> {
+    pub(crate) fn after(mut self: Arc<Self>, before: &Self, held: &Heads) -> Arc<Self> {
         let is_held = |cluster: &ClusterName| held.binary_search_by(|(name, _)| name.cmp(cluster)).is_ok();
         for (cluster, standing) in before.iter() {
             let stays = match (standing, self.of(cluster)) {
@@ -257,7 +257,7 @@ impl Standings {
     }
 
     /// How clusters stand for an answer that was begun when they stood worse: what was not waited for then is not in it.
-    pub fn no_better_than(mut self: Arc<Self>, before: &Self) -> Arc<Self> {
+    pub(crate) fn no_better_than(mut self: Arc<Self>, before: &Self) -> Arc<Self> {
         for (cluster, standing) in before.iter() {
             if self.of(cluster).is_some_and(|now| now.trouble() < standing.trouble()) {
                 Arc::make_mut(&mut self).set(cluster.clone(), standing.clone());
@@ -267,13 +267,13 @@ impl Standings {
     }
 
     /// The clusters of which nothing is known. Nothing is walked where there are none.
-    pub fn unknown(&self) -> impl Iterator<Item = &ClusterName> {
+    pub(crate) fn unknown(&self) -> impl Iterator<Item = &ClusterName> {
         let some = if self.are_known() { &[] } else { &self.by_name[..] };
         some.iter().filter(|(_, standing)| !standing.is_known()).map(|(cluster, _)| cluster)
     }
 
     /// Those that a selector wants. Nothing is copied where it wants all.
-    pub fn of_wanted(self: Arc<Self>, wanted: &ClusterSelector) -> Arc<Self> {
+    pub(crate) fn of_wanted(self: Arc<Self>, wanted: &ClusterSelector) -> Arc<Self> {
         if wanted.is_everything() {
             return self;
         }
@@ -282,7 +282,7 @@ impl Standings {
     }
 
     /// Puts in how a cluster stands, in place of what is known of it.
-    pub fn set(&mut self, cluster: ClusterName, standing: Standing) {
+    pub(crate) fn set(&mut self, cluster: ClusterName, standing: Standing) {
         self.counts.add(&standing);
         match self.by_name.binary_search_by(|(name, _)| name.cmp(&cluster)) {
             Ok(at) => self.counts.remove(&std::mem::replace(&mut self.by_name[at].1, standing)),
@@ -310,7 +310,7 @@ impl FromIterator<(ClusterName, Standing)> for Standings {
 const WARNINGS_MAX: usize = 10;
 
 /// One `Warning: 299` text for each cluster that is missing or stale.
-pub fn warnings(resource: &GroupVersionResource, standings: &Standings) -> Vec<String> {
+pub(crate) fn warnings(resource: &GroupVersionResource, standings: &Standings) -> Vec<String> {
     if standings.are_fresh() {
         return Vec::new();
     }
@@ -340,7 +340,7 @@ pub fn warnings(resource: &GroupVersionResource, standings: &Standings) -> Vec<S
 }
 
 /// Texts in one, as many as clusters are named.
-pub fn shortened(texts: &[String]) -> String {
+pub(crate) fn shortened(texts: &[String]) -> String {
     let mut text = texts.iter().take(WARNINGS_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
     if texts.len() > WARNINGS_MAX {
         text.push_str(&format!("; and {} more", texts.len() - WARNINGS_MAX));
@@ -349,7 +349,7 @@ pub fn shortened(texts: &[String]) -> String {
 }
 
 /// The text of a `Warning: 299` that names the clusters which serve a resource and are not part of the view by configuration.
-pub fn left_out_warning(resource: &GroupVersionResource, left_out: &[ClusterName]) -> Option<String> {
+pub(crate) fn left_out_warning(resource: &GroupVersionResource, left_out: &[ClusterName]) -> Option<String> {
     let names: Vec<_> = left_out.iter().map(ToString::to_string).collect();
     (!names.is_empty()).then(|| {
         format!(
@@ -370,14 +370,14 @@ pub(crate) fn warn_left_out(headers: &mut HeaderMap, resource: &GroupVersionReso
 const WARNING_LENGTH_MAX: usize = 1024;
 
 /// Writes a text as the value of a `Warning` header: `299 - "text"`, quotes escaped, control characters left out, in UTF-8.
-pub fn warning_header(text: &str) -> Option<http::HeaderValue> {
+pub(crate) fn warning_header(text: &str) -> Option<http::HeaderValue> {
     let clean: String = text.chars().filter(|c| !c.is_control()).take(WARNING_LENGTH_MAX).collect();
     let quoted = format!("299 - \"{}\"", clean.replace('\\', "\\\\").replace('"', "\\\""));
     http::HeaderValue::from_bytes(quoted.as_bytes()).ok()
 }
 
 /// The refusal while clusters are unknown; `None` if all are known.
-pub fn refusal(resource: &GroupVersionResource, standings: &Standings) -> Option<Status> {
+pub(crate) fn refusal(resource: &GroupVersionResource, standings: &Standings) -> Option<Status> {
     if standings.are_known() {
         return None;
     }

@@ -17,7 +17,7 @@ use super::standing::{self, Standing, Standings};
 use crate::policy::Partial;
 
 /// How long lists and watches wait for clusters that are not known yet.
-pub const KNOWN_WITHIN: Duration = Duration::from_secs(30);
+pub(crate) const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long a watch that is ahead of this process is followed. An hour: no watch lasts longer.
 const AHEAD_WITHIN: Duration = Duration::from_secs(60 * 60);
@@ -27,7 +27,7 @@ pub(super) const VERSION_WITHIN: Duration = Duration::from_secs(3);
 
 /// Why a version that a client named cannot be reached.
 #[derive(Clone, Debug)]
-pub enum Unreached {
+pub(crate) enum Unreached {
     /// A cluster that it names is configured and not known yet, or not configured at all.
     Missing(Status),
     /// It did not come within 3 s.
@@ -60,7 +60,7 @@ impl Unreached {
     }
 
     /// The refusal of a list or watch: a client that knows of undone changes is to list anew, which it does on a 410 alone.
-    pub fn of_collection(self) -> Status {
+    pub(crate) fn of_collection(self) -> Status {
         match self {
             Self::Missing(status) | Self::TooNew(status) => status,
             Self::WentBack { cluster, version, latest } => Status::expired(format!(
@@ -70,7 +70,7 @@ impl Unreached {
     }
 
     /// The refusal of a get, as kube-apiserver words it.
-    pub fn of_object(self) -> Status {
+    pub(crate) fn of_object(self) -> Status {
         match self {
             Self::Missing(status) | Self::TooNew(status) => status,
             Self::WentBack { cluster, version, latest } => {
@@ -82,7 +82,7 @@ impl Unreached {
 
 /// What a read of a collection found of what was written through this process.
 #[derive(Debug, Default)]
-pub struct OwnWrites {
+pub(crate) struct OwnWrites {
     /// Whether there was something to wait for: how clusters stand may have changed meanwhile.
     pub waited: bool,
     /// The clusters of which it is not seen, and since when.
@@ -108,7 +108,7 @@ impl View {
     ///
     /// # Errors
     /// 429 naming the clusters that are unknown at the deadline, where a partial answer is denied.
-    pub async fn known(
+    pub(crate) async fn known(
         &self,
         partial: Partial,
         wanted: &ClusterSelector,
@@ -131,7 +131,7 @@ impl View {
     }
 
     /// Waits until the first attempt at each of these clusters has succeeded or failed, or the time is up, and gives how all stand.
-    pub async fn attempted(&self, clusters: &[ClusterName], deadline: Instant) -> Arc<Standings> {
+    pub(crate) async fn attempted(&self, clusters: &[ClusterName], deadline: Instant) -> Arc<Standings> {
         let mut changes = self.board.changes();
         // Each is asked about until it has been tried once, and no more: they may be a thousand, and so may the changes.
         let mut waited_for = clusters.iter().peekable();
@@ -154,7 +154,11 @@ impl View {
     ///
     /// # Errors
     /// 504 after 3 s. A cluster that is unknown or stale is not waited for: its warning says what is missing.
-    pub async fn own_writes_seen(&self, wanted: &ClusterSelector, partial: Partial) -> Result<OwnWrites, Status> {
+    pub(crate) async fn own_writes_seen(
+        &self,
+        wanted: &ClusterSelector,
+        partial: Partial,
+    ) -> Result<OwnWrites, Status> {
         // What the view of all feeds this one with may have been written when this one was not there yet.
         let Some(whole) = self.whole() else { return self.noted_writes_seen(wanted, partial).await };
         let (of_all, own) =
@@ -201,7 +205,7 @@ impl View {
     ///
     /// # Errors
     /// As [`own_writes_seen`](Self::own_writes_seen), wherever a partial answer is denied or allowed.
-    pub async fn own_writes_of_seen(&self, key: &ObjectKey) -> Result<bool, Status> {
+    pub(crate) async fn own_writes_of_seen(&self, key: &ObjectKey) -> Result<bool, Status> {
         let Some(whole) = self.whole() else { return self.noted_writes_of_seen(key).await };
         let (of_all, own) = tokio::try_join!(whole.noted_writes_of_seen(key), self.noted_writes_of_seen(key))?;
         Ok(of_all || own)
@@ -260,7 +264,7 @@ impl View {
     /// # Errors
     /// [`Unreached`]: 504 `ResourceVersionTooLarge` after 3 s; 429 where a cluster that is configured is not known yet; 410 where
     /// a cluster is not configured at all, for then its objects must be listed anew by who still holds some.
-    pub async fn reached(&self, vector: &CompositeResourceVersion) -> Result<(), Unreached> {
+    pub(crate) async fn reached(&self, vector: &CompositeResourceVersion) -> Result<(), Unreached> {
         let waits = vector.iter().map(|(cluster, version)| self.cluster_reached(cluster, version));
         join_all(waits).await.into_iter().collect()
     }
@@ -270,7 +274,7 @@ impl View {
     ///
     /// # Errors
     /// As [`reached`](Self::reached).
-    pub async fn reached_by_members(&self, vector: &CompositeResourceVersion) -> Result<(), Unreached> {
+    pub(crate) async fn reached_by_members(&self, vector: &CompositeResourceVersion) -> Result<(), Unreached> {
         let named = vector.iter().filter(|(cluster, _)| self.board.has(cluster));
         let waits = named.map(|(cluster, version)| self.cluster_reached(cluster, version));
         join_all(waits).await.into_iter().collect()
@@ -331,7 +335,7 @@ impl View {
     /// Follows the clusters in which a version is ahead of this process until they have come to it: an idle cacher asks its
     /// member for progress meanwhile. Gives the refusal once a member says that it has not come so far itself. Cancelling is
     /// safe.
-    pub async fn caught_up(
+    pub(crate) async fn caught_up(
         self: Arc<Self>,
         ahead: Vec<(ClusterName, CollectionVersion, Arc<Cacher>)>,
     ) -> Option<Status> {
@@ -392,7 +396,7 @@ impl View {
 
     /// Why a version cannot be honoured that names this cluster: 429 where it is waited for, and 410 where nothing will come, so
     /// that the client lists what there is.
-    pub fn missing(&self, cluster: &ClusterName) -> Status {
+    pub(crate) fn missing(&self, cluster: &ClusterName) -> Status {
         let resource = &self.kind.resource;
         let cause = match self.standings().of(cluster) {
             None => format!("does not serve {resource} here"),
@@ -403,25 +407,25 @@ impl View {
     }
 
     /// Whether each of these clusters forbids to read what this view is to hold.
-    pub fn is_forbidden_by_all(&self, clusters: &[ClusterName]) -> bool {
+    pub(crate) fn is_forbidden_by_all(&self, clusters: &[ClusterName]) -> bool {
         let standings = self.standings();
         clusters.iter().all(|cluster| standings.of(cluster).is_some_and(Standing::is_forbidden))
     }
 
     /// Whether one of the clusters that are wanted forbids to read all: then a single namespace has a view of its own. Cost: one
     /// load where none forbids it.
-    pub fn is_forbidden(&self, wanted: &ClusterSelector) -> bool {
+    pub(crate) fn is_forbidden(&self, wanted: &ClusterSelector) -> bool {
         self.board.forbidden() > 0 && self.standings_of(wanted).is_one_forbidden()
     }
 
     /// How often a cluster came to forbid it: where that has not changed, [`is_forbidden`](Self::is_forbidden) need not be asked again.
-    pub fn times_forbidden(&self) -> usize {
+    pub(crate) fn times_forbidden(&self) -> usize {
         self.board.times_forbidden()
     }
 
     /// Whether one of the clusters that are wanted forbids to read all, and what was held of it is gone. Cost: as of
     /// [`is_forbidden`](Self::is_forbidden).
-    pub fn is_given_up(&self, wanted: &ClusterSelector) -> bool {
+    pub(crate) fn is_given_up(&self, wanted: &ClusterSelector) -> bool {
         self.board.forbidden() > 0 && self.standings_of(wanted).is_one_given_up()
     }
 }

@@ -12,7 +12,7 @@ use crate::response::warnings;
 
 /// The warnings of all clusters of a view. Reading takes no lock.
 #[derive(Default)]
-pub struct Warnings {
+pub(crate) struct Warnings {
     said: ArcSwap<Said>,
 }
 
@@ -25,7 +25,7 @@ struct Said {
 
 impl Warnings {
     /// Takes over what a cluster warns of now; nothing, if it no longer does or has left.
-    pub fn set(&self, cluster: &ClusterName, warnings: &[HeaderValue]) {
+    pub(crate) fn set(&self, cluster: &ClusterName, warnings: &[HeaderValue]) {
         self.said.rcu(|said| {
             let mut by_cluster = said.by_cluster.clone();
             by_cluster.remove(cluster);
@@ -39,12 +39,12 @@ impl Warnings {
     }
 
     /// What a cluster warns of now.
-    pub fn of(&self, cluster: &ClusterName) -> Vec<HeaderValue> {
+    pub(crate) fn of(&self, cluster: &ClusterName) -> Vec<HeaderValue> {
         self.said.load().by_cluster.get(cluster).cloned().unwrap_or_default()
     }
 
     /// Adds them to an answer.
-    pub fn add_to(&self, headers: &mut HeaderMap) {
+    pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
         for warning in &self.said.load().together {
             headers.append(header::WARNING, warning.clone());
         }

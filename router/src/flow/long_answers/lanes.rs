@@ -6,11 +6,11 @@ use super::{NoTurn, Peer, Turn, TurnMetrics, Turns};
 
 /// What an answer of medium length has at most, in bytes. 1 MiB: a namespace of 150 pods, or a page of 500 small objects, gathered
 /// in under a millisecond.
-pub const MEDIUM_BYTES: usize = 1 << 20;
+pub(crate) const MEDIUM_BYTES: usize = 1 << 20;
 
 /// How long an answer will be, as far as that is known when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
+pub(crate) enum Length {
     /// At most [`MEDIUM_BYTES`], or not known: it moves to the other lane when it has become longer.
     Medium,
     /// Longer.
@@ -19,7 +19,7 @@ pub enum Length {
 
 /// The turns of both lanes. One per process.
 #[derive(Debug)]
-pub struct Lanes {
+pub(crate) struct Lanes {
     medium: Arc<Turns>,
     long: Arc<Turns>,
 }
@@ -35,7 +35,7 @@ pub struct LaneMetrics {
 
 /// One answer's right to be written, however long that takes.
 #[derive(Debug)]
-pub struct Share {
+pub(crate) struct Share {
     lanes: Arc<Lanes>,
     peer: Option<Peer>,
     length: Length,
@@ -46,7 +46,7 @@ pub struct Share {
 
 impl Lanes {
     /// Gives `at_once` turns at a time in each lane.
-    pub fn new(at_once: usize, metrics: &LaneMetrics) -> Arc<Self> {
+    pub(crate) fn new(at_once: usize, metrics: &LaneMetrics) -> Arc<Self> {
         Arc::new(Self {
             medium: Turns::new(at_once, metrics.medium.clone()),
             long: Turns::new(at_once, metrics.long.clone()),
@@ -57,7 +57,7 @@ impl Lanes {
     ///
     /// # Errors
     /// [`NoTurn`].
-    pub async fn take(self: &Arc<Self>, length: Length, peer: Option<Peer>) -> Result<Share, NoTurn> {
+    pub(crate) async fn take(self: &Arc<Self>, length: Length, peer: Option<Peer>) -> Result<Share, NoTurn> {
         let turn = self.lane(length).take(peer).await?;
         Ok(Share { lanes: Arc::clone(self), peer, length, left: MEDIUM_BYTES, turn })
     }
@@ -76,7 +76,7 @@ impl Share {
     ///
     /// # Errors
     /// [`NoTurn`].
-    pub async fn go_on(&mut self) -> Result<(), NoTurn> {
+    pub(crate) async fn go_on(&mut self) -> Result<(), NoTurn> {
         if !self.turn.is_live() {
             self.turn = self.lanes.lane(self.length).take(self.peer).await?;
         }
@@ -84,7 +84,7 @@ impl Share {
     }
 
     /// Notes that so much was written. An answer that has become a long one loses its turn, and goes on in the other lane.
-    pub fn wrote(&mut self, bytes: usize) {
+    pub(crate) fn wrote(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
         if self.length == Length::Medium && self.left == 0 {
             self.length = Length::Long;
