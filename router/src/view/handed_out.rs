@@ -11,20 +11,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The highest [`Outcome::own_before`](tributary_merge::Outcome::own_before) of all watches of one log.
 #[derive(Default)]
-pub struct HandedOut(AtomicU64);
+pub(crate) struct HandedOut(AtomicU64);
 
 impl HandedOut {
     /// Takes note of a turn of a watch, before its client sees the events.
     ///
     /// Nothing else hangs on the order of memory: a client that names an event has seen it, and so what was noted before.
-    pub fn note(&self, own_before: u64) {
+    pub(crate) fn note(&self, own_before: u64) {
         if own_before > 0 {
             self.0.fetch_max(own_before, Ordering::Relaxed);
         }
     }
 
     /// The position before which numbers of single objects are not to be gone on from.
-    pub fn own_before(&self) -> u64 {
+    pub(crate) fn own_before(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

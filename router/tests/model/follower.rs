@@ -310,8 +310,11 @@ impl Follower {
             // told again, because the rest may have deleted it.
             let may_be_deleted = |other: &String| {
                 let has = self.version.as_ref().and_then(|version| version.get(other));
-                let has_shared = |own: &History| has.is_some_and(|has| has.part.is_none() && own.is_shared(has.revision));
-                let is_gone = |own: &History| own.now(&self.selection).get(key) != self.objects.get(&(other.clone(), key.to_owned()));
+                let has_shared =
+                    |own: &History| has.is_some_and(|has| has.part.is_none() && own.is_shared(has.revision));
+                let is_gone = |own: &History| {
+                    own.now(&self.selection).get(key) != self.objects.get(&(other.clone(), key.to_owned()))
+                };
                 truth.history(other).is_ok_and(|own| has_shared(own) && is_gone(own))
             };
             let is_doubtful = |other: &String| self.may_repeat.contains(other) || may_be_deleted(other);
