@@ -1,6 +1,5 @@
 //! Bodies of requests and answers.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -37,12 +36,6 @@ pub fn empty() -> Body {
     Empty::new().map_err(infallible).boxed_unsync()
 }
 
-/// A body that gives these chunks one after the other.
-pub fn chunks(chunks: VecDeque<Bytes>) -> Body {
-    let frames = chunks.into_iter().map(|chunk| Ok(http_body::Frame::data(chunk)));
-    http_body_util::StreamBody::new(futures::stream::iter(frames)).boxed_unsync()
-}
-
 /// A body is larger than so many bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("the body is larger than {0} bytes")]
@@ -52,7 +45,7 @@ pub struct TooLarge(pub usize);
 ///
 /// # Errors
 /// The body's own, or [`TooLarge`].
-pub async fn whole(body: Body) -> Result<Bytes, BoxError> {
+pub(crate) async fn whole(body: Body) -> Result<Bytes, BoxError> {
     whole_up_to(body, WHOLE_BODY_BYTES_MAX).await
 }
 
@@ -60,7 +53,7 @@ pub async fn whole(body: Body) -> Result<Bytes, BoxError> {
 ///
 /// # Errors
 /// The body's own, or [`TooLarge`].
-pub async fn whole_up_to(body: Body, bytes_max: usize) -> Result<Bytes, BoxError> {
+pub(crate) async fn whole_up_to(body: Body, bytes_max: usize) -> Result<Bytes, BoxError> {
     gathered(body, bytes_max, |_| Ok(())).await
 }
 
@@ -68,7 +61,7 @@ pub async fn whole_up_to(body: Body, bytes_max: usize) -> Result<Bytes, BoxError
 ///
 /// # Errors
 /// The body's own, [`TooLarge`], or [`Exceeded`](crate::flow::fair_share::Exceeded).
-pub async fn whole_within(body: Body, bytes_max: usize, held: &mut Portion) -> Result<Bytes, BoxError> {
+pub(crate) async fn whole_within(body: Body, bytes_max: usize, held: &mut Portion) -> Result<Bytes, BoxError> {
     gathered(body, bytes_max, |bytes| Ok(held.grow(bytes)?)).await
 }
 
@@ -128,7 +121,7 @@ impl From<Gathered> for Bytes {
 }
 
 /// The same body, which holds on to a portion until it has ended or is dropped.
-pub fn holding(body: Body, portion: Portion) -> Body {
+pub(crate) fn holding(body: Body, portion: Portion) -> Body {
     Holding { body, portion: Some(portion) }.boxed_unsync()
 }
 
@@ -159,7 +152,10 @@ impl http_body::Body for Holding {
 }
 
 /// Sends a request to a member with our own rights. Boxed, so that callers' futures keep to lifetimes that tasks can have.
-pub fn send(transport: Transport, request: Request<Body>) -> BoxFuture<'static, Result<Response<Body>, BoxError>> {
+pub(crate) fn send(
+    transport: Transport,
+    request: Request<Body>,
+) -> BoxFuture<'static, Result<Response<Body>, BoxError>> {
     Box::pin(transport.oneshot(request))
 }
 

@@ -53,7 +53,7 @@ struct State {
 }
 
 /// What one request holds. Given back when dropped.
-pub struct Portion {
+pub(crate) struct Portion {
     share: Arc<FairShare>,
     holder: Holder,
     amount: usize,
@@ -119,7 +119,7 @@ impl FairShare {
 
 impl Portion {
     /// Who holds it.
-    pub fn holder(&self) -> Holder {
+    pub(crate) fn holder(&self) -> Holder {
         self.holder
     }
 
@@ -127,7 +127,7 @@ impl Portion {
     ///
     /// # Errors
     /// [`Exceeded`].
-    pub fn grow(&mut self, by: usize) -> Result<(), Exceeded> {
+    pub(crate) fn grow(&mut self, by: usize) -> Result<(), Exceeded> {
         self.try_grow(by).inspect_err(|_| {
             self.share.metrics.refused.inc();
         })
@@ -153,7 +153,7 @@ impl Portion {
     ///
     /// # Errors
     /// [`Exceeded`].
-    pub fn grow_to(&mut self, amount: usize) -> Result<(), Exceeded> {
+    pub(crate) fn grow_to(&mut self, amount: usize) -> Result<(), Exceeded> {
         self.grow(amount.saturating_sub(self.amount))
     }
 
@@ -162,7 +162,7 @@ impl Portion {
     ///
     /// # Errors
     /// [`Exceeded`].
-    pub fn grow_in_steps_to(&mut self, amount: usize, step: usize) -> Result<(), Exceeded> {
+    pub(crate) fn grow_in_steps_to(&mut self, amount: usize, step: usize) -> Result<(), Exceeded> {
         if amount <= self.amount || self.try_grow(amount.next_multiple_of(step) - self.amount).is_ok() {
             return Ok(());
         }
@@ -170,12 +170,12 @@ impl Portion {
     }
 
     /// How much it is.
-    pub fn amount(&self) -> usize {
+    pub(crate) fn amount(&self) -> usize {
         self.amount
     }
 
     /// Gives back what is above this amount.
-    pub fn shrink_to(&mut self, amount: usize) {
+    pub(crate) fn shrink_to(&mut self, amount: usize) {
         let less = self.amount.saturating_sub(amount);
         if less > 0 {
             drop(Self { share: Arc::clone(&self.share), holder: self.holder, amount: less });

@@ -311,7 +311,7 @@ impl Follower {
             let may_be_deleted = |other: &String| {
                 let has = self.version.as_ref().and_then(|version| version.get(other));
                 let has_shared =
-                    |own: &History| has.is_some_and(|has| has.part.is_none() && own.is_shared(has.revision));
+                    |own: &History| has.is_some_and(|has| has.part.is_none() && own.deletes_at(has.revision));
                 let is_gone = |own: &History| {
                     own.now(&self.selection).get(key) != self.objects.get(&(other.clone(), key.to_owned()))
                 };
