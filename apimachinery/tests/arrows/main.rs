@@ -23,12 +23,6 @@ use graph::Crate;
 const KNOWN: &[(&str, &str, &str)] = &[
     ("apimachinery", "snapshot/field_index.rs", "snapshot.rs"),
     ("bench", "report.rs", "figures.rs"),
-    ("router", "view.rs", "view/feed.rs"),
-    ("router", "view.rs", "view/members.rs"),
-    ("router", "view.rs", "view/namespace.rs"),
-    ("router", "view/handover.rs", "view.rs"),
-    ("router", "view/namespace.rs", "view/feed.rs"),
-    ("router", "view/past.rs", "view.rs"),
     ("server", "config_source.rs", "config_source/kubeconfig_source.rs"),
     ("server", "config_source.rs", "config_source/upstream_clusters.rs"),
     ("server", "metrics.rs", "listener.rs"),
