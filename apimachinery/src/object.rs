@@ -252,6 +252,13 @@ impl Object {
         self.fields.get(index).copied().flatten().map(|span| self.text(span))
     }
 
+    /// Whether no selector tells this object from the other one, which has the same key: the labels are the same, as written, and each
+    /// selectable field is.
+    pub fn same_selectables(&self, other: &Self) -> bool {
+        let mut fields = 0..self.fields.len().max(other.fields.len());
+        self.labels().eq(other.labels()) && fields.all(|index| self.field(index) == other.field(index))
+    }
+
     /// The bytes that this object occupies, text and places.
     pub fn size(&self) -> usize {
         self.json.len() + self.key.0.len() + std::mem::size_of_val(&*self.fields) + size_of::<Self>()

@@ -381,13 +381,13 @@ impl Log {
         let before = before.unwrap_or_default();
         let same = if kind == BoundaryKind::Reset { difference::same_text } else { difference::same_version };
         let empty = Snapshot::default();
-        let (changes, first) = difference::differences(&before, after.as_ref().unwrap_or(&empty), same);
-        let others = self.others(cluster, &changes[..first]);
-        for change in &changes {
+        let differences = difference::differences(&before, after.as_ref().unwrap_or(&empty), same);
+        let others = self.others(cluster, differences.early());
+        for change in differences.all() {
             self.index(cluster, change);
         }
         self.set_head(cluster, after);
-        let boundary = Boundary { kind, before, changes, first, component_before, component };
+        let boundary = Boundary { kind, before, differences, component_before, component };
         let entry = Entry { cluster: cluster.clone(), kind: EntryKind::Boundary(Box::new(boundary)), others };
         self.push(entry, component, size_of::<Entry>(), now);
     }

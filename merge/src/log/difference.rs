@@ -5,12 +5,35 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{Change, ChangeType, Object, ResourceVersion, Snapshot};
 
-/// The most selectable fields of a kind that are compared; Events have the most, a dozen, and a CRD may name eight.
-const FIELDS_MAX: usize = 32;
+/// The changes that lead from one snapshot to another, in the order in which they are told. Some come early, at the version before;
+/// the others each at their own.
+#[derive(Debug)]
+pub(crate) struct Differences {
+    changes: Vec<Change>,
+    /// How many of them come early.
+    early: usize,
+}
 
-/// The changes that lead from one snapshot to another, and how many of them come first, at the version before.
+impl Differences {
+    /// All of them, the early ones first.
+    pub(crate) fn all(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// Those that come early: they are told as DELETED, and they alone.
+    pub(crate) fn early(&self) -> &[Change] {
+        &self.changes[..self.early]
+    }
+
+    /// Whether the one at this place among all comes early.
+    pub(crate) fn is_early(&self, part: usize) -> bool {
+        part < self.early
+    }
+}
+
+/// The changes that lead from one snapshot to another.
 ///
-/// First come deletions and what may leave a selection, then additions and modifications in ascending native version. What may
+/// Early come deletions and what may leave a selection, then additions and modifications in ascending native version. What may
 /// leave a selection stands there once more, and each watcher is told one of the two ([`Entry::tells`](super::Entry::tells)):
 ///
 /// * Who loses the object is told so first. An object that left a selection and changed again later stands here with its last
@@ -22,11 +45,7 @@ const FIELDS_MAX: usize = 32;
 /// An object of the same key and another uid is another object: it is deleted and added.
 ///
 /// Cost: a walk over both, and a sort of what differs.
-pub(crate) fn differences(
-    before: &Snapshot,
-    after: &Snapshot,
-    same: fn(&Object, &Object) -> bool,
-) -> (Vec<Change>, usize) {
+pub(crate) fn differences(before: &Snapshot, after: &Snapshot, same: fn(&Object, &Object) -> bool) -> Differences {
     let mut changes = Vec::new();
     for (old, new) in pairs(before, after) {
         match (old, new) {
@@ -45,9 +64,9 @@ pub(crate) fn differences(
     });
     let deletions = changes.partition_point(|change| change.change_type == ChangeType::Deleted);
     let leaving: Vec<_> = changes[deletions..].iter().filter(|change| may_leave_selection(change)).cloned().collect();
-    let first = deletions + leaving.len();
+    let early = deletions + leaving.len();
     changes.splice(deletions..deletions, leaving);
-    (changes, first)
+    Differences { changes, early }
 }
 
 /// Whether an object did not change, where revisions only go up: a version of an object stands for its content.
@@ -65,10 +84,7 @@ pub(crate) fn may_leave_selection(change: &Change) -> bool {
     match (change.change_type, &change.previous) {
         (ChangeType::Deleted, _) => true,
         (_, None) => false,
-        (_, Some(previous)) => {
-            !previous.labels().eq(change.object.labels())
-                || (0..FIELDS_MAX).any(|index| previous.field(index) != change.object.field(index))
-        }
+        (_, Some(previous)) => !previous.same_selectables(&change.object),
     }
 }
 
@@ -99,4 +115,32 @@ fn pairs<'a>(
         };
         Some((before.next_if(|_| order.is_le()), after.next_if(|_| order.is_ge())))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::{ObjectDecoder, SelectableField};
+
+    use super::*;
+
+    /// However many fields of a kind can be selected: a kind may get more than any has today.
+    #[test]
+    fn what_any_selectable_field_shows_may_leave_a_selection() {
+        const FIELDS: usize = 100;
+        let names = (0..FIELDS).map(|index| SelectableField::dotted(&format!("spec.f{index}")));
+        let decoder = ObjectDecoder::new("x/v1", "X", names.collect());
+        let object = |version: u64, changed: Option<usize>| {
+            let fields = (0..FIELDS).map(|index| format!(r#""f{index}":"{}""#, changed == Some(index)));
+            let fields = fields.collect::<Vec<_>>().join(",");
+            let metadata = format!(r#"{{"name":"x","uid":"u","resourceVersion":"{version}"}}"#);
+            let text = format!(r#"{{"metadata":{metadata},"spec":{{{fields}}},"status":{{"v":"{version}"}}}}"#);
+            Arc::new(decoder.decode(text.as_bytes()).unwrap_or_else(|error| panic!("{error}")))
+        };
+        let old = object(1, None);
+        let leaves = |changed| may_leave_selection(&modification(&old, &object(2, changed)));
+        assert!(!leaves(None), "only what nobody selects by has changed");
+        for index in 0..FIELDS {
+            assert!(leaves(Some(index)), "spec.f{index}");
+        }
+    }
 }

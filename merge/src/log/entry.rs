@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion, Object, ResourceVersion, Snapshot};
 
+use super::difference::Differences;
+
 /// One place in the log.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -27,10 +29,8 @@ pub(crate) struct Boundary {
     pub(crate) kind: BoundaryKind,
     /// The state before; empty for a join.
     pub(crate) before: Snapshot,
-    /// What [`differences`](super::difference::differences) gives. Shared by all watchers.
-    pub(crate) changes: Vec<Change>,
-    /// How many changes come first, at the component before: those that are told as DELETED, and they alone.
-    pub(crate) first: usize,
+    /// What leads from the state before to the one after; the early ones are told at the component before. Shared by all watchers.
+    pub(crate) differences: Differences,
     /// The cluster's component before; `None` for a join.
     pub(crate) component_before: Option<CollectionVersion>,
     /// The cluster's component after; `None` for a leave.
@@ -81,7 +81,7 @@ impl Entry {
     pub(crate) fn changes(&self) -> &[Change] {
         match &self.kind {
             EntryKind::Change(change) => std::slice::from_ref(change),
-            EntryKind::Boundary(boundary) => &boundary.changes,
+            EntryKind::Boundary(boundary) => boundary.differences.all(),
         }
     }
 
@@ -96,7 +96,8 @@ impl Entry {
     /// Whether the change at `part` is told there to a watcher to whom it is this. Of differences, what may leave a selection
     /// stands twice, and only a DELETED may come at the component before.
     pub(crate) fn tells(&self, part: usize, change_type: ChangeType) -> bool {
-        self.boundary().is_none_or(|boundary| (part < boundary.first) == (change_type == ChangeType::Deleted))
+        self.boundary()
+            .is_none_or(|boundary| boundary.differences.is_early(part) == (change_type == ChangeType::Deleted))
     }
 
     /// The cluster's component while the change at `part` is being told; `None` where it is still the component before the
@@ -112,11 +113,11 @@ impl Entry {
     /// component before the entry.
     pub(crate) fn component_after(&self, part: usize) -> Option<CollectionVersion> {
         let boundary = self.boundary()?;
-        let change = &boundary.changes[part];
+        let change = &boundary.differences.all()[part];
         if boundary.kind == BoundaryKind::Leave {
             return Some(LEAVING);
         }
-        if part < boundary.first {
+        if boundary.differences.is_early(part) {
             return None;
         }
         let own = CollectionVersion::whole(change.resource_version());

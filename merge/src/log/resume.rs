@@ -107,7 +107,7 @@ impl Log {
         let since = history.boundaries.iter().rev().take_while(|boundary| boundary.seq > mark.seq);
         let carries_another = |boundary: &Boundary| {
             let before = boundary.component_before.map(CollectionVersion::revision);
-            let has_early_ones = boundary.first > 0 && before == Some(version);
+            let has_early_ones = !boundary.differences.early().is_empty() && before == Some(version);
             boundary.kind != BoundaryKind::Relist || has_early_ones
         };
         let is_another =
