@@ -51,9 +51,10 @@ pub use cluster_name::{ClusterName, InvalidClusterName};
 pub use collection_version::CollectionVersion;
 pub use explain::explain;
 pub use filter::{ClusterSelector, Filter};
-pub use object::{
-    ClusterAnnotation, DecodeError, Object, ObjectDecoder, ObjectKey, Rendering, SelectableField, mark_object,
-};
+pub use object::decode::{DecodeError, ObjectDecoder};
+pub use object::mark::mark_object;
+pub use object::render::Rendering;
+pub use object::{ClusterAnnotation, Object, ObjectKey, SelectableField};
 pub use options::{GetOptions, ListOptions, ResourceVersionMatch, Timeout, WatchOptions};
 pub use query::Query;
 pub use request_info::{RequestClass, RequestInfo, ResourceRequest, Target, Verb};

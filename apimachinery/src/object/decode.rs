@@ -1,0 +1,173 @@
+//! Makes [`Object`]s from a member's text.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::Object;
+use super::fields::{SelectableField, field_values};
+use super::key::ObjectKey;
+use super::metadata::{MetadataPlaces, cut_member};
+use super::span::Span;
+use crate::ResourceVersion;
+use crate::json;
+
+/// Why a member's text is not an object that can be served. The text itself is never part of the message.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// Not JSON.
+    #[error("the object is not valid JSON")]
+    Json(#[source] serde_json::Error),
+    /// Larger than places can address.
+    #[error("the object is larger than 4 GiB")]
+    TooLarge,
+    /// A member that every object has is missing or of another type.
+    #[error("the object has no {0}")]
+    Missing(&'static str),
+    /// `metadata.resourceVersion` is not a member's version.
+    #[error("the object's metadata.resourceVersion is not a number")]
+    ResourceVersion(#[source] crate::InvalidResourceVersion),
+}
+
+/// Makes [`Object`]s of one resource from a member's text.
+#[derive(Clone, Debug)]
+pub struct ObjectDecoder {
+    type_meta: Box<str>,
+    fields: Arc<[SelectableField]>,
+}
+
+impl ObjectDecoder {
+    /// A decoder for objects of one kind. `api_version` and `kind` are added to list items that lack them; `fields` are
+    /// the ones that [`Object::field`] will know, by index.
+    pub fn new(api_version: &str, kind: &str, fields: Arc<[SelectableField]>) -> Self {
+        Self { type_meta: format!("\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",").into(), fields }
+    }
+
+    /// The selectable fields, in the order of [`Object::field`]'s index.
+    pub fn fields(&self) -> &Arc<[SelectableField]> {
+        &self.fields
+    }
+
+    /// Copies and indexes one object's text. A list item without `kind` and `apiVersion` is given them.
+    ///
+    /// Cost: one validation, one copy, and less than two walks: about 10 µs for a pod of 6.5 KB.
+    ///
+    /// # Errors
+    /// [`DecodeError`]; the object is then to be skipped and counted, never guessed at.
+    pub fn decode(&self, text: &[u8]) -> Result<Object, DecodeError> {
+        json::validate(text).map_err(DecodeError::Json)?;
+        u32::try_from(text.len() + self.type_meta.len()).map_err(|_| DecodeError::TooLarge)?;
+        let text = text.trim_ascii();
+        if text.first() != Some(&b'{') {
+            return Err(DecodeError::Missing("members"));
+        }
+        let mut top: Top<'_> = json::members(text, 0).map(|member| (member.key, member.value)).collect();
+        if top.iter().any(|(key, _)| *key == b"kind") {
+            return self.index(text.into(), &top);
+        }
+        let json = [b"{", self.type_meta.as_bytes(), &text[1..]].concat();
+        for (_, value) in &mut top {
+            *value = value.start + self.type_meta.len()..value.end + self.type_meta.len();
+        }
+        self.index(json.into(), &top)
+    }
+
+    /// Finds the places; `top` are the members of the root.
+    fn index(&self, json: Box<[u8]>, top: &Top<'_>) -> Result<Object, DecodeError> {
+        let metadata =
+            top.iter().find(|(key, _)| *key == b"metadata").ok_or(DecodeError::Missing("metadata"))?.1.clone();
+        let places = MetadataPlaces::find(&json, &metadata);
+        if let Some(unwanted) = places.unwanted_annotation(&json) {
+            let mut json = json.into_vec();
+            cut_member(&mut json, unwanted);
+            return self.decode(&json);
+        }
+        if places.name.is_empty() {
+            return Err(DecodeError::Missing("metadata.name"));
+        }
+        if places.resource_version.is_empty() {
+            return Err(DecodeError::Missing("metadata.resourceVersion"));
+        }
+        let text = |range: &Range<usize>| std::str::from_utf8(&json[range.clone()]).unwrap_or_default();
+        let type_meta = self.type_meta.as_bytes();
+        let omitted = if json[1..].starts_with(type_meta) { 1..1 + type_meta.len() } else { 0..0 };
+        let (annotation_at, annotation_place) = places.annotation(&json, &metadata);
+        Ok(Object {
+            // RBAC's names may be such that JSON escapes them; a kube-apiserver does so with `&`, `<` and `>`, too.
+            key: ObjectKey::new(&json::unescaped(text(&places.namespace)), &json::unescaped(text(&places.name))),
+            resource_version: ResourceVersion::parse(text(&places.resource_version))
+                .map_err(DecodeError::ResourceVersion)?,
+            type_meta: omitted.into(),
+            metadata: metadata.into(),
+            resource_version_text: places.resource_version.into(),
+            uid: places.uid.into(),
+            creation_timestamp: places.creation_timestamp.into(),
+            labels: places.labels.into(),
+            annotation_at: Span::from(annotation_at..annotation_at).start,
+            annotation_place,
+            fields: field_values(&json, top, &self.fields),
+            json,
+        })
+    }
+}
+
+/// The members of an object's root: key and place of the value. Kubernetes' objects have at most five.
+type Top<'a> = SmallVec<[(&'a [u8], Range<usize>); 6]>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoder() -> ObjectDecoder {
+        ObjectDecoder::new(
+            "v1",
+            "Pod",
+            vec![SelectableField::dotted("spec.nodeName"), SelectableField::dotted("status.phase")].into(),
+        )
+    }
+
+    /// As a kube-apiserver writes names that Roles and ClusterRoles may have.
+    #[test]
+    fn names_that_json_escapes_are_what_they_stand_for() {
+        for (written, name) in
+            [(r"a\u0026b", "a&b"), (r"x\u003cy", "x<y"), (r#"say \"hi\""#, r#"say "hi""#), (r"\u00e4", "ä")]
+        {
+            let text = format!(r#"{{"metadata":{{"name":"{written}","namespace":"n","resourceVersion":"1"}}}}"#);
+            let object = decoder().decode(text.as_bytes()).unwrap();
+            assert_eq!((object.name(), object.namespace(), object.key().as_str()), (name, "n", &*format!("n/{name}")));
+            assert!(std::str::from_utf8(object.json()).unwrap().contains(written), "the text stays as it is");
+        }
+    }
+
+    #[test]
+    fn places_are_found() {
+        let object = decoder()
+            .decode(br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"12","creationTimestamp":"2026-01-01T00:00:00Z","labels":{"a":"b","c":""}},"spec":{"nodeName":"n1"},"status":{"phase":""}}"#)
+            .unwrap();
+        assert_eq!((object.key().as_str(), object.uid(), object.resource_version().0), ("n/p", "u", 12));
+        assert_eq!(object.label("a"), Some("b"));
+        assert_eq!(object.label("c"), Some(""));
+        assert_eq!(object.label("x"), None);
+        assert_eq!((object.field(0), object.field(1), object.field(2)), (Some("n1"), None, None));
+        assert_eq!(object.creation_timestamp(), "2026-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn broken_objects_are_refused() {
+        for bad in [
+            "",
+            "{",
+            "[]",
+            "1",
+            "{}",
+            r#"{"metadata":{}}"#,
+            r#"{"metadata":{"name":"p"}}"#,
+            r#"{"metadata":null}"#,
+            r#"{"metadata":{"name":"p","resourceVersion":"x"}}"#,
+            r#"{"metadata":{"name":1,"resourceVersion":"1"}}"#,
+        ] {
+            assert!(decoder().decode(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

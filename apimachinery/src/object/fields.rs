@@ -1,0 +1,90 @@
+//! The fields that field selectors may name, and where they stand in an object.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::span::Span;
+use crate::json;
+
+/// A field that a field selector may name, and where it stands in the object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectableField {
+    /// The name in the selector: `spec.nodeName`.
+    pub name: Arc<str>,
+    /// The places to look, first found wins; each is a path of keys from the object's root.
+    pub paths: Vec<Vec<Arc<str>>>,
+    /// The value where none of the places exists.
+    pub default: Arc<str>,
+    /// Whether a [`Snapshot`](crate::Snapshot) keeps an index of it. One field of a kind at most.
+    pub indexed: bool,
+}
+
+impl SelectableField {
+    /// A field whose name is its dotted path and whose absence means the empty text.
+    pub fn dotted(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            paths: vec![name.split('.').map(Into::into).collect()],
+            default: "".into(),
+            indexed: false,
+        }
+    }
+}
+
+/// A field that is looked for below a member: its index, the rank of the place among the field's, and the rest of the path.
+type Wanted<'a> = (usize, usize, &'a [Arc<str>]);
+
+/// The places of the selectable fields. Each object below the root is walked once, however many fields are in it.
+pub(super) fn field_values(
+    json: &[u8],
+    top: &[(&[u8], Range<usize>)],
+    fields: &[SelectableField],
+) -> Box<[Option<Span>]> {
+    // Of several places the first that exists counts: what was found is kept with its rank.
+    let mut found: SmallVec<[Option<(usize, Span)>; 12]> = smallvec![None; fields.len()];
+    for (key, value) in top {
+        let below: SmallVec<[Wanted<'_>; 12]> = fields
+            .iter()
+            .enumerate()
+            .flat_map(|(index, field)| field.paths.iter().enumerate().map(move |(rank, path)| (index, rank, &path[..])))
+            .filter(|(_, _, path)| path.first().is_some_and(|first| first.as_bytes() == *key))
+            .map(|(index, rank, path)| (index, rank, &path[1..]))
+            .collect();
+        let mut keep = |index: usize, rank: usize, place: &Range<usize>| {
+            if let Some(span) = scalar(json, place)
+                && found[index].is_none_or(|(before, _)| rank < before)
+            {
+                found[index] = Some((rank, span));
+            }
+        };
+        for (index, rank, _) in below.iter().filter(|(_, _, rest)| rest.is_empty()) {
+            keep(*index, *rank, value);
+        }
+        if below.iter().all(|(_, _, rest)| rest.is_empty()) {
+            continue;
+        }
+        for member in json::members(json, value.start) {
+            let named =
+                below.iter().filter(|(_, _, rest)| rest.first().is_some_and(|first| first.as_bytes() == member.key));
+            for (index, rank, rest) in named {
+                let mut place = Some(member.value.clone());
+                for key in &rest[1..] {
+                    place = place.and_then(|place| json::find(json, place.start, &[key]));
+                }
+                place.inspect(|place| keep(*index, *rank, place));
+            }
+        }
+    }
+    found.into_iter().map(|found| found.map(|(_, span)| span)).collect()
+}
+
+/// The place of a string's characters, if there are any, or of a number or boolean.
+fn scalar(text: &[u8], value: &Range<usize>) -> Option<Span> {
+    match text.get(value.start)? {
+        b'"' => json::string_contents(text, value).filter(|contents| !contents.is_empty()).map(Span::from),
+        b'{' | b'[' | b'n' => None,
+        _ => Some(value.clone().into()),
+    }
+}
