@@ -90,6 +90,14 @@ pub enum DataDirectoryError {
     },
 }
 
+/// The data directory where the environment puts it.
+///
+/// # Errors
+/// [`DataDirectoryError::Unknown`].
+pub(crate) fn default_data_directory() -> Result<PathBuf, DataDirectoryError> {
+    DataDirectory::default_path(std::env::var_os("XDG_DATA_HOME").map(PathBuf::from), std::env::home_dir())
+}
+
 /// A directory that exists and belongs to its owner alone.
 #[derive(Clone, Debug)]
 pub struct DataDirectory(PathBuf);

@@ -21,6 +21,7 @@ pub mod credentials;
 pub mod data_directory;
 pub mod descriptors;
 mod drain;
+mod epochs_file;
 pub mod exit;
 pub mod front;
 pub mod handler;
@@ -28,6 +29,7 @@ pub mod kubeconfig;
 pub mod listener;
 pub mod log;
 pub mod metrics;
+mod output;
 pub mod policies;
 mod process_metrics;
 pub mod signals;
@@ -68,9 +70,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Serve(arguments) => block_on(commands::serve::serve(arguments, |_| {})),
         Command::Demo(arguments) => block_on(commands::demo::demo(arguments)),
         Command::Check(arguments) => block_on(commands::check::check(arguments)),
-        Command::Rv(RvCommand::Decode(arguments)) => {
-            commands::rv::decode(&arguments).map(|text| commands::serve::print(&text))
-        }
+        Command::Rv(RvCommand::Decode(arguments)) => commands::rv::decode(&arguments).map(|text| output::print(&text)),
     }
 }
 

@@ -10,10 +10,10 @@ use tributary_crds::{
     Configuration, Consistency, Credentials, ItemResourceVersions, ResourceRegistry, Severity, UpstreamCluster,
 };
 
-use super::serve::print;
 use crate::cli::CheckArguments;
 use crate::config_source::upstream_clusters::{FileSource, cluster_spec};
 use crate::exit::Failure;
+use crate::output::print;
 use crate::policies::{KnownClusters, PolicyFlags, policies};
 
 /// What a check found.

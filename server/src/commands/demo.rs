@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use tributary_simulator::{Churn, Config, Member, Simulator, kubeconfig};
 
-use super::serve::{Ready, print, serve};
+use super::serve::{Ready, serve};
 use crate::cli::{DemoArguments, ItemVersionsRule, LimitArguments, ServeArguments};
 use crate::credentials::{BearerToken, Certificates};
 use crate::data_directory::{DataDirectory, write_private};
 use crate::exit::Failure;
+use crate::output::print;
 use crate::threads::Threads;
 
 /// Pods per simulated node: Kubernetes supports up to 110.

@@ -8,10 +8,9 @@ use serde_json::{Map, Value, json};
 use tributary_merge::{CompositeResourceVersion, Epochs, IntegerResourceVersion};
 
 use crate::cli::{DecodeArguments, OutputFormat};
-use crate::data_directory::DataDirectory;
+use crate::data_directory::{DataDirectory, default_data_directory};
+use crate::epochs_file::EPOCHS_FILE;
 use crate::exit::Failure;
-
-use super::serve::EPOCHS_FILE;
 
 /// Prints the components of a token.
 ///
@@ -67,7 +66,7 @@ fn integer_form(integer: IntegerResourceVersion, output: OutputFormat) -> String
 fn epochs(data_dir: Option<PathBuf>) -> Result<Epochs, Failure> {
     let path = match data_dir {
         Some(path) => path,
-        None => super::serve::default_data_directory().map_err(Failure::usage)?,
+        None => default_data_directory().map_err(Failure::usage)?,
     };
     let file = path.join(EPOCHS_FILE);
     if !file.exists() {
