@@ -1,5 +1,8 @@
 //! The command line.
 
+#[cfg(feature = "demo")]
+mod demo;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +12,8 @@ use tributary_router::Limits;
 
 use crate::listener::{Bounds, ListenAddress};
 use crate::log::{LogFormat, LogLevel};
+#[cfg(feature = "demo")]
+pub use demo::DemoArguments;
 
 /// What stands at the end of every command's help.
 const EXIT_CODES: &str = "Exit codes:\n  \
@@ -54,7 +59,8 @@ pub enum Command {
     #[command(after_help = SERVE_HELP)]
     Serve(ServeArguments),
     /// Show everything over embedded simulated clusters, until Ctrl-C
-    #[command(after_help = DEMO_EXAMPLES)]
+    #[cfg(feature = "demo")]
+    #[command(after_help = demo::EXAMPLES)]
     Demo(DemoArguments),
     /// Validate configuration files and explain what would be served
     #[command(after_help = CHECK_EXAMPLES)]
@@ -98,11 +104,6 @@ Exit codes:
   0  done; also after a graceful drain
   1  a failure of the environment: a port in use, a directory that cannot be written
   2  a flag, a kubeconfig or a configuration file has to be corrected";
-
-const DEMO_EXAMPLES: &str = "Examples:
-  tributary demo
-  tributary demo --clusters 20 --pods 5000 --churn 50
-  tributary demo --listen 127.0.0.1:7443";
 
 const CHECK_EXAMPLES: &str = "Examples:
   tributary check --config clusters.yaml
@@ -327,23 +328,6 @@ pub enum PartialRule {
     Allow,
 }
 
-/// The arguments of `demo`.
-#[derive(Args, Clone, Debug)]
-pub struct DemoArguments {
-    /// How many clusters are simulated
-    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub clusters: u16,
-    /// Pods in each cluster
-    #[arg(long, value_name = "N", default_value = "2000", value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
-    pub pods: u32,
-    /// Changes per second in each cluster; 0 for none
-    #[arg(long, value_name = "RATE", default_value = "2", value_parser = parse_rate)]
-    pub churn: f64,
-    /// The loopback address to listen on; port 0 is a free port
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
-    pub listen: ListenAddress,
-}
-
 /// The arguments of `check`.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArguments {
@@ -381,15 +365,6 @@ pub enum OutputFormat {
     Table,
     /// For programs.
     Json,
-}
-
-fn parse_rate(text: &str) -> Result<f64, String> {
-    /// More than any simulated member carries.
-    const RATE_MAX: f64 = 100_000.0;
-    match text.parse::<f64>() {
-        Ok(rate) if (0.0..=RATE_MAX).contains(&rate) => Ok(rate),
-        _ => Err(format!("must be a number between 0 and {RATE_MAX}")),
-    }
 }
 
 #[cfg(test)]

@@ -68,6 +68,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve(arguments) => block_on(commands::serve::serve(arguments, |_| {})),
+        #[cfg(feature = "demo")]
         Command::Demo(arguments) => block_on(commands::demo::demo(arguments)),
         Command::Check(arguments) => block_on(commands::check::check(arguments)),
         Command::Rv(RvCommand::Decode(arguments)) => commands::rv::decode(&arguments).map(|text| output::print(&text)),

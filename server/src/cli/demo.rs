@@ -1,0 +1,36 @@
+//! The command line of `tributary demo`.
+
+use clap::Args;
+
+use crate::listener::ListenAddress;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  tributary demo
+  tributary demo --clusters 20 --pods 5000 --churn 50
+  tributary demo --listen 127.0.0.1:7443";
+
+/// The arguments of `demo`.
+#[derive(Args, Clone, Debug)]
+pub struct DemoArguments {
+    /// How many clusters are simulated
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub clusters: u16,
+    /// Pods in each cluster
+    #[arg(long, value_name = "N", default_value = "2000", value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
+    pub pods: u32,
+    /// Changes per second in each cluster; 0 for none
+    #[arg(long, value_name = "RATE", default_value = "2", value_parser = parse_rate)]
+    pub churn: f64,
+    /// The loopback address to listen on; port 0 is a free port
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
+    pub listen: ListenAddress,
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    /// More than any simulated member carries.
+    const RATE_MAX: f64 = 100_000.0;
+    match text.parse::<f64>() {
+        Ok(rate) if (0.0..=RATE_MAX).contains(&rate) => Ok(rate),
+        _ => Err(format!("must be a number between 0 and {RATE_MAX}")),
+    }
+}
