@@ -323,7 +323,8 @@ impl Follower {
                 self.owed_later.insert(key.to_owned());
             }
             let mut repeated = self.may_repeat.iter().filter(|other| *other != cluster);
-            let perhaps = repeated.any(|other| truth.ever_had(&self.selection, other, key));
+            let perhaps = repeated.any(|other| truth.ever_had(&self.selection, other, key))
+                || others().any(|(other, _)| may_be_deleted(other));
             self.perhaps_owed = (!certain && perhaps).then(|| cluster.to_owned());
             self.owed = certain.then(|| key.to_owned());
         } else {
