@@ -304,6 +304,10 @@ impl Follower {
             self.objects.remove(&place);
             self.names.remove(key);
             let others = || self.objects.keys().filter(|(_, other)| other == key);
+            if others().next().is_none() {
+                // The last of the name is gone: nothing is to come in its place.
+                self.owed_later.remove(key);
+            }
             // Whoever has more of a cluster than its version says is told some of it again, and at this place of that the other
             // cluster's object need not have been there: its turn comes. Or one was there that it has seen go.
             // Or it has a whole revision of which the log that is read had a part, and never heard the rest: what is gone by now is not
