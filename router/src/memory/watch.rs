@@ -259,7 +259,7 @@ fn members_behind(view: &Arc<View>, version: &CompositeResourceVersion) -> Resul
         let own = view.version_of(cluster);
         let known = view.cacher(cluster).filter(|cacher| own.is_some() || cacher.snapshot().is_some());
         let Some(cacher) = known else {
-            // Its events may come: it has not been listed yet, or not been request what it serves. One that is not configured, or forbids
+            // Its events may come: it has not been listed yet, or not been asked what it serves. One that is not configured, or forbids
             // to be read, has none; the log says so.
             let missing = view.missing(cluster);
             if missing.code == 429 {
