@@ -7,7 +7,6 @@
 pub mod configuration;
 pub mod load;
 pub mod render;
-pub mod resource_pattern;
 pub mod resource_registry;
 mod schema;
 pub mod secret;
@@ -16,7 +15,6 @@ pub mod validate;
 
 pub use configuration::Configuration;
 pub use load::{LoadError, LoadErrors, load, parse};
-pub use resource_pattern::{InvalidResourcePattern, ResourcePattern};
 pub use resource_registry::{
     ClusterSelection, Consistency, ItemResourceVersions, Partial, ResourceRegistry, ResourceRegistrySpec,
 };

@@ -6,7 +6,9 @@ mod upstream_cluster;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::{Configuration, ItemResourceVersions, ResourcePattern, ResourceRegistry};
+use tributary_apimachinery::ResourcePattern;
+
+use crate::{Configuration, ItemResourceVersions, ResourceRegistry};
 
 /// Whether a problem keeps the configuration from being used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tributary_apimachinery::{ClusterName, GroupVersionResource};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, ResourcePattern};
 
 /// The form of the resourceVersion that single objects carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -72,52 +72,6 @@ impl Policy {
     }
 }
 
-/// Which resources a rule is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ResourcePattern {
-    /// `*`
-    Any,
-    /// `pods`, `deployments.apps` or `deployments.v1.apps`.
-    Named {
-        /// The plural name, or `*`.
-        resource: String,
-        /// The version; `None` for any.
-        version: Option<String>,
-        /// The group; empty for the core group.
-        group: String,
-    },
-}
-
-impl ResourcePattern {
-    /// Reads a resource as kubectl names it: `pods`, `deployments.apps`, `deployments.v1.apps`, `*`, `*.apps`.
-    pub fn parse(text: &str) -> Self {
-        if text == "*" {
-            return Self::Any;
-        }
-        let (resource, rest) = text.split_once('.').unwrap_or((text, ""));
-        let is_version =
-            |text: &str| text.len() > 1 && text.starts_with('v') && text[1..].starts_with(|c: char| c.is_ascii_digit());
-        let (version, group) = match rest.split_once('.') {
-            Some((version, group)) if is_version(version) => (Some(version.to_owned()), group),
-            None if is_version(rest) => (Some(rest.to_owned()), ""),
-            _ => (None, rest),
-        };
-        Self::Named { resource: resource.to_owned(), version, group: group.to_owned() }
-    }
-
-    /// Whether it names this resource.
-    pub fn matches(&self, wanted: &GroupVersionResource) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Named { resource, version, group } => {
-                (resource == "*" || **resource == *wanted.resource)
-                    && version.as_ref().is_none_or(|version| **version == *wanted.version)
-                    && **group == *wanted.group
-            }
-        }
-    }
-}
-
 /// The policies of all resources. The first rule that names a resource holds.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
@@ -165,30 +119,6 @@ mod tests {
         ] {
             assert_eq!(policy.holds(namespaced, namespace), held, "{namespace:?}");
             assert_eq!(policy.view_of(namespaced, namespace), view, "{namespace:?}");
-        }
-    }
-
-    #[test]
-    fn patterns_name_resources_as_kubectl_does() {
-        let pods = GroupVersionResource::new("", "v1", "pods");
-        let deployments = GroupVersionResource::new("apps", "v1", "deployments");
-        let certificates = GroupVersionResource::new("cert-manager.io", "v1", "certificates");
-        let cases = [
-            ("*", [true, true, true]),
-            ("pods", [true, false, false]),
-            ("pods.v1", [true, false, false]),
-            ("pods.v2", [false, false, false]),
-            ("deployments.apps", [false, true, false]),
-            ("deployments.v1.apps", [false, true, false]),
-            ("deployments.v2.apps", [false, false, false]),
-            ("*.apps", [false, true, false]),
-            ("certificates.cert-manager.io", [false, false, true]),
-            ("certificates.v1.cert-manager.io", [false, false, true]),
-        ];
-        for (text, expected) in cases {
-            let pattern = ResourcePattern::parse(text);
-            let got = [&pods, &deployments, &certificates].map(|resource| pattern.matches(resource));
-            assert_eq!(got, expected, "{text}");
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, InvalidResourcePattern, ResourcePattern};
 use tributary_crds::ResourceRegistry;
-use tributary_router::{Consistency, ItemResourceVersions, Partial, Policies, Policy, ResourcePattern};
+use tributary_router::{Consistency, ItemResourceVersions, Partial, Policies, Policy};
 
 use crate::cli::{ItemVersionsRule, PartialRule, ServeArguments};
 
@@ -63,7 +63,7 @@ pub enum PolicyError {
         field: String,
         /// What is allowed.
         #[source]
-        source: tributary_crds::InvalidResourcePattern,
+        source: InvalidResourcePattern,
     },
 }
 
@@ -145,13 +145,7 @@ fn patterns(field: &str, texts: &[String]) -> Result<Vec<ResourcePattern>, Polic
 }
 
 fn pattern(field: &str, text: &str) -> Result<ResourcePattern, PolicyError> {
-    let parsed = text.parse().map_err(|source| PolicyError::Resource { field: field.to_owned(), source })?;
-    Ok(match parsed {
-        tributary_crds::ResourcePattern::All => ResourcePattern::Any,
-        tributary_crds::ResourcePattern::Resource { group, version, resource } => {
-            ResourcePattern::Named { resource, version, group }
-        }
-    })
+    text.parse().map_err(|source| PolicyError::Resource { field: field.to_owned(), source })
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! One ResourceRegistry, and the clusters that it names.
 
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, ResourcePattern};
 
 use super::{Problems, is_integer};
-use crate::{Configuration, ResourcePattern, ResourceRegistry, UpstreamCluster};
+use crate::{Configuration, ResourceRegistry, UpstreamCluster};
 
 /// Above this size of a composite resourceVersion, in bytes of text, integer item versions are recommended: events that
 /// refer to an object carry its version in full.

@@ -9,7 +9,7 @@ use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
-use tributary_router::{Body, Limits, Peer, Policies, ResourcePattern, User};
+use tributary_router::{Body, Limits, Peer, Policies, User};
 use tributary_simulator::{RequestKind, WriteAnswers};
 
 use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, in_time, items, until};
@@ -231,7 +231,7 @@ async fn what_goes_to_every_member_is_small() {
 /// What a member answers to questions that this process puts to it, however long that is.
 #[tokio::test]
 async fn answers_without_an_end_to_own_questions_are_bounded_and_counted() {
-    let only_pods = Policies { registered: Some(vec![ResourcePattern::parse("pods")]), ..allow() };
+    let only_pods = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
     let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
         "spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}});
     let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -373,7 +373,7 @@ async fn one_clients_made_up_names_let_others_ask_of_theirs() {
 
 #[tokio::test]
 async fn a_name_that_was_nowhere_is_found_as_soon_as_it_is_made_past_this_process() {
-    for policies in [allow(), Policies { registered: Some(vec![ResourcePattern::parse("pods")]), ..allow() }] {
+    for policies in [allow(), Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() }] {
         let fixture = Fixture::with([config("a"), config("b")], policies).await;
         for round in 0..5 {
             let path = format!("{CONFIG_MAPS}/x{round}");

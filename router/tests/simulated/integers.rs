@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tributary_apimachinery::GroupVersionResource;
 use tributary_router::limits::NAMESPACE_UNUSED_AFTER;
-use tributary_router::{ItemResourceVersions, Policies, Policy, ResourcePattern, Router, RouterConfig};
+use tributary_router::{ItemResourceVersions, Policies, Policy, Router, RouterConfig};
 
 use tributary_simulator::{Config, Rejection, RequestKind};
 
@@ -99,7 +99,7 @@ async fn subresources_and_resources_that_are_asked_live_carry_numbers_too() {
     scale["spec"]["replicas"] = 0.into();
     fixture.write("PUT", path, &scale).await.ok();
     fixture.write("PUT", path, &scale).await.refused(409);
-    let unregistered = Policies { registered: Some(vec![ResourcePattern::parse("pods")]), ..policies() };
+    let unregistered = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..policies() };
     fixture.router.set_policies(unregistered);
     fixture.put("b", "x", "");
     let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
@@ -457,7 +457,7 @@ async fn a_registry_says_it_for_its_resources() {
     let default = allow().default;
     let rule = Policy { item_resource_versions: ItemResourceVersions::Integer, ..default.clone() };
     let policies =
-        Policies { default, rules: vec![(vec![ResourcePattern::parse("configmaps")], rule)], ..Policies::default() };
+        Policies { default, rules: vec![(vec!["configmaps".parse().unwrap()], rule)], ..Policies::default() };
     assert!(policies.any_integer());
     let pods = GroupVersionResource::new("", "v1", "pods");
     assert_eq!(policies.of(&pods).item_resource_versions, ItemResourceVersions::Composite);

@@ -1,7 +1,7 @@
 //! Resources that are not held in memory: every member is asked at the time of the request.
 
 use serde_json::json;
-use tributary_router::{Limits, Partial, Policies, ResourcePattern};
+use tributary_router::{Limits, Partial, Policies};
 use tributary_simulator::RequestKind;
 
 use http_body_util::BodyExt;
@@ -39,7 +39,7 @@ fn lists(fixture: &Fixture) -> u64 {
 fn only_pods(partial: Partial) -> Policies {
     let mut policies = allow();
     policies.default.partial = partial;
-    Policies { registered: Some(vec![ResourcePattern::parse("pods")]), ..policies }
+    Policies { registered: Some(vec!["pods".parse().unwrap()]), ..policies }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //! `docs/precedents.md` lists all of them.
 
 use serde_json::json;
-use tributary_router::{Policies, ResourcePattern};
+use tributary_router::Policies;
 
 use crate::harness::{
     CONFIG_MAPS, Fixture, allow, brief, cluster, config, config_map, items, name, setup, until, version,
@@ -74,7 +74,7 @@ async fn cve_2022_3162_no_spelling_of_a_path_reads_another_resource() {
 /// show more than was allowed.
 #[tokio::test]
 async fn capsule_proxy_5_a_second_selector_widens_nothing() {
-    let only_pods = Policies { registered: Some(vec![ResourcePattern::parse("pods")]), ..allow() };
+    let only_pods = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
     for policies in [allow(), only_pods] {
         let fixture = Fixture::with(["a", "b"].map(config), policies.clone()).await;
         for member in ["a", "b"] {

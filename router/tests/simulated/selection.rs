@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tributary_router::{Partial, Policies, Policy, ResourcePattern};
+use tributary_router::{Partial, Policies, Policy};
 
 use crate::harness::{
     CONFIG_MAPS, Fixture, SOON, allow, brief, cluster, config, config_map, items, until, vector, version,
@@ -143,7 +143,7 @@ async fn what_another_cluster_forgot_is_not_missed() {
 
 #[tokio::test]
 async fn members_are_not_asked_for_clusters() {
-    let only_pods = Policies { registered: Some(vec![ResourcePattern::parse("pods")]), ..allow() };
+    let only_pods = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
     let fixture = Fixture::with(["a", "b"].map(config), only_pods).await;
     for (member, name) in [("a", "x"), ("b", "y")] {
         let mut object = config_map(name, "");

@@ -1,11 +1,11 @@
-//! How a registry names resources.
+//! How a registry, and `--resources`, name resources.
 
 use std::fmt;
 use std::str::FromStr;
 
-use tributary_apimachinery::GroupVersionResource;
+use crate::GroupVersionResource;
 
-/// One entry of a registry's `resources`.
+/// One entry of a registry's `resources`, or of `--resources`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ResourcePattern {
     /// `*`: every resource that can be listed and watched.
@@ -14,7 +14,7 @@ pub enum ResourcePattern {
     Resource {
         /// The API group; empty for the core group.
         group: String,
-        /// The version, or `None` for the one that each cluster prefers.
+        /// The version; `None` for any.
         version: Option<String>,
         /// The plural name.
         resource: String,
@@ -131,35 +131,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_and_writes() {
-        for (text, written) in [
-            ("*", "*"),
-            ("pods", "pods"),
-            ("deployments.apps", "deployments.apps"),
-            ("apps/v1/deployments", "apps/v1/deployments"),
-            ("deployments.v1.apps", "apps/v1/deployments"),
-            ("v1/pods", "v1/pods"),
-            ("leases.coordination.k8s.io", "leases.coordination.k8s.io"),
-            ("foos.v1alpha1.example.com", "example.com/v1alpha1/foos"),
+    fn patterns_are_read_written_and_matched() {
+        let pods = GroupVersionResource::new("", "v1", "pods");
+        let deployments = GroupVersionResource::new("apps", "v1", "deployments");
+        let certificates = GroupVersionResource::new("cert-manager.io", "v1", "certificates");
+        for (text, written, matches) in [
+            ("*", "*", [true, true, true]),
+            ("pods", "pods", [true, false, false]),
+            ("v1/pods", "v1/pods", [true, false, false]),
+            ("v2/pods", "v2/pods", [false, false, false]),
+            ("deployments", "deployments", [false, false, false]),
+            ("deployments.apps", "deployments.apps", [false, true, false]),
+            ("deployments.v1.apps", "apps/v1/deployments", [false, true, false]),
+            ("deployments.v2.apps", "apps/v2/deployments", [false, false, false]),
+            ("apps/v1/deployments", "apps/v1/deployments", [false, true, false]),
+            ("apps/v1beta1/deployments", "apps/v1beta1/deployments", [false, false, false]),
+            ("certificates.cert-manager.io", "certificates.cert-manager.io", [false, false, true]),
+            ("certificates.v1.cert-manager.io", "cert-manager.io/v1/certificates", [false, false, true]),
+            ("foos.v1alpha1.example.com", "example.com/v1alpha1/foos", [false, false, false]),
         ] {
-            assert_eq!(text.parse::<ResourcePattern>().unwrap().to_string(), written, "{text}");
-        }
-        for bad in ["", "Pods", "pods/", "/pods", "/v1/pods", "apps/deployments", "a/v1/b/c", "pods.", "*.apps", "a b"]
-        {
-            assert!(bad.parse::<ResourcePattern>().is_err(), "{bad}");
+            let pattern: ResourcePattern = text.parse().unwrap();
+            assert_eq!(pattern.to_string(), written, "{text}");
+            let matched = [&pods, &deployments, &certificates].map(|resource| pattern.matches(resource));
+            assert_eq!(matched, matches, "{text}");
         }
     }
 
     #[test]
-    fn matches_and_overlaps() {
+    fn what_names_no_resource_is_refused() {
+        for bad in ["", "Pods", "pods/", "/pods", "/v1/pods", "apps/deployments", "a/v1/b/c", "pods.", "*.apps", "a b"]
+        {
+            let refused = bad.parse::<ResourcePattern>().unwrap_err().to_string();
+            assert!(refused.starts_with(&format!("{bad:?} does not name a resource; allowed are")), "{refused}");
+        }
+    }
+
+    #[test]
+    fn patterns_overlap_where_both_may_mean_one_resource() {
         let pattern = |text: &str| text.parse::<ResourcePattern>().unwrap();
-        let deployments = GroupVersionResource::new("apps", "v1", "deployments");
-        assert!(pattern("deployments.apps").matches(&deployments));
-        assert!(pattern("*").matches(&deployments));
-        assert!(!pattern("deployments").matches(&deployments));
-        assert!(!pattern("apps/v1beta1/deployments").matches(&deployments));
-        assert!(pattern("deployments.apps").overlaps(&pattern("apps/v1/deployments")));
-        assert!(!pattern("apps/v1beta1/deployments").overlaps(&pattern("apps/v1/deployments")));
-        assert!(!pattern("pods").overlaps(&pattern("services")));
+        for (one, other, expected) in [
+            ("*", "pods", true),
+            ("deployments.apps", "apps/v1/deployments", true),
+            ("apps/v1beta1/deployments", "apps/v1/deployments", false),
+            ("pods", "services", false),
+        ] {
+            assert_eq!(pattern(one).overlaps(&pattern(other)), expected, "{one} {other}");
+            assert_eq!(pattern(other).overlaps(&pattern(one)), expected, "{other} {one}");
+        }
     }
 }
