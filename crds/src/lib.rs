@@ -15,9 +15,7 @@ pub mod validate;
 
 pub use configuration::Configuration;
 pub use load::{LoadError, LoadErrors, load, parse};
-pub use resource_registry::{
-    ClusterSelection, Consistency, ItemResourceVersions, Partial, ResourceRegistry, ResourceRegistrySpec,
-};
+pub use resource_registry::{ClusterSelection, ResourceRegistry, ResourceRegistrySpec};
 pub use secret::Secret;
 pub use upstream_cluster::{Credentials, KubeconfigReference, UpstreamCluster, UpstreamClusterSpec};
 pub use validate::{Problem, Severity};

@@ -316,7 +316,10 @@ mod tests {
         let spec = &configuration.cluster("eu").unwrap().spec;
         assert_eq!(spec.index, Some(1));
         assert_eq!(spec.credentials.as_ref().unwrap().token_file.as_deref(), Some("token"));
-        assert_eq!(configuration.registries[0].spec.item_resource_versions, crate::ItemResourceVersions::Integer);
+        assert_eq!(
+            configuration.registries[0].spec.item_resource_versions,
+            tributary_apimachinery::ItemResourceVersions::Integer
+        );
         assert_eq!(parse("", Path::new("a.yaml")).unwrap(), Configuration::default());
     }
 

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tributary_apimachinery::{Consistency, ItemResourceVersions, Partial};
 
 use crate::UpstreamCluster;
 
@@ -67,37 +68,6 @@ pub struct ClusterSelection {
     /// Clusters by their labels. With `names`, either is enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
-}
-
-/// The form of the resourceVersion that single objects carry.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum ItemResourceVersions {
-    /// The object's own component in the composite form.
-    #[default]
-    Composite,
-    /// A number made of the member's version and the cluster's index, for clients that parse versions as numbers.
-    Integer,
-}
-
-/// What reads without a resourceVersion contain.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum Consistency {
-    /// What memory has, and all that was written through this endpoint.
-    #[default]
-    Cached,
-    /// All that the members have when the request comes. Each is asked for its version, and memory answers once it is that far;
-    /// where a collection has not changed lately this takes more than a second.
-    Quorum,
-}
-
-/// What happens to a list or watch while a cluster has never answered.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum Partial {
-    /// It waits, then fails: no answer lacks a cluster.
-    #[default]
-    Deny,
-    /// It is answered without that cluster, with a warning that names it.
-    Allow,
 }
 
 impl ClusterSelection {

@@ -6,9 +6,9 @@ mod upstream_cluster;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use tributary_apimachinery::ResourcePattern;
+use tributary_apimachinery::{ItemResourceVersions, ResourcePattern};
 
-use crate::{Configuration, ItemResourceVersions, ResourceRegistry};
+use crate::{Configuration, ResourceRegistry};
 
 /// Whether a problem keeps the configuration from being used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

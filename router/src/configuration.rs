@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, GroupVersionResource};
+use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, ItemResourceVersions};
 use tributary_merge::Epochs;
 
 use crate::discovery::{ServedResource, Union};
-use crate::policy::{Consistency, ItemResourceVersions, Policies, Policy};
+use crate::policy::{Policies, Policy};
 use crate::topology::Cluster;
 use crate::versions::Versions;
 

@@ -41,7 +41,7 @@ pub use body::{Body, BoxError};
 pub use caller::User;
 pub use limits::Limits;
 pub use metrics::Metrics;
-pub use policy::{Consistency, ItemResourceVersions, Partial, Policies, Policy};
+pub use policy::{Policies, Policy};
 pub use topology::ClusterSetup;
 
 use std::sync::Arc;

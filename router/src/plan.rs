@@ -288,10 +288,12 @@ fn is_self_review(request: &ResourceRequest) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tributary_apimachinery::Consistency;
+
     use super::*;
     use crate::discovery::MemberDiscovery;
     use crate::negotiate::Preferences;
-    use crate::policy::{Consistency, Policies};
+    use crate::policy::Policies;
 
     /// A member that serves some resources; `verbs` of each.
     fn union() -> Union {

@@ -2,38 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use tributary_apimachinery::{ClusterName, GroupVersionResource, ResourcePattern};
-
-/// The form of the resourceVersion that single objects carry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ItemResourceVersions {
-    /// The object's own component in the composite form.
-    #[default]
-    Composite,
-    /// `native × 10⁴ + index`: for clients that parse the versions of objects as numbers. Lists, bookmarks and continue
-    /// tokens stay composite.
-    Integer,
-}
-
-/// What a read without a resourceVersion contains.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Consistency {
-    /// What memory has, and all that was written through this process.
-    #[default]
-    Cached,
-    /// Everything that the members had when the request came.
-    Quorum,
-}
-
-/// What happens to a list or watch when a cluster is unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Partial {
-    /// It is refused with 429 until all are known.
-    #[default]
-    Deny,
-    /// It is answered without the cluster, and a `Warning` says so.
-    Allow,
-}
+use tributary_apimachinery::{
+    ClusterName, Consistency, GroupVersionResource, ItemResourceVersions, Partial, ResourcePattern,
+};
 
 /// How one resource is treated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterSelector, GroupVersionResource, RequestInfo, ResourceRequest, Status};
+use tributary_apimachinery::{ClusterSelector, GroupVersionResource, Partial, RequestInfo, ResourceRequest, Status};
 
 use crate::Router;
 use crate::caller::Caller;
 use crate::configuration::Configuration;
 use crate::discovery::ServedResource;
 use crate::negotiate::{Answer, Form, Preferences};
-use crate::policy::Partial;
 use crate::response::{IncludeObject, include_object};
 use crate::view::{EarlierStandings, View};
 use crate::views::choice::{Lifetime, Read};

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tributary_apimachinery::{
-    ClusterName, ClusterSelector, CollectionVersion, GroupVersionResource, ResourceVersion, Status,
+    ClusterName, ClusterSelector, CollectionVersion, GroupVersionResource, ItemResourceVersions, ResourceVersion,
+    Status,
 };
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, DecodeError, Epochs, Foreign, IntegerResourceVersion,
 };
 
 use crate::limits::UNKNOWN_CLUSTERS;
-use crate::policy::ItemResourceVersions;
 use crate::topology::{Cluster, Identity};
 
 /// Reads and writes the versions of one resource, for one request.

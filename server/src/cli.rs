@@ -2,12 +2,13 @@
 
 #[cfg(feature = "demo")]
 mod demo;
+mod words;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, ItemResourceVersions, Partial};
 use tributary_router::Limits;
 
 use crate::listener::{Bounds, ListenAddress};
@@ -151,12 +152,18 @@ pub struct ServeArguments {
     pub create_in: Option<ClusterName>,
     /// What lists and watches do while a cluster has never been reached: wait and refuse, or leave it out with a Warning
     /// [default: Allow; Deny with --config alone]
-    #[arg(long, value_enum, ignore_case = true, value_name = "Deny|Allow")]
-    pub partial: Option<PartialRule>,
+    #[arg(long, value_parser = words::partial(), ignore_case = true, value_name = "Deny|Allow")]
+    pub partial: Option<Partial>,
     /// The form of the versions that single objects carry: Composite, or Integer for clients that compare them as numbers
     /// (for example controller-runtime's EnableReadYourWritesConsistency). A ResourceRegistry decides for its own resources
-    #[arg(long, value_enum, ignore_case = true, value_name = "Composite|Integer", default_value = "Composite")]
-    pub item_resource_versions: ItemVersionsRule,
+    #[arg(
+        long,
+        value_parser = words::item_resource_versions(),
+        ignore_case = true,
+        value_name = "Composite|Integer",
+        default_value = "Composite"
+    )]
+    pub item_resource_versions: ItemResourceVersions,
     /// How many processes serve this endpoint's clients. With Several, a watch of several clusters never resumes from an Integer
     /// version, only from the versions of bookmarks and lists [default: One; Several with --config alone]
     #[arg(long, value_enum, ignore_case = true, value_name = "One|Several")]
@@ -294,18 +301,6 @@ impl ServeArguments {
     }
 }
 
-/// The form of the versions that single objects carry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ItemVersionsRule {
-    /// The object's own component in the form of lists and bookmarks.
-    #[default]
-    #[value(name = "Composite")]
-    Composite,
-    /// A number.
-    #[value(name = "Integer")]
-    Integer,
-}
-
 /// How many processes serve one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Replicas {
@@ -315,17 +310,6 @@ pub enum Replicas {
     /// This one and others, for example behind a load balancer.
     #[value(name = "Several")]
     Several,
-}
-
-/// What lists and watches do about clusters that are unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PartialRule {
-    /// Wait, then 429.
-    #[value(name = "Deny")]
-    Deny,
-    /// Answer without it, with a Warning that names each missing cluster.
-    #[value(name = "Allow")]
-    Allow,
 }
 
 /// The arguments of `check`.
@@ -404,8 +388,8 @@ mod tests {
             panic!("serve")
         };
         assert_eq!(serve.resources, ["pods", "deployments.apps"]);
-        assert_eq!(serve.partial, Some(PartialRule::Deny));
-        assert_eq!(serve.item_resource_versions, ItemVersionsRule::Integer);
+        assert_eq!(serve.partial, Some(Partial::Deny));
+        assert_eq!(serve.item_resource_versions, ItemResourceVersions::Integer);
         assert!(!serve.is_alone());
         for (line, expected) in [
             ("tributary serve", true),
@@ -415,7 +399,7 @@ mod tests {
         ] {
             let Command::Serve(serve) = parse(line).unwrap().command else { panic!("serve") };
             assert_eq!(serve.is_alone(), expected, "{line}");
-            assert_eq!(serve.item_resource_versions, ItemVersionsRule::Composite);
+            assert_eq!(serve.item_resource_versions, ItemResourceVersions::Composite);
         }
         assert_eq!(serve.create_in.unwrap().as_str(), "eu");
         assert_eq!(serve.limits.router(), Limits::default());

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use tributary_apimachinery::{ClusterName, InvalidResourcePattern, ResourcePattern};
+use tributary_apimachinery::{ClusterName, InvalidResourcePattern, ItemResourceVersions, Partial, ResourcePattern};
 use tributary_crds::ResourceRegistry;
-use tributary_router::{Consistency, ItemResourceVersions, Partial, Policies, Policy};
+use tributary_router::{Policies, Policy};
 
-use crate::cli::{ItemVersionsRule, PartialRule, ServeArguments};
+use crate::cli::ServeArguments;
 
 /// What the command line says about resources.
 #[derive(Clone, Debug, Default)]
@@ -24,19 +24,10 @@ pub struct PolicyFlags {
 impl From<&ServeArguments> for PolicyFlags {
     /// Personal mode answers without a cluster that was never reached, and says so; a shared endpoint does not.
     fn from(arguments: &ServeArguments) -> Self {
-        let partial = match arguments.partial {
-            Some(PartialRule::Allow) => Partial::Allow,
-            Some(PartialRule::Deny) => Partial::Deny,
-            None if arguments.serves_contexts() => Partial::Allow,
-            None => Partial::Deny,
-        };
-        let item_resource_versions = match arguments.item_resource_versions {
-            ItemVersionsRule::Composite => ItemResourceVersions::Composite,
-            ItemVersionsRule::Integer => ItemResourceVersions::Integer,
-        };
+        let default = if arguments.serves_contexts() { Partial::Allow } else { Partial::Deny };
         Self {
-            partial,
-            item_resource_versions,
+            partial: arguments.partial.unwrap_or(default),
+            item_resource_versions: arguments.item_resource_versions,
             create_in: arguments.create_in.clone(),
             resources: arguments.resources.clone(),
         }
@@ -113,22 +104,17 @@ fn rule(
         Some(cluster) => Some(known_cluster(&field("placement"), cluster, clusters)?),
         None => default.placement.clone(),
     };
-    let partial = match spec.partial {
-        tributary_crds::Partial::Deny => Partial::Deny,
-        tributary_crds::Partial::Allow => Partial::Allow,
-    };
-    let item_resource_versions = match spec.item_resource_versions {
-        tributary_crds::ItemResourceVersions::Composite => ItemResourceVersions::Composite,
-        tributary_crds::ItemResourceVersions::Integer => ItemResourceVersions::Integer,
-    };
-    let consistency = match spec.consistency {
-        tributary_crds::Consistency::Cached => Consistency::Cached,
-        tributary_crds::Consistency::Quorum => Consistency::Quorum,
-    };
     let selected = clusters.iter().filter(|(name, labels)| spec.clusters.selects_labeled(name.as_str(), labels));
     let selected = (!spec.clusters.is_all()).then(|| selected.map(|(name, _)| name.clone()).collect());
     let namespaces = (!spec.namespaces.is_empty()).then(|| spec.namespaces.iter().cloned().collect());
-    let policy = Policy { item_resource_versions, consistency, clusters: selected, namespaces, partial, placement };
+    let policy = Policy {
+        item_resource_versions: spec.item_resource_versions,
+        consistency: spec.consistency,
+        clusters: selected,
+        namespaces,
+        partial: spec.partial,
+        placement,
+    };
     Ok((patterns(&field("resources"), &spec.resources)?, policy))
 }
 
@@ -151,7 +137,7 @@ fn pattern(field: &str, text: &str) -> Result<ResourcePattern, PolicyError> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use tributary_apimachinery::GroupVersionResource;
+    use tributary_apimachinery::{Consistency, GroupVersionResource};
     use tributary_crds::ResourceRegistrySpec;
 
     use super::*;

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tributary_apimachinery::rewrite::Reference;
-use tributary_apimachinery::{ClusterName, GroupVersion, Object, ObjectKey, Reason, ResourceRequest, Status};
+use tributary_apimachinery::{
+    ClusterName, GroupVersion, ItemResourceVersions, Object, ObjectKey, Reason, ResourceRequest, Status,
+};
 
 use super::answer::Wish;
 use super::buffered::Held;
@@ -14,7 +16,6 @@ use super::target::{Target, send_translated};
 use crate::Router;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::discovery::ServedResource;
-use crate::policy::ItemResourceVersions;
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 

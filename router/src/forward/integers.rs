@@ -1,9 +1,8 @@
 //! Whether the answer to a write can carry an integer, asked before the write is sent.
 
-use tributary_apimachinery::{ClusterName, Object, ResourceVersion, Status};
+use tributary_apimachinery::{ClusterName, ItemResourceVersions, Object, ResourceVersion, Status};
 use tributary_merge::IntegerResourceVersion;
 
-use crate::policy::ItemResourceVersions;
 use crate::request::ClientRequest;
 
 /// How far below the highest version that has an integer form a member's newest known version has to be. A thousand million

@@ -20,12 +20,11 @@ mod write;
 use std::sync::Arc;
 
 use http::{Response, header};
-use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Partial, Status};
 
 use crate::body::Body;
 use crate::limits;
 use crate::negotiate::{Answer, Shape};
-use crate::policy::Partial;
 use crate::request::ClientRequest;
 use crate::response::warnings;
 use crate::view::{Standing, Standings, standing};

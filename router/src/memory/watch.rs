@@ -14,7 +14,9 @@ use rand::Rng;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tributary_apimachinery::{ClusterName, CollectionVersion, Filter, ResourceVersion, Status, Timeout, WatchOptions};
+use tributary_apimachinery::{
+    ClusterName, CollectionVersion, Filter, ItemResourceVersions, ResourceVersion, Status, Timeout, WatchOptions,
+};
 use tributary_cacher::Cacher;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Outcome, Progress, WatchEvent, Watcher};
 
@@ -24,7 +26,6 @@ use crate::body::{self, Body, BoxError};
 use crate::flow::long_answers::{Length, MEDIUM_BYTES, Peer, Share};
 use crate::limits;
 use crate::negotiate::Answer;
-use crate::policy::ItemResourceVersions;
 use crate::request::ClientRequest;
 use crate::response::watch::{EventWriter, Prepared, error};
 use crate::response::{self, FRAME_BYTES, ObjectWriter};

@@ -8,7 +8,7 @@ use futures::stream;
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use tributary_apimachinery::{Filter, GroupVersionResource, Object, Status};
+use tributary_apimachinery::{Filter, GroupVersionResource, ItemResourceVersions, Object, Status};
 use tributary_merge::ListCursor;
 
 use super::compression::{Gzip, THRESHOLD_BYTES};
@@ -18,7 +18,6 @@ use crate::body::{self, Body, BoxError};
 use crate::flow::large_bodies::beside;
 use crate::flow::long_answers::{Lanes, Length, MEDIUM_BYTES, NoTurn, Peer, Share};
 use crate::negotiate::{Encoding, Form, Shape};
-use crate::policy::ItemResourceVersions;
 use crate::topology::ClusterMark;
 use crate::view::View;
 

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tributary_apimachinery::{ClusterName, ResourceVersion, Status};
+use tributary_apimachinery::{ClusterName, ItemResourceVersions, ResourceVersion, Status};
 use tributary_merge::{CompositeResourceVersion, Epochs, EventVersion, Log, ObjectEvent};
 
 use super::{ObjectWriter, Place, protobuf};
 use crate::negotiate::{Encoding, Form, Shape};
-use crate::policy::ItemResourceVersions;
 use crate::topology::ClusterMark;
 use crate::view::{BookmarkShape, EncodingKey, Row, View};
 

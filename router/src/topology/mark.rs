@@ -2,10 +2,8 @@
 
 use std::fmt::Write;
 
-use tributary_apimachinery::{ClusterAnnotation, ClusterName, ResourceVersion};
+use tributary_apimachinery::{ClusterAnnotation, ClusterName, ItemResourceVersions, ResourceVersion};
 use tributary_merge::{ClusterIndex, IntegerResourceVersion, ItemEncoder};
-
-use crate::policy::ItemResourceVersions;
 
 /// The texts that an answer splices into the objects of one cluster. Made once per cluster.
 #[derive(Clone, Debug)]

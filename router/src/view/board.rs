@@ -15,10 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tributary_apimachinery::{ClusterName, ClusterSelector};
+use tributary_apimachinery::{ClusterName, ClusterSelector, Partial};
 
 use super::standing::{Counts, Standing, Standings};
-use crate::policy::Partial;
 
 /// How the clusters of a view stand.
 #[derive(Default)]

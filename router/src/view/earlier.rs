@@ -10,12 +10,11 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, ClusterSelector, Object, ObjectKey, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, Object, ObjectKey, Partial, Status};
 use tributary_merge::Heads;
 
 use super::View;
 use super::standing::{self, Standing, Standings};
-use crate::policy::Partial;
 
 /// How the clusters that a request wants stood before it waited and read.
 #[derive(Clone, Debug)]

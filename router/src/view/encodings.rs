@@ -4,10 +4,10 @@ use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tributary_apimachinery::ItemResourceVersions;
 use tributary_merge::SharedKey;
 
 use crate::negotiate::Form;
-use crate::policy::ItemResourceVersions;
 use crate::response::IncludeObject;
 
 /// Names one encoding: the event, the form of its object and that of its version, and what a Table's row depends on besides.

@@ -13,11 +13,10 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, Status, explain};
+use tributary_apimachinery::{ClusterName, Partial, Status, explain};
 
 use super::standing::Standing;
 use super::{EarlierStandings, View, standing};
-use crate::policy::Partial;
 
 impl View {
     /// Waits until memory has everything that the clusters have now of which it holds something. A cluster that does not confirm it is stale, where a partial

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use http::{HeaderMap, header};
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Partial, Status};
 use tributary_cacher::{Reason, State};
 use tributary_merge::Heads;
 
 use crate::discovery::{Otherwise, ServedResource};
-use crate::policy::Partial;
 use crate::topology::Cluster;
 
 /// How one cluster stands.

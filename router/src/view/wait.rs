@@ -7,14 +7,15 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use tributary_apimachinery::{ClusterName, ClusterSelector, CollectionVersion, ObjectKey, ResourceVersion, Status};
+use tributary_apimachinery::{
+    ClusterName, ClusterSelector, CollectionVersion, ObjectKey, Partial, ResourceVersion, Status,
+};
 use tributary_cacher::{Cacher, NotReached};
 use tributary_merge::CompositeResourceVersion;
 
 use super::View;
 use super::fences::{Deletion, Fence, Late, Waited};
 use super::standing::{self, Standing, Standings};
-use crate::policy::Partial;
 
 /// How long lists and watches wait for clusters that are not known yet.
 pub(crate) const KNOWN_WITHIN: Duration = Duration::from_secs(30);

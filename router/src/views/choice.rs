@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ObjectKey, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ObjectKey, Partial, Status};
 
 use super::Views;
 use crate::configuration::Configuration;
 use crate::discovery::ServedResource;
 use crate::flow::fair_share::Holder;
 use crate::limits::NAMESPACE_UNUSED_AFTER;
-use crate::policy::Partial;
 use crate::view::{EarlierStandings, KNOWN_WITHIN, Standing, Standings, View};
 
 /// For how long somebody reads.

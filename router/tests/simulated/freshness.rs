@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tributary_router::{Partial, Policies, Policy};
+use tributary_apimachinery::Partial;
+use tributary_router::{Policies, Policy};
 use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{

@@ -12,9 +12,9 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, Partial};
 use tributary_proxy::{ClusterClient, Tuning};
-use tributary_router::{Body, ClusterSetup, Limits, Partial, Peer, Policies, Policy, Router, RouterConfig, User, body};
+use tributary_router::{Body, ClusterSetup, Limits, Peer, Policies, Policy, Router, RouterConfig, User, body};
 use tributary_simulator::{Config, Member, Simulator};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.

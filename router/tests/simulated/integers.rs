@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tributary_apimachinery::GroupVersionResource;
+use tributary_apimachinery::{GroupVersionResource, ItemResourceVersions};
 use tributary_router::limits::NAMESPACE_UNUSED_AFTER;
-use tributary_router::{ItemResourceVersions, Policies, Policy, Router, RouterConfig};
+use tributary_router::{Policies, Policy, Router, RouterConfig};
 
 use tributary_simulator::{Config, Rejection, RequestKind};
 

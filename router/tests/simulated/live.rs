@@ -1,7 +1,8 @@
 //! Resources that are not held in memory: every member is asked at the time of the request.
 
 use serde_json::json;
-use tributary_router::{Limits, Partial, Policies};
+use tributary_apimachinery::Partial;
+use tributary_router::{Limits, Policies};
 use tributary_simulator::RequestKind;
 
 use http_body_util::BodyExt;

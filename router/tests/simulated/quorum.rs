@@ -5,7 +5,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use serde_json::json;
 use tokio::time::Instant;
-use tributary_router::{Consistency, Partial, Policies, Policy};
+use tributary_apimachinery::{Consistency, Partial};
+use tributary_router::{Policies, Policy};
 use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, items, name, version};

@@ -5,8 +5,9 @@ use std::time::Duration;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use tokio::time::timeout;
+use tributary_apimachinery::{Consistency, Partial};
 use tributary_proxy::ClusterClient;
-use tributary_router::{ClusterSetup, Consistency, Partial, Policies, Policy};
+use tributary_router::{ClusterSetup, Policies, Policy};
 use tributary_simulator::{Member, Rejection, RequestKind, Simulator};
 
 use crate::harness::{

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tributary_router::{Partial, Policies, Policy};
+use tributary_apimachinery::Partial;
+use tributary_router::{Policies, Policy};
 
 use crate::harness::{
     CONFIG_MAPS, Fixture, SOON, allow, brief, cluster, config, config_map, items, until, vector, version,

@@ -5,10 +5,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use tributary_apimachinery::explain;
-use tributary_crds::{
-    Configuration, Consistency, Credentials, ItemResourceVersions, ResourceRegistry, Severity, UpstreamCluster,
-};
+use tributary_apimachinery::{Consistency, ItemResourceVersions, explain};
+use tributary_crds::{Configuration, Credentials, ResourceRegistry, Severity, UpstreamCluster};
 
 use crate::cli::CheckArguments;
 use crate::config_source::upstream_clusters::{FileSource, cluster_spec};

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use tributary_apimachinery::ItemResourceVersions;
 use tributary_simulator::{Churn, Config, Member, Simulator, kubeconfig};
 
 use super::serve::{Ready, serve};
-use crate::cli::{DemoArguments, ItemVersionsRule, LimitArguments, ServeArguments};
+use crate::cli::{DemoArguments, LimitArguments, ServeArguments};
 use crate::credentials::{BearerToken, Certificates};
 use crate::data_directory::{DataDirectory, write_private};
 use crate::exit::Failure;
@@ -39,7 +40,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
         resources: Vec::new(),
         create_in: members.first().and_then(|member| member.name().parse().ok()),
         partial: None,
-        item_resource_versions: ItemVersionsRule::default(),
+        item_resource_versions: ItemResourceVersions::default(),
         replicas: None,
         data_dir: Some(directory.0.join("data")),
         limits: LimitArguments::default(),

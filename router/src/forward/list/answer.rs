@@ -10,7 +10,7 @@ use futures::{FutureExt, StreamExt};
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use tributary_apimachinery::Status;
+use tributary_apimachinery::{Partial, Status};
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
 use super::ask::{MemberList, Question, Unanswered};
@@ -22,7 +22,6 @@ use crate::discovery::ServedResource;
 use crate::flow::long_answers::{Lanes, Length, MEDIUM_BYTES, Peer, Share};
 use crate::limits::GATHERED_BYTES_MAX;
 use crate::negotiate::{Encoding, Form};
-use crate::policy::Partial;
 use crate::response::compression::{Gzip, THRESHOLD_BYTES};
 use crate::response::indent::Indent;
 use crate::response::{self, FRAME_BYTES};

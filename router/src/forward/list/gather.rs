@@ -6,14 +6,13 @@ use futures::stream::{self, FuturesOrdered};
 use futures::{StreamExt, future::BoxFuture};
 use http::HeaderValue;
 use tokio::time::{Duration, Instant};
-use tributary_apimachinery::{ClusterName, Status};
+use tributary_apimachinery::{ClusterName, Partial, Status};
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
 use super::ask::{MemberList, Question, Unanswered};
 use super::token::Token;
 use crate::flow::fair_share::{FairShare, Holder};
 use crate::limits::GATHERED_BYTES_MAX;
-use crate::policy::Partial;
 use crate::topology::Cluster;
 use crate::view::{KNOWN_WITHIN, Standing};
 

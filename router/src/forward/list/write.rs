@@ -3,13 +3,12 @@
 use jiff::Timestamp;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tributary_apimachinery::{json, mark_object};
+use tributary_apimachinery::{ItemResourceVersions, json, mark_object};
 use tributary_printers::{Column, Printer, Row, column};
 
 use super::ask::Item;
 use crate::discovery::ServedResource;
 use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
-use crate::policy::ItemResourceVersions;
 use crate::response::{IncludeObject, protobuf, yaml};
 use crate::topology::ClusterMark;
 
