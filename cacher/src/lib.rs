@@ -43,18 +43,14 @@ pub use stats::Stats;
 pub use update::{Observer, Update};
 pub use wait::{NotReached, StillThere};
 
+use tributary_apimachinery::body::{Body, BoxError};
+
 /// What members send, taken apart as it arrives. Public for those who test it with bytes of their own.
 pub mod wire {
     pub use crate::frames::{FrameSplitter, FrameTooLarge};
     pub use crate::list_stream::{ListError, ListMeta, ListParser, Part};
     pub use crate::watch_event::{FrameError, WatchEvent};
 }
-
-/// Any error of a transport or of a body.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// A body of a request or an answer.
-pub type Body = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, BoxError>;
 
 /// The way to one member: requests carry path and query only; authority, credentials and HTTP/2 are the transport's part.
 ///

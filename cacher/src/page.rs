@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use flate2::write::MultiGzDecoder;
 use tokio::time::Instant;
+use tributary_apimachinery::body::Body;
 
-use crate::Body;
 use crate::list_stream::ListError;
 
 /// How much compressed text is expanded at once, in bytes. gzip makes 1 MB of 1 KB at most, so that no more than 4 MB are held that the

@@ -4,20 +4,20 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, RETRY_AFTER, WARNING};
 use http::{HeaderMap, HeaderValue, Request, Response};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::BodyExt;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio::time::timeout;
 use tower::ServiceExt;
+use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ResourceVersion, explain};
 
+use crate::Transport;
 use crate::config::Config;
 use crate::list_stream::{ListError, ListParser};
 use crate::state::Reason;
-use crate::{Body, BoxError, Transport};
 
 /// What the reflector asks the member for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ pub(crate) fn build(config: &Config, target: &Target, version: ResourceVersion) 
     Request::get(format!("{}?{query}", config.path()))
         .header(ACCEPT, HeaderValue::from_static("application/json"))
         .header(ACCEPT_ENCODING, HeaderValue::from_static(if target.is_compressed() { "gzip" } else { "identity" }))
-        .body(Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync())
+        .body(body::empty())
 }
 
 /// A member's refusal: an HTTP status other than 200, or a Status in an ERROR event.

@@ -7,13 +7,13 @@ use http_body::Frame;
 use http_body_util::BodyExt;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use tributary_apimachinery::body::{Body, BoxError};
 
 use crate::config::Tuning;
 use crate::frames::FrameSplitter;
 use crate::machine::Input;
 use crate::progress::{Call, Progress};
 use crate::wait::Wanted;
-use crate::{Body, BoxError};
 
 /// How long before its `timeoutSeconds` a watch may have been ended by them, seen from here. Half a second: they count from when the
 /// member took the request, not from its answer.

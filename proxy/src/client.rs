@@ -9,9 +9,9 @@ use http_body_util::{BodyExt, Limited};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 use tower::util::BoxCloneSyncService;
+use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ClusterName, RequestInfo};
 
-use crate::body::{self, Body, BoxError};
 use crate::dial::{Connector, Dialer};
 use crate::endpoint::{Endpoint, EndpointStatus};
 use crate::endpoints::Endpoints;

@@ -16,8 +16,8 @@ use tokio::time::{Duration, Instant};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::body::BoxError;
 
-use crate::body::BoxError;
 use crate::certificate::Certificate;
 use crate::error::ConnectError;
 use crate::exec_plugin::{self, bearer};

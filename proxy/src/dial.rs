@@ -14,8 +14,8 @@ use tokio_rustls::TlsConnector;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::body::{Body, BoxError};
 
-use crate::body::{Body, BoxError};
 use crate::certificate::Certificate;
 use crate::credentials::Current;
 use crate::error::{ConnectError, ForwardError, SharedError};

@@ -8,9 +8,9 @@ use http::{Method, Request, Response, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Duration;
+use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::explain;
 
-use crate::body::{self, Body};
 use crate::credentials::Current;
 use crate::endpoint::{Endpoint, Held};
 use crate::error::{ForwardError, Sent};

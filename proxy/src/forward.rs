@@ -6,8 +6,8 @@ use std::sync::Arc;
 use http::header::{HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use tributary_apimachinery::RequestClass;
+use tributary_apimachinery::body::Body;
 
-use crate::body::Body;
 use crate::error::ForwardError;
 use crate::exchange::Replay;
 use crate::headers::{self, UpgradeProtocol};

@@ -9,8 +9,8 @@ use hyper::client::conn::http1::SendRequest;
 use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::time::{Duration, Instant};
+use tributary_apimachinery::body::Body;
 
-use crate::body::Body;
 use crate::places::Place;
 
 /// Idle connections kept. More than this many at once are a burst; keeping all of them would outlive it.

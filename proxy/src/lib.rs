@@ -16,7 +16,6 @@
 //! Invariants: a request body is never sent twice; an identity header of a client never reaches a member; credentials
 //! reach no other address than the member's; nothing here knows a cache or a second cluster.
 
-mod body;
 mod certificate;
 mod client;
 mod credentials;
@@ -44,7 +43,6 @@ mod unauthorized;
 mod upgrade;
 mod user;
 
-pub use body::{Body, BoxError};
 pub use client::{Address, ClusterClient, Health, Transport, without_user_info};
 pub use dial::{BoxIo, Connector, Io};
 pub use endpoint::EndpointStatus;

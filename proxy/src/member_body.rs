@@ -9,9 +9,9 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::{ClusterName, explain};
 
-use crate::body::{Body, BoxError};
 use crate::endpoint::Held;
 use crate::error::SharedError;
 use crate::http1;

@@ -27,9 +27,9 @@ use hyper::client::conn::http2::SendRequest;
 use parking_lot::Mutex;
 use tokio::runtime::{self, Handle};
 use tokio::time::{Duration, Instant};
+use tributary_apimachinery::body::Body;
 use tributary_apimachinery::{ClusterName, explain};
 
-use crate::body::Body;
 use crate::certificate::Certificate;
 use crate::credentials::Current;
 use crate::dial::{Dialed, Dialer, Http2Connection};

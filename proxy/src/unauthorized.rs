@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use http::{Method, Request, StatusCode, Uri};
 use tokio::time::{Duration, Instant, timeout};
+use tributary_apimachinery::body;
 
-use crate::body;
 use crate::credentials::Current;
 use crate::exchange::Replay;
 use crate::identity::Identity;

@@ -12,9 +12,9 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::explain;
 
-use crate::body::{self, Body};
 use crate::credentials::Current;
 use crate::dial::Dialed;
 use crate::endpoint::Held;

@@ -1,6 +1,5 @@
 //! Bodies of requests and answers.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -8,33 +7,18 @@ use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body::{Frame, SizeHint};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty, Full};
+use http_body_util::BodyExt;
 use tower::ServiceExt;
 use tributary_proxy::Transport;
 
 use crate::flow::fair_share::Portion;
 
-/// Any error that a body may end with.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// The body of every request and answer.
-pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+pub(crate) use tributary_apimachinery::body::{Body, BoxError, empty, full};
 
 /// The largest body of a request, and of a member's answer to a write, that is held whole to be rewritten, in bytes.
 ///
 /// kube-apiserver takes 3 MiB (`MaxRequestBodyBytes` in apiserver's `config.go`); answers grow by defaults and managedFields.
 pub const WHOLE_BODY_BYTES_MAX: usize = 8 << 20;
-
-/// A body of these bytes.
-pub fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(infallible).boxed_unsync()
-}
-
-/// A body without bytes.
-pub fn empty() -> Body {
-    Empty::new().map_err(infallible).boxed_unsync()
-}
 
 /// A body is larger than so many bytes.
 #[derive(Debug, thiserror::Error)]
@@ -157,8 +141,4 @@ pub(crate) fn send(
     request: Request<Body>,
 ) -> BoxFuture<'static, Result<Response<Body>, BoxError>> {
     Box::pin(transport.oneshot(request))
-}
-
-fn infallible(never: Infallible) -> BoxError {
-    match never {}
 }

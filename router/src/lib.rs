@@ -37,7 +37,6 @@ mod views;
 
 pub use crate::flow::long_answers::Peer;
 pub use crate::forward::one_cluster::ForwardedWatch;
-pub use body::{Body, BoxError};
 pub use caller::User;
 pub use limits::Limits;
 pub use metrics::Metrics;

@@ -7,7 +7,7 @@ use http::{Request, Response};
 use prometheus_client::registry::Registry;
 use tributary_router::{Router, User};
 
-pub use tributary_router::{Body, BoxError, body::full};
+pub use tributary_apimachinery::body::{Body, BoxError, empty, full};
 
 /// Answers authenticated requests.
 pub trait Handler: Send + Sync + 'static {

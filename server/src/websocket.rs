@@ -19,7 +19,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::BodyExt;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio_tungstenite::WebSocketStream;
@@ -30,7 +30,7 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use tributary_apimachinery::{RequestInfo, Verb};
 
 use crate::authentication::is_websocket;
-use crate::handler::{Body, BoxError, full};
+use crate::handler::{Body, BoxError, empty, full};
 
 /// The largest message that a client may send, in bytes. None means anything here.
 const RECEIVED_BYTES_MAX: usize = 64 << 10;
@@ -114,7 +114,7 @@ impl Handshake {
             (Ok(_), None) => return refuse(&Refusal(StatusCode::BAD_REQUEST, "the connection cannot switch")),
             (Err(refusal), _) => return refuse(&refusal),
         };
-        let mut response = Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+        let mut response = Response::new(empty());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = response.headers_mut();
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));

@@ -14,7 +14,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinHandle;
-use tributary_proxy::{Body, ClusterClient, Identity, Tuning};
+use tributary_apimachinery::body::Body;
+use tributary_proxy::{ClusterClient, Identity, Tuning};
 use tributary_simulator::{Config, Member, Rejection, RequestKind, Simulator, kubeconfig};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.

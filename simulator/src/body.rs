@@ -7,18 +7,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
 use crate::control::{Faults, WriteAnswers};
 
-/// An error of a body.
-pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
-/// A response body.
-pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+pub(crate) use tributary_apimachinery::body::{Body, BoxError, full};
 
 /// Pieces in which a slow stream is sent, per second.
 const PIECES_PER_SECOND: u64 = 10;
@@ -31,11 +27,6 @@ const BEFORE_CUT: Duration = Duration::from_millis(100);
 #[derive(Debug, thiserror::Error)]
 #[error("the stream was cut on command")]
 struct Cut;
-
-/// A body that is there at once.
-pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
-}
 
 /// A body of blanks without an end.
 pub(crate) fn endless() -> Body {

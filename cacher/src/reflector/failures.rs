@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tributary_apimachinery::DecodeError;
+use tributary_apimachinery::body::BoxError;
 
 use super::task::Reflector;
-use crate::BoxError;
 use crate::machine::Input;
 use crate::request::{Refusal, chain};
 use crate::state::Reason;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use tokio::time::{Instant, sleep_until, timeout};
 use tributary_apimachinery::ResourceVersion;
+use tributary_apimachinery::body::Body;
 
 use super::task::{Reading, Reflector, ResetAsked};
-use crate::Body;
 use crate::machine::Input;
 use crate::page::{Page, Text};
 use crate::request::{self, Target};

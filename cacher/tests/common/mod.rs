@@ -13,8 +13,9 @@ use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tower::util::BoxCloneSyncService;
+use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, Snapshot};
-use tributary_cacher::{Body, BoxError, Cacher, Config, Observer, State, Transport, Tuning, Update};
+use tributary_cacher::{Cacher, Config, Observer, State, Transport, Tuning, Update};
 
 /// The member's side: every request arrives here and is answered by the test.
 pub struct Member {

@@ -11,7 +11,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
-use tributary_proxy::{Body, ClusterClient, EndpointStatus, ForwardError, Identity, ReachabilityState, Tuning};
+use tributary_apimachinery::body::Body;
+use tributary_proxy::{ClusterClient, EndpointStatus, ForwardError, Identity, ReachabilityState, Tuning};
 
 use crate::member::{self, Member, Options, Port, SOON, Seen, channel, eventually, full, get, read, text};
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -19,8 +19,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::broadcast;
+pub(crate) use tributary_apimachinery::body::{Body, empty, full};
 use tributary_apimachinery::{ClusterName, RequestInfo};
-use tributary_proxy::{Body, ClusterClient, Tuning};
+use tributary_proxy::{ClusterClient, Tuning};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -320,14 +321,6 @@ pub(crate) fn text(status: StatusCode, text: String) -> Response<Body> {
     response
 }
 
-pub(crate) fn full(content: impl Into<Bytes>) -> Body {
-    Full::new(content.into()).map_err(|never| match never {}).boxed_unsync()
-}
-
-pub(crate) fn empty() -> Body {
-    full(Bytes::new())
-}
-
 /// A read, classified as the router does it.
 pub(crate) fn get(path: &str) -> Request<Body> {
     let mut request = Request::get(path).body(empty()).unwrap();
@@ -347,7 +340,7 @@ pub(crate) fn channel() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, Body) {
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
     let stream = futures::stream::unfold(receiver, |mut receiver| async move {
         let bytes = receiver.recv().await?;
-        Some((Ok::<_, tributary_proxy::BoxError>(http_body::Frame::data(bytes)), receiver))
+        Some((Ok::<_, tributary_apimachinery::body::BoxError>(http_body::Frame::data(bytes)), receiver))
     });
     (sender, BodyExt::boxed_unsync(http_body_util::StreamBody::new(stream)))
 }

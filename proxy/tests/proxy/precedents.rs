@@ -8,7 +8,8 @@ use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tributary_apimachinery::ClusterName;
-use tributary_proxy::{Body, ClientAddress, ClusterClient, ForwardError, Identity, Impersonation, Tuning};
+use tributary_apimachinery::body::Body;
+use tributary_proxy::{ClientAddress, ClusterClient, ForwardError, Identity, Impersonation, Tuning};
 
 use crate::identity::names;
 use crate::member::{self, Member, Options, SOON, empty, get, text};

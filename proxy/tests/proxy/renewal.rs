@@ -11,7 +11,8 @@ use tokio::net::TcpStream;
 use tower::service_fn;
 use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::ClusterName;
-use tributary_proxy::{BoxError, BoxIo, ClusterClient, ConnectError, ForwardError, Identity, Tuning};
+use tributary_apimachinery::body::BoxError;
+use tributary_proxy::{BoxIo, ClusterClient, ConnectError, ForwardError, Identity, Tuning};
 
 use crate::credentials::{plugin, quick, runs};
 use crate::member::{self, Authority, Leaf, Member, Options, channel, get, text};

@@ -161,7 +161,7 @@ async fn latency() {
     }
 }
 
-fn listing(uri: &str) -> Request<tributary_proxy::Body> {
+fn listing(uri: &str) -> Request<tributary_apimachinery::body::Body> {
     let mut request = Request::get(uri);
     for (name, value) in [
         ("user-agent", "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000"),
@@ -175,7 +175,9 @@ fn listing(uri: &str) -> Request<tributary_proxy::Body> {
     request.body(member::empty()).unwrap()
 }
 
-async fn bare_connection(member: &Member) -> hyper::client::conn::http2::SendRequest<tributary_proxy::Body> {
+async fn bare_connection(
+    member: &Member,
+) -> hyper::client::conn::http2::SendRequest<tributary_apimachinery::body::Body> {
     let mut tls = kube::client::ConfigExt::rustls_client_config(&member.config()).unwrap();
     tls.alpn_protocols = vec![b"h2".to_vec()];
     let tcp = tokio::net::TcpStream::connect(member.address).await.unwrap();

@@ -10,7 +10,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tributary_proxy::{Body, BoxError, ClusterClient, Identity, Places, Sent, Tuning};
+use tributary_apimachinery::body::{Body, BoxError};
+use tributary_proxy::{ClusterClient, Identity, Places, Sent, Tuning};
 
 use crate::member::{self, Authority, Member, Options, Port, SOON, eventually, get, text};
 

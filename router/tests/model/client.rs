@@ -13,7 +13,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
 use tokio::time::{Duration, Instant, sleep, sleep_until};
-use tributary_router::Body;
+use tributary_apimachinery::body::Body;
 
 use crate::follower::{Change, Event, Follower, Item};
 use crate::schedule::{COLORS, NAMESPACES, OBJECTS, Profile, TYPES};

@@ -10,9 +10,10 @@ use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, timeout};
+use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{ClusterName, Consistency, ItemResourceVersions, Partial};
 use tributary_proxy::{BoxIo, ClusterClient, Connector, Tuning};
-use tributary_router::{Body, ClusterSetup, KeepEpochs, Policies, Policy, Router, RouterConfig, User, body};
+use tributary_router::{ClusterSetup, KeepEpochs, Policies, Policy, Router, RouterConfig, User};
 use tributary_simulator::compact;
 use tributary_simulator::{Config, HistoryEvent, Listed, Member, Simulator};
 

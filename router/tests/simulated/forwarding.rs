@@ -94,7 +94,7 @@ async fn an_answer_that_stays_away_is_not_waited_for_for_ever() {
         ("DELETE", format!("{CONFIG_MAPS}?labelSelector=a%3Db"), String::new(), 200),
     ] {
         let request = Request::builder().method(method).uri(&path).header("content-type", "application/json");
-        let request = request.body(tributary_router::body::full(body)).unwrap();
+        let request = request.body(tributary_apimachinery::body::full(body)).unwrap();
         let before = fixture.member("a").control().requests(RequestKind::Write);
         let is_answered = std::cell::Cell::new(false);
         let answer = async {
@@ -138,7 +138,7 @@ async fn what_a_kubelet_refuses_is_told_as_it_is_and_the_cluster_stays_up() {
 }
 
 /// A body of what is sent, and one that ends with its sender.
-fn channel() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, tributary_router::Body) {
+fn channel() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, tributary_apimachinery::body::Body) {
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
     let frames = futures::stream::unfold(receiver, |mut receiver| async move {
         let bytes = receiver.recv().await?;

@@ -12,9 +12,10 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
+use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{ClusterName, Partial};
 use tributary_proxy::{ClusterClient, Tuning};
-use tributary_router::{Body, ClusterSetup, Limits, Peer, Policies, Policy, Router, RouterConfig, User, body};
+use tributary_router::{ClusterSetup, Limits, Peer, Policies, Policy, Router, RouterConfig, User};
 use tributary_simulator::{Config, Member, Simulator};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.

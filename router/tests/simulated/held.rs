@@ -9,7 +9,8 @@ use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
-use tributary_router::{Body, Limits, Peer, Policies, User};
+use tributary_apimachinery::body::Body;
+use tributary_router::{Limits, Peer, Policies, User};
 use tributary_simulator::{RequestKind, WriteAnswers};
 
 use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, in_time, items, until};
@@ -41,7 +42,7 @@ async fn send(fixture: &Fixture, from: Peer, method: &str, path: &str, content_t
 }
 
 async fn get(fixture: &Fixture, from: Peer, path: &str) -> Answer {
-    call(fixture, from, "GET", path, tributary_router::body::empty()).await
+    call(fixture, from, "GET", path, tributary_apimachinery::body::empty()).await
 }
 
 /// Checks that a request was refused for now, in words that name the bound.
@@ -82,7 +83,7 @@ async fn bodies_of_one_client_leave_room_for_those_of_others() {
     assert!(exposition.contains(r#"tributary_limit_used{limit="held_bytes"} 307200"#), "{exposition}");
     assert!(exposition.contains(r#"tributary_limit_refused_total{limit="held_bytes"} 17"#), "{exposition}");
     // It is counted twice, as it comes and as it is answered.
-    let body = tributary_router::body::full(config_map_in("a", "x", &"y".repeat(100 << 10)).to_string());
+    let body = tributary_apimachinery::body::full(config_map_in("a", "x", &"y".repeat(100 << 10)).to_string());
     let made = call(&fixture, peer(2), "POST", CONFIG_MAPS, body).await.ok();
     assert_eq!(cluster(&made), "a");
     drop(floods);
@@ -97,7 +98,7 @@ const DOUBLE: &str = r#"[{"op": "copy", "from": "/data/v", "path": "/data/copy"}
 const SMALL: &str = r#"[{"op": "add", "path": "/data/more", "value": "z"}]"#;
 
 async fn patch(fixture: &Fixture, from: Peer, path: &str, text: &'static str) -> Answer {
-    send(fixture, from, "PATCH", path, "application/json-patch+json", tributary_router::body::full(text)).await
+    send(fixture, from, "PATCH", path, "application/json-patch+json", tributary_apimachinery::body::full(text)).await
 }
 
 #[tokio::test]
@@ -160,7 +161,7 @@ async fn a_collection_that_is_deleted_in_many_clusters_is_seen_deleted() {
         fixture.put_and_see(name, &format!("of-{name}"), &name.repeat(300 << 10)).await;
         fixture.member(name).control().lag_watches(Duration::from_secs(1));
     }
-    call(&fixture, peer(1), "DELETE", CONFIG_MAPS, tributary_router::body::empty()).await.ok();
+    call(&fixture, peer(1), "DELETE", CONFIG_MAPS, tributary_apimachinery::body::empty()).await.ok();
     let list = in_time(|| get(&fixture, peer(1), CONFIG_MAPS)).await.ok();
     assert_eq!(items(&list), Vec::<String>::new());
     // Where there is no room nothing is deleted.
@@ -169,7 +170,7 @@ async fn a_collection_that_is_deleted_in_many_clusters_is_seen_deleted() {
     let refused = async {
         let held = || fixture.router.metrics().expose().contains(r#"limit="held_bytes"} 512000"#);
         until(|| async { held() }).await;
-        let answer = call(&fixture, peer(1), "DELETE", CONFIG_MAPS, tributary_router::body::empty()).await;
+        let answer = call(&fixture, peer(1), "DELETE", CONFIG_MAPS, tributary_apimachinery::body::empty()).await;
         refused_for_now(&answer, "bytes of bodies (--max-held-bytes)");
     };
     tokio::select! {
@@ -286,7 +287,7 @@ async fn requests_of_one_connection_for_one_name_share_a_question() {
     let control = fixture.member("a").control();
     let path = format!("{CONFIG_MAPS}/nothing");
     let asked = || control.requests_of(RequestKind::Get, "configmaps");
-    let ask = || Box::pin(call(&fixture, peer(1), "DELETE", &path, tributary_router::body::empty()));
+    let ask = || Box::pin(call(&fixture, peer(1), "DELETE", &path, tributary_apimachinery::body::empty()));
 
     // How far each has come when all have been asked once: as far as the question, because the member says nothing.
     control.half_open(true);
@@ -343,7 +344,7 @@ async fn one_clients_made_up_names_let_others_ask_of_theirs() {
     };
     let delete = |from, name: String| {
         let path = format!("{CONFIG_MAPS}/{name}");
-        async move { call(fixture, from, "DELETE", &path, tributary_router::body::empty()).await }
+        async move { call(fixture, from, "DELETE", &path, tributary_apimachinery::body::empty()).await }
     };
     let made_up = join_all((0..200).map(|client| async move {
         for number in 0.. {

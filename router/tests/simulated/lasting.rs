@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use tributary_router::{Body, Peer, User, body};
+use tributary_apimachinery::body::{self, Body};
+use tributary_router::{Peer, User};
 use tributary_simulator::Config;
 
 use crate::harness::{Answer, CONFIG_MAPS, Events, Fixture, allow, config, name, until};

@@ -3,8 +3,9 @@
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use tributary_apimachinery::body::{self, Body};
 use tributary_proxy::{Tuning, Windows};
-use tributary_router::{Body, ClusterSetup, Peer, Policies, Policy, User, body};
+use tributary_router::{ClusterSetup, Peer, Policies, Policy, User};
 use tributary_simulator::Config;
 
 use crate::harness::{

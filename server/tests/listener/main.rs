@@ -19,7 +19,8 @@ use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
-use tributary_router::{Body, ForwardedWatch, User, body::full};
+use tributary_apimachinery::body::{Body, full};
+use tributary_router::{ForwardedWatch, User};
 use tributary_server::handler::Handler;
 use tributary_server::listener::{self, BindError, Drained};
 

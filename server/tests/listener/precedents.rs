@@ -19,8 +19,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::body::{Body, full};
 use tributary_proxy::{ClusterClient, Tuning};
-use tributary_router::{Body, ClusterSetup, Router, RouterConfig, User, body::full};
+use tributary_router::{ClusterSetup, Router, RouterConfig, User};
 use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, Server, start, text};

@@ -19,7 +19,8 @@ use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tributary_apimachinery::RequestClass;
-use tributary_router::{Body, User, body::full};
+use tributary_apimachinery::body::{Body, full};
+use tributary_router::User;
 use tributary_server::handler::Handler;
 
 use tributary_server::listener::Bounds;
@@ -64,7 +65,7 @@ struct Promised {
 
 impl http_body::Body for Promised {
     type Data = Bytes;
-    type Error = tributary_router::BoxError;
+    type Error = tributary_apimachinery::body::BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
