@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tributary_e2e::{Kubectl, Member, kubectl::Output};
 
 /// Objects of many kinds.
-const SHOP: &str = include_str!("shop.yaml");
+const SHOP: &str = include_str!("compared/shop.yaml");
 
 pub(super) fn cases() -> Vec<Case> {
     [reads::cases(), writes::cases()].into_iter().flatten().collect()
