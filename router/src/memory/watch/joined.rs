@@ -1,0 +1,40 @@
+//! The frames of one turn, joined.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::response::FRAME_BYTES;
+
+/// Joins the frames of one turn into ones of about 64 KiB. A single one is passed on as it is, shared by all who watch.
+pub(super) struct Joined<'a> {
+    pub(super) ready: &'a mut VecDeque<Bytes>,
+    pub(super) open: BytesMut,
+}
+
+impl Joined<'_> {
+    pub(super) fn push(&mut self, frame: Bytes) {
+        if self.open.is_empty() {
+            // Perhaps it is the only one: it waits at the end of the queue until another comes.
+            if let Some(last) = self.ready.pop_back_if(|last| last.len() + frame.len() <= FRAME_BYTES) {
+                self.open.extend_from_slice(&last);
+                self.open.extend_from_slice(&frame);
+            } else {
+                self.ready.push_back(frame);
+            }
+            return;
+        }
+        if self.open.len() + frame.len() > FRAME_BYTES {
+            self.ready.push_back(self.open.split().freeze());
+            self.ready.push_back(frame);
+        } else {
+            self.open.extend_from_slice(&frame);
+        }
+    }
+
+    pub(super) fn end(mut self) {
+        if !self.open.is_empty() {
+            self.ready.push_back(self.open.split().freeze());
+        }
+    }
+}
