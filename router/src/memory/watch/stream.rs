@@ -312,7 +312,8 @@ impl WatchStream {
         let before_end = self.deadline - BOOKMARK_BEFORE_END.min(self.deadline - now);
         self.next_bookmark = now + BOOKMARK_INTERVAL;
         let next = if before_end > now { self.next_bookmark.min(before_end) } else { self.deadline };
-        self.timer.as_mut().reset(next);
+        // What was found just now has its own, which an event within that time relies on.
+        self.timer.as_mut().reset(self.events_end.map_or(next, |due| due.min(next)));
     }
 
     /// Ends the stream with what lets the client go on elsewhere. What happened since the last look is no longer told: whoever goes on
