@@ -1,18 +1,21 @@
 //! A collection followed: the answer of a watch.
 
+mod ahead;
+mod bookmarks;
 mod joined;
+mod source;
 mod start;
 mod stream;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream as streams;
+use futures::stream::unfold;
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use rand::Rng;
-use tokio_util::task::AbortOnDropHandle;
+use tokio::time::Instant;
 use tributary_apimachinery::{Filter, ItemResourceVersions, Status, Timeout, WatchOptions};
 use tributary_merge::Watcher;
 
@@ -26,79 +29,74 @@ use crate::response::watch::{EventWriter, error};
 use crate::response::{self, ObjectWriter};
 use crate::view::{View, standing};
 use crate::views::choice::Lifetime;
-use start::{Refusal, Started, start};
-use stream::{Bookmarks, EVENTS_PER_TURN, WatchStream};
+use ahead::CatchingUp;
+use bookmarks::{Bookmarks, Kind};
+use source::{EVENTS_PER_TURN, Source};
+use start::{NotStarted, Started, start};
+use stream::{Phase, WatchStream};
 
 /// The bounds of the time after which a watch ends that names none, in seconds (`minRequestTimeout` and twice that).
 const TIMEOUT_SECONDS: std::ops::Range<u64> = 1800..3600;
 
-/// Answers a watch. What is wrong with its version is told in the stream, because clients treat an HTTP 410 as no answer and
-/// come back with the same version for ever.
+/// Answers a watch. What is wrong with its version is told in the stream, because clients treat an HTTP 410 as no
+/// answer and come back with the same version for ever.
 ///
 /// # Errors
 /// 400, 406 and 422 for what cannot be asked; 429 while clusters are unknown.
 pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, Status> {
-    let ClientRequest { router, served, .. } = request;
+    let ClientRequest { router, served, caller, .. } = request;
     let form = request.preferences.form(Answer::Watch)?;
     let options = WatchOptions::parse(request.query, limits::SELECTOR)?;
     let (labels, fields) = (&options.label_selector, &options.field_selector);
     let collection = collection::collection(request, labels, fields, Lifetime::Follows).await?;
     let Collection { view, before, left_out, filter } = collection;
     let include = request.finish(form, Answer::Watch)?;
-    let as_held = view.namespace.is_none() && before.is_one_forbidden();
+    let is_forbidden = before.is_one_forbidden();
     let versions = request.configuration.versions(&served.resource);
+    let answer = |body| response::with_content_type(StatusCode::OK, form.encoding.stream_content_type(), body);
     let Started { watcher, ahead, standings } = match start(request, &versions, &view, before, &options, filter).await {
         Ok(started) => started,
-        Err(Refusal::Before(status)) => return Err(status),
-        Err(Refusal::InStream(status)) => {
-            let content_type = form.encoding.stream_content_type();
-            return Ok(response::with_content_type(StatusCode::OK, content_type, body::full(error(&status, form))));
-        }
+        Err(NotStarted::AsAnswer(status)) => return Err(status),
+        Err(NotStarted::InStream(status)) => return Ok(answer(body::full(error(&status, form)))),
     };
-    let initial = match initial_length(&view, &watcher) {
-        Some(length) => Some(router.lanes().take(length, request.caller.connection).await?),
-        None => None,
+    let phase = match initial_length(&view, &watcher) {
+        Some(length) => Phase::Initial(router.lanes().take(length, caller.connection).await?),
+        None => Phase::Behind,
     };
-    let items = versions.items();
+    let source = Source::new(&view, caller.connection, watcher, is_forbidden);
     let objects = ObjectWriter::new(&view.kind, form, include);
-    let writer = EventWriter::new(Arc::clone(&view), objects, Arc::clone(&request.configuration.epochs), items);
-    let own_choice = || Timeout::new(Duration::from_secs(rand::rng().random_range(TIMEOUT_SECONDS)));
-    let timeout = options.timeout.unwrap_or_else(own_choice);
-    let bookmarks = match (options.allow_watch_bookmarks, items) {
-        (false, _) => Bookmarks::None,
-        (true, ItemResourceVersions::Composite) => Bookmarks::Regular,
-        (true, ItemResourceVersions::Integer) => Bookmarks::AfterEvents,
-    };
-    let mut stream = WatchStream::new(
-        &view,
-        request.caller.connection,
-        watcher,
-        writer,
-        bookmarks,
-        timeout,
-        router.draining().clone(),
-    );
-    stream.initial = initial;
-    stream.as_held = as_held;
-    // A task, so that what a member says is heard while the client does not read.
-    stream.ahead =
-        (!ahead.is_empty()).then(|| AbortOnDropHandle::new(tokio::spawn(Arc::clone(&view).caught_up(ahead))));
-    // Boxed, because each frame moves it in and out of a future.
-    let frames = streams::unfold(Box::new(stream), |mut stream| async move {
-        Some((Ok::<_, BoxError>(Frame::data(stream.next().await?)), stream))
-    });
-    let mut response = response::with_content_type(
-        StatusCode::OK,
-        form.encoding.stream_content_type(),
-        StreamBody::new(frames).boxed_unsync(),
-    );
+    let epochs = Arc::clone(&request.configuration.epochs);
+    let writer = EventWriter::new(Arc::clone(&view), objects, epochs, versions.items());
+    let bookmarks = bookmarks(&options, versions.items());
+    let ahead = CatchingUp::start(&view, ahead);
+    let stream = WatchStream::new(source, phase, ahead, writer, bookmarks, router.draining().clone());
+    let mut response = answer(frames(stream));
     view.warn(response.headers_mut(), &standings);
     standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)
 }
 
-/// How long what is told of the present state is; `None` where one turn of a watcher has room for it, or nothing is. What is filtered
-/// by but the scope is not looked at: most watches that select otherwise are of many objects, too.
+/// When a watch with these parameters is sent bookmarks, and ends.
+fn bookmarks(options: &WatchOptions, items: ItemResourceVersions) -> Bookmarks {
+    let kind = match (options.allow_watch_bookmarks, items) {
+        (false, _) => Kind::None,
+        (true, ItemResourceVersions::Composite) => Kind::Regular,
+        (true, ItemResourceVersions::Integer) => Kind::AfterEvents,
+    };
+    let own_choice = || Timeout::new(Duration::from_secs(rand::rng().random_range(TIMEOUT_SECONDS)));
+    Bookmarks::new(kind, Instant::now(), options.timeout.unwrap_or_else(own_choice))
+}
+
+/// A stream as a body. It is boxed, because each frame moves it in and out of a future.
+fn frames(stream: WatchStream) -> Body {
+    let frames = unfold(Box::new(stream), |mut stream| async move {
+        Some((Ok::<_, BoxError>(Frame::data(stream.next().await?)), stream))
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
+
+/// How long what is told of the present state is; `None` where one turn of a watcher has room for it, or nothing is.
+/// What is filtered by but the scope is not looked at: most watches that select otherwise are of many objects, too.
 fn initial_length(view: &View, watcher: &Watcher<Filter>) -> Option<Length> {
     if !watcher.tells_state() {
         return None;

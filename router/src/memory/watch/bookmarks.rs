@@ -1,0 +1,195 @@
+//! When a watch is sent bookmarks, and when it ends. Moments are arguments.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tributary_apimachinery::Timeout;
+use tributary_merge::CompositeResourceVersion;
+
+/// How often a quiet watch is sent a bookmark (kube-apiserver's `bookmarkFrequency` in `cacher.go`).
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long before its deadline a watch is sent a last bookmark (`time_budget.go`: about 2 s).
+const BEFORE_END: Duration = Duration::from_secs(2);
+
+/// How long after an event a bookmark follows where events carry the integers of single objects, which alone are no
+/// version of the merged view. Clients are promised 250 ms; the rest is for the way there.
+const AFTER_EVENT: Duration = Duration::from_millis(200);
+
+/// Which bookmarks a watch is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// None: the client does not take them.
+    None,
+    /// Now and then, and before the end.
+    Regular,
+    /// Soon after events, too.
+    AfterEvents,
+}
+
+/// What is to be done at a moment that was waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// The watch ends: its time is over.
+    End,
+    /// A bookmark is written. One that says what the last one said only where it is to be `repeated`: each minute's
+    /// says that the stream lives.
+    Bookmark { repeated: bool },
+}
+
+/// The bookmarks of one watch.
+pub(super) struct Bookmarks {
+    kind: Kind,
+    /// When the watch ends.
+    deadline: Instant,
+    /// When the next one is due whether there were events or not, or the end.
+    regular: Instant,
+    /// When the one is due that follows the last events.
+    after_events: Option<Instant>,
+    /// The vector of the last one, so that none is repeated before its time.
+    told: Option<Arc<CompositeResourceVersion>>,
+}
+
+impl Bookmarks {
+    /// The bookmarks of a watch that begins now and lasts so long.
+    pub(super) fn new(kind: Kind, now: Instant, timeout: Timeout) -> Self {
+        let deadline = now + timeout.duration();
+        let regular = match kind {
+            Kind::None => deadline,
+            _ => (now + INTERVAL).min(deadline.checked_sub(BEFORE_END).unwrap_or(deadline)),
+        };
+        Self { kind, deadline, regular, after_events: None, told: None }
+    }
+
+    /// The moment to wait for.
+    pub(super) fn next(&self) -> Instant {
+        self.after_events.map_or(self.regular, |due| due.min(self.regular))
+    }
+
+    /// Whether events are followed by a bookmark.
+    pub(super) fn follow_events(&self) -> bool {
+        self.kind == Kind::AfterEvents
+    }
+
+    /// Notes that events were told now, which a bookmark is to follow.
+    pub(super) fn events_told(&mut self, now: Instant) {
+        self.after_events.get_or_insert(now + AFTER_EVENT);
+    }
+
+    /// Whether the one that follows events is due.
+    pub(super) fn is_due_after_events(&self, now: Instant) -> bool {
+        self.after_events.is_some_and(|due| due <= now)
+    }
+
+    /// The moment that was waited for has come.
+    pub(super) fn due(&mut self, now: Instant) -> Due {
+        let after_events = self.after_events.take().is_some();
+        if now >= self.deadline {
+            return Due::End;
+        }
+        let before_end = self.deadline - BEFORE_END.min(self.deadline - now);
+        self.regular = if before_end > now { (now + INTERVAL).min(before_end) } else { self.deadline };
+        Due::Bookmark { repeated: !after_events }
+    }
+
+    /// An object's event was told. Where revisions went back the vector behind it may be one that was told before.
+    pub(super) fn forget_told(&mut self) {
+        self.told = None;
+    }
+
+    /// The end of the initial events was told, with this version.
+    pub(super) fn initial_events_end(&mut self, version: &Arc<CompositeResourceVersion>) {
+        self.told = Some(Arc::clone(version));
+    }
+
+    /// Whether a bookmark of this version is to be written, which is noted as told then.
+    pub(super) fn tell(&mut self, version: &Arc<CompositeResourceVersion>, repeated: bool) -> bool {
+        let is_told = self.kind != Kind::None && (repeated || self.told.as_ref() != Some(version));
+        if is_told {
+            self.told = Some(Arc::clone(version));
+        }
+        is_told
+    }
+
+    /// Whether the client takes bookmarks.
+    pub(super) fn are_taken(&self) -> bool {
+        self.kind != Kind::None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn bookmarks(kind: Kind, seconds: u64) -> (Bookmarks, Instant) {
+        let now = Instant::now();
+        (Bookmarks::new(kind, now, Timeout::new(Duration::from_secs(seconds))), now)
+    }
+
+    /// The seconds at which it is woken, and what for, to the end.
+    fn course(kind: Kind, seconds: u64) -> Vec<(u64, Due)> {
+        let (mut bookmarks, begin) = bookmarks(kind, seconds);
+        let mut course = Vec::new();
+        loop {
+            let now = bookmarks.next().max(begin);
+            let due = bookmarks.due(now);
+            course.push(((now - begin).as_secs(), due));
+            if due == Due::End {
+                return course;
+            }
+        }
+    }
+
+    #[test]
+    fn one_comes_each_minute_and_one_before_the_end() {
+        let regular = Due::Bookmark { repeated: true };
+        for kind in [Kind::Regular, Kind::AfterEvents] {
+            assert_eq!(course(kind, 130), [(60, regular), (120, regular), (128, regular), (130, Due::End)]);
+            assert_eq!(course(kind, 10), [(8, regular), (10, Due::End)]);
+            assert_eq!(course(kind, 1), [(0, regular), (1, Due::End)]);
+        }
+        assert_eq!(course(Kind::None, 130), [(130, Due::End)]);
+    }
+
+    #[test]
+    fn one_follows_the_first_of_some_events_and_says_nothing_twice() {
+        let (mut bookmarks, begin) = bookmarks(Kind::AfterEvents, 1800);
+        bookmarks.events_told(begin + SECOND);
+        bookmarks.events_told(begin + SECOND + AFTER_EVENT / 2);
+        let due = begin + SECOND + AFTER_EVENT;
+        assert_eq!(bookmarks.next(), due);
+        assert!(!bookmarks.is_due_after_events(due - AFTER_EVENT / 2) && bookmarks.is_due_after_events(due));
+        assert_eq!(bookmarks.due(due), Due::Bookmark { repeated: false });
+        assert_eq!(bookmarks.next(), due + INTERVAL);
+    }
+
+    #[test]
+    fn events_that_are_told_right_before_a_bookmark_have_one_of_their_own() {
+        let (mut bookmarks, begin) = bookmarks(Kind::AfterEvents, 1800);
+        let now = begin + INTERVAL;
+        assert_eq!(bookmarks.due(now), Due::Bookmark { repeated: true });
+        bookmarks.events_told(now);
+        assert_eq!(bookmarks.next(), now + AFTER_EVENT);
+    }
+
+    #[test]
+    fn a_version_is_told_again_only_where_it_is_to_be_or_an_event_came() {
+        let version = Arc::new(CompositeResourceVersion::default());
+        let (mut bookmarks, _) = bookmarks(Kind::Regular, 1800);
+        bookmarks.initial_events_end(&version);
+        assert!(!bookmarks.tell(&version, false));
+        assert!(bookmarks.tell(&version, true));
+        bookmarks.forget_told();
+        assert!(bookmarks.tell(&version, false));
+        assert!(!bookmarks.tell(&version, false));
+    }
+
+    #[test]
+    fn a_client_that_takes_none_is_told_none() {
+        let (mut bookmarks, _) = bookmarks(Kind::None, 1800);
+        assert!(!bookmarks.tell(&Arc::new(CompositeResourceVersion::default()), true));
+    }
+}

@@ -1,0 +1,113 @@
+//! What a stream is read from: a place in a view's log, up to where another view goes on with it.
+
+use std::sync::Arc;
+
+use tributary_apimachinery::Filter;
+use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Outcome, Progress, WatchEvent, Watcher};
+
+use crate::flow::long_answers::Peer;
+use crate::view::{View, Waiting, Watching};
+
+/// How many events one turn takes from the log. 32 of 7 KB are a quarter of a megabyte for a watcher that is behind,
+/// and the log is held for some microseconds.
+pub(super) const EVENTS_PER_TURN: usize = 32;
+
+/// A place in a view's log.
+pub(super) struct Source {
+    watching: Watching,
+    watcher: Watcher<Filter>,
+    head: Waiting,
+    until: Until,
+    /// How often clusters had come to forbid what is watched when it was last asked whether another view goes on with
+    /// it.
+    times_forbidden: usize,
+}
+
+/// Up to when a view is followed, where a view of one namespace may take its place.
+enum Until {
+    /// To the end: no view of one namespace tells what is watched, or this is that view.
+    End,
+    /// Until a cluster forbids to read all.
+    Forbidden,
+    /// Until what is held of a cluster that forbids to read all is dropped. It forbade that already when the watch
+    /// began, but there was no room for a view of the namespace.
+    GivenUp,
+}
+
+impl Source {
+    /// A watcher's place, read over this connection. `is_forbidden`: a cluster forbade to read all when the watch
+    /// began.
+    pub(super) fn new(view: &Arc<View>, peer: Option<Peer>, watcher: Watcher<Filter>, is_forbidden: bool) -> Self {
+        let is_one_namespace = view.namespace.is_none() && watcher.filter().scope().namespace.is_some();
+        let until = match (is_one_namespace, is_forbidden) {
+            (false, _) => Until::End,
+            (true, false) => Until::Forbidden,
+            (true, true) => Until::GivenUp,
+        };
+        let (watching, head) = (view.watching(), view.wait(peer));
+        Self { watching, watcher, head, until, times_forbidden: view.times_forbidden() }
+    }
+
+    /// The view that is followed.
+    pub(super) fn view(&self) -> &Arc<View> {
+        self.watching.view()
+    }
+
+    /// Whether another view goes on with this: all of it, or that of the one namespace which is watched.
+    pub(super) fn is_taken_over(&mut self) -> bool {
+        self.times_forbidden = self.view().times_forbidden();
+        let (view, clusters) = (self.view(), &self.watcher.filter().clusters);
+        view.is_ended()
+            || match self.until {
+                Until::End => false,
+                Until::Forbidden => view.is_forbidden(clusters),
+                Until::GivenUp => view.is_given_up(clusters),
+            }
+    }
+
+    /// Takes all that there is now as seen. Call before taking.
+    pub(super) fn look(&mut self) {
+        self.head.look();
+    }
+
+    /// Ends once there is something new since the last look. Cancelling is safe.
+    pub(super) async fn advanced(&self) {
+        self.head.advanced().await;
+    }
+
+    /// Takes a turn's worth of events from the log, and has them prepared while it is at hand.
+    pub(super) fn take(&mut self, events: &mut Vec<WatchEvent>, prepare: impl FnOnce(&Log, &[WatchEvent])) -> Progress {
+        events.clear();
+        let view = self.watching.view();
+        let log = view.log();
+        // A look under the lock: what is told is noted where another view takes over.
+        if view.times_forbidden() != self.times_forbidden {
+            return Progress::More;
+        }
+        let Outcome { progress, own_before } = self.watcher.next(&log, EVENTS_PER_TURN, events);
+        view.handed_out.note(own_before);
+        prepare(&log, events);
+        progress
+    }
+
+    /// Whether nothing has happened since the last turn. What has is taken and not to be told, so nothing is handed
+    /// out: only for a stream that ends.
+    pub(super) fn is_at_end(&mut self) -> bool {
+        let mut events = Vec::new();
+        let log = self.watching.view().log();
+        let progress = self.watcher.next(&log, EVENTS_PER_TURN, &mut events).progress;
+        matches!(progress, Progress::CaughtUp) && events.is_empty()
+    }
+
+    /// The version of what has been told.
+    pub(super) fn vector(&self) -> Option<Arc<CompositeResourceVersion>> {
+        let view = self.view();
+        let log = view.log();
+        match self.watcher.bookmark(&log)? {
+            // Bookmarks and ends of initial events are never of this form.
+            EventVersion::Item(_) => None,
+            EventVersion::Log(version) => view.bookmarks.vector(&log, version),
+            EventVersion::Vector(version) => Some(version),
+        }
+    }
+}
