@@ -9,15 +9,17 @@ use crate::resource_version::{InvalidResourceVersion, ResourceVersion};
 /// What stands in the text of a version between its revision and how many of its changes are meant.
 const PART: char = '-';
 
-/// The version of a collection: everything up to a revision, or everything before it and of its own changes the first ones.
+/// The version of a collection: everything up to a revision, or everything before it and of its own
+/// changes the first ones.
 ///
-/// Several changes may share a revision: etcd deletes in one transaction what one lease held (Events, `lease/lessor.go`), or
-/// what one range delete names. A kube-apiserver sends a DELETED for each, all of that version and in the transaction's order,
-/// and nothing in them says which is the last. So behind the first of them only a *part* of the revision is known, until a later
-/// one is heard of, or a bookmark. Everything else a kube-apiserver writes key by key (`etcd3/store.go`), so with an object that
-/// was put its revision is *whole*.
+/// Several changes may share a revision: etcd deletes in one transaction what one lease held (Events,
+/// `lease/lessor.go`), or what one range delete names. A kube-apiserver sends a DELETED for each, all of that version
+/// and in the transaction's order, and nothing in them says which is the last. So behind the first of them only a
+/// *part* of the revision is known, until a later one is heard of, or a bookmark. Everything else a kube-apiserver
+/// writes key by key (`etcd3/store.go`), so with an object that was put its revision is *whole*.
 ///
-/// The order is that of knowledge: all of revision 7, one change of 8, two of them, all of 8. As text: `7`, `8-1`, `8-2`, `8`.
+/// The order is that of knowledge: all of revision 7, one change of 8, two of them, all of 8. As text:
+/// `7`, `8-1`, `8-2`, `8`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollectionVersion {
     revision: ResourceVersion,
@@ -43,7 +45,8 @@ impl CollectionVersion {
         Self { revision, known: Known::Part(changes) }
     }
 
-    /// The least at which something of a revision was heard: what a write of that revision made is seen then, or was undone.
+    /// The least at which something of a revision was heard: what a write of that revision made is seen then,
+    /// or was undone.
     pub const fn begun(revision: ResourceVersion) -> Self {
         Self::part(revision, 0)
     }

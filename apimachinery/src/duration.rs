@@ -20,8 +20,8 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Reads a duration as Go's `time.ParseDuration` does, to the nanosecond. One below zero counts as zero: whoever takes a
-/// duration from a client treats both alike.
+/// Reads a duration as Go's `time.ParseDuration` does, to the nanosecond. One below zero counts as zero: whoever takes
+/// a duration from a client treats both alike.
 ///
 /// # Errors
 /// For what Go refuses, in its words. Durations end at 2⁶³ ns, some 292 years.

@@ -122,18 +122,19 @@ impl CompiledFieldSelector {
 }
 
 impl Filter {
-    /// What it costs to find the next object and to look at its name, in bytes of text that could be copied meanwhile: some 100 ns.
+    /// What it costs to find the next object and to look at its name, in bytes of text that could be copied meanwhile:
+    /// some 100 ns.
     pub const LOOK_COST: usize = 64;
 
     /// Compiles what a request asks for.
     ///
     /// `fields` is the list of the decoder that made the objects of `resource`; `namespaced` tells whether that is.
-    /// Requirements on [`CLUSTER_LABEL`] leave the labels and select clusters. A field selector's `metadata.name=x` sets
-    /// the name.
+    /// Requirements on [`CLUSTER_LABEL`] leave the labels and select clusters.
+    /// A field selector's `metadata.name=x` sets the name.
     ///
     /// # Errors
-    /// 400 with kube-apiserver's messages: a field that cannot be selected, a selected name that is not the path's, or an
-    /// order of clusters (`>`, `<`).
+    /// 400 with kube-apiserver's messages: a field that cannot be selected, a selected name that is not the path's, or
+    /// an order of clusters (`>`, `<`).
     pub fn compile(
         namespace: Option<&str>,
         name: Option<&str>,
@@ -207,8 +208,8 @@ impl Filter {
             && self.labels.matches(object)
     }
 
-    /// What it costs to ask of an object whether it is wanted, in bytes of text that could be copied meanwhile. Long walks are cut into
-    /// pieces by it: a long selector makes a look dear, and so do very many labels.
+    /// What it costs to ask of an object whether it is wanted, in bytes of text that could be copied meanwhile. Long
+    /// walks are cut into pieces by it: a long selector makes a look dear, and so do very many labels.
     pub fn cost(&self, object: &Object) -> usize {
         /// Of a requirement: a search among some labels, and one among its values.
         const REQUIREMENT: usize = 32;

@@ -1,8 +1,8 @@
 //! An object as the bytes that its member sent, with the few places known that answers need.
 //!
 //! A tree of an object takes ten times the memory of its text and must be serialized for each answer. Here the text is
-//! kept as it came; [`ObjectDecoder`](decode::ObjectDecoder) notes once where `resourceVersion` and `annotations` stand,
-//! and [`Object::pieces`] gives an answer as a gather of slices: nothing is parsed or serialized per request.
+//! kept as it came; [`ObjectDecoder`](decode::ObjectDecoder) notes once where `resourceVersion` and `annotations`
+//! stand, and [`Object::pieces`] gives an answer as a gather of slices: nothing is parsed or serialized per request.
 
 mod annotation;
 pub mod decode;
@@ -122,8 +122,8 @@ impl Object {
         self.fields.get(index).copied().flatten().map(|span| self.text(span))
     }
 
-    /// Whether no selector tells this object from the other one, which has the same key: the labels are the same, as written, and each
-    /// selectable field is.
+    /// Whether no selector tells this object from the other one, which has the same key: the labels are the same, as
+    /// written, and each selectable field is.
     pub fn same_selectables(&self, other: &Self) -> bool {
         let mut fields = 0..self.fields.len().max(other.fields.len());
         self.labels().eq(other.labels()) && fields.all(|index| self.field(index) == other.field(index))

@@ -94,8 +94,8 @@ impl ListOptions {
     /// Reads a query string, without its `?`.
     ///
     /// # Errors
-    /// 400 for a number, selector or query that does not parse, and for a selector beyond `bounds`; 422 for parameters that contradict
-    /// each other.
+    /// 400 for a number, selector or query that does not parse, and for a selector beyond `bounds`; 422 for parameters
+    /// that contradict each other.
     pub fn parse(query: Option<&str>, bounds: SelectorBounds) -> Result<Self, Status> {
         let parameters = Parameters::parse(query, bounds)?;
         let errors = list_errors(&parameters);
@@ -121,8 +121,8 @@ impl WatchOptions {
     /// the annotated one.
     ///
     /// # Errors
-    /// 400 for a number, selector or query that does not parse, and for a selector beyond `bounds`; 422 for parameters that contradict
-    /// each other.
+    /// 400 for a number, selector or query that does not parse, and for a selector beyond `bounds`; 422 for parameters
+    /// that contradict each other.
     pub fn parse(query: Option<&str>, bounds: SelectorBounds) -> Result<Self, Status> {
         let mut parameters = Parameters::parse(query, bounds)?;
         default_initial_events(&mut parameters);

@@ -31,8 +31,8 @@ impl<'a> Query<'a> {
         self.pairs.iter().find(|(key, _)| key == name).map(|(_, value)| &**value)
     }
 
-    /// A boolean parameter: absent is `None`; `0` and `false` (in any case) are false; everything else, the empty text too,
-    /// is true.
+    /// A boolean parameter: absent is `None`; `0` and `false` (in any case) are false;
+    /// everything else, the empty text too, is true.
     pub fn bool(&self, name: &str) -> Option<bool> {
         self.get(name).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }

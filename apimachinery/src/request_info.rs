@@ -1,8 +1,8 @@
 //! What a request asks for, read from its method, path and query.
 //!
-//! Follows kube-apiserver's `endpoints/request/requestinfo.go`, with two differences: a prefix `/clusters/<name>` addresses
-//! one cluster, and a path that some hop or member could read differently than it is read here is refused instead of
-//! guessed at. Authorization and routing both rest on this one reading, so nothing is ever normalised.
+//! Follows kube-apiserver's `endpoints/request/requestinfo.go`, with two differences: a prefix `/clusters/<name>`
+//! addresses one cluster, and a path that some hop or member could read differently than it is read here is refused
+//! instead of guessed at. Authorization and routing both rest on this one reading, so nothing is ever normalised.
 
 use std::fmt;
 
@@ -83,7 +83,8 @@ pub enum Target {
     NonResource,
 }
 
-/// How long the answer to a request may take. It decides on which connections the request travels and whether it has a time limit.
+/// How long the answer to a request may take. It decides on which connections the request travels and
+/// whether it has a time limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestClass {
     /// The answer comes within the time that kube-apiserver gives a request.
@@ -117,8 +118,8 @@ pub struct ResourceRequest {
     pub name: Option<String>,
     /// The subresource: `status`, `log`, `proxy`, …
     pub subresource: Option<String>,
-    /// What follows the subresource and its slash, raw. After `proxy` this is a path of the proxied server, and `Some("")`
-    /// is its root.
+    /// What follows the subresource and its slash, raw. After `proxy` this is a path of the proxied server, and
+    /// `Some("")` is its root.
     pub rest: Option<String>,
     /// The name that a collection's field selector `metadata.name=…` asks for. Authorization treats it as a name.
     pub selected_name: Option<String>,
@@ -152,12 +153,12 @@ impl ResourceRequest {
 }
 
 impl RequestInfo {
-    /// Reads a request. `method` is upper case, `path` begins with a slash and is percent-encoded as it came, `query` is
-    /// without its `?`.
+    /// Reads a request. `method` is upper case, `path` begins with a slash and is percent-encoded as it came,
+    /// `query` is without its `?`.
     ///
     /// # Errors
-    /// * 400 `BadRequest` for what is malformed: escapes that are none, text that is not UTF-8, control characters, names
-    ///   with `%`.
+    /// * 400 `BadRequest` for what is malformed: escapes that are none, text that is not UTF-8, control characters,
+    ///   names with `%`.
     /// * 404 `NotFound` for what is well-formed and can name nothing: empty segments (one slash at the end is ignored),
     ///   `.` and `..`, encoded slashes, names with `\`, a cluster that cannot be a cluster's name.
     pub fn parse(method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
@@ -209,8 +210,8 @@ fn split_cluster(path: &str) -> Result<(Option<ClusterName>, &str), Status> {
     Ok((Some(cluster), rest))
 }
 
-/// Reads the path's segments up to the subresource; the flag tells a deprecated `/watch/` path. `None` for a path that is
-/// no resource's.
+/// Reads the path's segments up to the subresource; the flag tells a deprecated `/watch/` path.
+/// `None` for a path that is no resource's.
 fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceRequest)>, Status> {
     let group = match segments.next()?.as_deref() {
         Some("api") => String::new(),
@@ -226,7 +227,8 @@ fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceReq
     let (Some(version), Some(mut resource)) = (segments.next()?, segments.next()?) else {
         return Ok(None);
     };
-    // The verb `proxy` in a path is long gone from Kubernetes; an authorizer that still knew it would read the path anew.
+    // The verb `proxy` in a path is long gone from Kubernetes; an authorizer that still knew it would
+    // read the path anew.
     let legacy_watch = resource == "watch";
     if legacy_watch {
         resource = segments.next()?.ok_or_else(Status::path_not_found)?;
@@ -358,8 +360,8 @@ impl<'a> Segments<'a> {
         Ok(rest)
     }
 
-    /// What is left for a proxied server: raw and free in everything but segments that some hop may take for `.` or `..`
-    /// (also after decoding once more than it should) and characters that no text has.
+    /// What is left for a proxied server: raw and free in everything but segments that some hop may take for `.` or
+    /// `..` (also after decoding once more than it should) and characters that no text has.
     fn proxied(&mut self) -> Result<Option<String>, Status> {
         let Some(rest) = self.remaining.take() else {
             return Ok(None);

@@ -50,8 +50,8 @@ pub struct Facts {
     pub dry_run: Vec<String>,
 }
 
-/// The most owners that an object may name, and the most values of `dryRun`. Objects have a handful; a body of two bytes for each would
-/// take a hundred times its size once it is read.
+/// The most owners that an object may name, and the most values of `dryRun`. Objects have a handful; a body of two
+/// bytes for each would take a hundred times its size once it is read.
 const LISTED_MAX: usize = 1_000;
 
 impl Facts {

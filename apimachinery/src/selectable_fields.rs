@@ -1,8 +1,9 @@
 //! Which fields of which built-in kind a field selector may name, as in kube-apiserver 1.36.
 //!
-//! The names are those of `pkg/apis/*/*/conversion.go`, the places and defaults those of `pkg/registry/*/*/strategy.go`.
-//! `metadata.name` and `metadata.namespace` are every kind's and come from an object's key; they are not listed here. A
-//! custom resource's are those that its definition names (`selectableFields`), each with [`SelectableField::dotted`].
+//! The names are those of `pkg/apis/*/*/conversion.go`, the places and defaults those of
+//! `pkg/registry/*/*/strategy.go`. `metadata.name` and `metadata.namespace` are every kind's and come from an object's
+//! key; they are not listed here. A custom resource's are those that its definition names (`selectableFields`), each
+//! with [`SelectableField::dotted`].
 
 use std::sync::Arc;
 
@@ -81,8 +82,8 @@ fn rows(group: &str, resource: &str) -> &'static [Row] {
     }
 }
 
-/// The field that objects are looked up by so often that an index pays: as in kube-apiserver (`pkg/registry/core/pod/strategy.go`,
-/// `Indexers`), whose agents on each node list and watch the pods of their node.
+/// The field that objects are looked up by so often that an index pays: as in kube-apiserver
+/// (`pkg/registry/core/pod/strategy.go`, `Indexers`), whose agents on each node list and watch the pods of their node.
 fn indexed(resource: &GroupVersionResource) -> Option<&'static str> {
     match (&*resource.group, &*resource.resource) {
         ("", "pods") => Some("spec.nodeName"),
@@ -90,8 +91,8 @@ fn indexed(resource: &GroupVersionResource) -> Option<&'static str> {
     }
 }
 
-/// The fields that a field selector on this built-in resource may name besides `metadata.name` and `metadata.namespace`.
-/// Empty for every other resource.
+/// The fields that a field selector on this built-in resource may name besides `metadata.name` and
+/// `metadata.namespace`. Empty for every other resource.
 pub fn selectable_fields(resource: &GroupVersionResource) -> Arc<[SelectableField]> {
     rows(&resource.group, &resource.resource)
         .iter()

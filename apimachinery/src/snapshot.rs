@@ -66,8 +66,8 @@ impl std::fmt::Debug for Snapshot {
 impl Snapshot {
     /// No objects yet; those that come are indexed by the first field that is marked as indexed, if one is.
     ///
-    /// Cost: about 60 bytes an object, and 2 to 3 µs a change. A snapshot without an index answers the same, by looking at more
-    /// objects.
+    /// Cost: about 60 bytes an object, and 2 to 3 µs a change. A snapshot without an index answers the same,
+    /// by looking at more objects.
     pub fn indexed(fields: &[SelectableField]) -> Self {
         let field = fields.iter().position(|field| field.indexed);
         let index = field.map(|place| FieldIndex::new(place, fields[place].default.clone()));
@@ -122,9 +122,9 @@ impl Snapshot {
         self.objects.iter().map(|entry| &entry.0)
     }
 
-    /// Whether revisions went back between an earlier state and this one, as far as it shows: its version is lower, or an object
-    /// stands here under a version that the earlier state covers and has not got. So a restore is seen even if new writes have
-    /// passed the earlier version.
+    /// Whether revisions went back between an earlier state and this one, as far as it shows: its version is lower, or
+    /// an object stands here under a version that the earlier state covers and has not got. So a restore is seen even
+    /// if new writes have passed the earlier version.
     ///
     /// Cost: a walk over both.
     pub fn undoes(&self, earlier: &Self) -> bool {

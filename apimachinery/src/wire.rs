@@ -27,7 +27,8 @@ pub struct Field<'a> {
 
 /// The fields of a message, one by one: a field of two bytes would take fifty in a vector.
 ///
-/// An item is [`Malformed`] where a field ends after the message, or is of a wire type that protobuf 3 does not have; it is the last.
+/// An item is [`Malformed`] where a field ends after the message, or is of a wire type that protobuf 3 does not have;
+/// it is the last.
 pub fn fields(message: &[u8]) -> Fields<'_> {
     Fields { rest: message }
 }

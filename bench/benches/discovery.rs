@@ -9,7 +9,8 @@ use tributary_apimachinery::ClusterName;
 use tributary_router::testing::model::{Group, GroupList, GroupMetadata, Kind, Resource, Version};
 use tributary_router::testing::{MemberDiscovery, Union};
 
-/// Groups of a cluster with the CRDs of a handful of operators, and resources in each: about 270 in all, as in a usual cluster.
+/// Groups of a cluster with the CRDs of a handful of operators, and resources in each:
+/// about 270 in all, as in a usual cluster.
 const GROUPS: usize = 30;
 const RESOURCES: usize = 9;
 

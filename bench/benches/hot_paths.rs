@@ -1,7 +1,7 @@
 //! The hot paths, each alone: what a list, a page, a selector, a watch event, a version and an object cost.
 //!
-//! 100,000 generated pods of about 5 KB in two clusters (500 MB of JSON are held). Times are short so that all of it takes
-//! a few minutes.
+//! 100,000 generated pods of about 5 KB in two clusters (500 MB of JSON are held). Times are short so that all of it
+//! takes a few minutes.
 
 use std::hint::black_box;
 use std::sync::Arc;

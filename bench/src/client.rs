@@ -21,12 +21,13 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
-/// Bytes that a server may send ahead on one stream, and on one connection: large enough that no list waits for a window.
+/// Bytes that a server may send ahead on one stream, and on one connection:
+/// large enough that no list waits for a window.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
-/// What is read from a socket at once, in bytes. rustls alone asks for 4 KiB at a time, and a client that makes two system calls for each
-/// event is a good part of what is measured.
+/// What is read from a socket at once, in bytes. rustls alone asks for 4 KiB at a time, and a client that makes two
+/// system calls for each event is a good part of what is measured.
 const SOCKET_BUFFER: usize = 256 << 10;
 
 /// One side of the comparison: a server, and how to speak to it.

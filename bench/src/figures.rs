@@ -59,8 +59,9 @@ pub(crate) fn judge(results: &Results) -> Vec<Figure> {
     let one = results.watch("watch-1").map(|watch| watch.tributary.from_send.p50 - watch.member.from_send.p50);
     judge("one watcher: p50 after the member's own", one, 1.0, "ms");
     if let Some(Watch { member, tributary, alone, .. }) = results.watch("watch-500") {
-        // What delivery takes is what comes on top of a write that nobody watches: that part is the member's on both sides.
-        // Not from the response: with 500 watchers a member's response is late itself, behind most of their events.
+        // What delivery takes is what comes on top of a write that nobody watches: that part is the member's on both
+        // sides. Not from the response: with 500 watchers a member's response is late itself,
+        // behind most of their events.
         let delivery = |side: &Measured| side.from_send.p50 - alone.latency.p50;
         judge("500 watchers: p50 of delivery", Some(delivery(tributary) / delivery(member)), 0.5, "×");
         judge("500 watchers: p99 from send", Some(tributary.from_send.p99 / member.from_send.p99), 1.0, "×");

@@ -1,5 +1,5 @@
-//! A thousand clusters: `tributary demo`, whose members are simulated within its own process. So its CPU and memory are those of
-//! both sides, and what is measured is an upper bound of Tributary's.
+//! A thousand clusters: `tributary demo`, whose members are simulated within its own process. So its CPU and memory are
+//! those of both sides, and what is measured is an upper bound of Tributary's.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -60,7 +60,8 @@ pub(crate) async fn fill(target: &Target, pods: usize) -> anyhow::Result<()> {
         .await
 }
 
-/// One pod, as a Deployment of a usual web service makes it. The server adds managedFields and defaults: about 6 KB in all.
+/// One pod, as a Deployment of a usual web service makes it. The server adds managedFields and defaults:
+/// about 6 KB in all.
 fn pod(number: usize) -> Value {
     let environment: Vec<_> = (0..5)
         .map(|place| json!({"name": format!("SETTING_{place:02}"), "value": format!("value-{number}-{place}")}))

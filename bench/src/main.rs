@@ -1,8 +1,8 @@
 //! The load program: the same requests against a bare kube-apiserver and against Tributary in front of it, in one run,
 //! with one client, and the ratios.
 //!
-//! Without `--member` it starts a member (etcd and kube-apiserver), fills it, starts `tributary serve` from its own target
-//! folder (`TRIBUTARY_BIN` names another), measures, prints, and leaves nothing behind.
+//! Without `--member` it starts a member (etcd and kube-apiserver), fills it, starts `tributary serve` from its own
+//! target folder (`TRIBUTARY_BIN` names another), measures, prints, and leaves nothing behind.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -238,8 +238,8 @@ async fn measure_watches(
     Ok(())
 }
 
-/// What very many at once cost. Idle watchers are measured in a process of their own: what a storm frees would be used again,
-/// and they would seem to cost nothing.
+/// What very many at once cost. Idle watchers are measured in a process of their own: what a storm frees would be used
+/// again, and they would seem to cost nothing.
 async fn measure_limits(
     stage: &mut Stage,
     wanted: &impl Fn(&str) -> bool,

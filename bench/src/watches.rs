@@ -1,7 +1,7 @@
 //! Watches: how long after a write each watcher has its event, and what it costs.
 //!
-//! Writes go to the member. Each write puts a number into an annotation of some pod; watchers search for that number in the
-//! bytes that arrive and parse nothing.
+//! Writes go to the member. Each write puts a number into an annotation of some pod; watchers search for that number in
+//! the bytes that arrive and parse nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -30,8 +30,8 @@ const DIGITS: usize = 10;
 static FINDER: LazyLock<memmem::Finder<'_>> = LazyLock::new(|| memmem::Finder::new(MARKER));
 /// How long events may still arrive after the last write: a hundred times what 99 of 100 take.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often the sides take turns. What a write costs drifts by a millisecond within a minute on a shared disk; in short turns
-/// each side has the same share of that.
+/// How often the sides take turns. What a write costs drifts by a millisecond within a minute on a shared disk; in
+/// short turns each side has the same share of that.
 const ROUNDS: u32 = 4;
 /// Writes before the measured ones, which warm the path.
 const WARM_UP: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! One client's worst requests, each sent over and over on one connection, and what another client's gets take meanwhile.
+//! One client's worst requests, each sent over and over on one connection, and what another client's
+//! gets take meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -105,7 +106,8 @@ impl Worst {
                         Some(true) => &answered,
                         Some(false) => &refused,
                         None => {
-                            // The server ends a connection whose requests it refuses unread by the thousand; it is opened anew.
+                            // The server ends a connection whose requests it refuses unread by the thousand;
+                            // it is opened anew.
                             sleep(PAUSE).await;
                             if let Ok(next) = target.connect().await {
                                 *connection.lock().await = next;

@@ -1,22 +1,25 @@
 //! How much of a collection is asked for at once, and whether compressed.
 //!
-//! A kube-apiserver gives a list as long as `--request-timeout`, 60 s by default, however much of it is on its way. Then it answers 504,
-//! or, behind a head that is sent, resets the stream or closes the connection (`baseTimeoutWriter.timeout` in apiserver's
-//! `pkg/server/filters/timeout.go`). A page that takes longer over a slow line breaks off each time it is asked for; smaller ones come
-//! through, and a continue token keeps what came before. Watches last, so a WatchList has no such bound.
+//! A kube-apiserver gives a list as long as `--request-timeout`, 60 s by default, however much of it is on its way.
+//! Then it answers 504, or, behind a head that is sent, resets the stream or closes the connection
+//! (`baseTimeoutWriter.timeout` in apiserver's `pkg/server/filters/timeout.go`). A page that takes longer over a slow
+//! line breaks off each time it is asked for; smaller ones come through, and a continue token keeps what came before.
+//! Watches last, so a WatchList has no such bound.
 //!
-//! What took too long makes the next page smaller, what came soon makes it larger again: neither the speed of the line nor the member's
-//! bound has to be known. gzip makes a list of pods a tenth as long and costs a member's processor some 10 ms per MB, so it is asked for
-//! where a list has broken off for its length, and from then on: the line does not become faster.
+//! What took too long makes the next page smaller, what came soon makes it larger again: neither the speed of the line
+//! nor the member's bound has to be known. gzip makes a list of pods a tenth as long and costs a member's processor
+//! some 10 ms per MB, so it is asked for where a list has broken off for its length, and from then on:
+//! the line does not become faster.
 //!
-//! Some give a list less: a kube-apiserver with a shorter `--request-timeout`, or a load balancer before it. How long a list took that
-//! broke off bounds how long pages may take from then on; as a connection may also be reset by chance, that is twice as long after each
-//! list that came through. And whatever breaks off twice in a row, however soon, is asked for in less.
+//! Some give a list less: a kube-apiserver with a shorter `--request-timeout`, or a load balancer before it. How long a
+//! list took that broke off bounds how long pages may take from then on; as a connection may also be reset by chance,
+//! that is twice as long after each list that came through. And whatever breaks off twice in a row, however soon,
+//! is asked for in less.
 
 use std::time::Duration;
 
-/// The shortest bound of a list's time that is believed in. 1 s: nobody sets a shorter one, and a page that takes as long is large enough.
-/// What breaks off sooner does so for other reasons.
+/// The shortest bound of a list's time that is believed in. 1 s: nobody sets a shorter one, and a page that takes as
+/// long is large enough. What breaks off sooner does so for other reasons.
 const PAGE_TIME_MIN: Duration = Duration::from_secs(1);
 
 /// How long a page may take: what comes sooner is followed by a larger one, and what breaks off later by a smaller one.
@@ -43,8 +46,8 @@ impl PageTime {
         took >= self.time
     }
 
-    /// After a list that somebody else ended when it had taken so long: a quarter of that at most, so that a page twice as large still
-    /// comes within half of it.
+    /// After a list that somebody else ended when it had taken so long: a quarter of that at most, so that a page twice
+    /// as large still comes within half of it.
     pub(crate) fn after_break(self, took: Duration) -> Self {
         if took < PAGE_TIME_MIN {
             return self;
@@ -52,8 +55,8 @@ impl PageTime {
         Self { time: self.time.min((took / 4).max(PAGE_TIME_MIN)), ..self }
     }
 
-    /// After a list that came through to its end: twice as long, up to the beginning's. Where somebody does end lists sooner, this costs
-    /// one page that breaks off, of one list.
+    /// After a list that came through to its end: twice as long, up to the beginning's. Where somebody does end lists
+    /// sooner, this costs one page that breaks off, of one list.
     pub(crate) fn after_list(self) -> Self {
         Self { time: self.time.saturating_mul(2).min(self.most), ..self }
     }
@@ -90,7 +93,8 @@ impl Amount {
         Self { limit: self.limit.saturating_mul(2).min(self.most), ..self }
     }
 
-    /// After an answer that did not begin in time: half as much, one object at least. There is nothing of it that could be compressed.
+    /// After an answer that did not begin in time: half as much, one object at least.
+    /// There is nothing of it that could be compressed.
     pub(crate) fn after_silence(self) -> Self {
         Self { limit: (self.limit / 2).max(1), ..self }
     }

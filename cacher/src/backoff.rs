@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// The delay before attempt `failures` + 1: `min` doubled with each failure up to `max`, of which between half and all is
-/// waited, so that the cachers of a member that came back do not return in unison. Never less than `at_least` (a member's
-/// Retry-After). `chance` lies in 0.0 to 1.0.
+/// The delay before attempt `failures` + 1: `min` doubled with each failure up to `max`, of which between half and all
+/// is waited, so that the cachers of a member that came back do not return in unison. Never less than `at_least` (a
+/// member's Retry-After). `chance` lies in 0.0 to 1.0.
 pub(crate) fn delay(min: Duration, max: Duration, failures: u32, at_least: Option<Duration>, chance: f64) -> Duration {
     let doubled = min.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX)).min(max);
     doubled.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0)).max(at_least.unwrap_or_default())

@@ -69,25 +69,26 @@ impl Cacher {
         self.shared.counts.stats()
     }
 
-    /// Says that the member is another one than before (its kube-system uid changed): the collection is listed anew and the
-    /// observer told [`Reset`](crate::Update::Reset). Until then the old state is served.
+    /// Says that the member is another one than before (its kube-system uid changed): the collection is listed anew and
+    /// the observer told [`Reset`](crate::Update::Reset). Until then the old state is served.
     pub fn reset(&self) {
         self.shared.reset.notify_one();
     }
 
-    /// Says that requests to the member carry other credentials from now on: the watch is opened anew from the version held, at
-    /// some moment within this time, so that what they allow is known. Until then the open one goes on, and no event is lost.
+    /// Says that requests to the member carry other credentials from now on: the watch is opened anew from the version
+    /// held, at some moment within this time, so that what they allow is known.
+    /// Until then the open one goes on, and no event is lost.
     pub fn reopen(&self, within: Duration) {
         let at = Instant::now() + within.mul_f64(rand::random());
         self.shared.reopen_at.send_modify(|due| *due = Some(due.map_or(at, |due| due.min(at))));
     }
 
-    /// Waits until every change up to `version` is contained, and gives a snapshot that contains them. Whoever waits for one write
-    /// waits until its revision has [begun](CollectionVersion::begun).
+    /// Waits until every change up to `version` is contained, and gives a snapshot that contains them. Whoever waits
+    /// for one write waits until its revision has [begun](CollectionVersion::begun).
     ///
     /// Returns at once if so already. Where the member's collection does not change, neither does its version: then the
-    /// member is asked for progress after a moment, once for all waiters, which takes about 1.2 s on a kube-apiserver 1.36.
-    /// Cancelling is safe.
+    /// member is asked for progress after a moment, once for all waiters, which takes about 1.2 s on a kube-apiserver
+    /// 1.36. Cancelling is safe.
     ///
     /// # Errors
     /// [`NotReached::Beyond`] as soon as the member says that it has not come so far itself; [`NotReached::TooNew`] if
@@ -105,8 +106,8 @@ impl Cacher {
         self.wait(self.shared.wanted.enter(version), within).await
     }
 
-    /// As [`wait_for`](Self::wait_for), for a version that was known before this cacher was started: whatever the member has said
-    /// to it counts, its first list too.
+    /// As [`wait_for`](Self::wait_for), for a version that was known before this cacher was started: whatever the
+    /// member has said to it counts, its first list too.
     ///
     /// # Errors
     /// As [`wait_for`](Self::wait_for).
@@ -124,7 +125,8 @@ impl Cacher {
         let mut published = self.shared.published.subscribe();
         let found = async { published.wait_for(reached).await.ok().and_then(|snapshot| snapshot.clone()) };
         let found = tokio::select! {
-            // Where the member was below the version when asked, what it has come to since is another state under that version.
+            // Where the member was below the version when asked, what it has come to since is another
+            // state under that version.
             biased;
             latest = waiting.beyond() => return Err(NotReached::Beyond { wanted: version, latest }),
             found = found => found,
@@ -134,10 +136,11 @@ impl Cacher {
         found.ok_or_else(too_new)
     }
 
-    /// Waits until no object of this key has this uid, or, where a version is given, one newer than it; gives a snapshot in which
-    /// it is so.
+    /// Waits until no object of this key has this uid, or, where a version is given, one newer than it; gives a
+    /// snapshot in which it is so.
     ///
-    /// An object that has not arrived yet counts as gone: whoever created it waits for that version first. Cancelling is safe.
+    /// An object that has not arrived yet counts as gone: whoever created it waits for that version first.
+    /// Cancelling is safe.
     ///
     /// # Errors
     /// [`StillThere`] if `within` passes first (finalizers, a grace period, or a member out of reach).

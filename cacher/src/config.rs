@@ -29,30 +29,30 @@ impl Config {
 /// The times and sizes of a reflector. Each default has its reason.
 #[derive(Clone, Debug)]
 pub struct Tuning {
-    /// Objects per page of a list. 10,000: what a kube-apiserver itself asks of etcd at once at most, so larger pages gain
-    /// nothing and smaller ones only add round trips; a page is decoded as it streams and never held. Where pages take too long, they
-    /// have fewer.
+    /// Objects per page of a list. 10,000: what a kube-apiserver itself asks of etcd at once at most, so larger pages
+    /// gain nothing and smaller ones only add round trips; a page is decoded as it streams and never held. Where pages
+    /// take too long, they have fewer.
     pub page_size: u32,
-    /// How long a page may take: after one that took less, the next is twice as large; one that breaks off after more is asked for again
-    /// in half of what came. Where lists were ended sooner than such a page comes, it is less (`PageTime`).
-    /// 10 s: a kube-apiserver ends a list after 60 s (`--request-timeout`), and a page twice as large as one that took 10 s is far from
-    /// that.
+    /// How long a page may take: after one that took less, the next is twice as large; one that breaks off after more
+    /// is asked for again in half of what came. Where lists were ended sooner than such a page comes, it is less
+    /// (`PageTime`). 10 s: a kube-apiserver ends a list after 60 s (`--request-timeout`), and a page twice as large as
+    /// one that took 10 s is far from that.
     pub page_time: Duration,
-    /// The delay before the first retry, halved at most by jitter. 200 ms: a member that was merely restarting its listener
-    /// is found again before anybody notices.
+    /// The delay before the first retry, halved at most by jitter. 200 ms: a member that was merely restarting its
+    /// listener is found again before anybody notices.
     pub backoff_min: Duration,
     /// The longest delay between retries. 30 s as in client-go's reflector: long enough for a member in trouble, short
     /// enough that it is served again soon after it is back.
     pub backoff_max: Duration,
     /// The longest Retry-After that is obeyed. 60 s: a kube-apiserver never asks for more than 30 s.
     pub retry_after_max: Duration,
-    /// How long an answer's head, or the next bytes of a list, may take. 30 s: twice the time that API Priority and Fairness
-    /// queues a request at most.
+    /// How long an answer's head, or the next bytes of a list, may take. 30 s: twice the time that API Priority and
+    /// Fairness queues a request at most.
     pub answer_timeout: Duration,
     /// How long a watch may be silent before it is taken for half-open, dropped and resumed. 90 s: members send a
-    /// bookmark about each minute, and half of that again for a slow one. (A bookmark comes only if the version advanced,
-    /// so on a member where nothing at all changes this resumes a good watch: a list of one object, which tells whether
-    /// the member was restored meanwhile, and a watch.)
+    /// bookmark about each minute, and half of that again for a slow one. (A bookmark comes only if the version
+    /// advanced, so on a member where nothing at all changes this resumes a good watch: a list of one object, which
+    /// tells whether the member was restored meanwhile, and a watch.)
     pub watch_silence: Duration,
     /// How long a WatchList may be silent before its end; then the collection is listed in pages. 10 s: the time after
     /// which client-go suspects a server that ignores `sendInitialEvents`; a consistent read waits 3 s at most.
@@ -60,8 +60,9 @@ pub struct Tuning {
     /// The bounds of `timeoutSeconds`, drawn at random for each watch so that members are not hit in unison. 5 to 10
     /// minutes as in client-go's reflector.
     pub watch_timeout: (Duration, Duration),
-    /// The same for a watch that streams the collection first. 1 to 2 hours: it counts from the first byte, and a collection of
-    /// 1 GB over a line of 2 Mbit/s takes more than an hour; one that ends before its initial events do has to begin again.
+    /// The same for a watch that streams the collection first. 1 to 2 hours: it counts from the first byte, and a
+    /// collection of 1 GB over a line of 2 Mbit/s takes more than an hour;
+    /// one that ends before its initial events do has to begin again.
     pub watch_list_timeout: (Duration, Duration),
     /// How long contact may be lost before the state is [`Stale`](crate::State::Stale). 5 s: the end of a watch and its
     /// resumption, or the restart of a load balancer, are no news.
@@ -69,8 +70,8 @@ pub struct Tuning {
     /// How long a watch must be open to count as re-established though nothing has come. 1 s: a member that accepts and
     /// then ends or fails it does so at once.
     pub settled_after: Duration,
-    /// How long a waiter's version may be outstanding before the member is asked for progress. 200 ms: events of one's own
-    /// writes come sooner by themselves, and of the 3 s that waiters have the asking takes 1.3 s.
+    /// How long a waiter's version may be outstanding before the member is asked for progress. 200 ms: events of one's
+    /// own writes come sooner by themselves, and of the 3 s that waiters have the asking takes 1.3 s.
     pub progress_after: Duration,
     /// How soon the member is asked again for a version that it did not yet have. 1 s: bounds the requests that one
     /// impossible version costs.
@@ -81,8 +82,8 @@ pub struct Tuning {
     /// The largest object, watch frame or list item, in bytes. 16 MiB: ten times etcd's default limit of 1.5 MiB; what
     /// is larger is no object but a broken stream.
     pub object_size_max: usize,
-    /// The largest collection, in bytes of text and places ([`Stats::object_bytes`](crate::Stats::object_bytes)). 4 GiB: 600,000 pods of
-    /// 7 KB. A member that has more is not held, so that it takes nobody else's memory.
+    /// The largest collection, in bytes of text and places ([`Stats::object_bytes`](crate::Stats::object_bytes)).
+    /// 4 GiB: 600,000 pods of 7 KB. A member that has more is not held, so that it takes nobody else's memory.
     pub collection_size_max: u64,
 }
 

@@ -57,8 +57,8 @@ impl Health {
     }
 }
 
-/// Says each reason once until recovery, if it is one of a single collection: whatever else is wrong is hardly ever wrong with
-/// one alone, and whoever knows all collections of the member says it once.
+/// Says each reason once until recovery, if it is one of a single collection: whatever else is wrong is hardly ever
+/// wrong with one alone, and whoever knows all collections of the member says it once.
 #[derive(Debug, Default)]
 pub(crate) struct Announced {
     reasons: Vec<&'static str>,

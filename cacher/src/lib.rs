@@ -8,10 +8,12 @@
 //! ```
 //!
 //! [`Cacher::start`] spawns one task, the reflector. It lists and watches the collection, keeps the store and
-//! tells an [`Observer`] every change in the member's order. Dropping the [`Cacher`] ends the task and cancels its request.
+//! tells an [`Observer`] every change in the member's order. Dropping the [`Cacher`] ends the task and
+//! cancels its request.
 //!
-//! Invariants: one cluster and one resource (or one namespace of it) each; no other cluster, no merging and no history. One
-//! task writes; readers take an O(1) snapshot and never block it. What a reader sees, the observer has been told before.
+//! Invariants: one cluster and one resource (or one namespace of it) each; no other cluster, no merging and no history.
+//! One task writes; readers take an O(1) snapshot and never block it. What a reader sees,
+//! the observer has been told before.
 
 mod amount;
 mod backoff;
@@ -52,7 +54,8 @@ pub mod wire {
     pub use crate::watch_event::{FrameError, WatchEvent};
 }
 
-/// The way to one member: requests carry path and query only; authority, credentials and HTTP/2 are the transport's part.
+/// The way to one member: requests carry path and query only; authority, credentials and HTTP/2 are the
+/// transport's part.
 ///
 /// Dropping the future or the answer's body cancels the request.
 pub type Transport = tower::util::BoxCloneSyncService<http::Request<Body>, http::Response<Body>, BoxError>;

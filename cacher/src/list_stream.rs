@@ -1,5 +1,5 @@
-//! Reads a list as its bytes arrive and gives each item's text as soon as it is complete, so that a list of any size costs
-//! the memory of its largest item.
+//! Reads a list as its bytes arrive and gives each item's text as soon as it is complete, so that a list of any size
+//! costs the memory of its largest item.
 //!
 //! ```text
 //!            '{'          '"'           ':'                            '['
@@ -9,8 +9,8 @@
 //!                   └────────────────────────────────────────┴──────────────────────┘
 //! ```
 //!
-//! serde_json cannot stop in the middle of a value, so values are split here by depth and quotes; each complete one is then
-//! checked by the decoder.
+//! serde_json cannot stop in the middle of a value, so values are split here by depth and quotes; each complete one is
+//! then checked by the decoder.
 
 use memchr::memchr2;
 use tributary_apimachinery::{InvalidResourceVersion, ResourceVersion};
@@ -183,8 +183,8 @@ impl ListParser {
         })
     }
 
-    /// The version and the token of the next page, once the body has ended, of a list that need have neither: metrics are computed
-    /// for each question.
+    /// The version and the token of the next page, once the body has ended, of a list that need have neither: metrics
+    /// are computed for each question.
     ///
     /// # Errors
     /// [`ListError`] where the list is not complete, or its metadata cannot be used.

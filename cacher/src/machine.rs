@@ -8,9 +8,9 @@
 //!     ▲   │ InitialEnd (same stream goes on)  │ PageEnd, last
 //!     │   └──────────────┐        ┌───────────┘
 //!     │                  ▼        ▼
-//!     │   Expired     ┌──────────────┐──┐ Ended after Proved: resume at once
-//!     ├───────────────│    Watch     │◀─┘ Progress: resume with a short one (list anew, where it sends no bookmarks); Renewed: resume
-//!     │               └──────────────┘
+//!     │   Expired     ┌──────────────┐──┐ Ended after Proved, or Renewed: resume at once
+//!     ├───────────────│    Watch     │◀─┘ Progress: resume with a short one (list anew,
+//!     │               └──────────────┘    where it sends no bookmarks)
 //!     │                │ Silent,   ▲ Latest, not behind
 //!     │                │ Suspect   │
 //!     │                ▼           │
@@ -18,16 +18,17 @@
 //!     └───────────────│    Latest    │
 //!         behind      └──────────────┘
 //!
-//!   Pages, on BrokeOff and Unanswered: Waiting, then the same page anew; a smaller one if that took too long, or broke off before.
-//!   On PageAhead the same page as it was. Before each of these the member is asked for its latest version (LatestThenPage): if that is
-//!   behind the pages that have come, the collection anew, and versions before are void.
-//!   Any of the four, on Failed: Waiting, with growing delay; then WatchList or Pages anew, or (of Watch and Latest) Latest.
+//!   Pages, on BrokeOff and Unanswered: Waiting, then the same page anew; a smaller one if that took too long, or broke
+//!   off before. On PageAhead the same page as it was. Before each of these the member is asked for its latest version
+//!   (LatestThenPage): if that is behind the pages that have come, the collection anew, and versions before are void.
+//!   Any of the four, on Failed: Waiting, with growing delay; then WatchList or Pages anew, or (of Watch and Latest)
+//!   Latest.
 //!   WentBack, anywhere: the collection anew, and versions before are void.
 //! ```
 //!
-//! A watch that ended cleanly is resumed at once from the version held. After a failure the member is first asked for its
-//! latest version: a member that was restored to an older state would otherwise accept a watch from a version that it has
-//! not reached again, and stay silent until it has.
+//! A watch that ended cleanly is resumed at once from the version held. After a failure the member is first asked for
+//! its latest version: a member that was restored to an older state would otherwise accept a watch from a version that
+//! it has not reached again, and stay silent until it has.
 
 use std::time::Duration;
 
@@ -39,7 +40,8 @@ use crate::request::Target;
 enum Phase {
     /// The collection is being streamed.
     WatchList,
-    /// A list, in pages or in one piece. `continue_token`: of the page being read; `None` for the first, and for one piece.
+    /// A list, in pages or in one piece. `continue_token`: of the page being read;
+    /// `None` for the first, and for one piece.
     Pages { continue_token: Option<String> },
     /// Events are awaited. `proved`: this watch has yielded something, or been open for a while.
     Watch { proved: bool },
@@ -58,15 +60,16 @@ pub(crate) enum Input {
     Opened,
     /// The streamed collection is complete and has been put in place.
     InitialEnd,
-    /// A page is complete; `more` is the token of the next. After the last the collection has been put in place. `soon`: one twice as
-    /// large would not take too long.
+    /// A page is complete; `more` is the token of the next. After the last the collection has been put in place.
+    /// `soon`: one twice as large would not take too long.
     PageEnd { more: Option<String>, soon: bool },
     /// A page, or a list in one piece, broke off with so many objects read. `late`: it had taken long.
     BrokeOff { read: u32, late: bool },
     /// The answer with a page, or with a list in one piece, did not begin in time.
     Unanswered,
-    /// Whoever answered for the member has not come to the version of the pages before. A kube-apiserver whose watch cache lags says so
-    /// (`waitAndListExactRV` in apiserver's `pkg/storage/cacher/watch_cache.go`), and one that was restored to an older state.
+    /// Whoever answered for the member has not come to the version of the pages before. A kube-apiserver whose watch
+    /// cache lags says so (`waitAndListExactRV` in apiserver's `pkg/storage/cacher/watch_cache.go`), and one that was
+    /// restored to an older state.
     PageAhead { retry_after: Option<Duration> },
     /// The latest version came. `behind`: it is below the one held, or that of the pages before.
     Latest { behind: bool },
@@ -86,7 +89,8 @@ pub(crate) enum Input {
     Failed { retry_after: Option<Duration> },
     /// The wait is over.
     Elapsed,
-    /// A waiter's version exists and did not come: learn of progress, by a bookmark if the member sends any of this collection.
+    /// A waiter's version exists and did not come: learn of progress, by a bookmark if the member sends
+    /// any of this collection.
     Progress { bookmarks: bool },
     /// The watch is to be opened anew, though nothing is wrong with it: the credentials are others.
     Renewed,
@@ -178,8 +182,8 @@ impl Machine {
                     None => Self { void: false, ..machine }.open(Target::Watch { short: false }),
                 }
             }
-            // The token expired: a list put together of two moments would be none. Pages take longer than the member remembers
-            // revisions, and would again, so it is asked for in one piece (client-go's `FullListIfExpired`).
+            // The token expired: a list put together of two moments would be none. Pages take longer than the member
+            // remembers revisions, and would again, so it is asked for in one piece (client-go's `FullListIfExpired`).
             Input::Expired if continue_token.is_some() => {
                 let machine = self.with(Amount::after_expiry);
                 let whole = Target::Whole { compressed: machine.amount.is_compressed() };
@@ -194,7 +198,8 @@ impl Machine {
         }
     }
 
-    /// What broke off late, the member ended for its length. What broke off twice, a proxy before it may have ended, by time or by size.
+    /// What broke off late, the member ended for its length. What broke off twice, a proxy before it may have ended,
+    /// by time or by size.
     fn after_break(self, continue_token: Option<String>, read: u32, late: bool) -> (Self, Action) {
         let again = self.broke_off;
         let machine = Self { broke_off: true, ..self };
@@ -287,9 +292,10 @@ impl Machine {
         self.wait(then, at_least)
     }
 
-    /// Goes on with the page behind this token, which keeps what was read before it; without one the collection is taken anew. First asks
-    /// whether the member was restored to an older state meanwhile: then the token leads to another history, once its version is reached
-    /// again. The question is a consistent read, so it tells this from an apiserver that lags.
+    /// Goes on with the page behind this token, which keeps what was read before it; without one the collection is
+    /// taken anew. First asks whether the member was restored to an older state meanwhile: then the token leads to
+    /// another history, once its version is reached again. The question is a consistent read, so it tells this from an
+    /// apiserver that lags.
     fn wait_to_ask_first(self, continue_token: Option<String>, at_least: Option<Duration>) -> (Self, Action) {
         let then = match continue_token {
             Some(continue_token) => Target::LatestThenPage { continue_token },

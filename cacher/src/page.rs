@@ -9,8 +9,8 @@ use tributary_apimachinery::body::Body;
 
 use crate::list_stream::ListError;
 
-/// How much compressed text is expanded at once, in bytes. gzip makes 1 MB of 1 KB at most, so that no more than 4 MB are held that the
-/// parser has not seen.
+/// How much compressed text is expanded at once, in bytes. gzip makes 1 MB of 1 KB at most, so that no more than 4 MB
+/// are held that the parser has not seen.
 const EXPANDED_AT_ONCE: usize = 4 << 10;
 
 /// A page that is being read.

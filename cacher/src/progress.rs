@@ -1,21 +1,24 @@
 //! When to ask the member for progress.
 //!
-//! A collection that does not change has a version that does not advance, while the member's versions do: they are etcd's
-//! revisions, shared by all resources. Whoever waits for one of those would wait for the next bookmark, about a minute. A
-//! remote reader has no way to ask for a bookmark, but a kube-apiserver (seen on 1.36) sends one about 2 s before a watch
-//! ends, with the version that its own cache has reached; and a consistent list makes that cache reach the latest one. So:
+//! A collection that does not change has a version that does not advance, while the member's versions do: they are
+//! etcd's revisions, shared by all resources. Whoever waits for one of those would wait for the next bookmark, about a
+//! minute. A remote reader has no way to ask for a bookmark, but a kube-apiserver (seen on 1.36) sends one about 2 s
+//! before a watch ends, with the version that its own cache has reached;
+//! and a consistent list makes that cache reach the latest one. So:
 //!
 //! 1. A version is waited for and has not come within `progress_after`.
 //! 2. The member is asked for its latest version, while the watch goes on. One question at a time, however many wait.
-//! 3. If some version that is waited for exists by then, the watch is replaced by a short one from the version held, whose
-//!    bookmark comes after about a second; when that one ends, a long one follows as after any end.
+//! 3. If some version that is waited for exists by then, the watch is replaced by a short one from the version held,
+//!    whose bookmark comes after about a second; when that one ends, a long one follows as after any end.
 //!
-//! Bookmarks are the watch cache's. Of a collection that a kube-apiserver does not cache (Events, `--watch-cache-sizes=x#0`,
-//! many aggregated servers) none come but the one that ends initial events, whatever happens. There the collection is listed anew
-//! instead, which says how far it goes and shares what did not change. That none come is known of Events beforehand, and of
-//! others once a short watch has ended without one; the first that comes says otherwise.
+//! Bookmarks are the watch cache's. Of a collection that a kube-apiserver does not cache (Events,
+//! `--watch-cache-sizes=x#0`, many aggregated servers) none come but the one that ends initial events, whatever
+//! happens. There the collection is listed anew instead, which says how far it goes and shares what did not change.
+//! That none come is known of Events beforehand, and of others once a short watch has ended without one; the first that
+//! comes says otherwise.
 //!
-//! The answer is told to the waiters as well: whoever waits for a version that the member has not come to is not kept waiting.
+//! The answer is told to the waiters as well: whoever waits for a version that the member has not come
+//! to is not kept waiting.
 //!
 //! Replacing the watch, rather than opening a second one beside it, keeps one source of events: nothing can be applied
 //! twice or out of order, and the price is one more request.
@@ -41,10 +44,12 @@ pub(crate) struct Progress {
     lists_from: Option<Instant>,
 }
 
-/// How much longer than such a list took there is none. 4: a fifth of the time at most is spent on lists, however many read.
+/// How much longer than such a list took there is none. 4: a fifth of the time at most is spent on lists,
+/// however many read.
 const PAUSE_PER_LIST: u32 = 4;
 
-/// The collection of which a kube-apiserver keeps no watch cache by default (`DefaultWatchCacheSizes`), in each of its groups.
+/// The collection of which a kube-apiserver keeps no watch cache by default (`DefaultWatchCacheSizes`),
+/// in each of its groups.
 const UNCACHED: (&str, [&str; 2]) = ("events", ["", "events.k8s.io"]);
 
 /// A question under way.
@@ -98,8 +103,8 @@ impl Progress {
         !self.unmarked
     }
 
-    /// Whether the collection may be listed for want of bookmarks, and if so notes that it is. A second apart at least, and longer for
-    /// lists that take long: reads that come without pause would have it listed without pause.
+    /// Whether the collection may be listed for want of bookmarks, and if so notes that it is. A second apart at least,
+    /// and longer for lists that take long: reads that come without pause would have it listed without pause.
     pub(crate) fn may_list(&mut self, now: Instant, apart: Duration) -> bool {
         let may = self.lists_from.is_none_or(|from| now >= from);
         if may {

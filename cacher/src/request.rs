@@ -42,9 +42,9 @@ impl Target {
         matches!(self, Self::Page { .. } | Self::Whole { .. })
     }
 
-    /// Whether the answer may be compressed. Kubernetes 1.37 and later compress watches as one gzip member per event, which costs more
-    /// than it saves here; of lists a kube-apiserver compresses those of more than 128 KiB, at level 1 (`deferredResponseWriter` in
-    /// apiserver's `responsewriters/writers.go`).
+    /// Whether the answer may be compressed. Kubernetes 1.37 and later compress watches as one gzip member per event,
+    /// which costs more than it saves here; of lists a kube-apiserver compresses those of more than 128 KiB, at level 1
+    /// (`deferredResponseWriter` in apiserver's `responsewriters/writers.go`).
     pub(crate) fn is_compressed(&self) -> bool {
         matches!(self, Self::Page { compressed: true, .. } | Self::Whole { compressed: true })
     }
@@ -125,7 +125,8 @@ struct RawCause {
     reason: String,
 }
 
-/// The cause that says a version is newer than the member's (`NewTooLargeResourceVersionError` in apiserver's `pkg/storage/errors.go`).
+/// The cause that says a version is newer than the member's (`NewTooLargeResourceVersionError` in apiserver's
+/// `pkg/storage/errors.go`).
 const AHEAD: &str = "ResourceVersionTooLarge";
 
 impl Refusal {
@@ -211,10 +212,12 @@ pub(crate) fn is_gzip(headers: &HeaderMap, target: &Target) -> Result<bool, Stri
     }
 }
 
-/// How many warnings of one answer are kept. Ten: kube-apiserver sends one or two, and they are passed on with every answer.
+/// How many warnings of one answer are kept. Ten: kube-apiserver sends one or two,
+/// and they are passed on with every answer.
 const WARNINGS_MAX: usize = 10;
 
-/// The longest warning that is kept, in bytes. 1 KiB: ten of them fit into the header list that clients take by default.
+/// The longest warning that is kept, in bytes. 1 KiB: ten of them fit into the header list that clients
+/// take by default.
 const WARNING_LENGTH_MAX: usize = 1 << 10;
 
 /// The warnings of an answer that are for people (code 299), as they came.

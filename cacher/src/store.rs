@@ -32,9 +32,9 @@ impl Store {
     /// Applies one event of a watch and gives the change that it makes, if any.
     ///
     /// An event of a revision before the one held is a repetition: watches are in order of revision, so what it says is
-    /// contained already. One of the very revision may be one of several that share it, and says something new if it changes
-    /// something. The change's type follows from what is held, not from the event: an object that is already there is
-    /// `Modified` even if the event says ADDED, and one that is not there cannot be `Deleted`.
+    /// contained already. One of the very revision may be one of several that share it, and says something new if it
+    /// changes something. The change's type follows from what is held, not from the event: an object that is already
+    /// there is `Modified` even if the event says ADDED, and one that is not there cannot be `Deleted`.
     pub(crate) fn apply(&mut self, change_type: ChangeType, object: Object) -> Option<Change> {
         let version = object.resource_version();
         if version < self.version().revision() {
@@ -89,8 +89,8 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Begins an empty collection of objects with these fields. Objects that are the same in `before` are shared with it,
-    /// so that a relist does not hold everything twice and differences are found by comparing pointers.
+    /// Begins an empty collection of objects with these fields. Objects that are the same in `before` are shared with
+    /// it, so that a relist does not hold everything twice and differences are found by comparing pointers.
     pub(crate) fn new(fields: &[SelectableField], before: Option<Snapshot>) -> Self {
         Self { store: Store { snapshot: Snapshot::indexed(fields), bytes: 0 }, before }
     }

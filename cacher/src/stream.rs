@@ -15,8 +15,8 @@ use crate::machine::Input;
 use crate::progress::{Call, Progress};
 use crate::wait::Wanted;
 
-/// How long before its `timeoutSeconds` a watch may have been ended by them, seen from here. Half a second: they count from when the
-/// member took the request, not from its answer.
+/// How long before its `timeoutSeconds` a watch may have been ended by them, seen from here. Half a second: they count
+/// from when the member took the request, not from its answer.
 const ENDS_EARLY: Duration = Duration::from_millis(500);
 
 /// A watch that is being read.
@@ -27,7 +27,8 @@ pub(crate) struct WatchStream {
     pub(crate) initial: bool,
     /// This is the short watch of a progress request, and its bookmark is still to come.
     pub(crate) bookmark_due: bool,
-    /// It has brought an event of an object. The member's bookmark may be at that event's version, and is not sent then.
+    /// It has brought an event of an object. The member's bookmark may be at that event's version,
+    /// and is not sent then.
     pub(crate) brought: bool,
     /// The machine has been told that this watch proved itself.
     pub(crate) proved: bool,
@@ -80,8 +81,8 @@ impl WatchStream {
         }
     }
 
-    /// Whether this watch, which has ended, was a short one that should have brought a bookmark and did not. One that ended long before
-    /// its time says nothing: the member may be shutting down. Nor does one that brought events.
+    /// Whether this watch, which has ended, was a short one that should have brought a bookmark and did not. One that
+    /// ended long before its time says nothing: the member may be shutting down. Nor does one that brought events.
     pub(crate) fn lacks_bookmark(&self, now: Instant, tuning: &Tuning) -> bool {
         self.bookmark_due && !self.brought && now + ENDS_EARLY >= self.opened + tuning.progress_timeout
     }

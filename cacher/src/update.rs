@@ -5,9 +5,10 @@ use tributary_apimachinery::{Change, Snapshot};
 
 /// Is told every change of one cacher's collection.
 ///
-/// Calls come from the reflector's task, one at a time and in the member's order, before the snapshot they carry is seen by
-/// [`Cacher::snapshot`](crate::Cacher::snapshot). They must not block: while one runs, nothing more is read from the
-/// member. The first is [`Update::Synced`], exactly once. After the cacher is dropped at most the call under way ends.
+/// Calls come from the reflector's task, one at a time and in the member's order, before the snapshot they carry is
+/// seen by [`Cacher::snapshot`](crate::Cacher::snapshot). They must not block: while one runs, nothing more is read
+/// from the member. The first is [`Update::Synced`], exactly once. After the cacher is dropped at most
+/// the call under way ends.
 pub trait Observer: Send + Sync + 'static {
     /// Takes one step of the collection.
     fn update(&self, update: Update);
@@ -27,8 +28,8 @@ pub enum Update {
         /// The collection.
         snapshot: Snapshot,
     },
-    /// Changes in the member's order, in ascending version: all that one read of the stream brought, at least one. Deletions of
-    /// one version may come in several of these.
+    /// Changes in the member's order, in ascending version: all that one read of the stream brought, at least one.
+    /// Deletions of one version may come in several of these.
     ///
     /// Their types fit the store: an `Added` object was not there before, a `Modified` or `Deleted` one was and is
     /// `previous`.
@@ -38,8 +39,8 @@ pub enum Update {
         /// The collection after the last of them; its version may be above the last change's.
         snapshot: Snapshot,
     },
-    /// The collection was listed anew because the member no longer had the events since `before` (410). Time went on: the
-    /// observer computes the differences. Objects that did not change are the same `Arc` in both.
+    /// The collection was listed anew because the member no longer had the events since `before` (410). Time went on:
+    /// the observer computes the differences. Objects that did not change are the same `Arc` in both.
     Relisted {
         /// What was served until now.
         before: Snapshot,
@@ -47,8 +48,8 @@ pub enum Update {
         after: Snapshot,
     },
     /// Revisions went back: the member was restored or replaced, and versions handed out before are void. Told by an
-    /// unset list that [undoes](Snapshot::undoes) what was seen, or by [`Cacher::reset`](crate::Cacher::reset). Objects whose bytes did not change
-    /// are the same `Arc` in both.
+    /// unset list that [undoes](Snapshot::undoes) what was seen, or by [`Cacher::reset`](crate::Cacher::reset). Objects
+    /// whose bytes did not change are the same `Arc` in both.
     Reset {
         /// What was served until now.
         before: Snapshot,

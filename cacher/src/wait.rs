@@ -18,8 +18,8 @@ pub enum NotReached {
         /// The cacher's version when the time was over; `None` if it was not synced.
         current: Option<CollectionVersion>,
     },
-    /// The member itself, asked after the wait began, has not come so far: whoever knows this version has it from before its
-    /// revisions went back, or from elsewhere.
+    /// The member itself, asked after the wait began, has not come so far: whoever knows this version has it from
+    /// before its revisions went back, or from elsewhere.
     #[error("too large resource version: {wanted}, the member's latest: {latest}")]
     Beyond {
         /// The version that was waited for.
@@ -39,8 +39,8 @@ pub struct StillThere {
     pub uid: String,
 }
 
-/// The versions that are waited for, and what the member says of them. The reflector looks here to see whether the member is
-/// to be asked for progress, and leaves its answers here.
+/// The versions that are waited for, and what the member says of them. The reflector looks here to see whether the
+/// member is to be asked for progress, and leaves its answers here.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     /// How many wait for each version.
@@ -111,7 +111,8 @@ impl Waiting<'_> {
 
     /// Ends when the member's latest version turns out to be below the one that is waited for, and gives it.
     ///
-    /// Only questions put since the version was known count: the answer to an earlier one may be older than the version.
+    /// Only questions put since the version was known count: the answer to an earlier one may be older
+    /// than the version.
     pub(crate) async fn beyond(&self) -> ResourceVersion {
         let mut answers = self.wanted.answer.subscribe();
         let beyond = |answer: &Answer| answer.question > self.questions && self.version > answer.latest;

@@ -14,8 +14,9 @@ use tributary_cacher::{Reason, State, Tuning, Update};
 /// The time after which a kube-apiserver ends a list by default (`--request-timeout`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a kube-apiserver of 1.34 or later answers to a continue token whose version its watch cache does not reach within 3 s
-/// (`waitUntilFreshAndBlock` in apiserver's `pkg/storage/cacher/watch_cache.go`), whether it lags or was restored to an older state.
+/// What a kube-apiserver of 1.34 or later answers to a continue token whose version its watch cache does not reach
+/// within 3 s (`waitUntilFreshAndBlock` in apiserver's `pkg/storage/cacher/watch_cache.go`), whether it lags or was
+/// restored to an older state.
 const TOO_LARGE: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Timeout: Too large resource version: 1000, current: 500","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#;
 
 /// A member without WatchList, behind a line of so many bytes per second.

@@ -112,7 +112,8 @@ impl fmt::Display for Origin {
 /// Reads a file, or all `.yaml`, `.yml` and `.json` files of a directory (not of those in it; hidden ones are left out)
 /// in the order of their names.
 ///
-/// Blocks on the file system. What is loaded has the right form; [`Configuration::validate`] says whether it makes sense.
+/// Blocks on the file system. What is loaded has the right form; [`Configuration::validate`] says
+/// whether it makes sense.
 ///
 /// # Errors
 /// Everything that is wrong, not only the first.

@@ -36,12 +36,13 @@ pub struct ResourceRegistrySpec {
     /// or `apps/v1/deployments` in one version.
     #[schemars(length(min = 1))]
     pub resources: Vec<String>,
-    /// The clusters whose objects make up the merged lists and watches; all of them if missing. Answers name those that are left
-    /// out. Objects of the others are found by name, and under `/clusters/<name>`.
+    /// The clusters whose objects make up the merged lists and watches; all of them if missing. Answers name those that
+    /// are left out. Objects of the others are found by name, and under `/clusters/<name>`.
     #[serde(default, skip_serializing_if = "ClusterSelection::is_all")]
     pub clusters: ClusterSelection,
-    /// The namespaces whose objects are held in memory; all of them if empty. Lists of other namespaces, and of all together, are
-    /// asked of the clusters each time; they cannot be watched. Of no meaning to resources without namespaces.
+    /// The namespaces whose objects are held in memory; all of them if empty. Lists of other namespaces, and of all
+    /// together, are asked of the clusters each time; they cannot be watched.
+    /// Of no meaning to resources without namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
     /// The form of the resourceVersion that single objects carry.

@@ -11,7 +11,8 @@ use crate::Secret;
 /// The greatest [`UpstreamClusterSpec::index`]: integer item versions leave it four decimal digits.
 pub const INDEX_MAX: u16 = 9_999;
 
-/// How one member cluster is reached. The object's name is the cluster's name, its labels are what registries select by.
+/// How one member cluster is reached. The object's name is the cluster's name, its labels are what
+/// registries select by.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "tributary.dev",

@@ -1,5 +1,5 @@
-//! A guard process that outlives a test process which dies without cleaning up (SIGKILL, abort, Ctrl-C), kills what that
-//! process started and removes its temporary folders.
+//! A guard process that outlives a test process which dies without cleaning up (SIGKILL, abort, Ctrl-C), kills what
+//! that process started and removes its temporary folders.
 //!
 //! It is a small shell script that reads the process groups from a pipe. The pipe closes when the test process ends, in
 //! whatever way, and then the script acts. This needs neither `unsafe` nor a parent-death signal (which fires when the

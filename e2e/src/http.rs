@@ -168,8 +168,8 @@ pub struct RequestBuilder {
 }
 
 impl RequestBuilder {
-    /// Sets a header, replacing one of that name. Names and values that HTTP forbids are programming errors of a test and
-    /// are left out, which its assertion then shows.
+    /// Sets a header, replacing one of that name. Names and values that HTTP forbids are programming errors of a test
+    /// and are left out, which its assertion then shows.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {

@@ -1,5 +1,5 @@
-//! kwok's configuration: the stages that bring nodes and pods to life, and what its kubelet answers to logs, exec, attach
-//! and port-forward.
+//! kwok's configuration: the stages that bring nodes and pods to life, and what its kubelet answers to logs, exec,
+//! attach and port-forward.
 
 use anyhow::Context;
 use serde_json::json;
@@ -14,8 +14,8 @@ const STAGES: [&str; 5] = [
     "pod/fast/pod-delete.yaml",
 ];
 
-/// Where a stage's conditions begin, and one that keeps a pod from completing at once whose container sleeps for minutes: specs that
-/// wait for a job at work would see it for a moment only.
+/// Where a stage's conditions begin, and one that keeps a pod from completing at once whose container sleeps for
+/// minutes: specs that wait for a job at work would see it for a moment only.
 const CONDITIONS: &str = "    matchExpressions:\n";
 const DOES_NOT_SLEEP: &str = "    - {key: '.spec.containers.[].command.[0]', operator: NotIn, values: [sleep]}\n";
 

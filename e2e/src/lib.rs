@@ -14,8 +14,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Everything listens on 127.0.0.1 at free ports and lives in temporary folders. Dropping a fixture kills its processes;
-//! a guard process ([`guard`]) does the same, and removes the folders, when the test process dies without dropping.
+//! Everything listens on 127.0.0.1 at free ports and lives in temporary folders. Dropping a fixture kills its
+//! processes; a guard process ([`guard`]) does the same, and removes the folders,
+//! when the test process dies without dropping.
 
 pub mod certificates;
 pub mod guard;

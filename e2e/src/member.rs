@@ -23,8 +23,8 @@ const READY_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a server may take to end after SIGTERM before it is killed.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Controllers that make namespaces, Deployments and garbage collection live. The root CA publisher is left out: it puts
-/// an object into every namespace, and tests count objects.
+/// Controllers that make namespaces, Deployments and garbage collection live. The root CA publisher is left out: it
+/// puts an object into every namespace, and tests count objects.
 const CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,garbage-collector-controller,\
                            replicaset-controller,deployment-controller,disruption-controller";
 
@@ -311,7 +311,8 @@ impl Member {
         self.start_again().await
     }
 
-    /// Goes back to the last backup, as after a disaster: what happened since is undone, and its revisions are given again.
+    /// Goes back to the last backup, as after a disaster: what happened since is undone,
+    /// and its revisions are given again.
     ///
     /// # Errors
     /// As [`back_up`](Self::back_up), and when there is no backup.

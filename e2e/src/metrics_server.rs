@@ -76,8 +76,8 @@ impl MetricsServer {
         set(&mut lock(&self.figures).pods, pod);
     }
 
-    /// Registers it with a member: an ExternalName Service and an APIService. The member may take seconds to see that it
-    /// is there.
+    /// Registers it with a member: an ExternalName Service and an APIService.
+    /// The member may take seconds to see that it is there.
     ///
     /// # Errors
     /// When the member refuses one of the objects.

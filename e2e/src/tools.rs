@@ -34,8 +34,8 @@ impl Tools {
         Ok(run(Command::new(script()).arg("specs")).await?.into())
     }
 
-    /// The interpreter of an environment with the Python client; `None` where there is no python3. Installed when first asked
-    /// for.
+    /// The interpreter of an environment with the Python client; `None` where there is no python3.
+    /// Installed when first asked for.
     ///
     /// # Errors
     /// When the client cannot be installed; the script's message is passed on.

@@ -26,8 +26,8 @@ pub enum Opened {
 }
 
 impl HttpClient {
-    /// Opens a WebSocket over a connection of its own. `headers` come beside what makes the handshake; a name without a value
-    /// is left out of it.
+    /// Opens a WebSocket over a connection of its own. `headers` come beside what makes the handshake; a name without a
+    /// value is left out of it.
     ///
     /// # Errors
     /// When there is no connection, or no answer within 30 s.

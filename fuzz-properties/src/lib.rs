@@ -1,8 +1,9 @@
 //! What must hold of whatever clients and members send: the bodies of the fuzz targets.
 //!
 //! Each function takes any bytes and panics where a property does not hold: a round trip, the agreement with a slow and
-//! simple reference, or that cutting the input elsewhere changes nothing. `fuzz/fuzz_targets` calls them under libFuzzer, and
-//! this crate's tests over the corpus in `fuzz/corpus` and random changes of it, with the ordinary compiler.
+//! simple reference, or that cutting the input elsewhere changes nothing. `fuzz/fuzz_targets` calls them under
+//! libFuzzer, and this crate's tests over the corpus in `fuzz/corpus` and random changes of it,
+//! with the ordinary compiler.
 
 #![expect(
     clippy::unwrap_used,

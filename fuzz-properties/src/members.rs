@@ -17,8 +17,8 @@ fn chunks(cuts: u8, text: &[u8]) -> Vec<&[u8]> {
     std::iter::once(head).chain(tail.chunks(size)).collect()
 }
 
-/// The frames of a watch: the same however the bytes are cut, and those that a split at newlines gives; each is read as a
-/// JSON parser reads it.
+/// The frames of a watch: the same however the bytes are cut, and those that a split at newlines gives; each is read as
+/// a JSON parser reads it.
 pub fn frames(data: &[u8]) {
     let (cuts, text) = choice(data);
     let whole = split(&[text]);

@@ -165,8 +165,8 @@ fn expected(shape: Shape, unknown: &[u8]) -> Result<Vec<u8>, Refused> {
     })
 }
 
-/// A message written in the one way in which writers write it, as deep as versions stand: lengths may be spelled longer than
-/// they need be, and an untouched field keeps its spelling.
+/// A message written in the one way in which writers write it, as deep as versions stand: lengths may be spelled longer
+/// than they need be, and an untouched field keeps its spelling.
 fn canonical(bytes: &[u8], depth: usize) -> Vec<u8> {
     let Some(mut message) = decode(bytes) else { return bytes.to_vec() };
     for (_, value) in &mut message {

@@ -20,8 +20,8 @@ const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 
 /// A path, which is read as kube-apiserver reads it: `<method><path>[?<query>]`.
 ///
-/// Names have no slash and are never `.` or `..`; the prefix of a cluster changes nothing but the cluster; escaping every
-/// byte of a segment changes nothing.
+/// Names have no slash and are never `.` or `..`; the prefix of a cluster changes nothing but the cluster; escaping
+/// every byte of a segment changes nothing.
 pub fn path(data: &[u8]) {
     let (method, rest) = choice(data);
     let method = METHODS[usize::from(method) % METHODS.len()];
@@ -118,8 +118,8 @@ pub fn options(data: &[u8]) {
     }
 }
 
-/// Takes the requirements of a field selector, which are sorted by their text as the client wrote it (as in Go): the same
-/// requirement may stand elsewhere when it is written anew.
+/// Takes the requirements of a field selector, which are sorted by their text as the client wrote it (as in Go): the
+/// same requirement may stand elsewhere when it is written anew.
 fn in_order(selector: &mut FieldSelector) -> Vec<FieldRequirement> {
     let mut requirements = std::mem::take(selector).requirements().to_vec();
     requirements.sort_by(|a, b| (&a.field, a.equals, &a.value).cmp(&(&b.field, b.equals, &b.value)));
@@ -143,8 +143,8 @@ fn written(parameters: &[(&str, Option<String>)]) -> String {
     text
 }
 
-/// A label selector, or a field selector: parsed, written and parsed again it is the same, and it selects what a reference
-/// says.
+/// A label selector, or a field selector: parsed, written and parsed again it is the same,
+/// and it selects what a reference says.
 pub fn selectors(data: &[u8]) {
     let (kind, rest) = choice(data);
     let Ok(text) = std::str::from_utf8(rest) else { return };

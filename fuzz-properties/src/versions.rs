@@ -32,8 +32,8 @@ thread_local! {
     static EPOCHS: Epochs = epochs();
 }
 
-/// A resourceVersion as a text, and as what the bytes say of each cluster: what decodes encodes to the same text, or to the
-/// other form of the same vector; what is encoded decodes to itself; joining is a least upper bound.
+/// A resourceVersion as a text, and as what the bytes say of each cluster: what decodes encodes to the same text, or to
+/// the other form of the same vector; what is encoded decodes to itself; joining is a least upper bound.
 pub fn version(data: &[u8]) {
     EPOCHS.with(|epochs| {
         if let Ok(text) = std::str::from_utf8(data) {
@@ -68,8 +68,8 @@ fn text_of_a_version(text: &str, epochs: &Epochs) {
     }
 }
 
-/// A vector from bytes: a cluster, then a length and so many bytes of a version, and so on. The first length of zero stands for
-/// all clusters from there on.
+/// A vector from bytes: a cluster, then a length and so many bytes of a version, and so on. The first length of zero
+/// stands for all clusters from there on.
 fn vector(mut data: &[u8]) -> CompositeResourceVersion {
     let (mut vector, mut is_long) = (CompositeResourceVersion::new(), false);
     while let [number, length, rest @ ..] = data {

@@ -1,5 +1,5 @@
-//! Every target over its corpus, and over random changes of it: what a fuzzer has found stays found, and a first part of what
-//! it would find is looked for each time.
+//! Every target over its corpus, and over random changes of it: what a fuzzer has found stays found, and a first part
+//! of what it would find is looked for each time.
 
 use std::path::{Path, PathBuf};
 

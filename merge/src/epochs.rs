@@ -104,8 +104,8 @@ impl Epoch {
 
 impl Epochs {
     /// Makes this list of (name, kube-system uid) the current one, in any order, and says whether it differs from the
-    /// one before. The uid is empty where a cluster does not tell it. Call it with whole changes of the configuration, not
-    /// cluster by cluster: [`LISTS_MAX`] are kept.
+    /// one before. The uid is empty where a cluster does not tell it. Call it with whole changes of the configuration,
+    /// not cluster by cluster: [`LISTS_MAX`] are kept.
     pub fn update(&mut self, clusters: impl IntoIterator<Item = (ClusterName, String)>) -> bool {
         let epoch = Arc::new(Epoch::from(clusters.into_iter().collect::<Vec<_>>()));
         if self.lists.front() == Some(&epoch) {
@@ -356,7 +356,8 @@ mod tests {
         assert_eq!(decode(&text(&[2, 0, 0, 7])), Ok(part));
         for rest in [
             &[2][..],
-            // Parts of a cluster without a component, of none, of revision zero, twice, not in order, not in full, too many.
+            // Parts of a cluster without a component, of none, of revision zero, twice, not in order, not in full,
+            // too many.
             &[2, 0, 1, 1],
             &[2, 0, 2, 1],
             &[1, 0, 0, 1],

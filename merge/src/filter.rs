@@ -12,14 +12,15 @@ pub trait ObjectFilter {
     /// Whether the object, of this cluster, is wanted.
     fn matches(&self, cluster: &ClusterName, object: &Object) -> bool;
 
-    /// Whether any object of this cluster may be wanted. Saves walks, and a client that wants nothing of a cluster is not
-    /// refused for what is not known of it.
+    /// Whether any object of this cluster may be wanted. Saves walks, and a client that wants nothing of a cluster is
+    /// not refused for what is not known of it.
     fn wants_cluster(&self, cluster: &ClusterName) -> bool {
         let _ = cluster;
         true
     }
 
-    /// What it costs to ask of an object, in bytes of text that could be copied meanwhile. Walks are cut into pieces by it.
+    /// What it costs to ask of an object, in bytes of text that could be copied meanwhile.
+    /// Walks are cut into pieces by it.
     fn cost(&self, object: &Object) -> usize {
         let _ = object;
         Filter::LOOK_COST
@@ -30,8 +31,8 @@ pub trait ObjectFilter {
         Scope::default()
     }
 
-    /// Whether every object of the namespace of [`scope`](Self::scope) matches, in every cluster. Only then can the rest of a
-    /// list be counted without looking at it.
+    /// Whether every object of the namespace of [`scope`](Self::scope) matches, in every cluster. Only then can the
+    /// rest of a list be counted without looking at it.
     fn is_whole_namespace(&self) -> bool {
         false
     }

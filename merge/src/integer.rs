@@ -49,8 +49,9 @@ impl ClusterIndex {
 }
 
 impl IntegerResourceVersion {
-    /// The highest version of a member that has an integer form whatever the member's index is: 9.2 × 10¹⁴. An etcd that makes 10,000
-    /// changes a second gets there after 2,900 years; a store that numbers its changes by the time may be there already.
+    /// The highest version of a member that has an integer form whatever the member's index is: 9.2 × 10¹⁴. An etcd
+    /// that makes 10,000 changes a second gets there after 2,900 years; a store that numbers its changes by the time
+    /// may be there already.
     pub const VERSION_MAX: ResourceVersion =
         ResourceVersion((i64::MAX as u64 - (CLUSTERS_MAX as u64 - 1)) / CLUSTERS_MAX as u64);
 

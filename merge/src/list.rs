@@ -3,8 +3,9 @@
 //! Clusters come by name, objects of each by key. The cursor owns its snapshots and a position, never a vector of
 //! objects: each chunk seeks its start anew, so a slow reader of a million objects costs two words.
 //!
-//! A page says in its head where the next one starts, so its end is looked for before anything is written. With a selector that
-//! matches little this is a walk over everything, so it is made in steps ([`OpeningList`]): whoever walks lets others work in between.
+//! A page says in its head where the next one starts, so its end is looked for before anything is written. With a
+//! selector that matches little this is a walk over everything, so it is made in steps ([`OpeningList`]): whoever walks
+//! lets others work in between.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -117,8 +118,8 @@ impl<F: ObjectFilter> OpeningList<F> {
         Self { cursor, limit: page.limit, total: page.remaining, place, sought }
     }
 
-    /// Goes on looking. Gives the list once all is known; without a limit at once. A page with a continue token is always
-    /// followed by one that is not empty.
+    /// Goes on looking. Gives the list once all is known; without a limit at once. A page with a continue token is
+    /// always followed by one that is not empty.
     ///
     /// Cost: that of asking the filter, up to about `bytes_max` ([`ObjectFilter::cost`]) and one object more.
     pub fn step(mut self, bytes_max: usize) -> ControlFlow<ListCursor<F>, Self> {
@@ -170,7 +171,8 @@ impl<F: ObjectFilter> OpeningList<F> {
         })
     }
 
-    /// How many objects of the namespace come from the page's start on; `None` if nothing of `left` is before that is known.
+    /// How many objects of the namespace come from the page's start on;
+    /// `None` if nothing of `left` is before that is known.
     fn count(&mut self, left: &mut usize) -> Option<u64> {
         let Self { cursor: ListCursor { snapshots, filter, .. }, place, sought: Sought::Total { counted }, .. } = self
         else {
@@ -226,7 +228,8 @@ impl<F: ObjectFilter> ListCursor<F> {
         &self.snapshots
     }
 
-    /// Whether the objects from here on have more than so many bytes. Selectors are not asked: with them it is not known.
+    /// Whether the objects from here on have more than so many bytes. Selectors are not asked:
+    /// with them it is not known.
     ///
     /// Cost: a look at each object until it is known.
     pub fn exceeds(&self, bytes: usize) -> Option<bool> {

@@ -51,9 +51,9 @@ pub struct LogConfig {
     /// How long an entry is kept. A client that lost its stream is back within seconds, a rolled-out one within
     /// minutes; etcd's default compaction interval is five minutes too.
     pub history_age_max: Duration,
-    /// How many changes of a cluster are kept even if they occupy up to twice as much, or are old; boundaries apart. Without it a few objects near etcd's
-    /// limit of 1.5 MiB, or a quiet hour, would make every client that lost its stream relist. kube-apiserver's watch
-    /// cache never shrinks below 100 either.
+    /// How many changes of a cluster are kept even if they occupy up to twice as much, or are old; boundaries apart.
+    /// Without it a few objects near etcd's limit of 1.5 MiB, or a quiet hour, would make every client that lost its
+    /// stream relist. kube-apiserver's watch cache never shrinks below 100 either.
     pub history_entries_min: usize,
 }
 
@@ -123,8 +123,8 @@ pub struct Log {
 
 // === impl Log: what it says ===
 
-/// How many changes a search for a deleted object looks at. 10,000 take well below a millisecond, and are the last seconds of a busy
-/// fleet: whoever writes about an object that is gone does so at once.
+/// How many changes a search for a deleted object looks at. 10,000 take well below a millisecond, and are the last
+/// seconds of a busy fleet: whoever writes about an object that is gone does so at once.
 const DELETIONS_LOOKED_AT: usize = 10_000;
 
 impl Log {
@@ -135,9 +135,10 @@ impl Log {
 
     /// An empty log of one namespace. Its clients may come from a log of all, here or at another replica.
     ///
-    /// A log of all counts the deletions of a revision in all namespaces, and who has the first two of them may have none of this one.
-    /// Here what is told again after a part of a revision is all that there is of it, even if that is one deletion. The other
-    /// way round a count is safe: so many of one namespace are as many of all, or more, as far as that namespace goes.
+    /// A log of all counts the deletions of a revision in all namespaces, and who has the first two of them may have
+    /// none of this one. Here what is told again after a part of a revision is all that there is of it, even if that is
+    /// one deletion. The other way round a count is safe: so many of one namespace are as many of all, or more, as far
+    /// as that namespace goes.
     pub fn of_namespace(config: LogConfig) -> Self {
         Self { counts: Counts::OfOthers, ..Self::new(config) }
     }
@@ -190,8 +191,8 @@ impl Log {
         candidates.filter_map(|cluster| Some((cluster.clone(), self.snapshot(cluster)?.get(key)?.clone()))).collect()
     }
 
-    /// An object that is gone, as it was last, and its cluster: the newest deletion of this key that `is_meant` accepts among the
-    /// last changes.
+    /// An object that is gone, as it was last, and its cluster: the newest deletion of this key that `is_meant` accepts
+    /// among the last changes.
     ///
     /// Cost: O(changes looked at), 10,000 at most.
     pub fn find_deleted(&self, key: &str, is_meant: impl Fn(&Object) -> bool) -> Option<(ClusterName, Arc<Object>)> {
@@ -267,7 +268,8 @@ impl Log {
     }
 
     /// The clusters that have forgotten events from this position on, with the position after the newest of those.
-    /// `None` if even that is forgotten: a cluster was dropped since `drops`, and it may have left behind this position.
+    /// `None` if even that is forgotten: a cluster was dropped since `drops`, and it may have left
+    /// behind this position.
     pub(crate) fn forgotten_from(&self, position: u64, drops: u64) -> Option<Vec<(&ClusterName, u64)>> {
         if position >= self.forgotten_before {
             return Some(Vec::new());
@@ -297,9 +299,11 @@ impl Log {
         self.push_boundary(cluster, BoundaryKind::Join(left), Some(snapshot), now);
     }
 
-    /// Changes of one cluster in its order, and its state after them. Objects' versions must not go down; deletions may share one.
+    /// Changes of one cluster in its order, and its state after them. Objects' versions must not go down;
+    /// deletions may share one.
     ///
-    /// A snapshot that is newer than the last change is progress as well: behind a deletion, that all of its revision is known.
+    /// A snapshot that is newer than the last change is progress as well:
+    /// behind a deletion, that all of its revision is known.
     pub fn append(&mut self, cluster: &ClusterName, changes: Vec<Change>, snapshot: Snapshot, now: Duration) {
         let Some(mut component) = self.snapshot(cluster).map(Snapshot::resource_version) else {
             return self.join(cluster, snapshot, now);
@@ -321,8 +325,8 @@ impl Log {
         }
     }
 
-    /// The cluster was listed anew: the differences go out, deletions first. Whoever calls this has seen that revisions did not go
-    /// back ([`Snapshot::undoes`]); if the version did, this is a reset.
+    /// The cluster was listed anew: the differences go out, deletions first. Whoever calls this has seen that revisions
+    /// did not go back ([`Snapshot::undoes`]); if the version did, this is a reset.
     pub fn relist(&mut self, cluster: &ClusterName, after: Snapshot, now: Duration) {
         match self.snapshot(cluster).map(Snapshot::resource_version) {
             None => self.join(cluster, after, now),
@@ -432,7 +436,8 @@ impl Log {
     }
 
     /// Drops the clusters that left and of which nothing is kept. Whoever was reading before they left is told so
-    /// ([`forgotten_from`](Self::forgotten_from)); whoever comes later and names one is refused, and whoever names none has nothing of it.
+    /// ([`forgotten_from`](Self::forgotten_from)); whoever comes later and names one is refused,
+    /// and whoever names none has nothing of it.
     fn drop_gone(&mut self) {
         let (dropped_before, drops, names) = (&mut self.dropped_before, &mut self.drops, &mut self.names);
         self.histories.retain(|cluster, history| {
@@ -474,7 +479,8 @@ fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64,
 mod tests {
     use super::*;
 
-    /// One quiet cluster keeps its few changes for ever, and must not keep the histories of all that came and left since.
+    /// One quiet cluster keeps its few changes for ever, and must not keep the histories of all that
+    /// came and left since.
     #[test]
     fn a_thousand_clusters_that_came_and_left_leave_nothing() {
         let mut log = Log::new(LogConfig::default());

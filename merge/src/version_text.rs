@@ -1,9 +1,10 @@
 //! The text of a composite resourceVersion, opaque to clients.
 //!
 //! Two texts stand for the same value. Up to 4 KiB it is base64url of a JSON object with sorted keys, which a person
-//! can read (`{"cluster1":"1234","cluster2":"5678-1"}`, the second with a [part](CollectionVersion::part) of its revision);
-//! above that the compact form of [`crate::epochs`] takes over, because clients send versions in the query of a URL. Both are
-//! accepted wherever one is, and only in their one canonical spelling: what decodes always encodes to the same text again.
+//! can read (`{"cluster1":"1234","cluster2":"5678-1"}`, the second with a [part](CollectionVersion::part) of its
+//! revision); above that the compact form of [`crate::epochs`] takes over, because clients send versions in the query
+//! of a URL. Both are accepted wherever one is, and only in their one canonical spelling: what decodes always encodes
+//! to the same text again.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

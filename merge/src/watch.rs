@@ -4,8 +4,9 @@
 //!   initial ─▶ ADDED of every object, key order ─▶ end bookmark ─┐
 //!   now ─────────────────────────────────────────────────────────┼─▶ shared: every watcher sees the same
 //!   resume ─▶ ADDED of clusters that V0 lacks ─▶ private: ───────┘
-//!                                       the log from the first entry that V0 does not cover; entries that it covers are
-//!                                       skipped; versions are join(V0, the log's vector) until the log has passed V0
+//!                                       the log from the first entry that V0 does not cover; entries that it
+//!                                       covers are skipped; versions are join(V0, the log's vector) until the log
+//!                                       has passed V0
 //! ```
 //!
 //! A version that [`Watcher::next`] or [`Watcher::bookmark`] gives out covers only events that `next` gave out before
@@ -28,8 +29,8 @@ use initial::InitialEvents;
 use missing::MissingClusters;
 use pending::{Further, Pending};
 
-/// The native version of the DELETED events of a cluster that leaves: every etcd begins there, so it is too old everywhere. Not 0,
-/// because in the integer form that may be the number which asks for any state.
+/// The native version of the DELETED events of a cluster that leaves: every etcd begins there, so it is too old
+/// everywhere. Not 0, because in the integer form that may be the number which asks for any state.
 const LEFT: ResourceVersion = ResourceVersion(1);
 
 /// A watch of the merged log.
@@ -42,8 +43,8 @@ pub struct Watcher<F> {
     /// The clusters in which the log has not passed the client's version yet. Empty once the watcher shares the log's
     /// versions.
     pending: Pending,
-    /// Where it waits behind a DELETED: the cluster of whose object it is not known whether the client has it, and the client's
-    /// component.
+    /// Where it waits behind a DELETED: the cluster of whose object it is not known whether the client has it,
+    /// and the client's component.
     awaited: Option<(ClusterName, CollectionVersion)>,
     /// How often the log had dropped clusters when this began: of those the client has nothing.
     drops: u64,
@@ -91,14 +92,15 @@ impl<F: ObjectFilter> Watcher<F> {
         Self { filter, phase: Phase::Live, position, part: 0, pending, awaited: None, drops }
     }
 
-    /// Goes on after one event, named by its cluster and native version; `None` if it is not in the log, or if it is not certain
-    /// that the client has what stands up to there and no more. `own_before` is the highest [`Outcome::own_before`] of all watchers that
-    /// this log has had, because the client may have got the event from any of them. Only for a client that got that event from this very log,
-    /// because the other clusters' positions are taken from it; an object of a list or of the initial events is no such event.
+    /// Goes on after one event, named by its cluster and native version; `None` if it is not in the log, or if it is
+    /// not certain that the client has what stands up to there and no more. `own_before` is the highest
+    /// [`Outcome::own_before`] of all watchers that this log has had, because the client may have got the event from
+    /// any of them. Only for a client that got that event from this very log, because the other clusters' positions are
+    /// taken from it; an object of a list or of the initial events is no such event.
     ///
-    /// A DELETED behind which another cluster's object of that name is told comes once more, with that object: whoever names
-    /// the deletion has not got the object. And if that object is the one whose event is named, nobody knows which of the two events
-    /// is meant.
+    /// A DELETED behind which another cluster's object of that name is told comes once more, with that object: whoever
+    /// names the deletion has not got the object. And if that object is the one whose event is named, nobody knows
+    /// which of the two events is meant.
     ///
     /// Cost: O(entries since).
     pub fn after_event(
@@ -195,9 +197,9 @@ impl<F: ObjectFilter> Watcher<F> {
     /// Meanwhile the stream tells what is new in the other clusters up to the first DELETED, and waits there: the
     /// client may have an object of that name, unknown here, which would have to be announced behind it.
     ///
-    /// Who has all of a revision of which this log has a part is ahead only while the stream waits for the rest: behind a DELETED an
-    /// object would be told that may be deleted in that revision, and a client that was cut there would keep it for ever. The
-    /// part may be all, which the caller has the member say.
+    /// Who has all of a revision of which this log has a part is ahead only while the stream waits for the rest: behind
+    /// a DELETED an object would be told that may be deleted in that revision, and a client that was cut there would
+    /// keep it for ever. The part may be all, which the caller has the member say.
     pub fn ahead(&self) -> Option<(&ClusterName, CollectionVersion)> {
         let awaited = self.awaited.as_ref().map(|(cluster, version)| (cluster, *version));
         self.pending.ahead().or(awaited)
@@ -321,9 +323,9 @@ impl<F: ObjectFilter> Watcher<F> {
     }
 
     /// The first other cluster's object of the name, in its state at this place: for a cluster of which the client
-    /// has seen more than this place, in the state that the client has; if that is not known, and never will be, what the client may
-    /// lack is told it in its place, or deleted. None of a cluster that left and was dropped since: whoever still
-    /// reads here came after that, and would never be told that the object is gone.
+    /// has seen more than this place, in the state that the client has; if that is not known, and never will be, what
+    /// the client may lack is told it in its place, or deleted. None of a cluster that left and was dropped since:
+    /// whoever still reads here came after that, and would never be told that the object is gone.
     fn other(&self, log: &Log, at: &At<'_>) -> Other {
         let key = at.change.object.key().as_str();
         let mut here = at.entry.others.of(key).filter(|(_, cluster, object)| {
@@ -376,10 +378,11 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    /// The member's version of the change, as `change_type`. Nobody may go on from an object of a cluster that leaves: its own version
-    /// would claim that the client still has what it was told to delete. Which one deleted an object that a relist found gone, or took it out of
-    /// a selection, is not known. Such deletions come first, so they carry the version before the relist: its own would say
-    /// that what follows has been told, too, and who went on from there, or waits for a write up to there, would miss it.
+    /// The member's version of the change, as `change_type`. Nobody may go on from an object of a cluster that leaves:
+    /// its own version would claim that the client still has what it was told to delete. Which one deleted an object
+    /// that a relist found gone, or took it out of a selection, is not known. Such deletions come first, so they carry
+    /// the version before the relist: its own would say that what follows has been told, too, and who went on from
+    /// there, or waits for a write up to there, would miss it.
     fn native(&self, change_type: ChangeType) -> ResourceVersion {
         let own = self.change.resource_version();
         match (change_type, self.entry.boundary()) {
@@ -399,8 +402,8 @@ enum Other {
     None,
     /// This object of this cluster, with its index among those at that place.
     Told(usize, ClusterName, Arc<Object>),
-    /// An object in the log, of a cluster of which the client has all of a revision: that may have deleted it, and the log has only a
-    /// part of that revision.
+    /// An object in the log, of a cluster of which the client has all of a revision: that may have deleted it, and the
+    /// log has only a part of that revision.
     Unknown(ClusterName, CollectionVersion),
 }
 

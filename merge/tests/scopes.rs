@@ -1,5 +1,5 @@
-//! What an index or the order of keys finds is what a scan of everything finds: in lists, page by page, and in what a watch
-//! begins with.
+//! What an index or the order of keys finds is what a scan of everything finds:
+//! in lists, page by page, and in what a watch begins with.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -32,12 +32,12 @@ pub struct ColumnDefinition {
     pub json_path: String,
 }
 
-/// How many columns of a definition are shown. The author of a CustomResourceDefinition is not to decide what a Table costs; the largest
-/// of well-known ones has a dozen.
+/// How many columns of a definition are shown. The author of a CustomResourceDefinition is not to decide what a Table
+/// costs; the largest of well-known ones has a dozen.
 const COLUMNS_MAX: usize = 64;
 
-/// The largest object of which a tree is built, in bytes: kube-apiserver takes none above 3 MiB (`MaxRequestBodyBytes`), and a tree takes
-/// ten times as much. Of a larger one the name is shown.
+/// The largest object of which a tree is built, in bytes: kube-apiserver takes none above 3 MiB
+/// (`MaxRequestBodyBytes`), and a tree takes ten times as much. Of a larger one the name is shown.
 const TREE_BYTES_MAX: usize = 4 << 20;
 
 /// The longest text of a cell, in bytes: more than any terminal shows. The rest is cut off.
@@ -180,8 +180,8 @@ fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(CELL_BYTES_MAX)]
 }
 
-/// Appends a value as Go's `json.Marshal` writes it: keys in order, and `<`, `>` and `&` escaped. Of a longer one than a cell shows no more
-/// than the beginning is certain.
+/// Appends a value as Go's `json.Marshal` writes it: keys in order, and `<`, `>` and `&` escaped. Of a longer one than
+/// a cell shows no more than the beginning is certain.
 fn go_json(value: &Value, out: &mut String) {
     match value {
         _ if out.len() > CELL_BYTES_MAX => {}

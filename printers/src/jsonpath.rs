@@ -44,14 +44,14 @@ pub enum Unfit {
     Costly,
 }
 
-/// How many values paths may still lead through. Each `..` multiplies: whoever writes a CustomResourceDefinition would decide what
-/// a Table costs everybody.
+/// How many values paths may still lead through. Each `..` multiplies: whoever writes a CustomResourceDefinition would
+/// decide what a Table costs everybody.
 #[derive(Debug)]
 pub struct Budget(usize);
 
 impl Budget {
-    /// For all cells of an object of so many bytes: each of its values once or twice, and some thousand more for small ones. The columns of
-    /// a usual definition lead through some hundred.
+    /// For all cells of an object of so many bytes: each of its values once or twice, and some thousand more for small
+    /// ones. The columns of a usual definition lead through some hundred.
     pub fn of_object(bytes: usize) -> Self {
         const SMALL: usize = 2_000;
         Self(bytes.saturating_add(SMALL))

@@ -1,7 +1,7 @@
 //! Rows that a real kube-apiserver 1.36 answered, printed again from the objects that it printed them from.
 //!
-//! `testdata/samples` holds the objects as they were created, `testdata/golden` the objects as the server returned them,
-//! with the time of the answer, the columns and the cells.
+//! `testdata/samples` holds the objects as they were created, `testdata/golden` the objects as the server returned
+//! them, with the time of the answer, the columns and the cells.
 
 // Helpers of tests may panic as tests do.
 #![allow(clippy::unwrap_used)]

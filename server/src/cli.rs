@@ -144,18 +144,20 @@ pub struct ServeArguments {
     /// Write a kubeconfig for clients here: contexts 'all' and one per cluster
     #[arg(long, value_name = "FILE")]
     pub write_kubeconfig: Option<PathBuf>,
-    /// Cache these resources only: pods, deployments.apps [default: everything that can be listed and watched, on first use]
+    /// Cache these resources only: pods, deployments.apps [default: everything that can be listed and watched,
+    /// on first use]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub resources: Vec<String>,
     /// The cluster for new objects that name none
     #[arg(long, value_name = "CLUSTER")]
     pub create_in: Option<ClusterName>,
-    /// What lists and watches do while a cluster has never been reached: wait and refuse, or leave it out with a Warning
-    /// [default: Allow; Deny with --config alone]
+    /// What lists and watches do while a cluster has never been reached: wait and refuse, or leave it out with a
+    /// Warning [default: Allow; Deny with --config alone]
     #[arg(long, value_parser = words::partial(), ignore_case = true, value_name = "Deny|Allow")]
     pub partial: Option<Partial>,
-    /// The form of the versions that single objects carry: Composite, or Integer for clients that compare them as numbers
-    /// (for example controller-runtime's EnableReadYourWritesConsistency). A ResourceRegistry decides for its own resources
+    /// The form of the versions that single objects carry: Composite, or Integer for clients that compare them as
+    /// numbers (for example controller-runtime's EnableReadYourWritesConsistency).
+    /// A ResourceRegistry decides for its own resources
     #[arg(
         long,
         value_parser = words::item_resource_versions(),
@@ -164,8 +166,8 @@ pub struct ServeArguments {
         default_value = "Composite"
     )]
     pub item_resource_versions: ItemResourceVersions,
-    /// How many processes serve this endpoint's clients. With Several, a watch of several clusters never resumes from an Integer
-    /// version, only from the versions of bookmarks and lists [default: One; Several with --config alone]
+    /// How many processes serve this endpoint's clients. With Several, a watch of several clusters never resumes from
+    /// an Integer version, only from the versions of bookmarks and lists [default: One; Several with --config alone]
     #[arg(long, value_enum, ignore_case = true, value_name = "One|Several")]
     pub replicas: Option<Replicas>,
     /// Where the certificates and the token are kept [default: $XDG_DATA_HOME/tributary, else ~/.local/share/tributary]
@@ -183,16 +185,19 @@ pub struct LimitArguments {
     /// Client connections; more wait until one closes
     #[arg(long, value_name = "N", default_value_t = Self::default().max_connections, value_parser = parse_count)]
     pub max_connections: usize,
-    /// Bytes of answers that clients have not read, all connections together; one connection may have 16 MiB of them, and no more than
-    /// it leaves to others. Beyond that, its large reads are answered 429 and its streams wait; while all of them are used, writes are
-    /// answered 429 before they are made. An answer of which nothing is read for 60 s is cut (logs are not); where little is left, any
-    /// answer of a connection that has a fair part or more is cut after 15 s
+    /// Bytes of answers that clients have not read, all connections together; one connection may have 16 MiB of them,
+    /// and no more than it leaves to others. Beyond that, its large reads are answered 429 and its streams wait; while
+    /// all of them are used, writes are answered 429 before they are made. An answer of which nothing is read for 60 s
+    /// is cut (logs are not); where little is left, any answer of a connection that has a fair part or
+    /// more is cut after 15 s
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_unread_bytes, value_parser = parse_count)]
     pub max_unread_bytes: usize,
-    /// Lists and initial events longer than 64 KiB that are written at once; more wait, connections in turn, at most 50 s
+    /// Lists and initial events longer than 64 KiB that are written at once;
+    /// more wait, connections in turn, at most 50 s
     #[arg(long, value_name = "N", default_value_t = Self::default().max_long_answers, value_parser = parse_count)]
     pub max_long_answers: usize,
-    /// Bytes of changes that are remembered of each resource in each cluster; a client that was away for longer lists again
+    /// Bytes of changes that are remembered of each resource in each cluster;
+    /// a client that was away for longer lists again
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().history_bytes)]
     pub history_bytes: usize,
     /// Seconds for which changes are remembered
@@ -204,22 +209,22 @@ pub struct LimitArguments {
     /// Seconds after which a resource that nobody reads or watches is no longer held
     #[arg(long, value_name = "SECONDS", default_value_t = Self::default().unused_seconds)]
     pub unused_seconds: u64,
-    /// Requests in flight, without watches, exec, logs and other long-running ones; of three quarters each connection may have as many as
-    /// it leaves to others (one alone three eighths: 1,500 of 4,000), and the last quarter is for connections that have few. More is
-    /// answered 429 with Retry-After
+    /// Requests in flight, without watches, exec, logs and other long-running ones; of three quarters each connection
+    /// may have as many as it leaves to others (one alone three eighths: 1,500 of 4,000), and the last quarter is for
+    /// connections that have few. More is answered 429 with Retry-After
     #[arg(long, value_name = "N", default_value_t = Self::default().max_requests_inflight, value_parser = parse_count)]
     pub max_requests_inflight: usize,
-    /// Bytes of bodies that are held: of writes, of members' answers to them, and of lists that members are asked for. Shared among
-    /// connections as requests are; a request that finds no room is answered 429
+    /// Bytes of bodies that are held: of writes, of members' answers to them, and of lists that members are asked for.
+    /// Shared among connections as requests are; a request that finds no room is answered 429
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_count)]
     pub max_held_bytes: usize,
     /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is left out of that
     /// resource with a Warning, or has its lists answered 429 under --partial Deny
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_collection_bytes, value_parser = parse_collection_bytes)]
     pub max_collection_bytes: u64,
-    /// Namespaces, per resource, that are listed and watched one by one because a cluster forbids listing all of them at once. The one
-    /// that was used least lately makes room; of those in use, a connection may have as many as it leaves to others, and is answered 429
-    /// for the next one
+    /// Namespaces, per resource, that are listed and watched one by one because a cluster forbids listing all of them
+    /// at once. The one that was used least lately makes room; of those in use, a connection may have as many as it
+    /// leaves to others, and is answered 429 for the next one
     #[arg(long, value_name = "N", default_value_t = Self::default().max_namespace_views, value_parser = parse_count)]
     pub max_namespace_views: usize,
     /// Seconds that a request may take until its answer begins, unless it is long-running; 504 after that
@@ -292,7 +297,8 @@ impl ServeArguments {
         self.config.is_none() || self.kubeconfig.is_some() || self.contexts.is_some()
     }
 
-    /// Whether this process alone serves its clients. Whoever shares an endpoint may well run it twice, and has to say so if not.
+    /// Whether this process alone serves its clients. Whoever shares an endpoint may well run it twice,
+    /// and has to say so if not.
     pub fn is_alone(&self) -> bool {
         match self.replicas {
             Some(replicas) => replicas == Replicas::One,

@@ -1,8 +1,8 @@
 //! The clusters' numbers in integer item versions, as the data directory remembers them.
 //!
-//! A number that was handed out stands in clients' stores: given to another cluster later it would make them mean objects of
-//! that one. So none is ever given away, not even after its cluster has been removed, and what `UpstreamCluster.spec.index`
-//! says is held against what was said before.
+//! A number that was handed out stands in clients' stores: given to another cluster later it would make them mean
+//! objects of that one. So none is ever given away, not even after its cluster has been removed, and what
+//! `UpstreamCluster.spec.index` says is held against what was said before.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,8 @@ pub enum ClusterIndexError {
     },
 }
 
-/// Sees to it that each cluster has its number: the one that its configuration gives, the one that it had, or a new one.
+/// Sees to it that each cluster has its number: the one that its configuration gives, the one that it had,
+/// or a new one.
 ///
 /// # Errors
 /// [`ClusterIndexError`]; nothing is kept then.

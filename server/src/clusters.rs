@@ -35,9 +35,10 @@ impl Clusters {
         Self { tuning, known: BTreeMap::new() }
     }
 
-    /// Takes over new descriptions. A cluster whose fingerprint is known keeps its client, with its connections, whoever its
-    /// user is now; one whose client cannot be made is there with the reason, so that it is named in answers rather than
-    /// forgotten, and is tried anew each time. What is open to a cluster that is no longer described is broken off.
+    /// Takes over new descriptions. A cluster whose fingerprint is known keeps its client, with its connections,
+    /// whoever its user is now; one whose client cannot be made is there with the reason, so that it is named in
+    /// answers rather than forgotten, and is tried anew each time. What is open to a cluster that is no longer
+    /// described is broken off.
     pub async fn update(&mut self, specs: Vec<ClusterSpec>) {
         let names: Vec<ClusterName> = specs.iter().map(|spec| spec.name.clone()).collect();
         let mut known = BTreeMap::new();
@@ -134,8 +135,8 @@ impl Clusters {
 }
 
 impl Known {
-    /// The same cluster, with the user that is described now. One that cannot be used leaves the one before: a certificate and
-    /// its key may be replaced one after the other.
+    /// The same cluster, with the user that is described now. One that cannot be used leaves the one before: a
+    /// certificate and its key may be replaced one after the other.
     async fn with_user_of(self, spec: ClusterSpec) -> Self {
         let (name, origin) = (&self.setup.name, spec.origin);
         let (Ok(client), Ok(config)) = (&self.setup.client, &spec.config) else { return Self { origin, ..self } };

@@ -25,8 +25,8 @@ pub struct ClusterSpec {
     pub name: ClusterName,
     /// Where it comes from, for messages: `context "a"`, `UpstreamCluster a`.
     pub origin: String,
-    /// How to reach and authenticate to it, or why that cannot be said: a context that nobody named may be broken without
-    /// harm to the others.
+    /// How to reach and authenticate to it, or why that cannot be said: a context that nobody named may be broken
+    /// without harm to the others.
     pub config: Result<kube::Config, String>,
     /// The addresses of its servers besides the one in `config`.
     pub further_endpoints: Vec<tributary_proxy::Address>,

@@ -214,8 +214,8 @@ impl ContextSelection {
     }
 }
 
-/// The name of the cluster that a context stands for: lower case, `-` for what a DNS-1123 label does not allow, and of an
-/// ARN (`arn:aws:eks:REGION:ACCOUNT:cluster/NAME`) the part after the last slash.
+/// The name of the cluster that a context stands for: lower case, `-` for what a DNS-1123 label does not allow, and of
+/// an ARN (`arn:aws:eks:REGION:ACCOUNT:cluster/NAME`) the part after the last slash.
 ///
 /// # Errors
 /// [`InvalidClusterName`] if nothing is left, or the reserved name `all`.

@@ -2,8 +2,8 @@
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
-/// Forbids core dumps of this process, and of the plugins that it starts; nor may another process of the same user look into its
-/// memory (`ptrace`, `/proc/PID/mem`), which root still may. No failure is fatal, but it is said.
+/// Forbids core dumps of this process, and of the plugins that it starts; nor may another process of the same user look
+/// into its memory (`ptrace`, `/proc/PID/mem`), which root still may. No failure is fatal, but it is said.
 pub fn forbid() {
     let limit = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     // The limit alone is not enough: a core pattern with a pipe is not bound by it.

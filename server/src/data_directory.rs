@@ -3,8 +3,8 @@
 //!
 //! Every file is 0600 and replaced atomically (a temporary file in the same directory, then a rename), so that a reader
 //! sees the old bytes or the new ones and a crash leaves no half of either. A directory or file of another user is
-//! refused, and so is one that is not ours and into which others may write: they could read what is written, or choose what is
-//! read.
+//! refused, and so is one that is not ours and into which others may write:
+//! they could read what is written, or choose what is read.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -20,7 +20,8 @@ const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 /// The file that a process locks while it looks for what is there and makes what is not.
 const LOCK_FILE: &str = "lock";
-/// How long another process may hold the lock. It takes milliseconds to make everything; ten seconds also on a slow disk.
+/// How long another process may hold the lock. It takes milliseconds to make everything;
+/// ten seconds also on a slow disk.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// How often the lock is tried meanwhile.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
@@ -117,8 +118,8 @@ impl DataDirectory {
             .ok_or(DataDirectoryError::Unknown)
     }
 
-    /// Opens the directory, making it (0700) and its parents if need be. The mode of one that exists is left alone: its files
-    /// are 0600 in any case, and a mode of our own one that lets others write is warned of.
+    /// Opens the directory, making it (0700) and its parents if need be. The mode of one that exists is left alone: its
+    /// files are 0600 in any case, and a mode of our own one that lets others write is warned of.
     ///
     /// # Errors
     /// [`DataDirectoryError::Create`]; [`DataDirectoryError::Foreign`] unless it is this user's or root's;
@@ -144,8 +145,8 @@ impl DataDirectory {
         Ok(Self(path))
     }
 
-    /// Waits until no other process makes what is missing here, for ten seconds at most, and keeps others waiting until the
-    /// file is dropped. Cancelling is safe.
+    /// Waits until no other process makes what is missing here, for ten seconds at most, and keeps others waiting until
+    /// the file is dropped. Cancelling is safe.
     ///
     /// # Errors
     /// [`DataDirectoryError::Locked`]; [`DataDirectoryError::Write`], also where the file is a link or somebody else's.
@@ -239,7 +240,8 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
-/// Writes a file with mode 0600 that does not exist yet, whole or not at all: a hard link fails where a rename replaces.
+/// Writes a file with mode 0600 that does not exist yet, whole or not at all:
+/// a hard link fails where a rename replaces.
 ///
 /// # Errors
 /// `AlreadyExists` if there is something, and what else the system says.
@@ -291,7 +293,8 @@ fn read_private(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens and locks a file; `None` if somebody else has locked it. Neither waits: not for a lock, and not for who reads a pipe.
+/// Opens and locks a file; `None` if somebody else has locked it. Neither waits:
+/// not for a lock, and not for who reads a pipe.
 fn try_lock(path: &Path) -> io::Result<Option<File>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file =

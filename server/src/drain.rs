@@ -1,8 +1,8 @@
 //! Ends forwarded watches when the server drains.
 //!
-//! Merged watches end by themselves, with a bookmark. One that is forwarded to its cluster would go on until the drain's
-//! time is up and be cut in the middle of an event; here it ends between two events, which every client takes for the
-//! ordinary end of a watch.
+//! Merged watches end by themselves, with a bookmark. One that is forwarded to its cluster would go on until the
+//! drain's time is up and be cut in the middle of an event; here it ends between two events, which every client takes
+//! for the ordinary end of a watch.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

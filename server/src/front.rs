@@ -1,5 +1,5 @@
-//! What every request passes before the handler: authentication, `/metrics`, WebSockets, the catching of panics, the request
-//! log.
+//! What every request passes before the handler: authentication, `/metrics`, WebSockets, the catching of panics,
+//! the request log.
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -65,9 +65,9 @@ impl<H: Handler> Front<H> {
     /// Answers one request; never fails.
     ///
     /// The request log is at debug level: method, path, status and time to the head of the answer; never the query
-    /// (exec's holds commands), headers, bodies or tokens. `note` is told before the answer is begun who asked; a health
-    /// check says nothing about that. Once that is known, `admits` is asked whether there is room for what a request with
-    /// this method is answered; if not, it is refused before anything is done.
+    /// (exec's holds commands), headers, bodies or tokens. `note` is told before the answer is begun who asked; a
+    /// health check says nothing about that. Once that is known, `admits` is asked whether there is room for what a
+    /// request with this method is answered; if not, it is refused before anything is done.
     pub async fn call(
         &self,
         request: Request<Incoming>,

@@ -13,8 +13,8 @@ pub use tributary_apimachinery::body::{Body, BoxError, empty, full};
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request; every failure is an HTTP answer with a Status.
     ///
-    /// A request that may be upgraded keeps hyper's `OnUpgrade` among its extensions. Cancel: the future is dropped when
-    /// the client goes away.
+    /// A request that may be upgraded keeps hyper's `OnUpgrade` among its extensions. Cancel: the future is dropped
+    /// when the client goes away.
     fn handle(&self, request: Request<Body>, user: User) -> impl Future<Output = Response<Body>> + Send;
 
     /// Ends what is open with bookmarks: watches close, new ones are refused. Streams that are open may

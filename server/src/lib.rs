@@ -6,8 +6,8 @@
 //!                        └─ listener       TLS, HTTP/2, HTTP/1.1 → front (authentication, metrics, panics) → Router
 //! ```
 //!
-//! A library beside the binary, so that tests reach its parts. Invariant: only this crate knows flags, files and listening
-//! sockets; what answers requests stands behind [`handler::Handler`].
+//! A library beside the binary, so that tests reach its parts. Invariant: only this crate knows flags, files and
+//! listening sockets; what answers requests stands behind [`handler::Handler`].
 
 pub mod authentication;
 pub mod cli;

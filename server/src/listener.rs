@@ -6,8 +6,8 @@
 //!   stop: no new ones        GOAWAY, watches close with bookmarks, tunnels are waited for, at most DRAIN_TIMEOUT
 //! ```
 //!
-//! Invariant: the number of connections is bounded (by [`CONNECTIONS_MAX`] unless told otherwise); each holds its slot until its socket closes,
-//! upgraded ones included.
+//! Invariant: the number of connections is bounded (by [`CONNECTIONS_MAX`] unless told otherwise); each holds its slot
+//! until its socket closes, upgraded ones included.
 
 pub mod address;
 mod coalesce;
@@ -37,8 +37,9 @@ use connection::Connection;
 pub use unread::UNREAD_BYTES_MAX;
 use unread::Unread;
 
-/// The most connections at once, where nothing else is asked for. Each costs tens of KiB, and a file descriptor; a client holds one over HTTP/2 and one
-/// more per exec or port-forward. Beyond it connections wait in the kernel's queue.
+/// The most connections at once, where nothing else is asked for. Each costs tens of KiB, and a file descriptor; a
+/// client holds one over HTTP/2 and one more per exec or port-forward.
+/// Beyond it connections wait in the kernel's queue.
 pub const CONNECTIONS_MAX: usize = 4096;
 /// How long a drain waits for what is open; below the 30 s that a kubelet gives before it kills.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);

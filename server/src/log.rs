@@ -1,7 +1,7 @@
 //! Structured logs on standard error, as text or JSON.
 //!
-//! Only this program's own crates follow `--log-level`; everything else is kept at warnings, because HTTP libraries print
-//! headers, and with them credentials, at their lower levels.
+//! Only this program's own crates follow `--log-level`; everything else is kept at warnings, because HTTP libraries
+//! print headers, and with them credentials, at their lower levels.
 
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;

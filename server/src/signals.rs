@@ -25,8 +25,8 @@ impl Signals {
         })
     }
 
-    /// Follows signals for the life of the process: cancels `stop` on the first end signal and `at_once` on the second, and
-    /// calls `reload` on each SIGHUP.
+    /// Follows signals for the life of the process: cancels `stop` on the first end signal and `at_once` on the second,
+    /// and calls `reload` on each SIGHUP.
     ///
     /// The process is not ended from here, so that whoever made temporary files can remove them.
     pub async fn follow(mut self, stop: CancellationToken, at_once: CancellationToken, reload: impl Fn()) {

@@ -1,8 +1,9 @@
 //! Threads of their own for a part of the process.
 //!
-//! Within one tokio runtime everybody waits in the same lines. Where a thousand clusters answer at once, thousands of their tasks are ready,
-//! and a client's request stands behind them for tenths of a second, however little it asks. Runtimes of their own share the cores by
-//! the kernel's scheduler instead, which gives a thread that has slept its time within milliseconds.
+//! Within one tokio runtime everybody waits in the same lines. Where a thousand clusters answer at once, thousands of
+//! their tasks are ready, and a client's request stands behind them for tenths of a second, however little it asks.
+//! Runtimes of their own share the cores by the kernel's scheduler instead, which gives a thread that has slept its
+//! time within milliseconds.
 
 use std::io;
 use std::num::NonZero;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The handshake is golang.org/x/net/websocket's, refusals included, because kube-apiserver's is
-//! (`pkg/endpoints/handlers/watch.go`): an Origin must be there, one subprotocol may be, and is echoed. JSON goes as text,
-//! protobuf as binary, whatever the subprotocol. What the client sends is not looked at; pings are answered.
+//! (`pkg/endpoints/handlers/watch.go`): an Origin must be there, one subprotocol may be, and is echoed. JSON goes as
+//! text, protobuf as binary, whatever the subprotocol. What the client sends is not looked at; pings are answered.
 
 use std::time::Duration;
 
@@ -53,8 +53,8 @@ struct Accepted {
 /// Why there is no WebSocket: the status and the text that Go's package answers.
 struct Refusal(StatusCode, &'static str);
 
-/// Takes out of a request's head what makes it a watch over WebSocket, so that the handler sees a plain watch. `None` for every
-/// other request. One for a single cluster's own view is forwarded as it is.
+/// Takes out of a request's head what makes it a watch over WebSocket, so that the handler sees a plain watch. `None`
+/// for every other request. One for a single cluster's own view is forwarded as it is.
 pub(crate) fn take(head: &mut Parts) -> Option<Handshake> {
     if head.method != Method::GET || head.version != Version::HTTP_11 || !is_websocket(&head.headers) {
         return None;

@@ -200,7 +200,8 @@ fn configurations_are_checked() {
     }
 }
 
-/// Clients that take every connection they can get leave descriptors for the members, and once they go others are accepted.
+/// Clients that take every connection they can get leave descriptors for the members,
+/// and once they go others are accepted.
 #[test]
 fn clients_that_hold_connections_do_not_take_the_last_descriptor() {
     let directory = tempfile::tempdir().unwrap();

@@ -164,8 +164,8 @@ async fn it_serves_reloads_and_drains() {
     }
 }
 
-/// A socket that holds a port without listening, so that nobody else is given it; a listener that allows the address to be used
-/// again, as ours and tokio's do, can be bound beside it.
+/// A socket that holds a port without listening, so that nobody else is given it; a listener that allows the address to
+/// be used again, as ours and tokio's do, can be bound beside it.
 fn reserve() -> tokio::net::TcpSocket {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();

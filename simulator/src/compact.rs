@@ -1,14 +1,15 @@
-//! The compact form of a composite resourceVersion, written from its description alone, so that a mistake is not made twice:
-//! `c1.` and the unpadded base64url of the epoch and of one varint for each cluster, sorted by name: 0 for none, else the
-//! revision and one; then for each cluster whose component has a hyphen its rank and the number behind that. The epoch is the first 64 bits of SHA-256 over (name, uid of kube-system), each behind its length.
+//! The compact form of a composite resourceVersion, written from its description alone, so that a mistake is not made
+//! twice: `c1.` and the unpadded base64url of the epoch and of one varint for each cluster, sorted by name: 0 for none,
+//! else the revision and one; then for each cluster whose component has a hyphen its rank and the number behind that.
+//! The epoch is the first 64 bits of SHA-256 over (name, uid of kube-system), each behind its length.
 
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
 
-/// The compact form of a vector (cluster → component as in the long form) over these clusters, given as name and uid; `None` where
-/// it has another cluster, or what is no component.
+/// The compact form of a vector (cluster → component as in the long form) over these clusters, given as name and uid;
+/// `None` where it has another cluster, or what is no component.
 pub fn encode(vector: &BTreeMap<String, String>, clusters: &BTreeMap<String, String>) -> Option<String> {
     if !vector.keys().all(|cluster| clusters.contains_key(cluster)) {
         return None;

@@ -20,7 +20,8 @@ pub struct Config {
     pub nodes: usize,
     /// Pods per deployment, 1 to 700.
     pub replicas: usize,
-    /// The time, in seconds since 1970, before which all generated objects were created. The default is the last midnight (UTC).
+    /// The time, in seconds since 1970, before which all generated objects were created.
+    /// The default is the last midnight (UTC).
     pub epoch: i64,
     /// How often a watch with `allowWatchBookmarks` gets a bookmark. kube-apiserver's is about a minute.
     pub bookmark_interval: Duration,
@@ -30,11 +31,13 @@ pub struct Config {
     pub watch_list: bool,
     /// Whether HTTP/2 is spoken, or HTTP/1.1 alone, as behind many a load balancer.
     pub http2: bool,
-    /// Whether every change is kept for [`Member::history`](crate::Member::history), beyond the window and through restores.
+    /// Whether every change is kept for [`Member::history`](crate::Member::history),
+    /// beyond the window and through restores.
     pub keep_history: bool,
     /// Changes that happen by themselves, if any.
     pub churn: Option<Churn>,
-    /// The revision that the member has reached at least when it starts: stores that number their changes by the time begin high.
+    /// The revision that the member has reached at least when it starts:
+    /// stores that number their changes by the time begin high.
     pub first_revision: u64,
     /// The port on 127.0.0.1, or 0 for a free one.
     pub port: u16,
@@ -66,6 +69,7 @@ impl Default for Config {
 /// Pods that come, change and go by themselves.
 #[derive(Clone, Copy, Debug)]
 pub struct Churn {
-    /// Changes per second over the whole member, above 0. Of ten, about seven change a status, the others replace a pod.
+    /// Changes per second over the whole member, above 0. Of ten, about seven change a status,
+    /// the others replace a pod.
     pub changes_per_second: f64,
 }

@@ -39,7 +39,8 @@ pub struct Rejection {
     pub kinds: Vec<RequestKind>,
     /// Whether only requests for all namespaces are refused, as for a user who may list in single namespaces only.
     pub cluster_wide_only: bool,
-    /// The resources (`pods`, `deployments.apps`) whose requests are refused; empty for all, and for what is of no resource.
+    /// The resources (`pods`, `deployments.apps`) whose requests are refused;
+    /// empty for all, and for what is of no resource.
     pub resources: Vec<String>,
 }
 
@@ -282,12 +283,14 @@ pub struct Control {
 }
 
 impl Control {
-    /// Ends every open stream (watches, lists and logs in flight) with an error: HTTP/2 RST_STREAM, a broken chunked body in HTTP/1.1.
+    /// Ends every open stream (watches, lists and logs in flight) with an error:
+    /// HTTP/2 RST_STREAM, a broken chunked body in HTTP/1.1.
     pub fn cut_streams(&self) {
         self.faults.cut.send_modify(|count| *count += 1);
     }
 
-    /// Cuts each list, watch or log that starts from now on after exactly `bytes` bytes of its body; `None` stops doing so.
+    /// Cuts each list, watch or log that starts from now on after exactly `bytes` bytes of its body;
+    /// `None` stops doing so.
     pub fn cut_streams_after(&self, bytes: Option<u64>) {
         self.faults.cut_after.store(bytes.unwrap_or(u64::MAX), Ordering::SeqCst);
     }
@@ -314,8 +317,8 @@ impl Control {
         self.faults.bytes_per_second.store(bytes_per_second.unwrap_or(0), Ordering::SeqCst);
     }
 
-    /// Cuts each list that starts from now on, pages included, when so much time is over, as a kube-apiserver does after its
-    /// `--request-timeout`; `None` stops doing so. Meanwhile pages keep to [`slow`](Self::slow), too.
+    /// Cuts each list that starts from now on, pages included, when so much time is over, as a kube-apiserver does
+    /// after its `--request-timeout`; `None` stops doing so. Meanwhile pages keep to [`slow`](Self::slow), too.
     pub fn request_timeout(&self, limit: Option<Duration>) {
         *self.faults.request_timeout.lock() = limit;
     }
@@ -336,8 +339,9 @@ impl Control {
         self.store.new_incarnation();
     }
 
-    /// Serves a resource (`pods`, `deployments.apps`) or not, as if it were installed or removed: discovery leaves it out, its
-    /// paths are 404 (503 while the member is not [`ready`](Self::ready)) and its watches end. Objects are kept.
+    /// Serves a resource (`pods`, `deployments.apps`) or not, as if it were installed or removed: discovery leaves it
+    /// out, its paths are 404 (503 while the member is not [`ready`](Self::ready)) and its watches end.
+    /// Objects are kept.
     pub fn serve(&self, resource: &str, on: bool) {
         self.faults.hidden.send_modify(|hidden| {
             if on {
@@ -348,8 +352,8 @@ impl Control {
         });
     }
 
-    /// Whether watches of a resource (`pods`, `deployments.apps`) get bookmarks. Events get none from the start, as from a
-    /// kube-apiserver that has no watch cache of them; the bookmark that ends initial events comes all the same.
+    /// Whether watches of a resource (`pods`, `deployments.apps`) get bookmarks. Events get none from the start, as
+    /// from a kube-apiserver that has no watch cache of them; the bookmark that ends initial events comes all the same.
     pub fn bookmarks(&self, resource: &str, on: bool) {
         let mut unmarked = self.faults.unmarked.lock();
         if on {
@@ -359,7 +363,8 @@ impl Control {
         }
     }
 
-    /// Has every watch tell of a write so long after it; zero ends that. Lists are not late: they wait for what was written.
+    /// Has every watch tell of a write so long after it; zero ends that. Lists are not late:
+    /// they wait for what was written.
     pub fn lag_watches(&self, lag: Duration) {
         self.faults.watch_lag.store(u64::try_from(lag.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
@@ -374,7 +379,8 @@ impl Control {
         self.faults.broken_openapi.store(on, Ordering::SeqCst);
     }
 
-    /// Compresses watches for clients that accept gzip, one gzip member per flush (Kubernetes ≥ 1.37). Watches that start from now on.
+    /// Compresses watches for clients that accept gzip, one gzip member per flush (Kubernetes ≥ 1.37).
+    /// Watches that start from now on.
     pub fn gzip_watches(&self, on: bool) {
         self.faults.gzip_watches.store(on, Ordering::SeqCst);
     }
@@ -384,7 +390,8 @@ impl Control {
         *self.faults.write_answers.lock() = answers;
     }
 
-    /// Answers requests of this kind 200 with blanks without an end; `None` stops doing so. What is asked for is not done.
+    /// Answers requests of this kind 200 with blanks without an end; `None` stops doing so.
+    /// What is asked for is not done.
     pub fn answer_endlessly(&self, kind: Option<RequestKind>) {
         *self.faults.endless.lock() = kind;
     }
@@ -399,8 +406,8 @@ impl Control {
         *self.faults.rejection.lock() = rejection;
     }
 
-    /// Accepts another token besides the member's own; requests with it meet this refusal, as those of a user with lesser
-    /// rights. Rights are asked for at the beginning of a request alone: open watches go on whatever changes.
+    /// Accepts another token besides the member's own; requests with it meet this refusal, as those of a user with
+    /// lesser rights. Rights are asked for at the beginning of a request alone: open watches go on whatever changes.
     pub fn accept(&self, token: &str, rejection: Option<Rejection>) {
         self.faults.tokens.lock().insert(token.to_owned(), rejection);
     }
@@ -432,8 +439,8 @@ impl Control {
         let _ = self.faults.listens.subscribe().wait_for(|&listens| listens == on).await;
     }
 
-    /// Sends `frame` and a line feed as it is into every watch of the resource (`pods`, `deployments.apps`): malformed JSON,
-    /// an object without a name. It takes a revision of its own. False if the resource is not served.
+    /// Sends `frame` and a line feed as it is into every watch of the resource (`pods`, `deployments.apps`): malformed
+    /// JSON, an object without a name. It takes a revision of its own. False if the resource is not served.
     pub fn inject(&self, resource: &str, frame: &str) -> bool {
         self.store.inject(resource, frame)
     }

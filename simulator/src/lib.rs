@@ -6,12 +6,12 @@
 //!                                  └─ control()                     faults on command, counters
 //! ```
 //!
-//! A member behaves as one kube-apiserver does towards list, watch, get and plain writes: one revision counter, a window
-//! of events, bookmarks, pages at a pinned revision, WatchList, selectors, Status errors, discovery. Objects are generated
-//! when they are read, so a million pods cost nothing at rest; only what was written is kept.
+//! A member behaves as one kube-apiserver does towards list, watch, get and plain writes: one revision counter, a
+//! window of events, bookmarks, pages at a pinned revision, WatchList, selectors, Status errors, discovery. Objects are
+//! generated when they are read, so a million pods cost nothing at rest; only what was written is kept.
 //!
-//! A [`Relay`] before a member, simulated or real, cuts, slows and silences its connections; [`compact`] is a second writer of
-//! the router's compact resourceVersions, for tests that must not trust the first.
+//! A [`Relay`] before a member, simulated or real, cuts, slows and silences its connections; [`compact`] is a second
+//! writer of the router's compact resourceVersions, for tests that must not trust the first.
 //!
 //! Bodies may be JSON or protobuf; answers are JSON.
 //!

@@ -120,8 +120,8 @@ pub(crate) async fn run_in_process(
     }
 }
 
-/// A socket that holds a port without listening: connections are refused, and the system gives the port to nobody else. A
-/// listener may be bound beside it, as both allow the address to be used again.
+/// A socket that holds a port without listening: connections are refused, and the system gives the port to nobody else.
+/// A listener may be bound beside it, as both allow the address to be used again.
 fn reserve(address: SocketAddr) -> std::io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
@@ -136,8 +136,8 @@ async fn accept(socket: Option<&TcpListener>) -> std::io::Result<TcpStream> {
     }
 }
 
-/// Serves one connection until the client leaves, the fault of a lost connection is played, or the member stops. `open` puts
-/// the stream on the line and secures it. `dated`: answers carry the date, and so other bytes each second.
+/// Serves one connection until the client leaves, the fault of a lost connection is played, or the member stops. `open`
+/// puts the stream on the line and secures it. `dated`: answers carry the date, and so other bytes each second.
 async fn connection<S, F>(open: impl FnOnce(Arc<Line>) -> F + Send, dated: bool, api: Arc<Api>, stop: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

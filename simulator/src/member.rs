@@ -68,8 +68,9 @@ impl Simulator {
         }))
     }
 
-    /// Starts one member that is reached from within this process alone, by [`Member::dial`]: without a port and without
-    /// TLS, so that under paused time nothing happens but what the test does. Must be called within a tokio runtime.
+    /// Starts one member that is reached from within this process alone, by [`Member::dial`]: without a port and
+    /// without TLS, so that under paused time nothing happens but what the test does.
+    /// Must be called within a tokio runtime.
     ///
     /// # Errors
     /// [`StartError::Name`].
@@ -194,9 +195,9 @@ impl Member {
         write::remove(&self.control.store, resource, namespace, name)
     }
 
-    /// Deletes objects of a resource, each a (namespace, name), in one transaction, as etcd does when a lease ends that they share:
-    /// one revision for all, and a DELETED of that version for each, in the order of their keys. Returns the revision, or `None`
-    /// where none of them was there.
+    /// Deletes objects of a resource, each a (namespace, name), in one transaction, as etcd does when a lease ends that
+    /// they share: one revision for all, and a DELETED of that version for each, in the order of their keys. Returns
+    /// the revision, or `None` where none of them was there.
     pub fn expire(&self, resource: &str, objects: &[(&str, &str)]) -> Option<u64> {
         let resource = catalog::CATALOG.iter().position(|r| r.qualified() == resource)?;
         let key = |(namespace, name): &(&str, &str)| {

@@ -1,7 +1,7 @@
 //! OpenAPI documents: as little as kubectl needs to create, apply and edit.
 //!
-//! kubectl asks v3 whether the server validates fields itself (the `fieldValidation` parameter of PATCH) and then checks
-//! nothing; v2 it only has to be able to read.
+//! kubectl asks v3 whether the server validates fields itself (the `fieldValidation` parameter of PATCH) and then
+//! checks nothing; v2 it only has to be able to read.
 
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! Bodies in protobuf, as generated clients send them (kubectl create, client-go, controller-runtime), made into JSON.
 //!
-//! A body is `k8s\0` and a `runtime.Unknown` (apimachinery/pkg/runtime/generated.proto), whose `raw` is the object's own
-//! message. The messages of the kinds that are served stand in `protobuf/schema.txt`, which `protobuf/schema.awk` makes
-//! from Kubernetes' own definitions. Answers are always JSON.
+//! A body is `k8s\0` and a `runtime.Unknown` (apimachinery/pkg/runtime/generated.proto), whose `raw` is the object's
+//! own message. The messages of the kinds that are served stand in `protobuf/schema.txt`, which `protobuf/schema.awk`
+//! makes from Kubernetes' own definitions. Answers are always JSON.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

@@ -54,8 +54,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Listens on a free port of 127.0.0.1 and passes connections on to `target`, a port of 127.0.0.1. `seed` decides where
-    /// connections are cut.
+    /// Listens on a free port of 127.0.0.1 and passes connections on to `target`, a port of 127.0.0.1. `seed` decides
+    /// where connections are cut.
     ///
     /// # Errors
     /// When the port cannot be bound.

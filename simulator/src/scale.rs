@@ -1,4 +1,5 @@
-//! What controllers and kubelets would do: deployments have as many pods as they ask for, new pods run, owned objects go.
+//! What controllers and kubelets would do: deployments have as many pods as they ask for, new pods run,
+//! owned objects go.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! A member's state: one revision counter, what has changed since the start, and the window of events.
 //!
-//! Generated objects are not stored: an overlay holds the objects that were written, and marks the ones that were deleted.
-//! One lock, held for microseconds and never across an await.
+//! Generated objects are not stored: an overlay holds the objects that were written, and marks the ones that were
+//! deleted. One lock, held for microseconds and never across an await.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -186,7 +186,8 @@ impl Store {
         )
     }
 
-    /// The resource as it was at `revision`, or `None` if that is before the window. A revision that is not reached yet gives what is.
+    /// The resource as it was at `revision`, or `None` if that is before the window.
+    /// A revision that is not reached yet gives what is.
     pub(crate) fn view_at(&self, resource: ResourceIndex, revision: u64) -> Option<View> {
         let inner = self.inner.lock();
         let overlay = self.overlay_at(&inner, resource, revision)?;
@@ -211,9 +212,8 @@ impl Store {
         Some(overlay)
     }
 
-    /// The events of a resource after `revision`, at most `max` and what shares the last one's revision, and the revision up to
-    /// which they are complete.
-    /// `None` if some of them are forgotten.
+    /// The events of a resource after `revision`, at most `max` and what shares the last one's revision, and the
+    /// revision up to which they are complete. `None` if some of them are forgotten.
     pub(crate) fn events_after(&self, resource: ResourceIndex, revision: u64, max: usize) -> Option<(Vec<Event>, u64)> {
         let inner = self.inner.lock();
         if revision < inner.floor {
@@ -236,7 +236,8 @@ impl Store {
         Some((events, inner.revision.max(revision)))
     }
 
-    /// Changes one object as `change` says, which is given the object as it is and the revision that the change will have.
+    /// Changes one object as `change` says, which is given the object as it is and the revision that
+    /// the change will have.
     ///
     /// Returns the object as it is afterwards (for a deletion, its last state with the deletion's version) and whether
     /// anything changed; `None` where there was nothing and nothing was put.
@@ -276,8 +277,8 @@ impl Store {
         Ok(Some(object))
     }
 
-    /// Deletes objects in one transaction: the deletions share one revision, in the order of their keys. Gives that revision, or
-    /// `None` where none of them is there.
+    /// Deletes objects in one transaction: the deletions share one revision, in the order of their keys. Gives that
+    /// revision, or `None` where none of them is there.
     pub(crate) fn delete_together(&self, resource: ResourceIndex, keys: &BTreeSet<String>) -> Option<u64> {
         let mut inner = self.inner.lock();
         let view = View::new(

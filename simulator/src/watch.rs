@@ -177,7 +177,8 @@ impl Watcher {
                 return Ok(());
             };
             let more = events.len() >= BATCH;
-            // As a kube-apiserver, which takes what it replays for told: no bookmark comes of the very version of the last of it.
+            // As a kube-apiserver, which takes what it replays for told:
+            // no bookmark comes of the very version of the last of it.
             if let Some(last) = events.last().filter(|_| replays) {
                 self.bookmarked = self.bookmarked.max(last.revision);
             }

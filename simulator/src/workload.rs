@@ -1,4 +1,5 @@
-//! What lies behind the `proxy` subresource of a service: a workload that sends back what it is sent, piece by piece as it comes.
+//! What lies behind the `proxy` subresource of a service: a workload that sends back what it is sent,
+//! piece by piece as it comes.
 
 use http::header::CONTENT_TYPE;
 use http::{Request, Response};

@@ -33,7 +33,8 @@ impl SelectableField {
     }
 }
 
-/// A field that is looked for below a member: its index, the rank of the place among the field's, and the rest of the path.
+/// A field that is looked for below a member: its index, the rank of the place among the field's,
+/// and the rest of the path.
 type Wanted<'a> = (usize, usize, &'a [Arc<str>]);
 
 /// The places of the selectable fields. Each object below the root is walked once, however many fields are in it.

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// An object's key within one resource of one cluster: `namespace/name`, or `name` where the resource is cluster-scoped.
+/// An object's key within one resource of one cluster: `namespace/name`, or `name` where the resource
+/// is cluster-scoped.
 ///
 /// Keys order as etcd's do: by the bytes of the joined text, which is the order of a kube-apiserver's lists.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,8 +6,8 @@ use super::metadata::{MetadataPlaces, cut_member};
 use crate::ResourceVersion;
 use crate::json;
 
-/// Appends the text of an object that is passed on, not held, with its cluster's annotation and, where it has a version, what `version`
-/// makes of that. One without metadata stays as it is.
+/// Appends the text of an object that is passed on, not held, with its cluster's annotation and, where it has a
+/// version, what `version` makes of that. One without metadata stays as it is.
 ///
 /// Cost: one validation, one walk, and one copy.
 ///

@@ -37,8 +37,8 @@ impl MetadataPlaces {
         places
     }
 
-    /// A cluster annotation of the member's own (somebody copied an object there), whose place ours takes; or a null map, in
-    /// whose place ours can be added.
+    /// A cluster annotation of the member's own (somebody copied an object there), whose place ours takes; or a null
+    /// map, in whose place ours can be added.
     pub(super) fn unwanted_annotation(&self, json: &[u8]) -> Option<Range<usize>> {
         let (member, value) = self.annotations.as_ref()?;
         if json.get(value.start) == Some(&b'n') {

@@ -24,7 +24,8 @@ impl Object {
         self.gather(0..self.json.len(), rendering)
     }
 
-    /// The metadata's text in the given form, as slices to be written one after the other. `list_item` says nothing here.
+    /// The metadata's text in the given form, as slices to be written one after the other.
+    /// `list_item` says nothing here.
     pub fn metadata_pieces<'a>(&'a self, rendering: &Rendering<'a>) -> [&'a [u8]; 6] {
         self.gather(self.metadata.range(), &Rendering { list_item: false, ..*rendering })
     }

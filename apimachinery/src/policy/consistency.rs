@@ -9,7 +9,7 @@ pub enum Consistency {
     /// What memory has, and all that was written through this endpoint.
     #[default]
     Cached,
-    /// All that the members have when the request comes. Each is asked for its version, and memory answers once it is that far;
-    /// where a collection has not changed lately this takes more than a second.
+    /// All that the members have when the request comes. Each is asked for its version, and memory answers once it is
+    /// that far; where a collection has not changed lately this takes more than a second.
     Quorum,
 }

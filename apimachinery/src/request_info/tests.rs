@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// `cluster|verb|group/version/resource|namespace|name|subresource|rest|selected name`, or `cluster|verb|-` for no resource.
+/// `cluster|verb|group/version/resource|namespace|name|subresource|rest|selected name`,
+/// or `cluster|verb|-` for no resource.
 fn read(method: &str, target: &str) -> Result<String, Status> {
     let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
     let info = RequestInfo::parse(method, path, query)?;

@@ -1,5 +1,5 @@
-//! A JSON patch means the same on the member's object as the client meant it on the merged view's: property tests with a
-//! small RFC 6902 of their own.
+//! A JSON patch means the same on the member's object as the client meant it on the merged view's: property tests with
+//! a small RFC 6902 of their own.
 
 use bytes::Bytes;
 use proptest::prelude::*;

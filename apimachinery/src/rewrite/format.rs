@@ -40,7 +40,8 @@ impl Format {
         "application/apply-patch+yaml",
     ];
 
-    /// The form that a Content-Type names; its parameters say nothing. `None` for one that is not understood, for example CBOR.
+    /// The form that a Content-Type names; its parameters say nothing.
+    /// `None` for one that is not understood, for example CBOR.
     pub fn from_content_type(content_type: &str) -> Option<Self> {
         let media_type = content_type.split(';').next().unwrap_or_default().trim();
         match media_type.to_ascii_lowercase().as_str() {
@@ -56,8 +57,8 @@ impl Format {
     }
 }
 
-/// Which kind of body a request has, by which the places of versions differ. The request decides, not the body: a member
-/// reads a body as what its path says.
+/// Which kind of body a request has, by which the places of versions differ. The request decides, not the body: a
+/// member reads a body as what its path says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
     /// An object with `metadata`, or a patch of one.

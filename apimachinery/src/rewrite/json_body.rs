@@ -104,8 +104,8 @@ pub(super) fn elements(text: &[u8], start: usize) -> impl Iterator<Item = Range<
     })
 }
 
-/// What has to be cut to take parts out of a comma-separated sequence. `parts` are all of it, in order, each with whether
-/// it goes.
+/// What has to be cut to take parts out of a comma-separated sequence.
+/// `parts` are all of it, in order, each with whether it goes.
 pub(super) fn cuts(parts: &[(Range<usize>, bool)]) -> Vec<Range<usize>> {
     let first_kept = parts.iter().position(|(_, gone)| !gone).unwrap_or(parts.len());
     parts
@@ -226,8 +226,8 @@ pub(super) fn edit_value(
     Ok(())
 }
 
-/// Takes the cluster annotation out of the value at `start`, which stands at `prefix`; with the map, where it is a member
-/// of the value and nothing else is in it.
+/// Takes the cluster annotation out of the value at `start`, which stands at `prefix`; with the map, where it is a
+/// member of the value and nothing else is in it.
 fn remove_annotation(text: &[u8], start: usize, prefix: &[String], empty_map: EmptyMap, edits: &mut Edits) {
     if let Some([]) = below(prefix, &["metadata", "annotations"]) {
         let here = json::skip_space(text, start);

@@ -1,7 +1,7 @@
 //! Protobuf bodies: `k8s\0` and a `runtime.Unknown` that holds the object.
 //!
-//! Field numbers are those of `generated.proto` in apimachinery and api 0.36. A field that occurs twice is treated twice:
-//! embedded messages merge and of a string the last one holds. Unknown fields stay byte for byte.
+//! Field numbers are those of `generated.proto` in apimachinery and api 0.36. A field that occurs twice is treated
+//! twice: embedded messages merge and of a string the last one holds. Unknown fields stay byte for byte.
 
 use super::{Facts, LISTED_MAX, Reference, Shape, Translate, VersionOf, translate};
 use crate::Status;

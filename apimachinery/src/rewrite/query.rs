@@ -1,5 +1,6 @@
-//! What a query string for a member may not hold as a client wrote it: versions in that of a delete, where `resourceVersion=`
-//! is a precondition (`Convert_url_Values_To_v1_DeleteOptions` in apimachinery), and clusters in a label selector.
+//! What a query string for a member may not hold as a client wrote it: versions in that of a delete, where
+//! `resourceVersion=` is a precondition (`Convert_url_Values_To_v1_DeleteOptions` in apimachinery),
+//! and clusters in a label selector.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -27,8 +28,8 @@ pub fn rewrite_query(query: &str, version: Translate<'_>) -> Result<String, Stat
     Ok(pairs.join("&"))
 }
 
-/// Takes the requirements on clusters out of every `labelSelector`; everything else stays byte for byte. A selector of which
-/// nothing is left stays as an empty one: of a parameter given twice the first counts.
+/// Takes the requirements on clusters out of every `labelSelector`; everything else stays byte for byte. A selector of
+/// which nothing is left stays as an empty one: of a parameter given twice the first counts.
 ///
 /// # Errors
 /// 400 for a selector that does not parse or compares clusters.

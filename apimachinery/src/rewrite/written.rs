@@ -21,8 +21,8 @@ pub enum Written {
 }
 
 impl Written {
-    /// Reads an answer in JSON or protobuf. `None` for what tells nothing: another media type, a Status without a uid, an
-    /// object without a version, or of a kind that `is_written` says was not written.
+    /// Reads an answer in JSON or protobuf. `None` for what tells nothing: another media type, a Status without a uid,
+    /// an object without a version, or of a kind that `is_written` says was not written.
     pub fn read(content_type: &str, body: &[u8], is_written: impl FnOnce(&str) -> bool) -> Option<Self> {
         let (kind, version, name, uid) = match Format::from_content_type(content_type)? {
             Format::Json => {

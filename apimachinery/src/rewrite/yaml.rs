@@ -1,4 +1,5 @@
-//! YAML bodies, read as kube-apiserver reads them (YAML 1.1 by sigs.k8s.io/yaml) and passed on as JSON where they change.
+//! YAML bodies, read as kube-apiserver reads them (YAML 1.1 by sigs.k8s.io/yaml) and passed on as JSON
+//! where they change.
 
 use std::borrow::Cow;
 

@@ -1,6 +1,7 @@
 //! How much of a client's selector is looked at.
 
-/// The most that a selector may have. The numbers are the caller's: a kube-apiserver has none but the length of a request.
+/// The most that a selector may have. The numbers are the caller's: a kube-apiserver has none but the
+/// length of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelectorBounds {
     /// Requirements.

@@ -173,8 +173,8 @@ impl LabelSelector {
 
     /// Whether the object's labels meet all requirements.
     ///
-    /// Cost: one walk over the labels' text for each of one or two requirements. For more of them it is walked once, and each costs a
-    /// search; allocates where there are more than 16 labels.
+    /// Cost: one walk over the labels' text for each of one or two requirements. For more of them it is walked once,
+    /// and each costs a search; allocates where there are more than 16 labels.
     pub fn matches(&self, object: &Object) -> bool {
         /// Up to so many requirements a walk for each is cheaper than to put the labels in order.
         const FEW: usize = 2;

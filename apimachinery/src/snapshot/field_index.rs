@@ -12,8 +12,8 @@ use imbl::OrdSet;
 use super::ByKey;
 use crate::{Object, json};
 
-/// A persistent set of the same objects, ordered by the hash of one field's value and then by key: those of one value stand
-/// together in key order. Values of the same hash stand together as well, so what is found is to be filtered.
+/// A persistent set of the same objects, ordered by the hash of one field's value and then by key: those of one value
+/// stand together in key order. Values of the same hash stand together as well, so what is found is to be filtered.
 ///
 /// Ordering by a hash leaves one look at an object's text per insertion, where ordering by values takes one for each
 /// comparison.

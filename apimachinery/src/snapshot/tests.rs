@@ -148,8 +148,8 @@ fn selector() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever happened before, a walk over a scope finds what a scan of everything finds, in the same order; and so it is
-    /// in the states that were kept.
+    /// Whatever happened before, a walk over a scope finds what a scan of everything finds, in the same order; and so
+    /// it is in the states that were kept.
     #[test]
     fn a_scope_finds_what_a_scan_finds(
         changes in prop::collection::vec(change(), 0..300),

@@ -12,8 +12,8 @@ use super::field_index::{Entry, FieldIndex};
 use super::{ByKey, Scope};
 use crate::{Object, ObjectKey};
 
-/// How many objects of other names are looked at before a leap. A leap costs about as much as a look at so many, so that
-/// namespaces of a few objects are walked and those of many leapt over.
+/// How many objects of other names are looked at before a leap. A leap costs about as much as a look at so many, so
+/// that namespaces of a few objects are walked and those of many leapt over.
 const LEAP_AFTER: usize = 16;
 
 /// A walk over some objects of a snapshot, in key order.
@@ -108,8 +108,8 @@ fn behind(namespace: &str) -> String {
     format!("{namespace}0")
 }
 
-/// The objects of one name in all namespaces: leaps to the name's place in a namespace of many objects, and behind that to
-/// the next namespace. The objects of a resource all have a namespace, or none has.
+/// The objects of one name in all namespaces: leaps to the name's place in a namespace of many objects, and behind that
+/// to the next namespace. The objects of a resource all have a namespace, or none has.
 struct Named<'a> {
     objects: &'a OrdSet<ByKey>,
     name: Box<str>,

@@ -1,7 +1,7 @@
 //! What answers from behind a member: a kubelet that rejects its kube-apiserver.
 //!
-//! What passes through `proxy` is shown over simulated members alone: a kube-apiserver passes nothing on to a loopback address
-//! ("address not allowed", `pkg/registry/core/node/strategy.go`), and these tests listen on no other.
+//! What passes through `proxy` is shown over simulated members alone: a kube-apiserver passes nothing on to a loopback
+//! address ("address not allowed", `pkg/registry/core/node/strategy.go`), and these tests listen on no other.
 
 use std::collections::BTreeSet;
 

@@ -37,8 +37,9 @@ fn number(event: &Value) -> anyhow::Result<u64> {
     Ok(text.parse()?)
 }
 
-/// What a kube-apiserver replays to a watch counts as told, and a bookmark of the very version of the last of it does not come
-/// (`processInterval` and `process` in `storage/cacher/cache_watcher.go`). Who was watching when it happened is sent that bookmark.
+/// What a kube-apiserver replays to a watch counts as told, and a bookmark of the very version of the last of it does
+/// not come (`processInterval` and `process` in `storage/cacher/cache_watcher.go`). Who was watching when it happened
+/// is sent that bookmark.
 ///
 /// Of a deletion it is missed: nothing else says that it was the only one of its revision.
 async fn none_of_what_was_replayed_last(context: TestContext) -> anyhow::Result<()> {
@@ -135,8 +136,8 @@ async fn each_minute(context: TestContext) -> anyhow::Result<()> {
     futures::future::try_join_all(runs).await.map(drop)
 }
 
-/// A watch of a namespace in which nothing changes, one that selects nothing of what changes, and one of a resource of which
-/// nothing changes at all: its bookmark says the same each minute, and still that the stream lives.
+/// A watch of a namespace in which nothing changes, one that selects nothing of what changes, and one of a resource of
+/// which nothing changes at all: its bookmark says the same each minute, and still that the stream lives.
 async fn one(
     context: &TestContext,
     name: &str,

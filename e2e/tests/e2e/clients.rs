@@ -1,5 +1,6 @@
-//! Clients that keep a copy of the cluster: client-go informers (with and without WatchList), a controller-runtime cache
-//! and a kube-rs reflector, while both members change; and the writes of a generated client, which sends protobuf.
+//! Clients that keep a copy of the cluster: client-go informers (with and without WatchList), a controller-runtime
+//! cache and a kube-rs reflector, while both members change; and the writes of a generated client,
+//! which sends protobuf.
 //!
 //! Each is run against a bare member too, to know that the test itself is right.
 
@@ -80,7 +81,8 @@ async fn state_of(member: &Member, namespace: &str, resource: &str) -> anyhow::R
 }
 
 impl Followed {
-    /// What a client must hold: the objects of all members. Names that several have are keyed once, and any of them is right.
+    /// What a client must hold: the objects of all members. Names that several have are keyed once,
+    /// and any of them is right.
     async fn check(&self, resource: &str, held: &State) -> anyhow::Result<()> {
         let mut names: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
         for member in &self.members {

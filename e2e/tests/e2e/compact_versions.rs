@@ -1,4 +1,5 @@
-//! So many clusters that versions are handed out in their compact form: two real ones among simulated ones with long names.
+//! So many clusters that versions are handed out in their compact form:
+//! two real ones among simulated ones with long names.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};

@@ -1,5 +1,5 @@
-//! Versions that etcd has forgotten: what a client of the member is told, and what one of Tributary is, whose log keeps a history
-//! of its own.
+//! Versions that etcd has forgotten: what a client of the member is told, and what one of Tributary is, whose log keeps
+//! a history of its own.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};

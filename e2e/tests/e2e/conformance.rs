@@ -1,9 +1,9 @@
 //! The conformance suite: one set of cases, run against a bare kube-apiserver (the oracle), against Tributary over one
 //! member, and against Tributary over two, with versions of either form.
 //!
-//! A case asserts what Kubernetes answers. Where Tributary answers otherwise on purpose, [`differences`] says so and why,
-//! and the case asks [`Target::differs`]; nothing else may tell the targets apart, but that objects come from several
-//! members and are ordered by cluster first.
+//! A case asserts what Kubernetes answers. Where Tributary answers otherwise on purpose, [`differences`] says so and
+//! why, and the case asks [`Target::differs`]; nothing else may tell the targets apart, but that objects come from
+//! several members and are ordered by cluster first.
 
 mod compact;
 mod custom;

@@ -73,8 +73,8 @@ impl Case {
         self
     }
 
-    /// Whether it takes longer than continuous integration should: one whose name, or module, begins with `proof_`. Such a
-    /// test runs where ignored ones are asked for.
+    /// Whether it takes longer than continuous integration should: one whose name, or module, begins with `proof_`.
+    /// Such a test runs where ignored ones are asked for.
     pub(crate) fn is_proof(&self) -> bool {
         self.name.split("::").any(|part| part.starts_with("proof_"))
     }

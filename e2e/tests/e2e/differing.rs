@@ -1,5 +1,5 @@
-//! Members that do not serve the same: a CRD in one of them only, other versions, another kind under one name, aggregated
-//! servers. Discovery, OpenAPI and what kubectl makes of them.
+//! Members that do not serve the same: a CRD in one of them only, other versions, another kind under one name,
+//! aggregated servers. Discovery, OpenAPI and what kubectl makes of them.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::fixture::Differing;

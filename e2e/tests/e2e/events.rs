@@ -15,7 +15,8 @@ const SOON: Duration = Duration::from_secs(30);
 /// How long Events live here: the shortest time of which one lease is shared for seconds (a twentieth).
 const TIME_TO_LIVE: Duration = Duration::from_secs(60);
 
-/// How much later they may be gone: etcd looks each half second for leases that are over, and extends those that a restart met.
+/// How much later they may be gone: etcd looks each half second for leases that are over,
+/// and extends those that a restart met.
 const SLACK: Duration = Duration::from_secs(60);
 
 /// How many Events share a lease.
@@ -34,8 +35,8 @@ fn names_of(list: &Value) -> Vec<&str> {
     list["items"].as_array().into_iter().flatten().filter_map(|item| item["metadata"]["name"].as_str()).collect()
 }
 
-/// Twenty Events that are written within a second are gone together, in one transaction of etcd: the member sends a DELETED for
-/// each, all of one version, and so does Tributary.
+/// Twenty Events that are written within a second are gone together, in one transaction of etcd: the member sends a
+/// DELETED for each, all of one version, and so does Tributary.
 async fn expire_together(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let lives = format!("--event-ttl={}s", TIME_TO_LIVE.as_secs());
@@ -83,8 +84,8 @@ async fn expire_together(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A watch of Events ends without a bookmark, though one is asked for; but their initial events end with one of the present
-/// revision, and that is how Tributary learns how far they are.
+/// A watch of Events ends without a bookmark, though one is asked for; but their initial events end with one of the
+/// present revision, and that is how Tributary learns how far they are.
 async fn are_watched_without_bookmarks(context: TestContext) -> anyhow::Result<()> {
     let pair = context.fixture.pair().await?;
     let member = &pair[0];
@@ -115,8 +116,9 @@ async fn are_watched_without_bookmarks(context: TestContext) -> anyhow::Result<(
     Ok(())
 }
 
-/// Where reads of the newest ask the members, a list of Events is confirmed though their watches get no bookmarks: it has what was written
-/// past Tributary a moment ago, and it comes where the members went on elsewhere and no Event will ever tell how far.
+/// Where reads of the newest ask the members, a list of Events is confirmed though their watches get no bookmarks: it
+/// has what was written past Tributary a moment ago, and it comes where the members went on elsewhere
+/// and no Event will ever tell how far.
 async fn are_confirmed_where_the_newest_is_asked_for(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?;
     let namespace = context.namespace("newest", members).await?;

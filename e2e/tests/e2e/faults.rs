@@ -489,8 +489,9 @@ async fn many_streams(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// client-go repeats a request whose answer carries Retry-After, or whose connection breaks before an answer. kubectl is built from it, so
-/// what it sends is what any Go client sends. The member is a simulated one: a real one breaks off no answer when it is told to.
+/// client-go repeats a request whose answer carries Retry-After, or whose connection breaks before an answer. kubectl
+/// is built from it, so what it sends is what any Go client sends. The member is a simulated one: a real one breaks off
+/// no answer when it is told to.
 async fn a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl(context: TestContext) -> anyhow::Result<()> {
     let config = Config { name: "breaking".to_owned(), pods: 0, namespaces: 1, nodes: 1, ..Config::default() };
     let member = Simulator::start(config).await.context("start a simulated member")?;

@@ -4,8 +4,8 @@ use std::{fmt::Write as _, path::PathBuf, sync::Arc};
 use tokio::sync::{Mutex, OnceCell, Semaphore};
 use tributary_e2e::{Member, MetricsServer, Tools, Tributary, guard, kubeconfig};
 
-/// Something started once, by the first who asks. A start that failed is not tried again: every test that needs it fails
-/// with the same message at once, instead of after one more timeout.
+/// Something started once, by the first who asks. A start that failed is not tried again: every test that needs it
+/// fails with the same message at once, instead of after one more timeout.
 struct Shared<T>(OnceCell<Result<T, String>>);
 
 impl<T> Default for Shared<T> {
@@ -43,8 +43,8 @@ pub(crate) struct Fixture {
     pub(crate) own_members: Semaphore,
 }
 
-/// Two members that do not serve the same (`differing::definitions`), each with a metrics server and a node, and Tributary over
-/// both; creates go to `south` where nothing else decides.
+/// Two members that do not serve the same (`differing::definitions`), each with a metrics server and a node, and
+/// Tributary over both; creates go to `south` where nothing else decides.
 pub(crate) struct Differing {
     // Before the members, whose clients they are.
     pub(crate) tributary: Arc<Tributary>,

@@ -1,6 +1,6 @@
-//! The informer oracle: every kind of client follows two members, or one, that are written to at a steady pace, while the members,
-//! Tributary and all connections fail on a schedule. At no time does a client see an object go back, come back or appear
-//! twice; in the end each holds what the members hold.
+//! The informer oracle: every kind of client follows two members, or one, that are written to at a steady pace, while
+//! the members, Tributary and all connections fail on a schedule. At no time does a client see an object go back, come
+//! back or appear twice; in the end each holds what the members hold.
 //!
 //! A run prints its seed; `TRIBUTARY_ORACLE_SEED` and `TRIBUTARY_ORACLE_SECONDS` choose another one and another length.
 
@@ -32,8 +32,8 @@ mod writer;
 /// How long clients may take to begin, on a busy machine.
 const SYNC: Duration = Duration::from_secs(60);
 
-/// How long a client may take to hold the members' state once nothing fails any more: client-go waits up to 30 s before it
-/// tries again after failures, kube-rs as long, and a silent connection is noticed after 30 s.
+/// How long a client may take to hold the members' state once nothing fails any more: client-go waits up to 30 s before
+/// it tries again after failures, kube-rs as long, and a silent connection is noticed after 30 s.
 const SETTLE: Duration = Duration::from_secs(120);
 
 /// How long members change with no fault, in which no client may miss one state of one object.
@@ -92,8 +92,8 @@ async fn run(context: TestContext, length: Duration, mode: Mode) -> anyhow::Resu
 impl Mode {
     /// Flags of `tributary serve`.
     fn arguments(self) -> Vec<String> {
-        // Under Allow a list from scratch may lack a cluster that this process has not seen yet, and says so in a warning that
-        // informers do not read.
+        // Under Allow a list from scratch may lack a cluster that this process has not seen yet, and says so in a
+        // warning that informers do not read.
         let mut arguments = vec!["--partial=Deny".to_owned()];
         if self.has_integers() {
             arguments.push("--item-resource-versions=Integer".to_owned());
@@ -111,8 +111,8 @@ impl Mode {
     }
 }
 
-/// What a client-go program is told by its environment: to stream its lists or not, and whether to compare what was streamed
-/// with a list at the version of the bookmark, which makes it panic where they differ.
+/// What a client-go program is told by its environment: to stream its lists or not, and whether to compare what was
+/// streamed with a list at the version of the bookmark, which makes it panic where they differ.
 fn client_go(watch_list: bool, detector: bool) -> [(&'static str, &'static str); 2] {
     let text = |on| if on { "true" } else { "false" };
     [("KUBE_FEATURE_WatchListClient", text(watch_list)), ("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", text(detector))]
@@ -132,8 +132,9 @@ fn consistent_client(
     Observer::program(name, &tools.consistent_client(), kubeconfig, &arguments, &client_go(watch_list, true))
 }
 
-/// controller-runtime with `EnableReadYourWritesConsistency`, which reads versions as integers: it sees each of its writes
-/// where it writes to one of the clusters, served alone or among others, and no call fails where it writes to both.
+/// controller-runtime with `EnableReadYourWritesConsistency`, which reads versions as integers: it sees each of its
+/// writes where it writes to one of the clusters, served alone or among others, and no call fails where
+/// it writes to both.
 async fn reads_own_writes(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let kubeconfig = context.fixture.pair_kubeconfig().await?;

@@ -1,4 +1,5 @@
-//! What went wrong in other gateways before a Kubernetes API, shown with real servers. `docs/precedents.md` lists all of them.
+//! What went wrong in other gateways before a Kubernetes API, shown with real servers.
+//! `docs/precedents.md` lists all of them.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::ensure;
@@ -15,8 +16,9 @@ pub(crate) fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// An aggregated API server that turns hostile and answers every request with a redirect. A kube-apiserver (1.36) refuses it with 502 and
-/// says nothing of the place (`upgradeaware.go`, `RejectForwardingRedirects`); so must we, whoever asks and however.
+/// An aggregated API server that turns hostile and answers every request with a redirect. A kube-apiserver (1.36)
+/// refuses it with 502 and says nothing of the place (`upgradeaware.go`, `RejectForwardingRedirects`); so must we,
+/// whoever asks and however.
 async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_leads_nobody_away(
     context: TestContext,
 ) -> anyhow::Result<()> {

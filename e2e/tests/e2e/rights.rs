@@ -23,8 +23,8 @@ pub(crate) fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// Two members. Tributary reads the first as a user of its own, through a relay, so that its watches can be made to begin
-/// again: kube-apiserver asks for rights at the beginning of a watch alone.
+/// Two members. Tributary reads the first as a user of its own, through a relay, so that its watches can be made to
+/// begin again: kube-apiserver asks for rights at the beginning of a watch alone.
 struct Pair {
     victim: Member,
     other: Arc<Member>,
@@ -84,12 +84,14 @@ impl Pair {
         .await
     }
 
-    /// What is served while the victim refuses: its old state, marked, the other's live one, and a plain word everywhere.
+    /// What is served while the victim refuses: its old state, marked, the other's live one,
+    /// and a plain word everywhere.
     async fn serves_the_rest(&self, reason: &str) -> anyhow::Result<()> {
         self.victim.http().delete(&format!("{}/doomed", self.maps())).send().await?.expect(200)?;
         self.create(&self.other, "meanwhile").await?;
         self.shows(&["doomed", "elsewhere", "kept", "meanwhile"], reason).await?;
-        // What was never read is missing, and said to be; the reason may be another for a moment, where a connection has just gone.
+        // What was never read is missing, and said to be; the reason may be another for a moment,
+        // where a connection has just gone.
         let never_read = format!("/api/v1/namespaces/{}/endpoints", self.namespace);
         eventually(SOON, async || warns(&self.http.get(&never_read).send().await?.expect(200)?, reason)).await?;
         eventually(SOON, async || {
@@ -132,8 +134,8 @@ fn names_of(answer: &Answer) -> anyhow::Result<Vec<String>> {
     Ok(list["items"].as_array().context("no items")?.iter().map(name).collect())
 }
 
-/// Whether an answer warns of the victim, and of no other cluster, with this reason; without one, that it does not warn. That v1
-/// Endpoints are deprecated is the members' own warning.
+/// Whether an answer warns of the victim, and of no other cluster, with this reason; without one, that it does not
+/// warn. That v1 Endpoints are deprecated is the members' own warning.
 fn warns(answer: &Answer, reason: &str) -> anyhow::Result<()> {
     let all = answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
     let all: Vec<&str> = all.filter(|warning| !warning.contains("is deprecated")).collect();

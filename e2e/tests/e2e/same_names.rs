@@ -1,5 +1,5 @@
-//! The same namespaces and names in several clusters, as controllers make them: `kube-root-ca.crt` and the default service
-//! account of each namespace. A client that keys by name keeps one of them, and never loses a name that exists.
+//! The same namespaces and names in several clusters, as controllers make them: `kube-root-ca.crt` and the default
+//! service account of each namespace. A client that keys by name keeps one of them, and never loses a name that exists.
 
 use crate::{
     clients::follower::Follower,

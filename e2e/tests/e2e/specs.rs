@@ -1,14 +1,15 @@
 //! Kubernetes' own end-to-end specs, run against a bare member, Tributary over one and Tributary over two: what passes
 //! on the bare member passes through Tributary, but for what [`differences`] lists.
 //!
-//! Continuous integration runs those of the API machinery over one member. The rest is a proof of its own, `proof_specs::all`,
-//! which runs what `e2e/specs/passing.txt` lists at all targets. It keeps what it knows of each spec in the target folder
-//! (`tmp/specs`, or the folder that `TRIBUTARY_SPECS_LEDGERS` names), and goes on there when it is called again, unless Tributary
-//! or the specs have been built anew. Half an hour on two cores, and a line on the terminal for each spec:
+//! Continuous integration runs those of the API machinery over one member. The rest is a proof of its own,
+//! `proof_specs::all`, which runs what `e2e/specs/passing.txt` lists at all targets. It keeps what it knows of each
+//! spec in the target folder (`tmp/specs`, or the folder that `TRIBUTARY_SPECS_LEDGERS` names), and goes on there when
+//! it is called again, unless Tributary or the specs have been built anew. Half an hour on two cores, and a line on the
+//! terminal for each spec:
 //!
 //! * `TRIBUTARY_SPECS_RESULTS=<file>` has it write its results there, once it has run whole;
-//! * `TRIBUTARY_SPECS_FIND=1` has it look, first, among all other specs for those that pass on the bare member, and add them to
-//!   the list;
+//! * `TRIBUTARY_SPECS_FIND=1` has it look, first, among all other specs for those that pass on the bare member,
+//!   and add them to the list;
 //! * `TRIBUTARY_SPECS_FOCUS=<part of a name>` and `TRIBUTARY_SPECS_TARGETS=over-one,…` run a part.
 
 mod catalog;
@@ -40,8 +41,8 @@ const MACHINERY_LIMITS: Limits = Limits { processes: 4, patience: Duration::from
 /// While looking for specs: most that fail wait for containers to run until their time is over, at no cost.
 const FIND_LIMITS: Limits = Limits { processes: 14, patience: Duration::from_secs(60), attempts: 1 };
 
-/// For the whole list. Specs wait more than they compute; each has more time than when it was looked for, for its neighbours
-/// are others.
+/// For the whole list. Specs wait more than they compute; each has more time than when it was looked for, for its
+/// neighbours are others.
 const LIST_LIMITS: Limits = Limits { processes: 6, patience: Duration::from_secs(180), attempts: 2 };
 
 /// What the specs run against.
@@ -137,8 +138,8 @@ async fn all(context: TestContext) -> anyhow::Result<()> {
     if is_whole { ledgers.into_iter().try_for_each(|(_, ledger)| ledger.remove()) } else { Ok(()) }
 }
 
-/// The specs beside those that are known which pass on the bare member, twice: with many others beside them, where little is
-/// waited for, and as they will be run from now on.
+/// The specs beside those that are known which pass on the bare member, twice: with many others beside them, where
+/// little is waited for, and as they will be run from now on.
 async fn find(tools: &Tools, known: &BTreeSet<String>, focus: &str) -> anyhow::Result<Vec<String>> {
     let mut names = catalog::all(&tools.specs().await?).await?;
     names.retain(|name| catalog::is_worth_trying(name) && !known.contains(name) && name.contains(focus));

@@ -1,5 +1,5 @@
-//! Tables, cell by cell: the samples of the printers are created in a member, and what Tributary prints is compared with
-//! what the member prints.
+//! Tables, cell by cell: the samples of the printers are created in a member, and what Tributary prints is compared
+//! with what the member prints.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, bail, ensure};

@@ -83,8 +83,8 @@ async fn is_void(http: &HttpClient, maps: &str, version: &str, token: &str) -> a
     Ok(names_of(&rest))
 }
 
-/// A real restore: etcd's data are put back to what they were, with the same uids; then the member is made anew under its old
-/// address, with other uids and low revisions. Nothing of what was undone stays anywhere.
+/// A real restore: etcd's data are put back to what they were, with the same uids; then the member is made anew under
+/// its old address, with other uids and low revisions. Nothing of what was undone stays anywhere.
 async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
@@ -155,8 +155,8 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     .await?;
     let log = own.tributary.log();
     ensure!(log.contains("revisions went back"), "{log}");
-    // One line when each outage begins and one when it ends, however many collections there are; none for one that is over
-    // before anybody asked the member.
+    // One line when each outage begins and one when it ends, however many collections there are; none for one that is
+    // over before anybody asked the member.
     let troubles = log.lines().filter(|line| line.contains(" WARN ") && line.contains("has a problem")).count();
     let ends = log.lines().filter(|line| line.contains("has no problem any more")).count();
     ensure!(troubles <= 4 && ends == troubles, "{troubles} beginnings and {ends} ends:\n{log}");
@@ -320,8 +320,8 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     .await
 }
 
-/// Two processes over the same members, one of them started anew in between, and clients that are led from one to the other:
-/// nothing is lost, and nothing goes back.
+/// Two processes over the same members, one of them started anew in between, and clients that are led from one to the
+/// other: nothing is lost, and nothing goes back.
 async fn two_processes(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
@@ -359,8 +359,8 @@ async fn two_processes(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has the informers follow what is written to the members, in this half of the test: for some seconds, and until each has been told
-/// and has asked often enough for something to be found, however slow the machine is.
+/// Has the informers follow what is written to the members, in this half of the test: for some seconds, and until each
+/// has been told and has asked often enough for something to be found, however slow the machine is.
 async fn follow_writes(
     informers: &mut [Informer],
     members: &[Arc<Member>],

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{Change, ChangeType, Object, ResourceVersion, Snapshot};
 
-/// The changes that lead from one snapshot to another, in the order in which they are told. Some come early, at the version before;
-/// the others each at their own.
+/// The changes that lead from one snapshot to another, in the order in which they are told. Some come early, at the
+/// version before; the others each at their own.
 #[derive(Debug)]
 pub(crate) struct Differences {
     changes: Vec<Change>,
@@ -33,14 +33,15 @@ impl Differences {
 
 /// The changes that lead from one snapshot to another.
 ///
-/// Early come deletions and what may leave a selection, then additions and modifications in ascending native version. What may
-/// leave a selection stands there once more, and each watcher is told one of the two ([`Entry::tells`](super::Entry::tells)):
+/// Early come deletions and what may leave a selection, then additions and modifications in ascending native version.
+/// What may leave a selection stands there once more, and each watcher is told one of the two
+/// ([`Entry::tells`](super::Entry::tells)):
 ///
-/// * Who loses the object is told so first. An object that left a selection and changed again later stands here with its last
-///   version alone: at any version between, other replicas tell nothing more of it, so no such version may be handed out
-///   before its deletion.
-/// * Who gets it or keeps it is told so in its place. Told at the version before, it would be more than that version says, and
-///   at another replica, where it changed again before it was seen there, nothing would ever take it away.
+/// * Who loses the object is told so first. An object that left a selection and changed again later stands here with
+///   its last version alone: at any version between, other replicas tell nothing more of it, so no such version may be
+///   handed out before its deletion.
+/// * Who gets it or keeps it is told so in its place. Told at the version before, it would be more than that version
+///   says, and at another replica, where it changed again before it was seen there, nothing would ever take it away.
 ///
 /// An object of the same key and another uid is another object: it is deleted and added.
 ///

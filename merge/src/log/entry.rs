@@ -29,7 +29,8 @@ pub(crate) struct Boundary {
     pub(crate) kind: BoundaryKind,
     /// The state before; empty for a join.
     pub(crate) before: Snapshot,
-    /// What leads from the state before to the one after; the early ones are told at the component before. Shared by all watchers.
+    /// What leads from the state before to the one after; the early ones are told at the component before.
+    /// Shared by all watchers.
     pub(crate) differences: Differences,
     /// The cluster's component before; `None` for a join.
     pub(crate) component_before: Option<CollectionVersion>,
@@ -93,15 +94,15 @@ impl Entry {
         }
     }
 
-    /// Whether the change at `part` is told there to a watcher to whom it is this. Of differences, what may leave a selection
-    /// stands twice, and only a DELETED may come at the component before.
+    /// Whether the change at `part` is told there to a watcher to whom it is this. Of differences, what may leave a
+    /// selection stands twice, and only a DELETED may come at the component before.
     pub(crate) fn tells(&self, part: usize, change_type: ChangeType) -> bool {
         self.boundary()
             .is_none_or(|boundary| boundary.differences.is_early(part) == (change_type == ChangeType::Deleted))
     }
 
-    /// The cluster's component while the change at `part` is being told; `None` where it is still the component before the
-    /// entry. Of a cluster that is leaving it is [`LEAVING`] at its first DELETED already.
+    /// The cluster's component while the change at `part` is being told; `None` where it is still the component before
+    /// the entry. Of a cluster that is leaving it is [`LEAVING`] at its first DELETED already.
     pub(crate) fn component_at(&self, part: usize) -> Option<CollectionVersion> {
         match self.boundary() {
             Some(Boundary { kind: BoundaryKind::Leave, .. }) => Some(LEAVING),
@@ -130,8 +131,8 @@ impl Entry {
 }
 
 impl Boundary {
-    /// The newest version that was undone here, if this one stands for two states since: for one that was undone, and for one that
-    /// came later.
+    /// The newest version that was undone here, if this one stands for two states since: for one that was undone, and
+    /// for one that came later.
     pub(crate) fn undone(&self, version: CollectionVersion) -> Option<CollectionVersion> {
         let newest = match self.kind {
             BoundaryKind::Reset => self.component_before,
@@ -146,8 +147,8 @@ impl Boundary {
     /// Strictly inside a gap a version comes from a replica that saw what this process did not, perhaps an object
     /// that appeared and went away meanwhile: the differences known here would never delete it, so such a version is
     /// too old. At the version before a relist the client has exactly the state that the differences start from, and
-    /// they are replayed. Where that was a part of a revision, who has all of it has no more but some of its deletions: of those
-    /// it is told again.
+    /// they are replayed. Where that was a part of a revision, who has all of it has no more but some of its deletions:
+    /// of those it is told again.
     pub(crate) fn place(&self, version: CollectionVersion) -> Place {
         let before = self.component_before.map(CollectionVersion::completed);
         let is_behind = self.component.is_some_and(|after| version >= after);

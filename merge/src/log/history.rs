@@ -111,15 +111,17 @@ impl History {
         self.events.queue.get(at).map_or(to, |mark| mark.seq.min(to))
     }
 
-    /// Where a client goes on that has a part of a revision up to a place: at the first of the deletions that share it. Then it is told
-    /// all of them, so that nothing rests on replicas counting them alike. One that stands alone is passed over, unless the count may
-    /// be of others.
+    /// Where a client goes on that has a part of a revision up to a place: at the first of the deletions that share it.
+    /// Then it is told all of them, so that nothing rests on replicas counting them alike. One that stands alone is
+    /// passed over, unless the count may be of others.
     ///
-    /// Where some of them have been forgotten, who has as many goes on at the first that is kept: a member sends them to everybody in
-    /// the order of their transaction, so the first ones are the same at all replicas. Otherwise a list's own version could not be
-    /// watched as long as nothing comes later. `None` if it may lack one of those: if it has fewer, or the count may be of others.
+    /// Where some of them have been forgotten, who has as many goes on at the first that is kept: a member sends them
+    /// to everybody in the order of their transaction, so the first ones are the same at all replicas. Otherwise a
+    /// list's own version could not be watched as long as nothing comes later. `None` if it may lack one of those: if
+    /// it has fewer, or the count may be of others.
     ///
-    /// A state in the midst of a revision counts for none of them: whoever has as much as that lacks nothing that is not told behind it.
+    /// A state in the midst of a revision counts for none of them: whoever has as much as that lacks
+    /// nothing that is not told behind it.
     pub(crate) fn first_of_revision(&self, place: u64, version: CollectionVersion, counts: Counts) -> Option<u64> {
         let shares = |mark: &&Mark| {
             let revision = |own: CollectionVersion| own.is_part() && own.revision() == version.revision();

@@ -58,7 +58,8 @@ impl Names {
         self.hasher.hash_one(key) as u32
     }
 
-    /// Gives a cluster's number to another one. Call it for one that has no object: all of them were removed when it left.
+    /// Gives a cluster's number to another one. Call it for one that has no object:
+    /// all of them were removed when it left.
     pub(crate) fn forget(&mut self, cluster: &ClusterName) {
         self.free.extend(self.slots.remove(cluster));
     }

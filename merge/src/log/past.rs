@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{Change, ChangeType, CollectionVersion, Object, Snapshot};
 
-/// A past state of one cluster, taken from the log and not rebuilt yet: so the log can be let go of before the work begins.
+/// A past state of one cluster, taken from the log and not rebuilt yet:
+/// so the log can be let go of before the work begins.
 #[derive(Clone, Debug)]
 pub struct Past {
     /// The version that the state stands for.
@@ -24,7 +25,8 @@ impl Past {
 
     /// Rebuilds the state.
     ///
-    /// Cost: one look at each change since, about 50 ns, and about a microsecond for each object that changed, however often it did.
+    /// Cost: one look at each change since, about 50 ns, and about a microsecond for each object that changed,
+    /// however often it did.
     pub fn rebuild(self) -> Snapshot {
         let Self { version, later: mut state, since } = self;
         let mut undone = HashSet::with_capacity(since.len());

@@ -35,8 +35,8 @@ impl Log {
         }
     }
 
-    /// Where a client goes on after a version whose [first uncovered place](Self::resume_at) is this: there, or, where it is a part
-    /// of a revision that several deletions share, or may share, at the first of those.
+    /// Where a client goes on after a version whose [first uncovered place](Self::resume_at) is this: there, or, where
+    /// it is a part of a revision that several deletions share, or may share, at the first of those.
     pub(crate) fn go_on_at(
         &self,
         cluster: &ClusterName,
@@ -60,7 +60,8 @@ impl Log {
         begin.or_else(|| history.events.base.and_then(|base| base.component))
     }
 
-    /// Whether a cluster left or came at a position or later, or its revisions went back, or may have: what stood there is forgotten.
+    /// Whether a cluster left or came at a position or later, or its revisions went back, or may have:
+    /// what stood there is forgotten.
     pub(crate) fn is_another_since(&self, cluster: &ClusterName, position: u64) -> bool {
         self.may_have_met(cluster, position, |kind| kind != BoundaryKind::Relist)
     }
@@ -84,10 +85,12 @@ impl Log {
     /// The place of the change that gave an object this native version, if it is still in the log: where a watch
     /// that names one event of one cluster goes on.
     ///
-    /// None if another event may carry this version, or a client that names it may have been told more than what stands up to there:
+    /// None if another event may carry this version, or a client that names it may have been told more
+    /// than what stands up to there:
     ///
     /// * several deletions share it;
-    /// * the cluster came or left since, or its revisions went back: its objects were told again under the versions that they had;
+    /// * the cluster came or left since, or its revisions went back: its objects were told again under
+    ///   the versions that they had;
     /// * the cluster was listed anew right behind it, and what was found gone carries this version;
     /// * a client that had more was told it, or what follows, with a version of its own: it stands before `own_before`.
     pub(crate) fn place_of_change(
@@ -115,8 +118,8 @@ impl Log {
         (!is_another).then_some(mark.seq)
     }
 
-    /// The version of the collection that one event's stands for, where it is a whole vector: all of its revision, if that gave an
-    /// object its state here. Otherwise it may be of a deletion of which others share the revision.
+    /// The version of the collection that one event's stands for, where it is a whole vector: all of its revision, if
+    /// that gave an object its state here. Otherwise it may be of a deletion of which others share the revision.
     ///
     /// Cost: O(entries since).
     pub fn version_of_item(&self, cluster: &ClusterName, version: ResourceVersion) -> CollectionVersion {
@@ -133,8 +136,8 @@ impl Log {
     /// Cost: O(entries since), per cluster; none for a cluster that is still at its component.
     ///
     /// # Errors
-    /// [`SnapshotError`]: nothing partial is returned. A version that may be from before a cluster's revisions went back is
-    /// expired as long as that is in the log.
+    /// [`SnapshotError`]: nothing partial is returned. A version that may be from before a cluster's revisions went
+    /// back is expired as long as that is in the log.
     pub fn snapshot_at(
         &self,
         vector: &CompositeResourceVersion,
@@ -146,8 +149,8 @@ impl Log {
         snapshots.collect()
     }
 
-    /// What it takes to rebuild the exact past state of one cluster at a version, as [`snapshot_at`](Self::snapshot_at) has it. For
-    /// who reads the log under a lock: this is done with the lock held, and [`Past::rebuild`] without it.
+    /// What it takes to rebuild the exact past state of one cluster at a version, as [`snapshot_at`](Self::snapshot_at)
+    /// has it. For who reads the log under a lock: this is done with the lock held, and [`Past::rebuild`] without it.
     ///
     /// Cost: a look at each entry of the cluster since; none if it is still at the version.
     ///
@@ -173,15 +176,16 @@ impl Log {
         Ok(self.since(cluster, place, version))
     }
 
-    /// Whether a version is more than what stands before its first uncovered place: whoever is behind a part of a revision when that is
-    /// listed anew, or leaves, has more of it, of what this process never heard.
+    /// Whether a version is more than what stands before its first uncovered place: whoever is behind a part of a
+    /// revision when that is listed anew, or leaves, has more of it, of what this process never heard.
     fn is_more(&self, place: u64, version: CollectionVersion) -> bool {
         let component_before = self.boundary(place).and_then(|boundary| boundary.component_before);
         component_before.is_some_and(|before| before < version)
     }
 
-    /// Whether who has a version certainly has an object that stands before its first uncovered place. Where the version is
-    /// [more](Self::is_more), that may be what it deleted, unless the object is still there behind that place.
+    /// Whether who has a version certainly has an object that stands before its first uncovered place. Where the
+    /// version is [more](Self::is_more), that may be what it deleted, unless the object is still there
+    /// behind that place.
     pub(crate) fn is_held(
         &self,
         cluster: &ClusterName,
@@ -194,15 +198,16 @@ impl Log {
             || self.object_before(cluster, object.key().as_str(), place + 1).is_some_and(is_same)
     }
 
-    /// The newest version that was undone when a cluster's revisions went back, if this version stands for two states: one of
-    /// before, and one of after. A list may be refused then, because its client begins anew; a watch only once the cluster has
-    /// passed what was undone, or it would be refused again.
+    /// The newest version that was undone when a cluster's revisions went back, if this version stands for two states:
+    /// one of before, and one of after. A list may be refused then, because its client begins anew; a watch only once
+    /// the cluster has passed what was undone, or it would be refused again.
     pub(crate) fn undone(&self, cluster: &ClusterName, version: CollectionVersion) -> Option<CollectionVersion> {
         let boundaries = self.histories.get(cluster).into_iter().flat_map(|history| &history.boundaries);
         boundaries.filter_map(|mark| self.boundary(mark.seq)?.undone(version)).max()
     }
 
-    /// A cluster's state before a place, which stands for a version. Everything of the cluster from there on must still be in the log.
+    /// A cluster's state before a place, which stands for a version. Everything of the cluster from
+    /// there on must still be in the log.
     fn since(&self, cluster: &ClusterName, place: u64, version: CollectionVersion) -> Past {
         let Some(history) = self.histories.get(cluster) else {
             return Past { version, later: Snapshot::default(), since: Vec::new() };

@@ -7,8 +7,8 @@ use tributary_apimachinery::{Change, ChangeType, ClusterName, Filter, Object, Re
 use crate::log::{LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
 
-/// What a call may spend on asking the filter for each event that it may give out, in bytes ([`ObjectFilter::cost`]), so that a
-/// filter that matches little, or is long, does not hold the log for long: 16 objects for a simple one.
+/// What a call may spend on asking the filter for each event that it may give out, in bytes ([`ObjectFilter::cost`]),
+/// so that a filter that matches little, or is long, does not hold the log for long: 16 objects for a simple one.
 const ASKING_PER_EVENT: usize = 16 * Filter::LOOK_COST;
 
 /// One event of a watch.
@@ -33,8 +33,8 @@ pub struct ObjectEvent {
     pub native_version: ResourceVersion,
     /// The version that the object carries in the stream.
     pub version: EventVersion,
-    /// Whether this is no news but an object told again, behind the DELETED of another cluster's object of that name. Its
-    /// `native_version` may be far older than what the stream told before.
+    /// Whether this is no news but an object told again, behind the DELETED of another cluster's object of that name.
+    /// Its `native_version` may be far older than what the stream told before.
     pub again: bool,
     /// Present exactly if every watcher that is given an event with this key is given the same bytes.
     pub shared: Option<SharedKey>,
@@ -67,12 +67,12 @@ pub struct SharedKey {
 pub struct Outcome {
     /// How the watcher stands now.
     pub progress: Progress,
-    /// The watcher was told an event before this position with a version of its own, because it had, or may have had, more than what
-    /// stands up to there; 0 if it was not.
+    /// The watcher was told an event before this position with a version of its own, because it had, or may have had,
+    /// more than what stands up to there; 0 if it was not.
     ///
-    /// Whoever lets clients go on after single events ([`Watcher::after_event`](super::Watcher::after_event)) keeps the highest one of
-    /// all watchers of the log, and takes note of it before the client sees the events: the number of such an event says less than
-    /// its client has.
+    /// Whoever lets clients go on after single events ([`Watcher::after_event`](super::Watcher::after_event)) keeps the
+    /// highest one of all watchers of the log, and takes note of it before the client sees the events: the number of
+    /// such an event says less than its client has.
     pub own_before: u64,
 }
 

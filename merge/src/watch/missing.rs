@@ -20,7 +20,8 @@ pub(crate) struct MissingClusters {
     /// Those to come, in descending order of names.
     clusters: Vec<(ClusterName, Snapshot)>,
     current: Option<Current>,
-    /// The log's position when the client came. What it lacks of the clusters that it has seen may stand anywhere before.
+    /// The log's position when the client came. What it lacks of the clusters that it has seen may
+    /// stand anywhere before.
     until: u64,
 }
 
@@ -32,8 +33,8 @@ struct Current {
     after: Option<Box<str>>,
     /// Whether all objects have been looked at.
     gathered: bool,
-    /// Its matching objects, the lowest native version first. A heap, because it is built and taken apart step by step, where
-    /// a sort of them all would be one long one.
+    /// Its matching objects, the lowest native version first. A heap, because it is built and taken apart step by step,
+    /// where a sort of them all would be one long one.
     objects: BinaryHeap<ByVersion>,
 }
 

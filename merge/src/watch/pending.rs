@@ -13,8 +13,8 @@ pub(crate) struct Pending {
     clusters: BTreeMap<ClusterName, Seen>,
     /// The log's head when clusters were last looked up.
     head: u64,
-    /// Before this position stood events of clusters that left and were dropped. Others were told what stands there with those
-    /// clusters' components; this client has nothing of them. 0 once it has been passed.
+    /// Before this position stood events of clusters that left and were dropped. Others were told what stands there
+    /// with those clusters' components; this client has nothing of them. 0 once it has been passed.
     dropped_before: u64,
 }
 
@@ -27,8 +27,9 @@ struct Seen {
     has: u64,
     /// The client's component; `None` for a cluster that left before the client came.
     component: Option<CollectionVersion>,
-    /// Whether the client has all of a revision of which the log has a part as yet: what the log has, and some more deletions, nobody
-    /// knows which. So nothing of the cluster is told until the log has all of it, and what it says of an object may be undone.
+    /// Whether the client has all of a revision of which the log has a part as yet: what the log has, and some more
+    /// deletions, nobody knows which. So nothing of the cluster is told until the log has all of it, and what it says
+    /// of an object may be undone.
     is_midway: bool,
 }
 
@@ -43,11 +44,12 @@ pub(crate) struct Further<'a> {
 }
 
 impl Seen {
-    /// What a client has of a cluster whose component this is. It is ahead where that is newer than the log's head. Whoever has all of
-    /// the revision of which the head has a part is not: nothing of the cluster is unknown here but some deletions. Nor is who has
-    /// another part of it: it is told of all of that revision again.
+    /// What a client has of a cluster whose component this is. It is ahead where that is newer than the log's head.
+    /// Whoever has all of the revision of which the head has a part is not: nothing of the cluster is unknown here but
+    /// some deletions. Nor is who has another part of it: it is told of all of that revision again.
     ///
-    /// One that stands for two states may be of a client that has what was undone. It is refused once a list would give another one.
+    /// One that stands for two states may be of a client that has what was undone.
+    /// It is refused once a list would give another one.
     fn at(log: &Log, cluster: &ClusterName, component: CollectionVersion) -> Result<Self, TooOld> {
         let head = log.snapshot(cluster).map(Snapshot::resource_version);
         let seen = |start, has, is_midway| Self { start, has, component: Some(component), is_midway };
@@ -128,10 +130,11 @@ impl Pending {
         ends.max()
     }
 
-    /// Looks up where the log has caught up with a client that was ahead or midway, and drops the clusters that it has passed
-    /// at a position, and those of which it knows nothing any more. A reset while the client is ahead leaves its version without a meaning, as does a cluster that leaves and
-    /// comes back, and so does an earlier reset, if the version may be one that it undid: nobody may have asked the member while
-    /// that was still below it. Of a cluster that leaves while the client is midway it is told all deletions again.
+    /// Looks up where the log has caught up with a client that was ahead or midway, and drops the clusters that it has
+    /// passed at a position, and those of which it knows nothing any more. A reset while the client is ahead leaves its
+    /// version without a meaning, as does a cluster that leaves and comes back, and so does an earlier reset, if the
+    /// version may be one that it undid: nobody may have asked the member while that was still below it. Of a cluster
+    /// that leaves while the client is midway it is told all deletions again.
     pub(crate) fn settle(&mut self, log: &Log, position: u64) -> Result<(), TooOld> {
         for (cluster, seen) in &mut self.clusters {
             let is_behind = seen.start.is_none() || seen.is_midway;
@@ -163,8 +166,8 @@ impl Pending {
     }
 
     /// Takes note of an entry that is told. At a boundary the log's component takes over: what a leave ends or a
-    /// reset lowers must not be joined any more. Behind a relist versions only go up, and its deletions come at the component before,
-    /// which may be a part of a revision of which the client has all.
+    /// reset lowers must not be joined any more. Behind a relist versions only go up, and its deletions come at the
+    /// component before, which may be a part of a revision of which the client has all.
     pub(crate) fn meet(&mut self, entry: &Entry) {
         if entry.boundary().is_some_and(|boundary| boundary.kind != BoundaryKind::Relist) {
             self.clusters.remove(&entry.cluster);

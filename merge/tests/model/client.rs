@@ -30,8 +30,8 @@ pub(crate) struct Client {
     version: Option<CompositeResourceVersion>,
     /// Whether the version may be of another incarnation of a member.
     pub(crate) ambiguous: bool,
-    /// Where the clusters were in the logs that told of them. After a cut in the middle of differences, the client holds
-    /// exactly what there is only once a cluster has come to there.
+    /// Where the clusters were in the logs that told of them. After a cut in the middle of differences, the client
+    /// holds exactly what there is only once a cluster has come to there.
     owed: BTreeMap<ClusterName, CollectionVersion>,
     /// Whether nothing may repeat after a cut either, because no cluster comes, goes or is listed anew.
     pub(crate) exactly_once: bool,
@@ -193,8 +193,9 @@ impl Client {
         }
     }
 
-    /// Per object, versions go up; they repeat only where another cluster's DELETED of the name came right before. An object that is
-    /// told is one of the version that it is told with: whoever is cut there might otherwise keep it for ever.
+    /// Per object, versions go up; they repeat only where another cluster's DELETED of the name came right before. An
+    /// object that is told is one of the version that it is told with:
+    /// whoever is cut there might otherwise keep it for ever.
     fn check_order(&mut self, log: &Log, event: &ObjectEvent) {
         let key = event.object.key().as_str().to_owned();
         let place = (event.cluster.clone(), key.clone());

@@ -193,8 +193,8 @@ impl World {
         world
     }
 
-    /// Gives a replica's log up to `count` of the changes that its cacher has not seen. With all of them may come a bookmark of the
-    /// member's revision.
+    /// Gives a replica's log up to `count` of the changes that its cacher has not seen. With all of them may come a
+    /// bookmark of the member's revision.
     pub(crate) fn feed(&mut self, replica: usize, index: usize, count: usize, bookmark: bool) {
         if !self.joined[index] {
             return;
@@ -243,7 +243,8 @@ impl World {
         }
     }
 
-    /// A replica begins anew to hold what it holds: a part of all perhaps in the midst of a revision, out of what it follows.
+    /// A replica begins anew to hold what it holds: a part of all perhaps in the midst of a revision,
+    /// out of what it follows.
     pub(crate) fn begin_anew(&mut self, replica: usize, config: &LogConfig) {
         let holding = self.replicas[replica].holding;
         self.replicas[replica].log = new_log(config, holding);

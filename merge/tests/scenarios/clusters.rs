@@ -57,8 +57,8 @@ fn a_cluster_that_comes_back_is_told_to_those_who_saw_it_before() {
     assert!(resume(&log, "b:0").is_err(), "half of the leave was told");
 }
 
-/// A cluster that left is forgotten with time, though another one's old changes are kept: whoever goes on from those is not told of
-/// it, and who was told of it begins anew.
+/// A cluster that left is forgotten with time, though another one's old changes are kept: whoever goes on from those is
+/// not told of it, and who was told of it begins anew.
 #[test]
 fn a_cluster_that_left_long_ago_is_in_nobodys_way() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29"])]);

@@ -34,7 +34,8 @@ pub(crate) fn goes_on(log: &Log, cluster: &str, version: u64) -> bool {
     goes_on_beside(log, 0, cluster, version)
 }
 
-/// Whether a watch goes on after an event, where somebody was told events before this position with versions of its own.
+/// Whether a watch goes on after an event, where somebody was told events before this position with
+/// versions of its own.
 fn goes_on_beside(log: &Log, own_before: u64, cluster: &str, version: u64) -> bool {
     Watcher::after_event(log, own_before, &name(cluster), ResourceVersion(version), everything as Matches).is_some()
 }

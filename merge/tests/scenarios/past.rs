@@ -163,7 +163,8 @@ fn no_step_asks_of_many_objects() {
     while cursor.next_chunk(100 * Filter::LOOK_COST, |_, object| listed.push(object.name().to_owned())) {}
     assert_eq!(listed, ["x0999"]);
 
-    // A client that lacks a cluster is told its objects by version: which is the first is known once all were looked at.
+    // A client that lacks a cluster is told its objects by version: which is the first is known once
+    // all were looked at.
     let mut watcher = Watcher::resume(&log, &vector("a:10"), |_: &ClusterName, _: &Object| {
         asked.set(asked.get() + 1);
         true

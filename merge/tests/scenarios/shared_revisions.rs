@@ -56,8 +56,8 @@ fn who_has_the_whole_revision_elsewhere_is_not_ahead_of_a_part_and_keeps_it() {
     assert_eq!(read(&log, &mut watcher), ["ADDED* b/w@6 a:11 b:6"]);
 }
 
-/// A log with a part of revision 11 of `b`, of which the client has all, and behind which `a` deletes an object that `b` has under
-/// the same name. What is told of that behind the deletion may be what revision 11 deletes.
+/// A log with a part of revision 11 of `b`, of which the client has all, and behind which `a` deletes an object that
+/// `b` has under the same name. What is told of that behind the deletion may be what revision 11 deletes.
 fn behind_a_part(comes_late: bool, rest: &[(&str, u64, &[&str])]) -> (Log, Watcher<Matches>) {
     let mut log = log(&[&[("a", 10, &["x 9"] as &[_]), ("b", 10, &["x 8", "y 7", "z 6"])], rest].concat());
     delete(&mut log, "b", &["y 11"]);
@@ -80,7 +80,8 @@ fn who_has_the_whole_revision_is_told_of_no_object_that_may_be_deleted_in_it() {
         (|log| log.relist(&name("b"), snapshot(11, &["x 8"]), NOW), &BOTH),
         (|log| change(log, "b", "w 12"), &[BOTH[0], BOTH[1], "ADDED* b/w@12 a:11-1 b:12"]),
         (|log| change(log, "b", "x 12"), &[BOTH[0], BOTH[1], "MODIFIED* b/x@12 a:11-1 b:12"]),
-        // Nothing will say what the rest was. What is there unchanged was not deleted; of all else it is told in its place.
+        // Nothing will say what the rest was. What is there unchanged was not deleted;
+        // of all else it is told in its place.
         (|log| log.relist(&name("b"), snapshot(20, &["x 8"]), NOW), &BOTH),
         (
             |log| log.relist(&name("b"), snapshot(20, &["x 15"]), NOW),
@@ -220,7 +221,8 @@ fn how_many_were_told_of_all_namespaces_says_nothing_of_one() {
     assert_eq!(read(&log, &mut resume(&log, "a:12").unwrap()), [""; 0]);
 }
 
-/// A namespace may be held from the midst of a revision on. Whoever has more of that than the state is told what comes behind it.
+/// A namespace may be held from the midst of a revision on. Whoever has more of that than the state is
+/// told what comes behind it.
 #[test]
 fn a_state_in_the_midst_of_a_revision_is_gone_on_from_and_not_told_again() {
     let mut state = snapshot(10, &["y 6", "z 7"]);

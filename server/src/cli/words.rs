@@ -1,4 +1,5 @@
-//! Flags whose values are words of the configuration. Their meaning is the type's; what the help says of them stands here.
+//! Flags whose values are words of the configuration. Their meaning is the type's;
+//! what the help says of them stands here.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tributary_apimachinery::{ItemResourceVersions, Partial};

@@ -48,8 +48,8 @@ fn components(version: &CompositeResourceVersion) -> String {
     format!("{:#}\n", Value::from(components))
 }
 
-/// A number names no cluster, but its index: which cluster that is stands in the configuration. Any number has this form,
-/// so the table says what it was taken for.
+/// A number names no cluster, but its index: which cluster that is stands in the configuration. Any number has this
+/// form, so the table says what it was taken for.
 fn integer_form(integer: IntegerResourceVersion, output: OutputFormat) -> String {
     let (index, version) = (integer.index().get(), integer.version());
     match output {

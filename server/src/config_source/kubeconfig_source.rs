@@ -40,9 +40,9 @@ impl KubeconfigSource {
     /// Reads everything anew.
     ///
     /// # Errors
-    /// [`KubeconfigSourceError`]: a context that was named and cannot be used refuses the whole, and so does a kubeconfig
-    /// in which none can be used. One that was chosen with all, or by a pattern, becomes a cluster that says why it fails,
-    /// so that it is neither left out silently nor keeps the others away.
+    /// [`KubeconfigSourceError`]: a context that was named and cannot be used refuses the whole, and so does a
+    /// kubeconfig in which none can be used. One that was chosen with all, or by a pattern, becomes a cluster that says
+    /// why it fails, so that it is neither left out silently nor keeps the others away.
     pub async fn read(&self) -> Result<Configuration, KubeconfigSourceError> {
         let configs = Kubeconfigs::load(&self.files)?;
         let selected = self

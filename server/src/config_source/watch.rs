@@ -1,7 +1,7 @@
 //! Tells when configuration files change.
 //!
-//! Directories are watched, not files: editors replace files, and the kubelet swaps the link `..data`. What file systems
-//! do not report (network mounts) is found by a slow check of the contents.
+//! Directories are watched, not files: editors replace files, and the kubelet swaps the link `..data`. What file
+//! systems do not report (network mounts) is found by a slow check of the contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,8 +26,8 @@ pub struct FileWatch {
     events: mpsc::Receiver<()>,
     files: Vec<PathBuf>,
     seen: BTreeMap<PathBuf, Option<[u8; 32]>>,
-    /// When the files are looked at next: soon after a notice, else by the slow check. Kept here and not in a future, because
-    /// whoever waits for changes waits for other things beside and begins anew each time.
+    /// When the files are looked at next: soon after a notice, else by the slow check. Kept here and not in a future,
+    /// because whoever waits for changes waits for other things beside and begins anew each time.
     due: Instant,
 }
 

@@ -1,11 +1,11 @@
 //! The certificate authority and the serving certificate of personal mode.
 //!
 //! The authority lives for ten years and stands in kubeconfigs; the serving certificate lives for one and is renewed
-//! under the same authority, so that a kubeconfig written once stays valid. Both files hold certificate and key together:
-//! one rename replaces both.
+//! under the same authority, so that a kubeconfig written once stays valid. Both files hold certificate and key
+//! together: one rename replaces both.
 //!
-//! People put the authority into browsers and systems, where it would be believed for every site in the world. So it says
-//! itself for what it speaks: `localhost` and loopback addresses, and nothing else (RFC 5280 §4.2.1.10).
+//! People put the authority into browsers and systems, where it would be believed for every site in the world. So it
+//! says itself for what it speaks: `localhost` and loopback addresses, and nothing else (RFC 5280 §4.2.1.10).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -88,8 +88,8 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Reads the certificates of a data directory and makes those that are missing, damaged, near their end or for other
-    /// names.
+    /// Reads the certificates of a data directory and makes those that are missing, damaged,
+    /// near their end or for other names.
     ///
     /// Shape: `names` are DNS names and IP addresses. Units: `now` is the time since 1970. A new authority means a new
     /// serving certificate. Cost: up to two P-256 keys and signatures, about a millisecond.
@@ -176,8 +176,8 @@ fn make_authority(now: Duration) -> Result<Stored, CertificateError> {
     sign_authority(&KeyPair::generate()?, now, now + AUTHORITY_LIFETIME)
 }
 
-/// The same authority with constraints: by its name and key it is the one that kubeconfigs hold already, so certificates of
-/// either are good under both.
+/// The same authority with constraints: by its name and key it is the one that kubeconfigs hold already, so
+/// certificates of either are good under both.
 fn constrained(authority: &Stored, now: Duration) -> Result<Stored, CertificateError> {
     sign_authority(&KeyPair::from_pem(&authority.key)?, now, Duration::from_secs(authority.not_after_seconds))
 }

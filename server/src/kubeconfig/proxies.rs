@@ -1,7 +1,7 @@
 //! Which proxy is on the way to a server, by kubeconfig and environment; for each server by itself.
 //!
-//! Source: client-go takes `proxy-url`, else `http.ProxyFromEnvironment`, which never asks a proxy for `localhost` and loopback
-//! addresses: a kind or k3d cluster is reached directly on a machine where `HTTPS_PROXY` is set.
+//! Source: client-go takes `proxy-url`, else `http.ProxyFromEnvironment`, which never asks a proxy for `localhost` and
+//! loopback addresses: a kind or k3d cluster is reached directly on a machine where `HTTPS_PROXY` is set.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ impl Proxies {
         Self::Environment { proxy, matcher: Arc::new(Matcher::from_env()) }
     }
 
-    /// The proxy on the way to this server, if there is one. Never one of the environment's for a server on this machine, nor
-    /// for one that is not encrypted.
+    /// The proxy on the way to this server, if there is one. Never one of the environment's for a server on this
+    /// machine, nor for one that is not encrypted.
     pub fn on_the_way_to(&self, server: &Uri) -> Option<Uri> {
         match self {
             Self::Explicit(proxy) => Some(proxy.clone()),

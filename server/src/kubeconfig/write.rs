@@ -159,8 +159,8 @@ pub fn check_replaceable(path: &Path) -> Result<Place, WriteError> {
 
 /// Whether this program wrote these bytes, and nobody has put in anything else. kubectl rewrites a file as YAML when a
 /// user changes its current context, and the marker survives that; it also survives `kubectl config view --flatten`, by
-/// which users merge files, and then the file holds their own clusters beside ours. An empty file holds nothing to lose,
-/// but it is not ours either.
+/// which users merge files, and then the file holds their own clusters beside ours. An empty file holds nothing to
+/// lose, but it is not ours either.
 fn is_ours(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let Ok(config) = serde_saphyr::from_str::<Value>(text) else { return false };

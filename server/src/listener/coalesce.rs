@@ -1,10 +1,11 @@
 //! Joins small writes into large ones before the socket.
 //!
-//! HTTP/2 writes and flushes each DATA frame on its own, and TLS makes a record of each: 500 watchers of one event would cost
-//! 500 system calls of 7 KB, each with its own trip through the TCP stack, which is half of what a delivered event costs. So a
-//! flush is put off until the task that asked for it has been polled again: by then the streams that were ready have
-//! added theirs. What was put off is written when the task next reads (an HTTP/2 connection always does), flushes again without having
-//! written, or fills the buffer; the task is woken for that at once, so a frame waits only for those that are ready with it.
+//! HTTP/2 writes and flushes each DATA frame on its own, and TLS makes a record of each: 500 watchers of one event
+//! would cost 500 system calls of 7 KB, each with its own trip through the TCP stack, which is half of what a delivered
+//! event costs. So a flush is put off until the task that asked for it has been polled again: by then the streams that
+//! were ready have added theirs. What was put off is written when the task next reads (an HTTP/2 connection always
+//! does), flushes again without having written, or fills the buffer; the task is woken for that at once, so a frame
+//! waits only for those that are ready with it.
 
 use std::io;
 use std::pin::Pin;
@@ -12,8 +13,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How much is collected, in bytes. 128 KiB is some eight full TLS records; beyond it the system call is a small part of what
-/// copying costs.
+/// How much is collected, in bytes. 128 KiB is some eight full TLS records; beyond it the system call is a small part
+/// of what copying costs.
 const BUFFER_BYTES: usize = 128 << 10;
 
 /// A stream whose writes are collected until it is flushed. Holds no memory while nothing is pending.

@@ -35,20 +35,22 @@ const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Streams of one HTTP/2 connection. A dashboard opens one watch per resource and namespace over one connection, and
 /// many clients queue silently beyond the limit; hyper's 200 and kube-apiserver's 100 are too few for a merged view.
 const STREAMS_MAX: u32 = 2000;
-/// The flow-control window of one request body, in bytes: a whole object (kube-apiserver takes 3 MiB) in few round trips.
+/// The flow-control window of one request body, in bytes: a whole object (kube-apiserver takes 3 MiB)
+/// in few round trips.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-/// The window of all request bodies of a connection, in bytes: a body that a slow member does not take must not stop the
-/// connection's others.
+/// The window of all request bodies of a connection, in bytes: a body that a slow member does not take must not stop
+/// the connection's others.
 const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
-/// What HTTP/2 takes of one answer before the socket does, in bytes. Two frames of ours keep it busy; hyper's own 400 KiB would be held
-/// for each stream of a reader that is stuck.
+/// What HTTP/2 takes of one answer before the socket does, in bytes. Two frames of ours keep it busy; hyper's own
+/// 400 KiB would be held for each stream of a reader that is stuck.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
 /// The largest request head, in bytes. A compact resourceVersion of 1,000 clusters is 7 KiB and impersonation adds a
 /// header per group; hyper's own 16 KiB is too small.
 const HEADER_LIST_BYTES_MAX: u32 = 1 << 20;
 /// The most headers of an HTTP/1.1 request: one `Impersonate-Group` per group; hyper's own 100 is too few.
 const HTTP1_HEADERS_MAX: usize = 1000;
-/// The quiet time after which an HTTP/2 client is pinged: a laptop that went to sleep must not hold its watches for ever.
+/// The quiet time after which an HTTP/2 client is pinged: a laptop that went to sleep must not hold its
+/// watches for ever.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// The time that a ping may take: longer than a train's tunnel, as in client-go (15 s) and a little more.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -171,8 +173,8 @@ static BUILDER: LazyLock<auto::Builder<StreamTasks>> = LazyLock::new(|| {
     builder
 });
 
-/// Whether a request of a connection has had the token. One that never had is closed: after a 401, as kube-apiserver does
-/// it against floods of requests that cost the sender nothing (CVE-2023-44487), or after a while.
+/// Whether a request of a connection has had the token. One that never had is closed: after a 401, as kube-apiserver
+/// does it against floods of requests that cost the sender nothing (CVE-2023-44487), or after a while.
 #[derive(Default)]
 struct Acquaintance {
     known: AtomicBool,

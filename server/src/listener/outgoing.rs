@@ -1,19 +1,22 @@
 //! What of its answers a connection has been given and its client has not taken.
 //!
-//! HTTP/2 takes a frame of each answer before there is room for it: a client that opens two thousand streams and reads none would
-//! have as many frames held for it, or as many whole objects. So a connection is given no more than [`Unread`] has room for, of what
-//! one may have and of what all of them together may, and an answer of which nothing is taken for [`TAKEN_WITHIN`] is cut, whatever its client does otherwise: pings are answered by a library, and one answer that is read says nothing of another.
+//! HTTP/2 takes a frame of each answer before there is room for it: a client that opens two thousand streams and reads
+//! none would have as many frames held for it, or as many whole objects. So a connection is given no more than
+//! [`Unread`] has room for, of what one may have and of what all of them together may, and an answer of which nothing
+//! is taken for [`TAKEN_WITHIN`] is cut, whatever its client does otherwise: pings are answered by a library, and one
+//! answer that is read says nothing of another.
 //!
-//! HTTP/2 takes more of an answer than its client does, as far as the windows are open that the client announces: up to 128 KiB of each.
-//! So what is given is counted until the last piece of it is dropped, which is when the socket has it; what is too small for that, with
-//! the next that follows it on the same stream.
+//! HTTP/2 takes more of an answer than its client does, as far as the windows are open that the client announces: up to
+//! 128 KiB of each. So what is given is counted until the last piece of it is dropped, which is when the socket has it;
+//! what is too small for that, with the next that follows it on the same stream.
 //!
-//! What is written is written whatever becomes of its answer, which is never withheld. So where all have too much, a write is refused
-//! before it is made.
+//! What is written is written whatever becomes of its answer, which is never withheld. So where all have too much, a
+//! write is refused before it is made.
 //!
 //! ```text
 //! request ─▶ room? ─▶ handler ─▶ room? ─▶ Metered ── piece ──▶ hyper, HTTP/2 ──▶ TLS ──▶ socket
-//!                                           │ asked for the next one: HTTP/2 has room for it    blocked: nothing can be taken
+//!                                           │ asked for the next one:          blocked: nothing can be taken
+//!                                           │ HTTP/2 has room for it
 //! ```
 
 use std::collections::BTreeMap;
@@ -43,22 +46,23 @@ use crate::status;
 /// How long an answer may be there without that a byte of it is taken. As long as a short request may take.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long it may of a connection that is in others' way, and one that lasts, too. Longer than a network needs to lose a packet and
-/// send it again a few times.
+/// How long it may of a connection that is in others' way, and one that lasts, too. Longer than a network needs to lose
+/// a packet and send it again a few times.
 const TAKEN_WITHIN_IN_THE_WAY: Duration = Duration::from_secs(15);
 
 /// How often it is looked at. What is stuck is cut so much later at most.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(15);
 
-/// What is given at once, in bytes: what HTTP/2 has in a frame (`SETTINGS_MAX_FRAME_SIZE`, RFC 9113, 6.5.2). A client that reads slowly
-/// takes one in time: 300 bytes a second are enough.
+/// What is given at once, in bytes: what HTTP/2 has in a frame (`SETTINGS_MAX_FRAME_SIZE`, RFC 9113, 6.5.2). A client
+/// that reads slowly takes one in time: 300 bytes a second are enough.
 ///
-/// Of what is as long as that the last byte is given on its own. HTTP/2 takes a piece as soon as there is room for one byte of it, and
-/// the answer would be done with; that the last byte is taken says that there was room for the rest.
+/// Of what is as long as that the last byte is given on its own. HTTP/2 takes a piece as soon as there is room for one
+/// byte of it, and the answer would be done with; that the last byte is taken says that there was room for the rest.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// From how much on what an answer is given is counted until the socket has it, in bytes. Small pieces, as watch events are, add up to
-/// that, and the one that completes it counts for all. 1 KiB: what is less is a small part of what a stream costs by itself.
+/// From how much on what an answer is given is counted until the socket has it, in bytes. Small pieces, as watch events
+/// are, add up to that, and the one that completes it counts for all. 1 KiB: what is less is a small part of what a
+/// stream costs by itself.
 const COUNTED_BYTES: usize = 1 << 10;
 
 /// The answers of one connection.
@@ -75,8 +79,9 @@ struct State {
     under_way: BTreeMap<u64, UnderWay>,
     /// Counts all answers.
     answers: u64,
-    /// Those under way that last as long as their client pleases and have the connection for themselves, as over HTTP/1.1: somebody may
-    /// read a log page by page, and the socket takes nothing meanwhile. Over HTTP/2 the stream's window says so, and the socket is read.
+    /// Those under way that last as long as their client pleases and have the connection for themselves, as over
+    /// HTTP/1.1: somebody may read a log page by page, and the socket takes nothing meanwhile. Over HTTP/2 the stream's
+    /// window says so, and the socket is read.
     lasting: usize,
     /// Since when the socket takes nothing.
     blocked: Option<Instant>,
@@ -110,7 +115,8 @@ impl State {
             false => !answer.lasts && longer(answer.since, TAKEN_WITHIN),
         };
         let stuck: Vec<_> = self.under_way.values().filter(|answer| answer.bytes > 0).filter(is_late).collect();
-        // What cannot be told that it is cut, and what the kernel does not take off us, is held until the connection is closed.
+        // What cannot be told that it is cut, and what the kernel does not take off us,
+        // is held until the connection is closed.
         let within = if is_in_the_way { TAKEN_WITHIN_IN_THE_WAY } else { TAKEN_WITHIN };
         let is_blocked = self.blocked.is_some_and(|since| longer(since, within));
         let connection = is_blocked && (self.lasting == 0 || !stuck.is_empty())
@@ -144,11 +150,13 @@ impl Outgoing {
         is_read(method) || !self.unread.load().is_full()
     }
 
-    /// Meters the body of the answer to a request with this method. One that is in memory as a whole, as an object is, is held from now
-    /// on to its end. A length alone says nothing: that of a member's answer is what the member says, and its bytes come when they come.
+    /// Meters the body of the answer to a request with this method. One that is in memory as a whole, as an object is,
+    /// is held from now on to its end. A length alone says nothing: that of a member's answer is what the member says,
+    /// and its bytes come when they come.
     ///
-    /// There was room when the request came; many that came together, and waited for the same, may find none. What was read for them is
-    /// dropped, and they are told to come again. What a write is answered is never withheld; see [`Self::admits`].
+    /// There was room when the request came; many that came together, and waited for the same, may find none. What was
+    /// read for them is dropped, and they are told to come again. What a write is answered is never withheld;
+    /// see [`Self::admits`].
     pub(super) fn meter(self: &Arc<Self>, method: &Method, response: Response<Body>) -> Response<Body> {
         let lasts = response.extensions().get() == Some(&RequestClass::LongRunning);
         let (head, mut body) = response.into_parts();
@@ -297,7 +305,8 @@ struct Answer {
     /// Whether it is one of those that last and have the connection for themselves.
     is_lasting: bool,
     held: usize,
-    /// What was given in pieces too small to be counted until the socket has them, in bytes, since one was that counts for them.
+    /// What was given in pieces too small to be counted until the socket has them, in bytes,
+    /// since one was that counts for them.
     small: usize,
     /// Counts it, where the bytes themselves do not.
     counted: Option<Counted>,

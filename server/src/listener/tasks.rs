@@ -10,8 +10,9 @@ tokio::task_local! {
     static STREAM: CancellationToken;
 }
 
-/// Starts tasks each of which can be ended alone. hyper waits for a stream's window without asking the answer's body anything, so no
-/// body can end its stream; that the task ends does: what it held is dropped, and the client is told `RST_STREAM`.
+/// Starts tasks each of which can be ended alone. hyper waits for a stream's window without asking the answer's body
+/// anything, so no body can end its stream; that the task ends does: what it held is dropped,
+/// and the client is told `RST_STREAM`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamTasks;
 

@@ -35,7 +35,8 @@ impl fmt::Debug for ServingCertificate {
     }
 }
 
-/// The TLS configuration of a listener. Clients that offer no ALPN get HTTP/1.1, or HTTP/2 if they begin with its preface.
+/// The TLS configuration of a listener. Clients that offer no ALPN get HTTP/1.1,
+/// or HTTP/2 if they begin with its preface.
 ///
 /// # Errors
 /// Only if the crypto provider lacks TLS 1.2 and 1.3, which aws-lc-rs does not.

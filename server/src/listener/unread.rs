@@ -1,30 +1,32 @@
 //! What all connections together have been given and have not taken, and how much of that one of them may have.
 //!
-//! A connection may have as much as is left to others (dynamic thresholds, as in the router's `flow/fair_share.rs`): so those that came first
-//! never have all of it, and each that comes later gets half of what is left. Nobody can be made to give back what is on its way;
-//! but once little is left, whoever has a fair part or more, and takes nothing, is cut sooner than the others.
+//! A connection may have as much as is left to others (dynamic thresholds, as in the router's `flow/fair_share.rs`): so
+//! those that came first never have all of it, and each that comes later gets half of what is left. Nobody can be made
+//! to give back what is on its way; but once little is left, whoever has a fair part or more, and takes nothing, is cut
+//! sooner than the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use prometheus_client::metrics::gauge::Gauge;
 
-/// What all clients together may have been given and not taken, in bytes, where nothing else is asked for. 256 MiB: 15 connections that
-/// take nothing at all have `HELD_BYTES_MAX` each of it, further ones share the rest. Clients that read have a few frames each.
+/// What all clients together may have been given and not taken, in bytes, where nothing else is asked for. 256 MiB: 15
+/// connections that take nothing at all have `HELD_BYTES_MAX` each of it, further ones share the rest. Clients that
+/// read have a few frames each.
 pub const UNREAD_BYTES_MAX: usize = 256 << 20;
 
-/// What a connection may have been given and not taken, in bytes. 16 MiB: 256 frames of long answers, or 16 large objects; a client
-/// that reads has a few under way.
+/// What a connection may have been given and not taken, in bytes. 16 MiB: 256 frames of long answers, or 16 large
+/// objects; a client that reads has a few under way.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// What a connection may have of that however much others do not take, in bytes. 64 KiB, a frame of a long answer: whoever reads is never
-/// stopped by those who do not.
+/// What a connection may have of that however much others do not take, in bytes. 64 KiB, a frame of a long answer:
+/// whoever reads is never stopped by those who do not.
 const OWN_BYTES: usize = 64 << 10;
 
 /// Counts it, against a bound. Shared by all connections.
 ///
-/// Nobody who reads waits because of it: a connection that has little untaken is given the next piece in any case, so that there may be
-/// a piece for each connection beyond the bound.
+/// Nobody who reads waits because of it: a connection that has little untaken is given the next piece in any case, so
+/// that there may be a piece for each connection beyond the bound.
 #[derive(Clone, Debug)]
 pub(super) struct Unread {
     bytes: Gauge,
@@ -76,7 +78,8 @@ impl Load {
         own < OWN_BYTES || (own < HELD_BYTES_MAX && own <= self.left())
     }
 
-    /// Whether a connection that has so much is in others' way: little is left, and it has what each would have if one more came.
+    /// Whether a connection that has so much is in others' way: little is left, and it has what each
+    /// would have if one more came.
     pub(super) fn is_in_the_way(self, own: usize) -> bool {
         let little = HELD_BYTES_MAX.min(self.bytes_max / 4);
         self.left() < little && own >= self.bytes_max / (self.holders + 1)

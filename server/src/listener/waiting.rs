@@ -1,7 +1,7 @@
 //! Who waits for room on a connection, in the order in which they came.
 //!
-//! Two thousand streams may wait for what one piece leaves. So one is woken for it, and whoever then finds room wakes the next: that one
-//! may have nothing to give by now, and must not keep the others from it.
+//! Two thousand streams may wait for what one piece leaves. So one is woken for it, and whoever then finds room wakes
+//! the next: that one may have nothing to give by now, and must not keep the others from it.
 
 use std::collections::BTreeMap;
 use std::task::Waker;

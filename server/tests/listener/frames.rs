@@ -90,7 +90,8 @@ fn length(number: usize, bytes: &mut Vec<u8>) {
     bytes.push(u8::try_from(rest).unwrap());
 }
 
-/// The status of an answer, where it is one of those in the static table (RFC 7541 appendix A), which hyper's encoder refers to.
+/// The status of an answer, where it is one of those in the static table (RFC 7541 appendix A),
+/// which hyper's encoder refers to.
 pub(crate) fn status(frame: &Frame) -> Option<u16> {
     if frame.kind != HEADERS {
         return None;

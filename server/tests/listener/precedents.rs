@@ -1,5 +1,5 @@
-//! What went wrong in other gateways before a Kubernetes API, each with a test of its name: here what the listener must hold, with
-//! raw bytes over TLS and a member behind it that tells what it saw. `docs/precedents.md` lists all of them.
+//! What went wrong in other gateways before a Kubernetes API, each with a test of its name: here what the listener must
+//! hold, with raw bytes over TLS and a member behind it that tells what it saw. `docs/precedents.md` lists all of them.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -35,8 +35,9 @@ struct Seen {
     body: Bytes,
 }
 
-/// A member that speaks HTTP/1.1 and nothing else, so that bytes which two servers could read differently are passed on in the form
-/// in which it would matter. It answers everything with an empty object, but requests to switch protocols: with 101.
+/// A member that speaks HTTP/1.1 and nothing else, so that bytes which two servers could read differently are passed on
+/// in the form in which it would matter. It answers everything with an empty object, but requests to switch protocols:
+/// with 101.
 struct Member {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -132,11 +133,12 @@ fn codes(answers: &str) -> Vec<&str> {
     answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect()
 }
 
-/// Content-Length beside Transfer-Encoding: RFC 9112 §6.3 lets a server refuse it, or go by the Transfer-Encoding and close the
-/// connection. hyper does the latter, as Go's net/http in kube-apiserver goes by the Transfer-Encoding, and no wrapper could refuse:
-/// hyper has taken the Content-Length out before a service sees the head, and a second parser before it would be the very thing that
-/// smuggling needs. It is harmless because what follows on the connection is never read as a request, whoever stands before us and
-/// however that one counts; and because the member's request is framed anew, by the body that was read.
+/// Content-Length beside Transfer-Encoding: RFC 9112 §6.3 lets a server refuse it, or go by the Transfer-Encoding and
+/// close the connection. hyper does the latter, as Go's net/http in kube-apiserver goes by the Transfer-Encoding, and
+/// no wrapper could refuse: hyper has taken the Content-Length out before a service sees the head, and a second parser
+/// before it would be the very thing that smuggling needs. It is harmless because what follows on the connection is
+/// never read as a request, whoever stands before us and however that one counts; and because the member's request is
+/// framed anew, by the body that was read.
 #[tokio::test]
 async fn request_smuggling_by_two_framings_is_one_request_and_the_end_of_the_connection() {
     let member = Member::start().await;
@@ -146,7 +148,8 @@ async fn request_smuggling_by_two_framings_is_one_request_and_the_end_of_the_con
     let behind = format!("{chunk}0\r\n\r\n{smuggled}");
     let within = format!("{:x}\r\n{smuggled}\r\n0\r\n\r\n", smuggled.len());
     for (framing, sent, body) in [
-        // Whoever goes by the length takes all of it for one body; we do not, and so would answer what is smuggled behind the last chunk.
+        // Whoever goes by the length takes all of it for one body; we do not, and so would answer what is smuggled
+        // behind the last chunk.
         (format!("Content-Length: {}\r\nTransfer-Encoding: chunked\r\n", behind.len()), &behind, BODY),
         (format!("Transfer-Encoding: chunked\r\nContent-Length: {}\r\n", behind.len()), &behind, BODY),
         // Whoever goes by the length ends the body in the midst of the chunks; we do not.
@@ -207,8 +210,8 @@ async fn request_smuggling_by_what_can_be_read_in_two_ways_is_400() {
     assert!(member.asked(ASKED).is_empty() && member.asked("smuggled").is_empty());
 }
 
-/// Chunks that two servers could count differently break the request off. The member may have seen its head, never the end of its body,
-/// and nothing behind it.
+/// Chunks that two servers could count differently break the request off. The member may have seen its head, never the
+/// end of its body, and nothing behind it.
 #[tokio::test]
 async fn request_smuggling_by_chunks_breaks_the_request_off() {
     let member = Member::start().await;
@@ -231,8 +234,9 @@ async fn request_smuggling_by_chunks_breaks_the_request_off() {
     assert!(member.asked("smuggled").is_empty());
 }
 
-/// A bare line feed ends a line: RFC 9112 §2.2 allows it, and Go's net/textproto in kube-apiserver does the same. It is harmless because
-/// the head is made anew for the member, from the headers that were read; here each of them arrives as one, and nothing else does.
+/// A bare line feed ends a line: RFC 9112 §2.2 allows it, and Go's net/textproto in kube-apiserver does the same. It is
+/// harmless because the head is made anew for the member, from the headers that were read; here each of them arrives as
+/// one, and nothing else does.
 #[tokio::test]
 async fn request_smuggling_by_bare_line_feeds_is_one_request() {
     let member = Member::start().await;
@@ -323,7 +327,8 @@ impl Raw {
     }
 }
 
-/// A value that would end its line in HTTP/1.1 is malformed in HTTP/2 already (RFC 9113 §8.2.1): the stream is reset before anybody is asked.
+/// A value that would end its line in HTTP/1.1 is malformed in HTTP/2 already (RFC 9113 §8.2.1): the stream is reset
+/// before anybody is asked.
 #[tokio::test]
 async fn request_smuggling_from_http2_to_http1_is_refused_before_the_member() {
     let member = Member::start().await;
@@ -395,8 +400,8 @@ impl Handler for Counting {
     }
 }
 
-/// How long somebody else waits for `/livez` while floods go on: what is promised of every such request on a machine that is not short
-/// of time; here of half of them, as one that is may leave any of them lying.
+/// How long somebody else waits for `/livez` while floods go on: what is promised of every such request on a machine
+/// that is not short of time; here of half of them, as one that is may leave any of them lying.
 const LIVEZ_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often `/livez` is asked for meanwhile.
@@ -405,8 +410,8 @@ const LIVEZ_TIMES: usize = 21;
 /// How many connections flood at once.
 const FLOODS: usize = 4;
 
-/// Writes these pieces on a connection of its own, as far as they are taken, and waits until the server closes it, which nobody else
-/// does. Gives the code of its GOAWAY.
+/// Writes these pieces on a connection of its own, as far as they are taken, and waits until the server closes it,
+/// which nobody else does. Gives the code of its GOAWAY.
 async fn flood(server: &Server, pieces: &[Vec<u8>]) -> Option<u32> {
     let Raw { mut read, mut write } = Raw::open(server).await;
     let reading = async {
@@ -430,8 +435,8 @@ async fn flood(server: &Server, pieces: &[Vec<u8>]) -> Option<u32> {
         .expect("the server closes the connection")
 }
 
-/// Floods over and over from several connections, and checks that the server closes each of them and that others are answered
-/// meanwhile. Gives how many connections that were.
+/// Floods over and over from several connections, and checks that the server closes each of them and that others are
+/// answered meanwhile. Gives how many connections that were.
 async fn floods_are_ended(server: &Server, pieces: &[Vec<u8>]) -> usize {
     let is_over = AtomicBool::new(false);
     let floods = (0..FLOODS).map(async |_| {
@@ -522,7 +527,8 @@ async fn cve_2023_44487_a_connection_without_the_token_is_closed_and_one_that_ha
     assert_eq!(handler.0.load(Ordering::SeqCst), 2);
 }
 
-/// A GET that opens a WebSocket for exec is an exec: it goes to the member each time, as an upgrade, whatever was answered before.
+/// A GET that opens a WebSocket for exec is an exec: it goes to the member each time, as an upgrade,
+/// whatever was answered before.
 #[tokio::test]
 async fn kubernikus_996_exec_by_get_is_never_answered_from_memory() {
     let member = Member::start().await;

@@ -36,7 +36,8 @@ const MEDIUM_BYTES: usize = 100 << 10;
 /// The size of the frames of endless answers, in bytes.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// The size of the frames of an answer that falls silent, in bytes, and how many it has: less than HTTP/2 takes of one answer at once.
+/// The size of the frames of an answer that falls silent, in bytes, and how many it has:
+/// less than HTTP/2 takes of one answer at once.
 const SHORT_FRAME_BYTES: usize = 15 << 10;
 const SHORT_FRAMES: usize = 8;
 

@@ -1,6 +1,7 @@
 //! Which objects there are, and their names: every name is a function of an index, and grows with it.
 //!
-//! Because keys grow with the index, a key is found by binary search and a namespace is a range of indexes: nothing is stored.
+//! Because keys grow with the index, a key is found by binary search and a namespace is a range of indexes:
+//! nothing is stored.
 
 use std::ops::Range;
 
@@ -64,7 +65,8 @@ const SUFFIX: &[u8; 27] = b"2456789bcdfghjklmnpqrstvwxz";
 /// One event for so many pods.
 const PODS_PER_EVENT: usize = 20;
 
-/// The revision of the first generated object, less one. Real clusters write some hundred objects before the first user does.
+/// The revision of the first generated object, less one. Real clusters write some hundred objects
+/// before the first user does.
 const FIRST_REVISION: u64 = 1000;
 
 /// How many objects each resource has and how they are named.

@@ -1,5 +1,5 @@
-//! Versions in the compact form, which a server of many clusters hands out: what is asked with one is answered as with the long
-//! form. A kube-apiserver's own versions have one form, so it is asked with that.
+//! Versions in the compact form, which a server of many clusters hands out: what is asked with one is answered as with
+//! the long form. A kube-apiserver's own versions have one form, so it is asked with that.
 
 use super::{
     Conformance, conformance,

@@ -294,8 +294,8 @@ async fn initial_events_by_field(gauges: &Gauges) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A Table without what Tributary adds to it: names and types of its columns, and of each row the cells, and the kind and name
-/// of its object.
+/// A Table without what Tributary adds to it: names and types of its columns, and of each row the cells, and the kind
+/// and name of its object.
 fn printed(table: &Value, cluster: Option<&str>) -> anyhow::Result<Value> {
     let mut columns = table["columnDefinitions"].as_array().cloned().unwrap_or_default();
     let mut rows = table["rows"].as_array().cloned().context("no rows")?;

@@ -1,5 +1,5 @@
-//! Whole tables: every combination of parameters, headers or methods, asked of the target and of its first member, which has
-//! all the objects. The two have to agree on each.
+//! Whole tables: every combination of parameters, headers or methods, asked of the target and of its first member,
+//! which has all the objects. The two have to agree on each.
 
 use super::{
     Conformance, conformance,

@@ -122,8 +122,8 @@ impl Target {
         self.http.delete(&self.map(name)).send().await?.expect(200)
     }
 
-    /// Creates config maps `map-00`, `map-01`, … directly in the members, by turns, and waits until the target shows all.
-    /// Odd ones carry the label `parity=odd`, even ones `parity=even`.
+    /// Creates config maps `map-00`, `map-01`, … directly in the members, by turns, and waits until the target shows
+    /// all. Odd ones carry the label `parity=odd`, even ones `parity=even`.
     pub(crate) async fn seed_maps(&self, count: usize) -> anyhow::Result<Vec<String>> {
         let mut names = Vec::new();
         for index in 0..count {
@@ -173,7 +173,8 @@ impl Target {
         Ok(URL_SAFE_NO_PAD.encode(serde_json::to_vec(&ahead).context("encode the vector")?))
     }
 
-    /// The compact form of a version, as a server of many clusters would give it. What is a number already has no other form.
+    /// The compact form of a version, as a server of many clusters would give it.
+    /// What is a number already has no other form.
     pub(crate) async fn compact(&self, version: &str) -> anyhow::Result<String> {
         if version.parse::<u64>().is_ok() {
             return Ok(version.to_owned());

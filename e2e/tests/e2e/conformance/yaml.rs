@@ -1,4 +1,5 @@
-//! YAML of texts that are easily taken for something else. Go's own parser, in kubectl, has to read from it what JSON says.
+//! YAML of texts that are easily taken for something else. Go's own parser, in kubectl,
+//! has to read from it what JSON says.
 
 use super::{
     Conformance, conformance,
@@ -14,8 +15,8 @@ pub(super) fn cases() -> Vec<Conformance> {
     conformance!["yaml"; odd_texts_in_a_get, odd_texts_in_a_list, ordinary_objects, empty_maps, pages]
 }
 
-/// Texts that a plain scalar would not stand for, or hardly. Left out are what kube-apiserver cannot write itself: U+007F, for
-/// which it answers 500, and U+0085, which it loses.
+/// Texts that a plain scalar would not stand for, or hardly. Left out are what kube-apiserver cannot write itself:
+/// U+007F, for which it answers 500, and U+0085, which it loses.
 const ODD: [&str; 80] = [
     "y",
     "n",
@@ -248,8 +249,8 @@ async fn odd_texts_in_a_get(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is written of an object, without its version and the name of its cluster; and without its managed fields, whose keys
-/// have a colon, where quotes may differ.
+/// What is written of an object, without its version and the name of its cluster; and without its managed fields, whose
+/// keys have a colon, where quotes may differ.
 fn lines<'a>(target: &Target, text: &'a str) -> Vec<&'a str> {
     let mut managed = false;
     let kept = |line: &&str| {

@@ -12,8 +12,8 @@ use tributary_e2e::Answer;
 const HEADERS: [&str; 7] =
     ["content-type", "content-encoding", "warning", "retry-after", "cache-control", "vary", "location"];
 
-/// Fails where two answers differ other than on purpose. The first line of the error says in what alone, so that like can be
-/// counted with like.
+/// Fails where two answers differ other than on purpose. The first line of the error says in what alone, so that like
+/// can be counted with like.
 pub(super) fn compare(request: &Request, own: &Answer, shown: &Answer) -> anyhow::Result<()> {
     if let Some(difference) = known::of_answers(request, own, shown) {
         tracing::debug!(?difference, "{request}");

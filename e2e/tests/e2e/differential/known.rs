@@ -1,4 +1,5 @@
-//! What generated requests come upon that differs on purpose: each is a row of `conformance/differences.rs`, and where it shows.
+//! What generated requests come upon that differs on purpose: each is a row of `conformance/differences.rs`,
+//! and where it shows.
 
 use super::request::Request;
 use crate::conformance::differences::{

@@ -1,5 +1,5 @@
-//! The same commands to a bare member and to Tributary over it: what kubectl prints and how it ends must be the same, but
-//! for what Tributary adds on purpose (the CLUSTER column, the annotation, the form of versions).
+//! The same commands to a bare member and to Tributary over it: what kubectl prints and how it ends must be the same,
+//! but for what Tributary adds on purpose (the CLUSTER column, the annotation, the form of versions).
 
 mod output;
 mod reads;

@@ -114,7 +114,8 @@ fn event(name: &str, pod: &str, uid: &Value, message: &str) -> Value {
     })
 }
 
-/// kubectl asks for events by the object's uid: those of another object of that name, in another cluster, are not its own.
+/// kubectl asks for events by the object's uid: those of another object of that name, in another cluster,
+/// are not its own.
 async fn describe_with_events_of_the_owner(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
@@ -304,7 +305,8 @@ async fn can_i_list(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What one cluster allows and the other does not is not allowed where both are read as one; the reason names the other.
+/// What one cluster allows and the other does not is not allowed where both are read as one;
+/// the reason names the other.
 async fn access_in_one_cluster_only(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "viewer"}});

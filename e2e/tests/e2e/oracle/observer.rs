@@ -91,7 +91,8 @@ impl Observer {
         }
     }
 
-    /// What it holds and saw so far. A program that has ended, as by a panic of the inconsistency detector, is an error.
+    /// What it holds and saw so far. A program that has ended, as by a panic of the inconsistency detector,
+    /// is an error.
     pub(super) async fn look(&mut self) -> anyhow::Result<Seen> {
         match self {
             Self::Program { name, follower } => {

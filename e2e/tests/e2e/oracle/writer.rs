@@ -1,5 +1,5 @@
-//! Writers that change one member at a steady pace through its faults, so that each name's sequence grows by one with each
-//! write that took effect, whatever became of the answers.
+//! Writers that change one member at a steady pace through its faults, so that each name's sequence grows by one with
+//! each write that took effect, whatever became of the answers.
 
 use anyhow::{Context, ensure};
 use http::StatusCode;

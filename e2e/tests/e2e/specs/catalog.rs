@@ -25,9 +25,9 @@ const NOT_MACHINERY: &[&str] = &["Disruptive", "compacted away", "FieldSelectors
 /// How many specs these are.
 pub(crate) const MACHINERY_COUNT: usize = 33;
 
-/// What is not even tried: specs that break the cluster or say of themselves that they fail now and then, features that are off
-/// by default, and those of what a member whose nodes are played has none of: storage, networks between pods, cgroups, probes,
-/// hooks and rights of containers, webhooks that run in pods, clouds, Windows.
+/// What is not even tried: specs that break the cluster or say of themselves that they fail now and then, features that
+/// are off by default, and those of what a member whose nodes are played has none of: storage, networks between pods,
+/// cgroups, probes, hooks and rights of containers, webhooks that run in pods, clouds, Windows.
 const NOT_TRIED: &[&str] = &[
     "[Disruptive]",
     "[Flaky]",
@@ -74,7 +74,8 @@ pub(crate) const BY_CHANCE: &[(&str, &str)] = &[
     ),
 ];
 
-/// The names of all specs that were built, as Kubernetes gives them: the texts of the containers, and of the spec itself.
+/// The names of all specs that were built, as Kubernetes gives them: the texts of the containers,
+/// and of the spec itself.
 ///
 /// # Errors
 /// When the program does not run.

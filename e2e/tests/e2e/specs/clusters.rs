@@ -8,7 +8,8 @@ use tokio::time::{Instant, sleep};
 use tributary_e2e::{Member, MemberBuilder, Tools, Tributary, guard, kubeconfig};
 
 /// What the API machinery's own specs need: namespaces with a service account and the root certificate in each, garbage
-/// collection and Deployments. Without the root certificate's publisher the framework waits for two minutes before each spec.
+/// collection and Deployments. Without the root certificate's publisher the framework waits for two
+/// minutes before each spec.
 const FEW_CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,garbage-collector-controller,\
                                root-ca-certificate-publisher-controller,replicaset-controller,deployment-controller,\
                                resourcequota-controller";
@@ -46,7 +47,8 @@ impl Clusters {
                 let folder = guard::temporary_folder("specs-two")?;
                 let path = folder.path().join("kubeconfig");
                 kubeconfig::write(&path, &[&first.access(), &second.access()])?;
-                // With Composite ones an object's version in a list differs from that in its event, by design; specs compare them.
+                // With Composite ones an object's version in a list differs from that in its event, by design;
+                // specs compare them.
                 let builder = Tributary::builder(&path, [first.name(), second.name()])
                     .arguments(["--create-in=member1", "--item-resource-versions=Integer"]);
                 let tributary = Some(builder.start().await?);
@@ -129,8 +131,8 @@ fn with_nodes(builder: MemberBuilder, count: usize) -> MemberBuilder {
     builder.kwok(true).nodes(count).schedulable(true)
 }
 
-/// The second of two members, which nothing is written to. It has no node, for a pod of the first could not be bound to it, and
-/// no Service `kubernetes`: every run reads it first, and a name that both have is a 409.
+/// The second of two members, which nothing is written to. It has no node, for a pod of the first could not be bound to
+/// it, and no Service `kubernetes`: every run reads it first, and a name that both have is a 409.
 async fn spectator(tools: &Tools) -> anyhow::Result<Member> {
     let member = Member::builder("member2").controllers_named(SPECTATOR_CONTROLLERS).start(tools).await?;
     let admission = "/apis/admissionregistration.k8s.io/v1";
@@ -153,7 +155,8 @@ async fn spectator(tools: &Tools) -> anyhow::Result<Member> {
     http.post(&format!("{admission}/validatingadmissionpolicies"), &policy).send().await?.expect(201)?;
     http.post(&format!("{admission}/validatingadmissionpolicybindings"), &binding).send().await?.expect(201)?;
     let deadline = Instant::now() + PATIENCE;
-    // The policy takes a moment to hold. Until then kube-apiserver makes the Service anew, each ten seconds at the latest.
+    // The policy takes a moment to hold. Until then kube-apiserver makes the Service anew,
+    // each ten seconds at the latest.
     let probe = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kubernetes", "namespace": "kube-system"}, "spec": {"ports": [{"port": 1}]}});
     while http.post("/api/v1/namespaces/kube-system/services?dryRun=All", &probe).send().await?.status == 201 {
         anyhow::ensure!(Instant::now() < deadline, "the policy of {} does not hold", member.name());

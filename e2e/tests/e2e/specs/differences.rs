@@ -1,5 +1,5 @@
-//! The specs that pass on a bare member and not through Tributary, on purpose, and why. Nothing else may differ, and what is
-//! listed here has to differ still.
+//! The specs that pass on a bare member and not through Tributary, on purpose, and why. Nothing else may differ, and
+//! what is listed here has to differ still.
 
 use super::Target;
 

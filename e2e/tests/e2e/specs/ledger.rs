@@ -1,4 +1,5 @@
-//! What is known of each spec at one target, on disk as soon as it is known: a run that is stopped goes on where it was.
+//! What is known of each spec at one target, on disk as soon as it is known:
+//! a run that is stopped goes on where it was.
 
 use super::report::Outcome;
 use anyhow::Context;
@@ -93,7 +94,8 @@ impl Ledger {
     }
 }
 
-/// What an earlier run with this subject left; nothing where there was none. A last line that it did not finish is left out.
+/// What an earlier run with this subject left; nothing where there was none.
+/// A last line that it did not finish is left out.
 fn read(path: &Path, subject: &Subject) -> Option<BTreeMap<String, Vec<Attempt>>> {
     let text = fs::read_to_string(path).ok()?;
     let mut lines = text.lines();

@@ -28,8 +28,8 @@ pub(crate) fn verdicts(ledger: &Ledger) -> Verdicts {
     ledger.attempts().into_iter().filter_map(of_spec).collect()
 }
 
-/// What is wrong with a target's results, a paragraph for each spec: one that passes on the bare member and not here, unless
-/// that is listed; a listed one that passes, or fails for another reason.
+/// What is wrong with a target's results, a paragraph for each spec: one that passes on the bare member and not here,
+/// unless that is listed; a listed one that passes, or fails for another reason.
 pub(crate) fn faults(target: Target, wanted: &[String], verdicts: &Verdicts) -> Vec<String> {
     let fault = |name: &String| {
         let result = verdicts.get(name).map(|verdict| &verdict.outcome);

@@ -1,5 +1,5 @@
-//! A run of many specs at one target. Each has a process of its own, so that none can hold up or end another, and what is
-//! known of it is kept as soon as it ends.
+//! A run of many specs at one target. Each has a process of its own, so that none can hold up or end another, and what
+//! is known of it is kept as soon as it ends.
 
 use super::{
     Target, catalog,
@@ -20,8 +20,8 @@ use std::{
 use tokio::time::Instant;
 use tributary_e2e::{Process, Tools, guard};
 
-/// Longest that a spec may take that says of itself that it is slow. Such a one lets a connection or a schedule rest for five
-/// minutes.
+/// Longest that a spec may take that says of itself that it is slow. Such a one lets a connection or a
+/// schedule rest for five minutes.
 const SLOW_PATIENCE: Duration = Duration::from_secs(8 * 60);
 
 /// What a spec that ran out of time gets to remove what it made, before ginkgo gives it up; namespaces take this long.
@@ -33,8 +33,8 @@ const REPORTING: Duration = Duration::from_secs(60);
 /// How specs are run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// How many run at once, but for those that say of themselves that they are slow: they run beside. Those that say that they are
-    /// serial run alone, after the others.
+    /// How many run at once, but for those that say of themselves that they are slow: they run beside. Those that say
+    /// that they are serial run alone, after the others.
     pub(crate) processes: usize,
     /// Longest that one may take that does not say of itself that it is slow.
     pub(crate) patience: Duration,
@@ -66,8 +66,9 @@ struct Progress {
 }
 
 impl Run<'_> {
-    /// Runs what of `names` the ledger does not know yet: all once, then those that failed again. Serial ones come after the others,
-    /// and last those that are known to fail: where a spec stops, it may leave things behind that are in others' way.
+    /// Runs what of `names` the ledger does not know yet: all once, then those that failed again. Serial ones come
+    /// after the others, and last those that are known to fail: where a spec stops,
+    /// it may leave things behind that are in others' way.
     ///
     /// # Errors
     /// When a spec cannot be run, or the target does not answer any more. A spec that fails is a result, not an error.
@@ -139,7 +140,8 @@ impl Run<'_> {
         command.arg(format!("--kubeconfig={}", self.clusters.kubeconfig().display()));
         command.arg(format!("--kubectl-path={}", self.tools.server("kubectl").display()));
         command.arg(format!("--e2e-output-dir={}", folder.display()));
-        // Any provider but a cloud; no waiting for nodes, of which a failed spec may have left one that is none; no dumps of their logs.
+        // Any provider but a cloud; no waiting for nodes, of which a failed spec may have left one that is none; no
+        // dumps of their logs.
         command.args(["--provider=skeleton", "--allowed-not-ready-nodes=-1", "--dump-logs-on-failure=false"]);
         command
     }

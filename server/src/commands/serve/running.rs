@@ -22,13 +22,13 @@ use crate::kubeconfig::write::ClientKubeconfig;
 use crate::output::print;
 use crate::policies::{PolicyFlags, policies};
 
-/// How long the start waits for the members' first answers. Longer would not help: what is out of reach now is served by
-/// the partial rule, and compared when it comes.
+/// How long the start waits for the members' first answers. Longer would not help: what is out of reach now is served
+/// by the partial rule, and compared when it comes.
 const FIRST_ANSWERS: Duration = Duration::from_secs(5);
 /// How often two names for one cluster are looked for, for members that were out of reach at the start.
 const SAME_CLUSTER_INTERVAL: Duration = Duration::from_secs(5);
-/// How often a configuration that was refused, or a cluster without a client, is tried anew: a file that it names may have
-/// come back where nothing watches.
+/// How often a configuration that was refused, or a cluster without a client, is tried anew: a file that it names may
+/// have come back where nothing watches.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Why such a try is made, in the log.
 const ANOTHER_TRY: &str = "another try";

@@ -75,7 +75,8 @@ fn cells(line: &str) -> Vec<&str> {
     line.trim().split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
 
-/// The lines of YAML, or of a description, without Tributary's annotation, and without the annotations that were it alone.
+/// The lines of YAML, or of a description, without Tributary's annotation, and without the annotations
+/// that were it alone.
 fn without_annotation(text: &str) -> Vec<&str> {
     const ANNOTATION: &str = "tributary.dev/cluster: ";
     let indentation = |line: &str| line.len() - line.trim_start().len();
@@ -109,8 +110,8 @@ fn text_of(line: &str) -> &str {
     line.trim_start_matches(['+', '-', ' '])
 }
 
-/// Whether a cell says how old something is, which moves on between two commands: `31s`, `2m5s`; of an event that comes again
-/// `5s (x3 over 31s)`.
+/// Whether a cell says how old something is, which moves on between two commands: `31s`, `2m5s`; of an event that comes
+/// again `5s (x3 over 31s)`.
 fn is_age(cell: &str) -> bool {
     let is_time = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_digit())
