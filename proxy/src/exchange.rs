@@ -9,14 +9,14 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Duration;
 use tributary_apimachinery::body::{self, Body};
-use tributary_apimachinery::explain;
+use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
 use crate::endpoint::{Endpoint, Held};
 use crate::error::{ForwardError, Sent};
 use crate::headers;
 use crate::member::Member;
-use crate::member_body::{Lease, MemberBody, Share};
+use crate::member_body::MemberBody;
 use crate::pool::{Claim, Connection};
 use crate::user::User;
 
@@ -115,16 +115,16 @@ impl Member {
         path: &Uri,
         limit: Option<Duration>,
     ) -> Result<Response<Body>, Failed> {
-        let endpoint = &held.endpoint;
+        let endpoint = held.endpoint.clone();
         endpoint.count();
-        let (response, connection) = match connection {
+        let (response, permit) = match connection {
             Connection::Http2(permit) => {
-                let request = self.in_http2_form(request, endpoint, path)?;
+                let request = self.in_http2_form(request, &endpoint, path)?;
                 let mut sender = permit.sender();
-                (self.head(sender.try_send_request(request), limit).await?, Share::Stream(permit))
+                (self.head(sender.try_send_request(request), limit).await?, Permit::keeping((permit, held)))
             }
             Connection::Http1(mut checkout) => {
-                let request = self.in_http1_form(request, endpoint, path)?;
+                let request = self.in_http1_form(request, &endpoint, path)?;
                 let Some(sender) = checkout.sender() else {
                     return Err(self.send_failed(
                         std::io::Error::other("the connection is gone"),
@@ -132,14 +132,13 @@ impl Member {
                         Some(request),
                     ));
                 };
-                (self.head(sender.try_send_request(request), limit).await?, Share::Connection(checkout))
+                (self.head(sender.try_send_request(request), limit).await?, Permit::keeping((checkout, held)))
             }
         };
         endpoint.answered();
-        let lease = Lease { connection, held, place: None };
         // What has a time limit ends by itself.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
-        Ok(response.map(|incoming| MemberBody::boxed(incoming, lease, self.name.clone(), until)))
+        Ok(response.map(|incoming| MemberBody::boxed(incoming, permit, self.name.clone(), until)))
     }
 
     /// Waits for a response head.

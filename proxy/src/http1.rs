@@ -9,9 +9,8 @@ use hyper::client::conn::http1::SendRequest;
 use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::time::{Duration, Instant};
+use tributary_apimachinery::Permit;
 use tributary_apimachinery::body::Body;
-
-use crate::places::Place;
 
 /// Idle connections kept. More than this many at once are a burst; keeping all of them would outlive it.
 const MAX_IDLE: usize = 64;
@@ -39,7 +38,7 @@ pub(crate) struct Checkout {
     version: u64,
     runtime: runtime::Id,
     /// Its place among the lane's requests; `None` for a connection that was opened for whoever comes.
-    place: Option<Place>,
+    place: Option<Permit>,
     home: Arc<IdleConnections>,
 }
 
@@ -85,7 +84,7 @@ impl IdleConnections {
 
 impl Checkout {
     /// The same in a place of its lane.
-    pub(crate) fn placed(self, place: Place) -> Self {
+    pub(crate) fn placed(self, place: Permit) -> Self {
         let mut placed = self;
         placed.place = Some(place);
         placed

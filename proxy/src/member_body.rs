@@ -10,13 +10,9 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tributary_apimachinery::body::{Body, BoxError};
-use tributary_apimachinery::{ClusterName, explain};
+use tributary_apimachinery::{ClusterName, Permit, explain};
 
-use crate::endpoint::Held;
 use crate::error::SharedError;
-use crate::http1;
-use crate::places::Place;
-use crate::pool::StreamPermit;
 
 /// A response body that broke off.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -31,36 +27,11 @@ pub struct ResponseBodyError {
     pub source: SharedError,
 }
 
-/// What a response body holds on to until it ends or is dropped; dropping it gives the capacity back.
-#[derive(Debug)]
-pub(crate) struct Lease {
-    /// Its share of a connection.
-    #[allow(dead_code, reason = "held for its Drop")]
-    pub(crate) connection: Share,
-    /// Its place among the endpoint's requests.
-    #[allow(dead_code, reason = "held for its Drop")]
-    pub(crate) held: Held,
-    /// Its place among upgraded connections, where it has one of its own.
-    #[allow(dead_code, reason = "held for its Drop")]
-    pub(crate) place: Option<Place>,
-}
-
-/// How much of a connection a response occupies.
-#[derive(Debug)]
-pub(crate) enum Share {
-    /// One stream of an HTTP/2 connection.
-    Stream(#[allow(dead_code, reason = "held for its Drop")] StreamPermit),
-    /// A whole HTTP/1.1 connection.
-    Connection(#[allow(dead_code, reason = "held for its Drop")] http1::Checkout),
-    /// A connection that nobody else will use.
-    Nothing,
-}
-
-/// A member's response body and the connection capacity that it occupies.
+/// A member's response body, and what it occupies until it ends or is dropped: its share of a connection, its place among requests.
 pub(crate) struct MemberBody {
     // Dropped first: hyper resets the stream before the capacity is counted as free.
     incoming: Incoming,
-    lease: Option<Lease>,
+    permit: Option<Permit>,
     cluster: ClusterName,
     /// Ends when the body is to be cut off; of answers that may go on for hours alone.
     cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
@@ -75,13 +46,13 @@ impl MemberBody {
     /// Wraps a response body. One without content gives its capacity back at once. `until` breaks it off.
     pub(crate) fn boxed(
         incoming: Incoming,
-        lease: Lease,
+        permit: Permit,
         cluster: ClusterName,
         until: Option<CancellationToken>,
     ) -> Body {
-        let lease = if incoming.is_end_stream() { None } else { Some(lease) };
+        let permit = (!incoming.is_end_stream()).then_some(permit);
         let cut = until.map(|until| Box::pin(until.cancelled_owned()));
-        Self { incoming, lease, cluster, cut }.boxed_unsync()
+        Self { incoming, permit, cluster, cut }.boxed_unsync()
     }
 
     fn broke_off(&self, cause: impl std::error::Error + Send + Sync + 'static) -> BoxError {
@@ -99,7 +70,7 @@ impl HttpBody for MemberBody {
         if let Some(cut) = &mut self.cut
             && cut.as_mut().poll(cx).is_ready()
         {
-            (self.cut, self.lease) = (None, None);
+            (self.cut, self.permit) = (None, None);
             return Poll::Ready(Some(Err(self.broke_off(CutOff))));
         }
         let frame = match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
@@ -107,7 +78,7 @@ impl HttpBody for MemberBody {
             Some(Err(error)) => Some(Err(self.broke_off(error))),
             None => None,
         };
-        self.lease = None;
+        self.permit = None;
         Poll::Ready(frame)
     }
 

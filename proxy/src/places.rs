@@ -2,23 +2,14 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
+use tributary_apimachinery::Permit;
 
 /// A fixed number of places. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Places {
     all: usize,
     free: Arc<Semaphore>,
-}
-
-/// One place, taken until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Place {
-    #[allow(dead_code, reason = "held for its Drop")]
-    own: OwnedSemaphorePermit,
-    /// Its place among those of clients, where it is a client's.
-    #[allow(dead_code, reason = "held for its Drop")]
-    of_clients: Option<OwnedSemaphorePermit>,
 }
 
 impl Places {
@@ -38,9 +29,8 @@ impl Places {
     }
 
     /// Takes a place; `None` where all are taken. Nobody waits: what holds a place may last for hours.
-    pub(crate) fn take(&self) -> Option<Place> {
-        let own = self.free.clone().try_acquire_owned().ok()?;
-        Some(Place { own, of_clients: None })
+    pub(crate) fn take(&self) -> Option<Permit> {
+        self.free.clone().try_acquire_owned().ok().map(Permit::keeping)
     }
 }
 
@@ -83,13 +73,12 @@ impl SharedPlaces {
     }
 
     /// Takes a place; `None` where this asker finds none. Nobody waits.
-    pub(crate) fn take(&self, asker: Asker) -> Option<Place> {
+    pub(crate) fn take(&self, asker: Asker) -> Option<Permit> {
         let of_clients = match asker {
-            Asker::Client => Some(self.of_clients.take()?.own),
+            Asker::Client => Some(self.of_clients.take()?),
             Asker::Ourselves => None,
         };
-        let Place { own, .. } = self.all.take()?;
-        Some(Place { own, of_clients })
+        Some(Permit::keeping((self.all.take()?, of_clients)))
     }
 }
 

@@ -13,7 +13,7 @@ use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tributary_apimachinery::body::{self, Body};
-use tributary_apimachinery::explain;
+use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
 use crate::dial::Dialed;
@@ -21,8 +21,7 @@ use crate::endpoint::Held;
 use crate::error::ForwardError;
 use crate::headers::{self, UpgradeProtocol};
 use crate::member::Member;
-use crate::member_body::{Lease, MemberBody, Share};
-use crate::places::Place;
+use crate::member_body::MemberBody;
 use crate::pool::LaneKind;
 use crate::unauthorized::About;
 use crate::user::User;
@@ -53,9 +52,11 @@ pub(crate) async fn forward(
     let request = member.in_http1_form(request, &held.endpoint, &path)?;
     let response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
     held.endpoint.answered();
+    // Its connection is its own until the answer has ended, switched or not.
+    let permit = Permit::keeping((held, place));
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS if headers::upgrade_protocol(response.headers()) == Ok(Some(protocol)) => {
-            Ok(join(member, client, response, protocol, (held, place)))
+            Ok(join(member, client, response, protocol, permit))
         }
         StatusCode::SWITCHING_PROTOCOLS => {
             let problem = format!("101 without Upgrade: {}", protocol.as_str());
@@ -67,11 +68,8 @@ pub(crate) async fn forward(
             Err(ForwardError::Unauthorized { cluster: member.name.clone() })
         }
         _ => {
-            let response = response.map(|incoming| {
-                // Its connection is its own until the answer has ended, switched or not.
-                let lease = Lease { connection: Share::Nothing, held, place: Some(place) };
-                MemberBody::boxed(incoming, lease, member.name.clone(), Some(member.tuning.shutdown.clone()))
-            });
+            let shutdown = Some(member.tuning.shutdown.clone());
+            let response = response.map(|incoming| MemberBody::boxed(incoming, permit, member.name.clone(), shutdown));
             member.finish(response)
         }
     }
@@ -111,7 +109,7 @@ fn join(
     client: OnUpgrade,
     mut response: Response<Incoming>,
     protocol: UpgradeProtocol,
-    occupied: (Held, Place),
+    permit: Permit,
 ) -> Response<Body> {
     let upgraded = hyper::upgrade::on(&mut response);
     let (mut head, _nothing) = response.into_parts();
@@ -120,7 +118,7 @@ fn join(
     let (shutdown, cluster) = (member.tuning.shutdown.clone(), member.name.clone());
     member.tuning.tunnels.spawn(async move {
         // In flight for as long as it lasts.
-        let (_held, _place) = occupied;
+        let _permit = permit;
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = tunnel(client, upgraded) => {}

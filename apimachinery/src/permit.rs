@@ -1,0 +1,64 @@
+//! What is occupied for as long as something lasts.
+
+use std::fmt;
+
+/// Something that is occupied until this is dropped: a share of a connection, a place among requests in flight, a count of them. An answer's
+/// body carries one, which may stand for several. Cost: a box.
+#[must_use = "what it occupies is free again once it is dropped"]
+pub struct Permit(Option<Box<dyn FnOnce() + Send>>);
+
+impl Permit {
+    /// Runs `release` when it is dropped.
+    pub fn new(release: impl FnOnce() + Send + 'static) -> Self {
+        Self(Some(Box::new(release)))
+    }
+
+    /// Keeps what gives back by itself what it occupies; of a tuple each, in its order.
+    pub fn keeping(kept: impl Send + 'static) -> Self {
+        Self::new(move || drop(kept))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(release) = self.0.take() {
+            release();
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Permit")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// One more of what is counted.
+    fn one(count: &Arc<AtomicUsize>) -> Permit {
+        count.fetch_add(1, Ordering::Relaxed);
+        let count = Arc::clone(count);
+        Permit::new(move || {
+            count.fetch_sub(1, Ordering::Relaxed);
+        })
+    }
+
+    #[test]
+    fn what_is_occupied_is_free_once_it_is_dropped_and_only_then() {
+        let [user, cluster] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        let both = Permit::keeping((one(&user), one(&cluster)));
+        let other = one(&user);
+        let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        assert_eq!((count(&user), count(&cluster)), (2, 1));
+        drop(both);
+        assert_eq!((count(&user), count(&cluster)), (1, 0));
+        drop(other);
+        assert_eq!(count(&user), 0);
+    }
+}
