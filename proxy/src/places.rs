@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tributary_apimachinery::Permit;
 
@@ -37,48 +38,61 @@ impl Places {
 /// For whom a request is sent to a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// For a client, of whom there may be any number, or for what they have this process hold any number of: single namespaces.
+    /// For a client, of whom there may be any number.
     #[default]
     Client,
-    /// For this process: discovery, and the lists and watches of its cachers.
+    /// For the cachers of single namespaces, of which clients have this process hold any number.
+    Namespaces,
+    /// For this process: discovery, its questions, and the cachers of whole collections.
     Ourselves,
 }
 
-/// How many of `all` clients may take together. A quarter is left for what this process asks for itself: if clients could take all, a
-/// cacher's watch that was cut could not be opened again, and what is served from memory would be stale for everybody. Of HTTP/2
-/// connections, on which many share a window, clients have so many of their own.
-pub(crate) fn for_clients(all: usize) -> usize {
-    all - all / 4
+/// Each asker is kept one in so many places, whatever the others have taken: a quarter. If clients could take all, a cacher's watch that
+/// was cut could not be opened again, and what is served from memory would be stale for everybody; if the cachers of single namespaces
+/// could, clients would find no way to the member; and if those of whole collections could, neither would. The last quarter is for whoever
+/// comes first, so each may have half.
+const KEPT_FOR_EACH: usize = 4;
+
+/// How many of `all` places an asker may have in all, where the others have taken so many.
+fn room(all: usize, others: impl Iterator<Item = usize>) -> usize {
+    let kept = all / KEPT_FOR_EACH;
+    all.saturating_sub(others.map(|taken| taken.max(kept)).sum())
 }
 
-/// Places that clients and this process share.
+/// Places that all askers share.
 #[derive(Debug)]
 pub(crate) struct SharedPlaces {
-    all: Places,
-    of_clients: Places,
+    all: usize,
+    /// By asker.
+    taken: Arc<Mutex<[usize; 3]>>,
 }
 
 impl SharedPlaces {
     /// So many places, all of them free.
     pub(crate) fn new(all: usize) -> Self {
-        Self { all: Places::new(all), of_clients: Places::new(for_clients(all)) }
+        Self { all, taken: Arc::default() }
     }
 
-    /// How many this asker may take.
-    pub(crate) fn most(&self, asker: Asker) -> usize {
-        match asker {
-            Asker::Client => self.of_clients.all(),
-            Asker::Ourselves => self.all.all(),
-        }
+    /// How many this asker may have, as the others leave them now.
+    pub(crate) fn room(&self, asker: Asker) -> usize {
+        self.room_beside(asker, &self.taken.lock())
     }
 
     /// Takes a place; `None` where this asker finds none. Nobody waits.
     pub(crate) fn take(&self, asker: Asker) -> Option<Permit> {
-        let of_clients = match asker {
-            Asker::Client => Some(self.of_clients.take()?),
-            Asker::Ourselves => None,
-        };
-        Some(Permit::keeping((self.all.take()?, of_clients)))
+        let own = asker as usize;
+        let mut taken = self.taken.lock();
+        if taken[own] >= self.room_beside(asker, &taken) {
+            return None;
+        }
+        taken[own] += 1;
+        let shared = self.taken.clone();
+        Some(Permit::new(move || shared.lock()[own] -= 1))
+    }
+
+    fn room_beside(&self, asker: Asker, taken: &[usize; 3]) -> usize {
+        let others = taken.iter().enumerate().filter(|(of, _)| *of != asker as usize);
+        room(self.all, others.map(|(_, taken)| *taken))
     }
 }
 
@@ -86,20 +100,31 @@ impl SharedPlaces {
 mod tests {
     use super::*;
 
+    const ASKERS: [Asker; 3] = [Asker::Client, Asker::Namespaces, Asker::Ourselves];
+
+    /// All that an asker gets.
+    fn all_for(places: &SharedPlaces, asker: Asker) -> Vec<Permit> {
+        std::iter::from_fn(|| places.take(asker)).collect()
+    }
+
     #[test]
-    fn clients_leave_a_quarter_to_this_process() {
-        for (all, clients) in [(0, 0), (1, 1), (3, 3), (4, 3), (8, 6), (256, 192)] {
-            let places = SharedPlaces::new(all);
-            let taken: Vec<_> = std::iter::from_fn(|| places.take(Asker::Client)).collect();
-            assert_eq!((taken.len(), places.most(Asker::Client)), (clients, clients), "of {all}");
-            let own: Vec<_> = std::iter::from_fn(|| places.take(Asker::Ourselves)).collect();
-            assert_eq!(own.len(), all - clients, "of {all}");
-            drop(taken);
-            let own_too: Vec<_> = std::iter::from_fn(|| places.take(Asker::Ourselves)).collect();
-            assert_eq!(own_too.len(), clients, "what clients leave is anybody's");
-            assert!(places.take(Asker::Client).is_none());
-            drop((own, own_too));
-            assert_eq!(places.take(Asker::Client).is_some(), clients > 0, "what was refused takes nothing");
+    fn each_asker_leaves_a_quarter_to_each_of_the_others() {
+        for (all, most, kept) in [(0, 0, 0), (1, 1, 0), (3, 3, 0), (4, 2, 1), (8, 4, 2), (256, 128, 64)] {
+            for (at, first) in ASKERS.into_iter().enumerate() {
+                let [second, third] = [ASKERS[(at + 1) % 3], ASKERS[(at + 2) % 3]];
+                let places = SharedPlaces::new(all);
+                assert_eq!(places.room(first), most, "of {all}");
+                let greedy = all_for(&places, first);
+                assert_eq!(greedy.len(), most, "of {all}");
+                let others = [second, third].map(|asker| all_for(&places, asker));
+                assert_eq!(others.each_ref().map(Vec::len), [kept, kept], "of {all}");
+                assert_eq!((places.room(first), places.room(second)), (most, kept), "of {all}");
+                assert!(ASKERS.iter().all(|asker| places.take(*asker).is_none()), "of {all}");
+                drop(greedy);
+                assert_eq!(all_for(&places, second).len(), most - kept, "what is given back is anybody's, of {all}");
+                drop(others);
+                assert_eq!(all_for(&places, third).len(), most, "what was refused takes nothing, of {all}");
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The connections to one endpoint of a member.
 //!
 //! HTTP/2 connections form two lanes, so that a thousand watches cannot keep a GET waiting: one lane for short requests,
-//! one for long-running ones. In each, clients have connections of their own, and this process has others for what it asks for itself.
+//! one for long-running ones. In each, clients, the cachers of single namespaces, and what else this process asks have connections of
+//! their own.
 //! The next connection is opened when all that there are for an asker are at 80 % of their streams; a stream counts until its response
 //! body has ended or is dropped. hyper's own pooling client holds exactly one
 //! HTTP/2 connection and queues what exceeds its streams, which makes long watches block each other (hyper#2197,
@@ -9,7 +10,7 @@
 //!
 //! All streams of a connection share its flow-control window (RFC 9113 §5.2), and a client need not read its answers. So a connection for
 //! clients carries no more streams than have room in its window with all that each of them may leave unread: whoever reads goes on.
-//! What this process asks for itself it reads at once, whatever clients do.
+//! What is for cachers, and what else this process asks, it reads at once, whatever clients do.
 //!
 //! A connection is driven in the tokio runtime in which it was dialed. A process may have several, so that clients and its own
 //! questions do not stand in one line; a request that crosses from one to the other wakes a sleeping thread of the other for each step of
@@ -35,7 +36,7 @@ use crate::credentials::Current;
 use crate::dial::{Dialed, Dialer, Http2Connection};
 use crate::error::{ConnectError, ForwardError};
 use crate::http1::{Checkout, IdleConnections};
-use crate::places::{Asker, SharedPlaces, for_clients};
+use crate::places::{Asker, SharedPlaces};
 use crate::reachability::Observer;
 use crate::tls::Protocols;
 use crate::tuning::{Tuning, Windows};
@@ -173,6 +174,7 @@ type SharedDial = Shared<BoxFuture<'static, Result<(), ForwardError>>>;
 /// The connections for one kind of request.
 struct Lane {
     clients: Connections,
+    namespaces: Connections,
     ours: Connections,
     /// The requests that may be under way at once to an endpoint that speaks HTTP/1.1.
     http1_places: SharedPlaces,
@@ -212,18 +214,30 @@ enum Pick {
 impl Lane {
     fn new(tuning: &Tuning) -> Self {
         let http1_places = SharedPlaces::new(tuning.max_http1_requests);
-        Self { clients: Connections::default(), ours: Connections::default(), http1_places }
+        let (clients, namespaces, ours) = Default::default();
+        Self { clients, namespaces, ours, http1_places }
+    }
+
+    fn of(&self, asker: Asker) -> &Connections {
+        match asker {
+            Asker::Client => &self.clients,
+            Asker::Namespaces => &self.namespaces,
+            Asker::Ourselves => &self.ours,
+        }
+    }
+
+    fn all(&self) -> [&Connections; 3] {
+        [&self.clients, &self.namespaces, &self.ours]
     }
 
     fn reap(&self) {
-        self.clients.reap();
-        self.ours.reap();
+        self.all().into_iter().for_each(Connections::reap);
     }
 
     /// How many connections there are, and how many streams on them.
     fn statistics(&self) -> (usize, usize) {
-        let [clients, ours] = [&self.clients, &self.ours].map(Connections::statistics);
-        (clients.0 + ours.0, clients.1 + ours.1)
+        let statistics = self.all().map(Connections::statistics);
+        statistics.iter().fold((0, 0), |(connections, streams), more| (connections + more.0, streams + more.1))
     }
 }
 
@@ -365,7 +379,7 @@ impl Pool {
                 Pick::Full => {}
             }
             if self.speaks_http1.load(Ordering::Relaxed) {
-                let place = self.lane(kind).http1_places.take(asker).ok_or_else(|| self.http1_is_full(asker))?;
+                let place = self.lane(kind).http1_places.take(asker).ok_or_else(|| self.http1_is_full(claim))?;
                 if let Some(checkout) = self.http1.take(credentials.version, here) {
                     return Ok(Connection::Http1(checkout.placed(place)));
                 }
@@ -428,17 +442,13 @@ impl Pool {
     }
 
     fn connections(&self, claim: Claim) -> &Connections {
-        let lane = self.lane(claim.lane);
-        match claim.asker {
-            Asker::Client => &lane.clients,
-            Asker::Ourselves => &lane.ours,
-        }
+        self.lane(claim.lane).of(claim.asker)
     }
 
     fn windows(&self, asker: Asker) -> Windows {
         match asker {
             Asker::Client => self.tuning.client_windows,
-            Asker::Ourselves => self.tuning.own_windows,
+            Asker::Namespaces | Asker::Ourselves => self.tuning.own_windows,
         }
     }
 
@@ -446,15 +456,16 @@ impl Pool {
     fn streams_for(&self, asker: Asker) -> usize {
         match asker {
             Asker::Client => self.windows(asker).independent_streams().min(MAX_STREAMS),
-            Asker::Ourselves => MAX_STREAMS,
+            Asker::Namespaces | Asker::Ourselves => MAX_STREAMS,
         }
     }
 
-    /// How many HTTP/2 connections of a lane this asker may have.
+    /// How many HTTP/2 connections of a lane this asker may have. They are its own: nobody is kept any.
     fn connections_for(&self, asker: Asker) -> usize {
+        let most = self.tuning.max_connections;
         match asker {
-            Asker::Client => for_clients(self.tuning.max_connections),
-            Asker::Ourselves => self.tuning.max_connections,
+            Asker::Client | Asker::Namespaces => most - most / 4,
+            Asker::Ourselves => most,
         }
     }
 
@@ -462,7 +473,7 @@ impl Pool {
     pub(crate) fn for_clients(&self, kind: LaneKind) -> usize {
         let lane = self.lane(kind);
         if self.speaks_http1.load(Ordering::Relaxed) {
-            return lane.http1_places.most(Asker::Client);
+            return lane.http1_places.room(Asker::Client);
         }
         let usual = || USUAL_STREAMS.min(self.streams_for(Asker::Client));
         let streams = lane.clients.streams_of_one().unwrap_or_else(usual).max(1);
@@ -482,18 +493,19 @@ impl Pool {
     fn full(&self, asker: Asker) -> ForwardError {
         let what = match asker {
             Asker::Client => "connections to it that clients may use",
+            Asker::Namespaces => "connections to it for single namespaces",
             Asker::Ourselves => "own connections to it",
         };
         ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.connections_for(asker) }
     }
 
-    fn http1_is_full(&self, asker: Asker) -> ForwardError {
+    fn http1_is_full(&self, Claim { lane, asker }: Claim) -> ForwardError {
         let what = match asker {
             Asker::Client => "HTTP/1.1 connections to it that clients may use",
-            Asker::Ourselves => "HTTP/1.1 connections to it",
+            Asker::Namespaces => "HTTP/1.1 connections to it for single namespaces",
+            Asker::Ourselves => "own HTTP/1.1 connections to it",
         };
-        // Of one sort of requests: each lane has as many.
-        ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.short.http1_places.most(asker) }
+        ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.lane(lane).http1_places.room(asker) }
     }
 
     /// Starts a dial, or joins the one under way with the same credentials.

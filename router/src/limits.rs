@@ -114,9 +114,9 @@ pub(crate) const REQUESTS: &str = "requests_in_flight";
 /// The name of the bound of held bytes in the metrics.
 pub(crate) const BYTES: &str = "held_bytes";
 
-/// 256: more namespaces than a person or a controller goes about in. In a cluster that forbids to watch all, a watch of each is 8 % of the
-/// 3,200 streams of its connections over HTTP/2; over HTTP/1.1 there are 192 places for them and for what lasts of clients, and a cluster is
-/// unknown in the namespaces that find none. Those that are in use are shared among connections: one alone may have 96, as of
+/// 256: more namespaces than a person or a controller goes about in. In a cluster that forbids to watch all, a watch of each is 11 % of the
+/// 2,400 streams that there are for them over HTTP/2; over HTTP/1.1 there are 64 places for them, and up to 128 where others leave these,
+/// and a cluster is unknown in the namespaces that find none. Those that are in use are shared among connections: one alone may have 96, as of
 /// [`fair_share`](crate::flow::fair_share).
 const NAMESPACE_VIEWS: usize = 256;
 

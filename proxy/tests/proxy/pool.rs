@@ -143,46 +143,63 @@ async fn connections_to_a_member_of_http1_are_limited_and_watches_leave_room_for
     }
 }
 
+/// Opens one after the other until one is refused; gives them, and the refusal.
+async fn until_refused<F, T, E>(open: impl Fn() -> F) -> (Vec<T>, E)
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let mut opened = Vec::new();
+    loop {
+        match open().await {
+            Ok(answer) => opened.push(answer),
+            Err(error) => return (opened, error),
+        }
+    }
+}
+
 #[tokio::test]
 async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
     let http1 = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let http2 = Options { max_streams: Some(2), ..Options::default() };
-    // Over HTTP/2 it has connections of its own, four of two streams.
-    for (options, of_clients, of_all) in [(http1, 6, 8), (http2, 6, 6 + 8)] {
-        let shared = of_all == 8;
+    // Over HTTP/1.1 all share eight. Over HTTP/2 this process has four connections of two streams, and others have three each.
+    for (options, shared, [of_clients, of_namespaces, of_ours]) in [(http1, true, [4, 2, 2]), (http2, false, [6, 6, 8])]
+    {
         let member = watchable(options).await;
         let tuning = Tuning { max_http1_requests: 8, max_connections: 4, ..Tuning::default() };
         let client = member::connect(member.config(), tuning).await;
         let watch = || get("/api/v1/pods?watch=true");
         // What speaks which HTTP is known from the first answer on.
         client.transport().oneshot(get("/api/v1/pods")).await.unwrap();
-        let mut watches = Vec::new();
-        let error = loop {
-            match client.forward(watch(), Identity::Member).await {
-                Ok(response) => watches.push(response),
-                Err(error) => break error,
-            }
-        };
+        let (mut watches, error) = until_refused(|| client.forward(watch(), Identity::Member)).await;
         assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
         assert!(error.to_string().contains("that clients may use"), "{error}");
         assert_eq!((watches.len(), client.long_running_for_clients()), (of_clients, of_clients));
-        let mut own = Vec::new();
-        for _ in of_clients..of_all {
-            own.push(client.transport().oneshot(watch()).await.unwrap());
-        }
-        let error = client.transport().oneshot(watch()).await.unwrap_err().to_string();
-        assert!(error.contains("connections to it are in use"), "{error}");
+        let (namespaces, error) = until_refused(|| client.transport_for_namespaces().oneshot(watch())).await;
+        assert!(error.to_string().contains("for single namespaces are in use"), "{error}");
+        assert_eq!(namespaces.len(), of_namespaces);
+        let (mut own, error) = until_refused(|| client.transport().oneshot(watch())).await;
+        assert!(error.to_string().contains("connections to it are in use"), "{error}");
+        assert_eq!((own.len(), client.long_running_for_clients()), (of_ours, of_clients));
         // What clients leave of HTTP/1.1 is anybody's; what this process has they do not take.
         watches.clear();
         if !shared {
             assert!(client.forward(watch(), Identity::Member).await.is_ok());
             continue;
         }
-        eventually("the clients' watches have ended", || client.pool_statistics().long_streams <= own.len()).await;
-        while let Err(error) = client.transport().oneshot(watch()).await {
-            assert!(error.to_string().contains("connections to it are in use"), "{error}");
-            tokio::task::yield_now().await;
+        let left = namespaces.len() + own.len();
+        eventually("the clients' watches have ended", || client.pool_statistics().long_streams <= left).await;
+        while own.len() < 4 {
+            match client.transport().oneshot(watch()).await {
+                Ok(response) => own.push(response),
+                Err(error) => {
+                    assert!(error.to_string().contains("connections to it are in use"), "{error}");
+                    tokio::task::yield_now().await;
+                }
+            }
         }
+        assert_eq!(client.long_running_for_clients(), 2, "a quarter is theirs");
+        let (watches, _) = until_refused(|| client.forward(watch(), Identity::Member)).await;
+        assert_eq!(watches.len(), 2);
     }
 }
 

@@ -204,9 +204,9 @@ impl Cluster {
         self.setup.client.as_ref().map(ClusterClient::transport).map_err(Clone::clone)
     }
 
-    /// As [`transport`](Self::transport), for what clients may have this process ask for in any number.
-    pub(crate) fn transport_for_clients(&self) -> Result<Transport, String> {
-        self.setup.client.as_ref().map(ClusterClient::transport_for_clients).map_err(Clone::clone)
+    /// As [`transport`](Self::transport), for single namespaces, of which clients may have this process hold any number.
+    pub(crate) fn transport_for_namespaces(&self) -> Result<Transport, String> {
+        self.setup.client.as_ref().map(ClusterClient::transport_for_namespaces).map_err(Clone::clone)
     }
 
     /// What the cluster serves, as last seen; `None` until it first answered.

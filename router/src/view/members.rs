@@ -118,8 +118,8 @@ impl View {
             self.board.set(name, Standing::Unknown { since: Instant::now(), reason, forbidden: true });
             self.leave(members, name);
         }
-        // Of namespaces clients may have any number held: they leave room for whole collections.
-        let transport = if self.is_part() { cluster.transport_for_clients() } else { cluster.transport() };
+        // Of namespaces clients may have any number held: they leave room for clients' requests and for whole collections.
+        let transport = if self.is_part() { cluster.transport_for_namespaces() } else { cluster.transport() };
         let Ok(transport) = transport else { return };
         let (mut goes_on, mut takes_over) = (false, None);
         let anew = |since, why| Some(TakenOver { since, why });

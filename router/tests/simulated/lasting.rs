@@ -42,12 +42,12 @@ async fn watches_of_one_client_leave_room_for_others_and_for_what_is_served_from
     let (watches, refusal) = greedy(&fixture, 1, 300).await;
     let refusal = refusal.expect("a refusal");
     let message = refusal.refused(429);
-    for part in ["cluster a: too many long-running requests: of 192", "end some of them", "without /clusters/a"] {
+    for part in ["cluster a: too many long-running requests: of 128", "end some of them", "without /clusters/a"] {
         assert!(message.contains(part), "{part}: {message}");
     }
-    assert_eq!((watches.len(), &refusal.headers["retry-after"]), (72, &"1".parse().unwrap()));
+    assert_eq!((watches.len(), &refusal.headers["retry-after"]), (48, &"1".parse().unwrap()));
     let exposition = fixture.router.metrics().expose();
-    assert!(exposition.contains(r#"tributary_limit_used{limit="long_running_to_member"} 72"#), "{exposition}");
+    assert!(exposition.contains(r#"tributary_limit_used{limit="long_running_to_member"} 48"#), "{exposition}");
     assert!(exposition.contains(r#"tributary_limit_refused_total{limit="long_running_to_member"} 1"#), "{exposition}");
     // What names a protocol without asking for it is no upgrade, which would have a connection of its own.
     let mut request = Request::get(format!("/clusters/a{CONFIG_MAPS}?watch=1")).header("upgrade", "x");

@@ -286,8 +286,9 @@ async fn namespaces_that_are_forbidden_do_not_take_turns() {
     timeout(SOON, select(Box::pin(first.types()), Box::pin(second.types()))).await.expect("one makes room");
 }
 
-#[tokio::test]
-async fn what_single_namespaces_take_of_a_member_leaves_room_for_whole_collections() {
+/// A member `a` that speaks HTTP/1.1 and forbids to read all ConfigMaps, with eight places for what lasts, and the watches of eight of its
+/// namespaces.
+async fn eight_namespaces_over_http1() -> (Fixture, Vec<Events>) {
     let member = Simulator::start(Config { http2: false, ..config("a") }).await.unwrap();
     let tuning = Tuning { max_http1_requests: 8, ..Tuning::default() };
     let setup = setup_through(&member, "a", &[member.url().parse().unwrap()], tuning).await;
@@ -297,8 +298,53 @@ async fn what_single_namespaces_take_of_a_member_leaves_room_for_whole_collectio
     fixture.router.asked_once(SOON).await;
     let mut watches = Vec::new();
     for number in 0..8 {
-        watches.push(fixture.watch(&format!("{}?watch=1", of(&format!("n{number}")))).await);
+        let namespace = format!("n{number}");
+        let object = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": namespace}});
+        fixture.member("a").apply(object).unwrap();
+        watches.push(fixture.watch(&format!("{}?watch=1", of(&namespace))).await);
     }
+    (fixture, watches)
+}
+
+/// Opens a watch once there is room for it: what had the places before gives them back when its connections have ended.
+async fn opened(fixture: &Fixture, port: u16, path: &str) -> Events {
+    let client = fixture.connection(port);
+    let open = async {
+        loop {
+            let response = client.call("GET", path, &[], "").await;
+            if response.status() == 200 {
+                return Events::of(response);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(SOON, open).await.expect("room for a watch")
+}
+
+#[tokio::test]
+async fn what_single_namespaces_take_of_a_member_leaves_room_for_clients() {
+    let (fixture, _watches) = eight_namespaces_over_http1().await;
+    let control = fixture.member("a").control();
+    let path = |name: &str| format!("/clusters/a{CONFIG_MAPS}{name}");
+    for round in 0..3 {
+        until(|| async { control.open_watches() >= 4 }).await;
+        let name = format!("x{round}");
+        fixture.put("a", &name, "1");
+        // A quarter of the eight, for different clients.
+        let watch = path("?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
+        let lasting = [opened(&fixture, 1, &watch).await, opened(&fixture, 2, &watch).await];
+        fixture.get(&path(&format!("/{name}"))).await.ok();
+        fixture.put("a", &name, "2");
+        for mut events in lasting {
+            assert_eq!(crate::harness::name(&events.soon().await["object"]), name);
+        }
+        control.cut_streams();
+    }
+}
+
+#[tokio::test]
+async fn what_single_namespaces_take_of_a_member_leaves_room_for_whole_collections() {
+    let (fixture, _watches) = eight_namespaces_over_http1().await;
     let control = fixture.member("a").control();
     for round in 0..3 {
         let name = format!("s{round}");
@@ -343,7 +389,8 @@ async fn a_cluster_that_forbids_nothing_is_not_waited_for_to_tell_its_namespaces
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "1");
     until(|| async { items(&fixture.get(&format!("/api/v1/configmaps?{FILTER}")).await.ok()) == ["a/x"] }).await;
-    fixture.connect_clients("b").await;
+    // What is asked of it for namespaces has its connections: a dial waits by a timer.
+    fixture.get(&of("kube-system")).await.ok();
     fixture.member("a").control().hold_lists(true);
     let list = at_once(async { fixture.get(&made()).await.ok() }).await;
     assert_eq!(items(&list), ["a/x", "b/y"]);

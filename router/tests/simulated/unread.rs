@@ -34,8 +34,8 @@ async fn with_few_connections() -> Fixture {
         Policies { default: Policy { placement: Some("b".parse().unwrap()), ..allow.default.clone() }, ..allow };
     let fixture = Fixture::with([Config { http2: false, ..config("a") }, config("b")], policies).await;
     let member = fixture.member("a");
-    // Of eight connections clients have six.
-    let tuning = Tuning { max_http1_requests: 8, ..Tuning::default() };
+    // Of twelve connections clients have six.
+    let tuning = Tuning { max_http1_requests: 12, ..Tuning::default() };
     let few = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
     let few = ClusterSetup { fingerprint: "few connections".to_owned(), ..few };
     fixture.router.set_clusters(vec![few, setup(fixture.member("b"), "b").await]);
