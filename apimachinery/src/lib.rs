@@ -71,4 +71,4 @@ pub use resource_version::{InvalidResourceVersion, ResourceVersion};
 pub use selectable_fields::selectable_fields;
 pub use selector::{FieldSelector, LabelSelector, SelectorBounds};
 pub use snapshot::{Scope, Snapshot, Walk};
-pub use status::{FieldError, Reason, Status, StatusCause, StatusDetails, StatusMetadata, Trouble, Unanswered};
+pub use status::{FieldError, Reason, Status, StatusCause, StatusDetails, StatusMetadata};

@@ -1,13 +1,11 @@
 //! `metav1.Status`: the form in which every error (and some successes) goes over the wire.
 //!
-//! The type and its JSON are here; [`Reason`] is in `reason`, one constructor per case in `cases` (Kubernetes' own, with
-//! its messages) and `clusters` (those that only a view of many clusters has).
+//! The type and its JSON are here; [`Reason`] is in `reason`, one constructor per case in `cases`: Kubernetes' own, with
+//! its messages. Those that only a view of many clusters has are made where such a view is.
 
 mod cases;
-mod clusters;
 mod field_error;
 mod reason;
-mod unanswered;
 
 use std::fmt;
 
@@ -15,9 +13,10 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
 pub(crate) use cases::aggregate;
-pub use field_error::{FieldError, FieldErrorType};
+pub use field_error::{FieldError, FieldErrorType, go_quote};
 pub use reason::Reason;
-pub use unanswered::{Trouble, Unanswered};
+
+use crate::GroupVersionResource;
 
 /// `metav1.Status`. As an error it displays its message. At most 80 bytes, so that `Result`s stay small.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +57,18 @@ pub struct StatusDetails {
     /// Seconds after which the client may come again; the Retry-After header says the same.
     #[serde(skip_serializing_if = "is_zero", deserialize_with = "null_is_default")]
     pub retry_after_seconds: u32,
+}
+
+impl StatusDetails {
+    /// Of an error about a resource, or an object of it.
+    pub fn of(resource: &GroupVersionResource, name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            group: resource.group.to_string(),
+            kind: resource.resource.to_string(),
+            ..Self::default()
+        }
+    }
 }
 
 /// One cause of a failure (`metav1.StatusCause`).
@@ -119,10 +130,19 @@ impl Status {
 
     /// The same with seconds after which the client may come again, in the details and so in the Retry-After header.
     ///
-    /// Only for what was certainly not carried out; [`Unanswered`] is for who forwards.
+    /// Only for what was certainly not carried out.
     #[must_use]
-    fn with_retry_after(mut self, seconds: u32) -> Self {
+    pub fn with_retry_after(mut self, seconds: u32) -> Self {
         self.details.get_or_insert_default().retry_after_seconds = seconds;
+        self
+    }
+
+    /// The same without the advice to come again.
+    #[must_use]
+    pub fn without_retry_after(mut self) -> Self {
+        if let Some(details) = &mut self.details {
+            details.retry_after_seconds = 0;
+        }
         self
     }
 

@@ -1,10 +1,10 @@
 //! Who sends a request.
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
-use tributary_apimachinery::Status;
 use tributary_proxy::{GivenIdentity, Identity};
 
 use crate::flow::fair_share::Holder;
+use crate::refusal::{Refusal, RequestRefusal};
 
 /// Who sends a request, as authentication found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +27,8 @@ impl Caller {
     ///
     /// # Errors
     /// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's.
-    pub(crate) fn of(headers: &HeaderMap, extensions: &Extensions) -> Result<Self, Status> {
-        let given = GivenIdentity::of(headers).map_err(|error| Status::bad_request(error.to_string()))?;
+    pub(crate) fn of(headers: &HeaderMap, extensions: &Extensions) -> Result<Self, Refusal> {
+        let given = GivenIdentity::of(headers).map_err(RequestRefusal::Impersonation)?;
         let identity = given.map_or(Identity::Member, Identity::AsGiven);
         Ok(Self { identity, connection: extensions.get().copied() })
     }

@@ -2,11 +2,12 @@
 //! (`--request-timeout`), or as it says itself, if that is less: the parameter `timeout`, which kubectl's `--request-timeout` sets.
 //! What lasts has no limit: watches, and bytes that pass to and from a pod, service or node.
 
-use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-use tributary_apimachinery::{Query, RequestInfo, Status, duration};
+use tributary_apimachinery::{Query, RequestInfo, duration};
+
+use crate::refusal::{LimitRefusal, Refusal, RequestRefusal};
 
 /// A limit, and whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,28 +17,21 @@ struct Limit {
     own: bool,
 }
 
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whose = if self.own { "the request's parameter timeout" } else { "the server's --request-timeout" };
-        write!(f, "{whose}: {:?}", self.time)
-    }
-}
-
 /// The answer, if it is there within the request's limit; `longest` is the server's. It is borrowed: each place that a future is moved
 /// to takes its size, and a request's is the largest part of what an idle watch occupies.
 ///
 /// # Errors
 /// 400 for a limit that is no duration, 504 once it has passed.
-pub(crate) async fn within<T, E: From<Status>>(
+pub(crate) async fn within<T>(
     info: &RequestInfo,
     query: Option<&str>,
     longest: Duration,
-    answer: Pin<&mut impl Future<Output = Result<T, E>>>,
-) -> Result<T, E> {
+    answer: Pin<&mut impl Future<Output = Result<T, Refusal>>>,
+) -> Result<T, Refusal> {
     let Some(limit) = of(info, query, longest)? else { return answer.await };
     match tokio::time::timeout(limit.time, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(Status::request_timed_out(limit).into()),
+        Err(_) => Err(LimitRefusal::Time { limit: limit.time, is_own: limit.own }.into()),
     }
 }
 
@@ -51,7 +45,7 @@ pub(crate) fn time(info: &RequestInfo, query: Option<&str>, longest: Duration) -
 ///
 /// # Errors
 /// 400 for a text that is no duration, as kube-apiserver's `WithRequestDeadline`.
-fn of(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Result<Option<Limit>, Status> {
+fn of(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Result<Option<Limit>, Refusal> {
     if info.class().is_long_running() {
         return Ok(None);
     }
@@ -63,9 +57,7 @@ fn of(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Result<Opti
     match Query::parse(query).get("timeout") {
         None | Some("") => Ok(servers),
         Some(text) => {
-            let time = duration::parse(text).map_err(|error| {
-                Status::bad_request(format!("invalid timeout specified in the request URL - {error}"))
-            })?;
+            let time = duration::parse(text).map_err(RequestRefusal::Timeout)?;
             // Whoever asks for more gets no more.
             Ok(Some(Limit { time, own: true }).filter(|own| !own.time.is_zero() && own.time < longest).or(servers))
         }
@@ -80,7 +72,7 @@ mod tests {
 
     fn asked(path: &str, query: &str) -> Result<Option<u64>, String> {
         let info = RequestInfo::parse("GET", path, Some(query)).unwrap();
-        let limit = of(&info, Some(query), LONGEST).map_err(|status| status.message)?;
+        let limit = of(&info, Some(query), LONGEST).map_err(|refusal| refusal.to_string())?;
         Ok(limit.map(|limit| limit.time.as_secs()))
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestClass, RequestInfo, Status, Verb};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestClass, RequestInfo, Verb};
 
 use crate::body::{self, Body};
 use crate::caller::Caller;
@@ -17,7 +17,7 @@ use crate::flow::fair_share::Portion;
 use crate::metrics::{RequestLabels, Source};
 use crate::negotiate::Preferences;
 use crate::plan::{OwnerRequest, Plan, ResourcePlan, is_health_check, plan};
-use crate::refusal::Refusal;
+use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal};
 use crate::request::{ClientRequest, Received};
 use crate::topology::Cluster;
 use crate::view::standing;
@@ -90,7 +90,7 @@ impl Router {
     }
 
     /// A place among the requests in flight, where the request takes one: what lasts does not, and health checks always pass.
-    fn admit(&self, info: &RequestInfo, caller: &Caller) -> Result<Option<Portion>, Status> {
+    fn admit(&self, info: &RequestInfo, caller: &Caller) -> Result<Option<Portion>, Refusal> {
         if info.class().is_long_running() || is_health_check(info) {
             return Ok(None);
         }
@@ -126,13 +126,13 @@ impl Router {
         plan: Plan<'_>,
     ) -> Result<Response<Body>, Refusal> {
         let Received { info, query, preferences, .. } = received;
-        let answer = match plan {
+        match plan {
             Plan::Cluster(cluster) => {
                 Box::pin(forward::one_cluster::forward(self, caller, message, info, cluster, query)).await
             }
             Plan::Discovery(path) => {
                 let (head, _) = message.into_parts();
-                return Box::pin(self.discover(&head, &path)).await;
+                Box::pin(self.discover(&head, &path)).await
             }
             Plan::Health => {
                 let refusals = || self.views.refusals();
@@ -140,7 +140,7 @@ impl Router {
                 Ok(health::answer(&info.path, query, clusters, refusals, self.draining.is_cancelled()))
             }
             Plan::Version => self.version(preferences),
-            Plan::OpenApi => return Box::pin(self.openapi.answer(&info.path, query, message.headers())).await,
+            Plan::OpenApi => Box::pin(self.openapi.answer(&info.path, query, message.headers())).await,
             Plan::Resource(served, plan) => {
                 let resource = info.resource().ok_or(Refusal::NoRoute)?;
                 let (router, served) = (&**self, &*served);
@@ -148,8 +148,7 @@ impl Router {
                     ClientRequest { router, configuration, caller, info, resource, query, served, preferences };
                 self.act_on_resource(message, request, plan).await
             }
-        };
-        answer.map_err(Refusal::from)
+        }
     }
 
     async fn act_on_resource(
@@ -157,10 +156,10 @@ impl Router {
         message: Request<Body>,
         request: ClientRequest<'_>,
         plan: ResourcePlan,
-    ) -> Result<Response<Body>, Status> {
+    ) -> Result<Response<Body>, Refusal> {
         match plan {
             ResourcePlan::Get { or_elsewhere } => match memory::get::get(request).await {
-                Err(status) if or_elsewhere && status.code == 404 => {
+                Err(refusal) if or_elsewhere && refusal.is_not_found() => {
                     Box::pin(forward::owner::to_owner(request, message, OwnerRequest::Object)).await
                 }
                 answer => answer,
@@ -189,23 +188,30 @@ impl Router {
         if names.is_empty() {
             return Refusal::NoRoute;
         }
-        let status = match info.verb {
-            Verb::List | Verb::Watch => Status::clusters_unknown(&request.resource, &names, UNDISCOVERED_RETRY_AFTER),
-            _ => self.owner_unknown(&request.resource, request.name.as_deref().unwrap_or_default(), &names),
-        };
-        Refusal::Handler(status)
+        let resource = &request.resource;
+        match info.verb {
+            Verb::List | Verb::Watch => ClusterRefusal::Unread {
+                resource: resource.clone(),
+                clusters: names,
+                reasons: Vec::new(),
+                retry_after: UNDISCOVERED_RETRY_AFTER,
+            }
+            .into(),
+            _ => self.owner_unknown(resource, request.name.as_deref().unwrap_or_default(), &names),
+        }
     }
 
     /// 503: not found in the clusters that are known. The advice to come again soon is given where these may soon be known, too.
-    pub(crate) fn owner_unknown(&self, resource: &GroupVersionResource, name: &str, unknown: &[ClusterName]) -> Status {
+    pub(crate) fn owner_unknown(
+        &self,
+        resource: &GroupVersionResource,
+        name: &str,
+        unknown: &[ClusterName],
+    ) -> Refusal {
         let clusters: Vec<_> = unknown.iter().filter_map(|name| self.fleet.cluster(name)).collect();
-        let troubles: Vec<_> = clusters.iter().map(|cluster| cluster.trouble()).collect();
-        let status = Status::owner_unknown(resource, name, &troubles);
-        if clusters.iter().any(|cluster| forward::send::is_gone(cluster)) {
-            status.without_retry_after()
-        } else {
-            status
-        }
+        let is_gone = clusters.iter().any(|cluster| forward::send::is_gone(cluster));
+        let unknown = clusters.iter().map(|cluster| cluster.trouble()).collect();
+        ClusterRefusal::Unknown { resource: resource.clone(), name: name.to_owned(), unknown, is_gone }.into()
     }
 
     /// A refusal as the answer.
@@ -216,7 +222,7 @@ impl Router {
         let status = &refusal.status();
         let mut response = response::status(status, preferences.error_form());
         match info.resource() {
-            Some(request) if info.cluster.is_none() && matches!(refusal, Refusal::Handler(_)) => {
+            Some(request) if info.cluster.is_none() && !matches!(refusal, Refusal::NoRoute | Refusal::Route(_)) => {
                 // Refused reads are warned of a deprecated version, too.
                 if let Some(view) = self.views.all().find(|view| view.kind.resource == request.resource) {
                     view.warnings.add_to(response.headers_mut());
@@ -245,19 +251,18 @@ impl Router {
     }
 
     /// The version of the oldest server: a client that asks may rely on what it offers in every cluster.
-    fn version(&self, preferences: &Preferences) -> Result<Response<Body>, Status> {
+    fn version(&self, preferences: &Preferences) -> Result<Response<Body>, Refusal> {
         preferences.admit_json()?;
         match self.fleet.oldest_version() {
             Some(version) => Ok(response::json(StatusCode::OK, version.text.clone())),
-            None => Err(self.nobody("said its version yet")),
+            None => Err(self.nobody("said its version yet").into()),
         }
     }
 
     /// 503 where every cluster would have to be asked first: it names what is wrong with them.
-    fn nobody(&self, what: &str) -> Status {
-        let clusters = self.fleet.clusters();
-        let troubles: Vec<_> = clusters.values().take(10).map(|cluster| cluster.trouble().to_string()).collect();
-        Status::service_unavailable(format!("no cluster has {what}; {}", troubles.join("; ")))
+    fn nobody(&self, what: &'static str) -> MemberRefusal {
+        let troubles = self.fleet.clusters().values().map(|cluster| cluster.trouble()).collect();
+        MemberRefusal::Untold { what, troubles }
     }
 
     async fn discover(&self, request: &Parts, path: &DiscoveryPath<'_>) -> Result<Response<Body>, Refusal> {

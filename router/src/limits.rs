@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
-use tributary_apimachinery::{RequestInfo, ResourceRequest, SelectorBounds, Status};
+use tributary_apimachinery::{RequestInfo, ResourceRequest, SelectorBounds};
 use tributary_merge::LogConfig;
 use tributary_proxy::Tuning;
 
 use crate::body::WHOLE_BODY_BYTES_MAX;
 use crate::flow::long_answers::{AT_ONCE, WAITING_MAX};
+use crate::refusal::{Refusal, RequestRefusal};
 
 /// The bounds that can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +149,7 @@ impl Default for Limits {
 ///
 /// # Errors
 /// 400 that names the bound.
-pub fn admit(info: &RequestInfo, query: Option<&str>) -> Result<(), Status> {
+pub(crate) fn admit(info: &RequestInfo, query: Option<&str>) -> Result<(), Refusal> {
     if info.cluster.is_some() {
         return Ok(());
     }
@@ -158,13 +159,12 @@ pub fn admit(info: &RequestInfo, query: Option<&str>) -> Result<(), Status> {
         ("namespace", request.and_then(|request| request.namespace.as_deref())),
     ] {
         if text.is_some_and(|text| text.len() > NAME_BYTES) {
-            return Err(Status::bad_request(format!("the {what} is too long: it may have {NAME_BYTES} bytes at most")));
+            return Err(RequestRefusal::TooLong { what, max: NAME_BYTES }.into());
         }
     }
     let is_opaque = request.is_some_and(ResourceRequest::is_opaque);
     if !is_opaque && query.is_some_and(|query| query.split('&').count() > QUERY_PARAMETERS) {
-        let text = format!("too many parameters: a query may have {QUERY_PARAMETERS} at most");
-        return Err(Status::bad_request(text));
+        return Err(RequestRefusal::TooManyParameters { max: QUERY_PARAMETERS }.into());
     }
     Ok(())
 }

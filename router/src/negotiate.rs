@@ -9,9 +9,31 @@ mod clause;
 pub(crate) use clause::Clause;
 
 use http::{HeaderMap, HeaderValue, header};
+use tributary_apimachinery::GroupVersionResource;
 use tributary_apimachinery::query::Query;
-use tributary_apimachinery::{GroupVersionResource, Status};
 use tributary_printers::Printer;
+
+/// Why no form that is asked for can be given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotAcceptable {
+    /// No media type is named that is known.
+    Unknown {
+        /// Those that can be given.
+        available: Vec<&'static str>,
+    },
+    /// A media type is known, and what else is asked of it is not, for example an unknown `as=`.
+    Unavailable {
+        /// Those that can be given.
+        available: Vec<&'static str>,
+    },
+    /// The metadata of a list is asked for where there is one object, or of one where there is a list.
+    Shape {
+        /// Whether it is that of a list.
+        is_list_shape: bool,
+        /// What an object is, as kube-apiserver names it in Go: `*core.Pod`.
+        kind: String,
+    },
+}
 
 /// How bytes are spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -132,34 +154,35 @@ impl Preferences {
     /// What kube-apiserver's routes of built-in kinds ask before anything else: whether a known media type is named at all.
     ///
     /// # Errors
-    /// 406 `NotAcceptable` with the list of what can be given.
-    pub fn admit(&self, answer: Answer, resource: &GroupVersionResource) -> Result<(), Status> {
+    /// [`NotAcceptable`] with the list of what can be given.
+    pub fn admit(&self, answer: Answer, resource: &GroupVersionResource) -> Result<(), NotAcceptable> {
         if names_a_known_type(self.accept()) || !is_routed(resource) {
             return Ok(());
         }
-        Err(Status::no_acceptable_representation(representations(answer)))
+        Err(NotAcceptable::Unknown { available: representations(answer).to_vec() })
     }
 
     /// As [`admit`](Self::admit), for a route that gives nothing but JSON.
     ///
     /// # Errors
-    /// 406 `NotAcceptable`.
-    pub fn admit_json(&self) -> Result<(), Status> {
+    /// [`NotAcceptable`].
+    pub fn admit_json(&self) -> Result<(), NotAcceptable> {
         let given = [Encoding::Json.content_type()];
         if names_one_of(self.accept(), &given) {
             return Ok(());
         }
-        Err(Status::no_acceptable_representation(&given))
+        Err(NotAcceptable::Unknown { available: given.to_vec() })
     }
 
     /// The form of an answer about objects.
     ///
     /// # Errors
-    /// 406 `NotAcceptable` with the list of what can be given.
-    pub fn form(&self, answer: Answer) -> Result<Form, Status> {
+    /// [`NotAcceptable`] with the list of what can be given.
+    pub fn form(&self, answer: Answer) -> Result<Form, NotAcceptable> {
         let accept = self.accept();
         let chosen = if accept.is_empty() { Some(Chosen::JSON) } else { choose(accept, answer != Answer::Review) };
-        let chosen = chosen.ok_or_else(|| Status::not_acceptable(representations(Answer::Object)))?;
+        let chosen =
+            chosen.ok_or_else(|| NotAcceptable::Unavailable { available: representations(Answer::Object).to_vec() })?;
         let is_watch = answer == Answer::Watch;
         Ok(Form {
             encoding: chosen.encoding,
@@ -173,10 +196,16 @@ impl Preferences {
     /// once it has the answer. `kind` is that of the resource's objects.
     ///
     /// # Errors
-    /// 406 `NotAcceptable`.
-    pub fn fits(&self, form: Form, answer: Answer, resource: &GroupVersionResource, kind: &str) -> Result<(), Status> {
+    /// [`NotAcceptable`].
+    pub fn fits(
+        &self,
+        form: Form,
+        answer: Answer,
+        resource: &GroupVersionResource,
+        kind: &str,
+    ) -> Result<(), NotAcceptable> {
         if answer == Answer::Watch && form.encoding == Encoding::Yaml {
-            return Err(Status::not_acceptable(&["application/json;stream=watch"]));
+            return Err(NotAcceptable::Unavailable { available: vec!["application/json;stream=watch"] });
         }
         if !matches!(form.shape, Shape::PartialMetadata(_)) {
             return Ok(());
@@ -185,7 +214,7 @@ impl Preferences {
         if is_list_shape == (answer == Answer::List) {
             return Ok(());
         }
-        Err(Status::not_acceptable_shape(is_list_shape, &go_type(resource, kind)))
+        Err(NotAcceptable::Shape { is_list_shape, kind: go_type(resource, kind) })
     }
 
     /// The form of an error: what is asked for as far as an error has it, else indented JSON.

@@ -25,10 +25,10 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use jiff::{Timestamp, ToSpan};
 use serde_json::{Map, Value, json};
-use tributary_apimachinery::{Query, Status};
+use tributary_apimachinery::Query;
 
 use crate::body::{self, Body};
-use crate::negotiate::{Clause, accepts_gzip};
+use crate::negotiate::{Clause, NotAcceptable, accepts_gzip};
 use crate::refusal::Refusal;
 use crate::response;
 use crate::topology::Fleet;
@@ -114,7 +114,7 @@ impl OpenApi {
 }
 
 /// The spelling that the client asks for.
-fn spelling(schema: Schema, headers: &HeaderMap) -> Result<Spelling, Status> {
+fn spelling(schema: Schema, headers: &HeaderMap) -> Result<Spelling, NotAcceptable> {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let accept = if accept.trim().is_empty() { "*/*" } else { accept };
     let protobuf = content_type(schema, Spelling::Protobuf);
@@ -124,7 +124,8 @@ fn spelling(schema: Schema, headers: &HeaderMap) -> Result<Spelling, Status> {
         [("application/json", Spelling::Json), (protobuf, Spelling::Protobuf), (&of_old, Spelling::Protobuf)];
     let clauses = Clause::parse_all(accept);
     let mut found = clauses.iter().flat_map(|clause| spellings.iter().filter(|(named, _)| clause.names(named)));
-    found.next().map(|(_, spelling)| *spelling).ok_or_else(|| Status::not_acceptable(&["application/json", protobuf]))
+    let unavailable = || NotAcceptable::Unavailable { available: vec!["application/json", protobuf] };
+    found.next().map(|(_, spelling)| *spelling).ok_or_else(unavailable)
 }
 
 fn answer(headers: &HeaderMap, document: Document, content_type: &'static str, named_by_hash: bool) -> Response<Body> {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest, Target, Verb};
-use tributary_apimachinery::{ClusterName, Query, Status};
+use tributary_apimachinery::{ClusterName, Query};
 
 use crate::caller::Caller;
 use crate::configuration::Configuration;
 use crate::discovery::{DiscoveryPath, ServedResource, Union};
 use crate::metrics::Source;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RequestRefusal};
 use crate::request::Received;
 
 /// Who answers a request, and how.
@@ -104,7 +104,7 @@ pub(crate) fn plan<'a>(
         return Err(Refusal::method());
     }
     let Plan::Resource(served, plan) = planned else { return Ok(planned) };
-    routes::admit(info.verb, &served.resource, plan, headers, preferences).map_err(Refusal::Route)?;
+    routes::admit(info.verb, &served.resource, plan, headers, preferences)?;
     let namespace = info.resource().and_then(|resource| resource.namespace.as_deref());
     let plan = by_what_is_held(plan, &served, namespace, query, configuration, caller)?;
     Ok(Plan::Resource(served, plan))
@@ -133,7 +133,7 @@ fn by_what_is_held(
     query: Option<&str>,
     configuration: &Configuration,
     caller: &Caller,
-) -> Result<ResourcePlan, Status> {
+) -> Result<ResourcePlan, Refusal> {
     let resource = &served.resource;
     let held = configuration.is_held(served, namespace);
     match (plan, caller.is_another(), held) {
@@ -148,13 +148,12 @@ fn by_what_is_held(
             Ok(ResourcePlan::Get { or_elsewhere: !configuration.left_out(served).is_empty() })
         }
         (ResourcePlan::List | ResourcePlan::Watch | ResourcePlan::ListLive, true, _) => {
-            let cause =
-                "reads of all clusters cannot be made in another user's name; ask one cluster under /clusters/<name>";
-            Err(Status::forbidden(Some(resource), "", cause))
+            Err(RequestRefusal::ReadForAnother { resource: resource.clone() }.into())
         }
         (ResourcePlan::List, false, false) => Ok(ResourcePlan::ListLive),
         (ResourcePlan::Watch, false, false) => {
-            Err(Status::watch_not_registered(resource, &configuration.remedy(resource)))
+            let remedy = configuration.remedy(resource);
+            Err(RequestRefusal::NotWatched { resource: resource.clone(), remedy }.into())
         }
         (plan, ..) => Ok(plan),
     }
@@ -263,8 +262,8 @@ fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> R
         Verb::List => Ok(ResourcePlan::ListLive),
         Verb::Watch if cached => Ok(ResourcePlan::Watch),
         Verb::Watch => {
-            Err(Status::watch_not_registered(&served.resource, "its members cannot watch it either; list it instead")
-                .into())
+            let remedy = "its members cannot watch it either; list it instead".to_owned();
+            Err(RequestRefusal::NotWatched { resource: served.resource.clone(), remedy }.into())
         }
         Verb::Create if is_self_review(request) => Ok(ResourcePlan::SelfReview),
         Verb::Create => Ok(ResourcePlan::Create),
@@ -294,6 +293,7 @@ mod tests {
     use crate::discovery::MemberDiscovery;
     use crate::negotiate::Preferences;
     use crate::policy::Policies;
+    use crate::refusal::RouteRefusal;
 
     /// A member that serves some resources; `verbs` of each.
     fn union() -> Union {
@@ -341,8 +341,7 @@ mod tests {
     const PATCH: &[(&str, &str)] = &[("content-type", "application/merge-patch+json")];
 
     fn planned(method: &str, target: &str) -> String {
-        let planned = planned_with(method, target, PATCH, &configuration(Policies::default()));
-        planned.trim_start_matches("route ").trim_start_matches("handler ").to_owned()
+        planned_with(method, target, PATCH, &configuration(Policies::default()))
     }
 
     fn planned_with(
@@ -368,9 +367,24 @@ mod tests {
             Ok(Plan::Resource(_, ResourcePlan::Get { or_elsewhere: false })) => "Get".to_owned(),
             Ok(Plan::Resource(_, plan)) => format!("{plan:?}"),
             Ok(plan) => format!("{plan:?}").split(['(', ' ']).next().unwrap_or_default().to_owned(),
-            Err(Refusal::NoRoute) => "404".to_owned(),
-            Err(Refusal::Route(status)) => format!("route {}", status.code),
-            Err(Refusal::Handler(status)) => format!("handler {}", status.code),
+            Err(refusal) => refused(&refusal).to_owned(),
+        }
+    }
+
+    fn refused(refusal: &Refusal) -> &'static str {
+        match refusal {
+            Refusal::NoRoute => "NoRoute",
+            Refusal::Route(refusal) => match **refusal {
+                RouteRefusal::Method => "Route Method",
+                RouteRefusal::PatchFormat => "Route PatchFormat",
+                RouteRefusal::NotAcceptable(_) => "Route NotAcceptable",
+            },
+            Refusal::Request(refusal) => match **refusal {
+                RequestRefusal::ReadForAnother { .. } => "ReadForAnother",
+                RequestRefusal::NotWatched { .. } => "NotWatched",
+                _ => "another request",
+            },
+            _ => "another refusal",
         }
     }
 
@@ -395,20 +409,20 @@ mod tests {
             ("GET", pod, nobody, &quorum, "Owner Object"),
             ("GET", "/api/v1/namespaces/n/pods/p?resourceVersion=0", nobody, &quorum, "Get"),
             ("GET", pods, nobody, &all, "List"),
-            ("GET", pods, another, &all, "handler 403"),
+            ("GET", pods, another, &all, "ReadForAnother"),
             ("GET", pods, nobody, &none, "ListLive"),
             ("GET", pods, nobody, &quorum, "List"),
             ("GET", pods, nobody, &one, "List"),
             ("GET", "/api/v1/namespaces/m/pods", nobody, &one, "ListLive"),
             ("GET", "/api/v1/pods", nobody, &one, "ListLive"),
-            ("GET", "/api/v1/pods?watch=1", nobody, &none, "handler 405"),
-            ("GET", "/api/v1/pods?watch=1", another, &all, "handler 403"),
-            ("GET", "/api/v1/namespaces/m/pods?watch=1", nobody, &one, "handler 405"),
-            ("GET", "/apis/metrics.k8s.io/v1/pods", another, &all, "handler 403"),
+            ("GET", "/api/v1/pods?watch=1", nobody, &none, "NotWatched"),
+            ("GET", "/api/v1/pods?watch=1", another, &all, "ReadForAnother"),
+            ("GET", "/api/v1/namespaces/m/pods?watch=1", nobody, &one, "NotWatched"),
+            ("GET", "/apis/metrics.k8s.io/v1/pods", another, &all, "ReadForAnother"),
             ("PUT", pod, another, &all, "Owner Object"),
             ("GET", "/clusters/a/api/v1/pods", another, &all, "Cluster"),
-            ("GET", pods, &[("accept", "text/html")], &all, "route 406"),
-            ("PATCH", pod, &[("content-type", "application/json")], &all, "route 415"),
+            ("GET", pods, &[("accept", "text/html")], &all, "Route NotAcceptable"),
+            ("PATCH", pod, &[("content-type", "application/json")], &all, "Route PatchFormat"),
         ] {
             assert_eq!(planned_with(method, target, headers, configuration), expected, "{method} {target}");
         }
@@ -421,7 +435,7 @@ mod tests {
             ("GET", "/api/v1/pods?watch=1", "Watch"),
             ("GET", "/api/v1/watch/pods", "Watch"),
             ("GET", "/api/v1/namespaces/n/pods/p", "Get"),
-            ("HEAD", "/api/v1/namespaces/n/pods/p", "405"),
+            ("HEAD", "/api/v1/namespaces/n/pods/p", "Route Method"),
             ("HEAD", "/api/v1/namespaces/n/pods/p/proxy/x", "Owner Opaque"),
             ("GET", "/api/v1/namespaces/n/pods/p/status", "Owner Object"),
             ("GET", "/api/v1/namespaces/n/pods/p/log?follow=true", "Owner Opaque"),
@@ -430,9 +444,9 @@ mod tests {
             ("GET", "/api/v1/namespaces/n/pods/p/exec?command=sh", "Owner Opaque"),
             ("GET", "/api/v1/namespaces/n/pods/p/proxy/x/y", "Owner Opaque"),
             ("POST", "/api/v1/namespaces/n/pods/p/eviction", "Owner Object"),
-            ("GET", "/api/v1/namespaces/n/pods/p/nothing", "404"),
-            ("GET", "/api/v1/namespaces/n/pods/p/status/more", "404"),
-            ("GET", "/api/v1/pods/p", "404"),
+            ("GET", "/api/v1/namespaces/n/pods/p/nothing", "NoRoute"),
+            ("GET", "/api/v1/namespaces/n/pods/p/status/more", "NoRoute"),
+            ("GET", "/api/v1/pods/p", "NoRoute"),
             ("GET", "/apis/metrics.k8s.io/v1/namespaces/n/pods/p/undiscovered", "Owner Object"),
             ("POST", "/api/v1/namespaces/n/pods", "Create"),
             ("PUT", "/api/v1/namespaces/n/pods/p", "Owner Object"),
@@ -442,53 +456,53 @@ mod tests {
             ("GET", "/apis/coordination.k8s.io/v1/namespaces/n/leases/l", "Owner Object"),
             ("GET", "/apis/coordination.k8s.io/v1/namespaces/n/leases", "List"),
             ("GET", "/apis/metrics.k8s.io/v1/pods", "ListLive"),
-            ("GET", "/apis/metrics.k8s.io/v1/pods?watch=true", "405"),
+            ("GET", "/apis/metrics.k8s.io/v1/pods?watch=true", "NotWatched"),
             ("GET", "/apis/metrics.k8s.io/v1/namespaces/n/pods/p", "Owner Object"),
             ("POST", "/apis/authorization.k8s.io/v1/namespaces/n/localsubjectaccessreviews", "SelfReview"),
-            ("GET", "/apis/authorization.k8s.io/v1/namespaces/n/localsubjectaccessreviews", "405"),
-            ("GET", "/api/v1/bindings", "404"),
-            ("POST", "/api/v1/bindings", "404"),
-            ("GET", "/api/v1/namespaces/n/bindings", "405"),
+            ("GET", "/apis/authorization.k8s.io/v1/namespaces/n/localsubjectaccessreviews", "Route Method"),
+            ("GET", "/api/v1/bindings", "NoRoute"),
+            ("POST", "/api/v1/bindings", "NoRoute"),
+            ("GET", "/api/v1/namespaces/n/bindings", "Route Method"),
             ("POST", "/api/v1/namespaces/n/bindings", "Create"),
-            ("POST", "/api/v1/pods", "405"),
-            ("DELETE", "/api/v1/pods", "405"),
-            ("PUT", "/api/v1/namespaces/n/pods", "405"),
-            ("POST", "/api/v1/namespaces/n/pods/p", "405"),
-            ("POST", "/api/v1/namespaces/n/pods/p/status", "405"),
-            ("GET", "/api/v1/namespaces/n/pods/p/eviction", "405"),
-            ("OPTIONS", "/api/v1/namespaces/n/pods/p", "405"),
-            ("OPTIONS", "/api/v1/namespaces/n/pods/p/nothing", "404"),
+            ("POST", "/api/v1/pods", "Route Method"),
+            ("DELETE", "/api/v1/pods", "Route Method"),
+            ("PUT", "/api/v1/namespaces/n/pods", "Route Method"),
+            ("POST", "/api/v1/namespaces/n/pods/p", "Route Method"),
+            ("POST", "/api/v1/namespaces/n/pods/p/status", "Route Method"),
+            ("GET", "/api/v1/namespaces/n/pods/p/eviction", "Route Method"),
+            ("OPTIONS", "/api/v1/namespaces/n/pods/p", "Route Method"),
+            ("OPTIONS", "/api/v1/namespaces/n/pods/p/nothing", "NoRoute"),
             ("OPTIONS", "/api/v1/namespaces/n/pods/p/proxy/x", "Owner Opaque"),
-            ("FETCH", "/api/v1/namespaces/n/pods/p/proxy/x", "405"),
-            ("FETCH", "/apis/metrics.k8s.io/v1/pods", "405"),
-            ("FETCH", "/apis/nobody.io/v1/things", "404"),
-            ("POST", "/api/v1/watch/pods", "405"),
-            ("POST", "/api", "405"),
-            ("HEAD", "/api", "405"),
-            ("OPTIONS", "/api/v1", "405"),
-            ("HEAD", "/version", "405"),
+            ("FETCH", "/api/v1/namespaces/n/pods/p/proxy/x", "Route Method"),
+            ("FETCH", "/apis/metrics.k8s.io/v1/pods", "Route Method"),
+            ("FETCH", "/apis/nobody.io/v1/things", "NoRoute"),
+            ("POST", "/api/v1/watch/pods", "Route Method"),
+            ("POST", "/api", "Route Method"),
+            ("HEAD", "/api", "Route Method"),
+            ("OPTIONS", "/api/v1", "Route Method"),
+            ("HEAD", "/version", "Route Method"),
             ("HEAD", "/apis", "Discovery"),
             ("OPTIONS", "/", "Discovery"),
             ("OPTIONS", "/apis/metrics.k8s.io", "Discovery"),
-            ("HEAD", "/apis/metrics.k8s.io/v1", "405"),
+            ("HEAD", "/apis/metrics.k8s.io/v1", "Route Method"),
             ("OPTIONS", "/openapi/v2", "OpenApi"),
             ("HEAD", "/livez", "Health"),
-            ("GET", "/livez/", "404"),
-            ("FETCH", "/livez", "405"),
-            ("OPTIONS", "/nowhere", "404"),
-            ("POST", "/readyz", "405"),
-            ("GET", "/apis/nobody.io", "404"),
-            ("GET", "/apis/nobody.io/v1", "404"),
-            ("GET", "/apis/nobody.io/v1/things", "404"),
+            ("GET", "/livez/", "NoRoute"),
+            ("FETCH", "/livez", "Route Method"),
+            ("OPTIONS", "/nowhere", "NoRoute"),
+            ("POST", "/readyz", "Route Method"),
+            ("GET", "/apis/nobody.io", "NoRoute"),
+            ("GET", "/apis/nobody.io/v1", "NoRoute"),
+            ("GET", "/apis/nobody.io/v1/things", "NoRoute"),
             ("GET", "/clusters/a/api/v1/pods", "Cluster"),
             ("GET", "/api", "Discovery"),
             ("GET", "/apis/metrics.k8s.io/v1", "Discovery"),
             ("GET", "/version", "Version"),
             ("GET", "/version/", "Version"),
-            ("GET", "/version/x", "404"),
+            ("GET", "/version/x", "NoRoute"),
             ("GET", "/openapi/v3/api/v1", "OpenApi"),
             ("GET", "/readyz", "Health"),
-            ("GET", "/logs/kubelet.log", "404"),
+            ("GET", "/logs/kubelet.log", "NoRoute"),
             ("GET", "/api/v1/namespaces/n/pods/../secrets", "404"),
         ];
         for (method, target, expected) in cases {

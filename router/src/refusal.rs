@@ -1,44 +1,218 @@
 //! Why a request is not answered as it was meant.
+//!
+//! Whoever refuses names the cause, with what it is about; whoever decides by it matches the cause; what a client reads
+//! of it is made here and nowhere else, each group beside its causes:
+//!
+//! ```text
+//! route          what the route of its path takes                   405, 406, 415
+//! request        what the request itself says                       400, 403, 405, 406, 415, 422, 500
+//! cluster        which cluster it is for, and has its object        400, 404, 409, 429, 503
+//! version        the resourceVersion, or continue token, of a read  400, 410, 504
+//! precondition   the resourceVersion of a write                     400, 409
+//! member         what members answer, or that they do not           429, 500, 502, 503, 504, and whatever they say
+//! limit          what is bounded, or shared among clients           406, 413, 429, 504
+//! ```
 
+mod cluster;
+mod limit;
+mod member;
+mod precondition;
+mod request;
+mod route;
+mod trouble;
+mod version;
+mod wording;
+
+use std::fmt;
+
+use http::StatusCode;
 use tributary_apimachinery::Status;
 
-use crate::flow::fair_share::Exceeded;
+pub(crate) use cluster::ClusterRefusal;
+pub(crate) use limit::LimitRefusal;
+pub(crate) use member::{MemberRefusal, says_forbidden, says_never, says_not_served, says_of_list};
+pub(crate) use precondition::PreconditionRefusal;
+pub(crate) use request::RequestRefusal;
+pub(crate) use route::RouteRefusal;
+pub(crate) use trouble::Trouble;
+pub(crate) use version::VersionRefusal;
 
-/// Why a request is not answered as it was meant. What a client reads of it is made in one place, [`status`](Self::status).
-#[derive(Clone, Debug, PartialEq, Eq)]
+use crate::flow::fair_share::Exceeded;
+use crate::flow::long_answers::NoTurn;
+use crate::negotiate::NotAcceptable;
+
+/// Why a request is not answered as it was meant. As an error it displays what people read of it. A pointer, so that
+/// `Result`s stay small.
+#[derive(Clone, Debug)]
 pub(crate) enum Refusal {
     /// kube-apiserver has no route of this form, or nobody serves what the path names: 404.
     NoRoute,
-    /// There is a route, which does not take such a request: its method (405), its media types (406, 415). No handler has seen it, so
-    /// that nothing is known of the resource that could be warned of.
-    Route(Status),
-    /// What the handler of the route says.
-    Handler(Status),
+    /// There is a route, which does not take such a request. No handler has seen it, so that nothing is known of the
+    /// resource that could be warned of.
+    Route(Box<RouteRefusal>),
+    /// What the request itself says.
+    Request(Box<RequestRefusal>),
+    /// Which cluster it is for.
+    Cluster(Box<ClusterRefusal>),
+    /// What the resourceVersion, or continue token, of a read stands for.
+    Version(Box<VersionRefusal>),
+    /// What the resourceVersion of a write stands for.
+    Precondition(Box<PreconditionRefusal>),
+    /// What members answer, or that they do not.
+    Member(Box<MemberRefusal>),
+    /// What is bounded, or shared among clients.
+    Limit(Box<LimitRefusal>),
 }
 
 impl Refusal {
     /// The route does not take the method.
     pub(crate) fn method() -> Self {
-        Self::Route(Status::method_not_allowed())
+        RouteRefusal::Method.into()
+    }
+
+    /// What a member said itself: its Status, or what a client without one would make of the answer.
+    pub(crate) fn said(code: StatusCode, text: &[u8]) -> Self {
+        MemberRefusal::Said(Status::from_response(code.as_u16(), text)).into()
+    }
+
+    /// What cannot be read of a request, in Kubernetes' words.
+    pub(crate) fn malformed(status: Status) -> Self {
+        RequestRefusal::Malformed(status).into()
     }
 
     /// What the client is told.
     pub(crate) fn status(&self) -> Status {
         match self {
             Self::NoRoute => Status::path_not_found(),
-            Self::Route(status) | Self::Handler(status) => status.clone(),
+            Self::Route(refusal) => refusal.status(),
+            Self::Request(refusal) => refusal.status(),
+            Self::Cluster(refusal) => refusal.status(),
+            Self::Version(refusal) => refusal.status(),
+            Self::Precondition(refusal) => refusal.status(),
+            Self::Member(refusal) => refusal.status(),
+            Self::Limit(refusal) => refusal.status(),
+        }
+    }
+
+    /// Whether the object is in none of the clusters, all of which are known.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::NotFound { .. }))
+    }
+
+    /// Whether clusters have not been read yet. They are waited for by the client.
+    pub(crate) fn is_unread(&self) -> bool {
+        matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::Unread { .. }))
+    }
+
+    /// Whether it is of the request itself, so that every other member would say the same.
+    pub(crate) fn is_of_request(&self) -> bool {
+        match self {
+            Self::Request(_) => true,
+            Self::Member(refusal) => refusal.is_of_request(),
+            _ => false,
+        }
+    }
+
+    /// Whether the client's share of what all share is used up, whichever member is asked.
+    pub(crate) fn is_of_share(&self) -> bool {
+        matches!(self, Self::Limit(refusal) if matches!(**refusal, LimitRefusal::Share(_)))
+    }
+
+    /// Whether a member answered with a redirect, which is never passed on.
+    pub(crate) fn is_redirect(&self) -> bool {
+        matches!(self, Self::Member(refusal) if refusal.is_redirect())
+    }
+
+    /// What a member said, where the refusal is its own.
+    pub(crate) fn said_by_member(&self) -> Option<&Status> {
+        match self {
+            Self::Member(refusal) => match &**refusal {
+                MemberRefusal::Said(status) => Some(status),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn said_by_member_mut(&mut self) -> Option<&mut Status> {
+        match self {
+            Self::Member(refusal) => match &mut **refusal {
+                MemberRefusal::Said(status) => Some(status),
+                _ => None,
+            },
+            _ => None,
         }
     }
 }
 
-impl From<Status> for Refusal {
-    fn from(status: Status) -> Self {
-        Self::Handler(status)
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.status().message)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<RouteRefusal> for Refusal {
+    fn from(refusal: RouteRefusal) -> Self {
+        Self::Route(Box::new(refusal))
+    }
+}
+
+impl From<RequestRefusal> for Refusal {
+    fn from(refusal: RequestRefusal) -> Self {
+        Self::Request(Box::new(refusal))
+    }
+}
+
+impl From<ClusterRefusal> for Refusal {
+    fn from(refusal: ClusterRefusal) -> Self {
+        Self::Cluster(Box::new(refusal))
+    }
+}
+
+impl From<VersionRefusal> for Refusal {
+    fn from(refusal: VersionRefusal) -> Self {
+        Self::Version(Box::new(refusal))
+    }
+}
+
+impl From<PreconditionRefusal> for Refusal {
+    fn from(refusal: PreconditionRefusal) -> Self {
+        Self::Precondition(Box::new(refusal))
+    }
+}
+
+impl From<MemberRefusal> for Refusal {
+    fn from(refusal: MemberRefusal) -> Self {
+        Self::Member(Box::new(refusal))
+    }
+}
+
+impl From<LimitRefusal> for Refusal {
+    fn from(refusal: LimitRefusal) -> Self {
+        Self::Limit(Box::new(refusal))
+    }
+}
+
+impl From<NotAcceptable> for Refusal {
+    fn from(none: NotAcceptable) -> Self {
+        RequestRefusal::NotAcceptable(none).into()
     }
 }
 
 impl From<Exceeded> for Refusal {
     fn from(exceeded: Exceeded) -> Self {
-        Self::Handler(exceeded.into())
+        LimitRefusal::Share(exceeded).into()
     }
 }
+
+impl From<NoTurn> for Refusal {
+    fn from(none: NoTurn) -> Self {
+        LimitRefusal::Turn(none).into()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterSelector, GroupVersionResource, Partial, RequestInfo, ResourceRequest, Status};
+use tributary_apimachinery::{ClusterSelector, GroupVersionResource, Partial, RequestInfo, ResourceRequest};
 
 use crate::Router;
 use crate::caller::Caller;
 use crate::configuration::Configuration;
 use crate::discovery::ServedResource;
 use crate::negotiate::{Answer, Form, Preferences};
+use crate::refusal::Refusal;
 use crate::response::{IncludeObject, include_object};
 use crate::view::{EarlierStandings, View};
 use crate::views::choice::{Lifetime, Read};
@@ -53,7 +54,7 @@ impl ClientRequest<'_> {
     ///
     /// # Errors
     /// 406; 400 for a value of `includeObject` that does not exist.
-    pub(crate) fn finish(&self, form: Form, answer: Answer) -> Result<IncludeObject, Status> {
+    pub(crate) fn finish(&self, form: Form, answer: Answer) -> Result<IncludeObject, Refusal> {
         let resource = &self.served.resource;
         match self.resource.subresource.as_deref() {
             Some("scale") if resource.is_built_in() => {
@@ -74,7 +75,7 @@ impl ClientRequest<'_> {
     ///
     /// # Errors
     /// 429 where no further namespace can be held.
-    pub(crate) async fn view(&self) -> Result<(Arc<View>, EarlierStandings), Status> {
+    pub(crate) async fn view(&self) -> Result<(Arc<View>, EarlierStandings), Refusal> {
         let (view, before) = self.read(&ClusterSelector::default(), Partial::Allow, Lifetime::Once).await;
         Ok((view, before?))
     }
@@ -88,7 +89,7 @@ impl ClientRequest<'_> {
         wanted: &ClusterSelector,
         partial: Partial,
         lifetime: Lifetime,
-    ) -> (Arc<View>, Result<EarlierStandings, Status>) {
+    ) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
         let Self { configuration, served, .. } = *self;
         let (namespace, user) = (self.resource.namespace.as_deref(), self.caller.connection);
         let read = Read { configuration, served, namespace, wanted, partial, lifetime, user };
@@ -99,7 +100,7 @@ impl ClientRequest<'_> {
     ///
     /// # Errors
     /// 406; 400 for parameters of a Table that do not exist.
-    pub(crate) fn object_form(&self) -> Result<(Form, IncludeObject), Status> {
+    pub(crate) fn object_form(&self) -> Result<(Form, IncludeObject), Refusal> {
         let form = self.preferences.form(Answer::Object)?;
         Ok((form, self.finish(form, Answer::Object)?))
     }

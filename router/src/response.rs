@@ -13,10 +13,11 @@ pub(crate) use object_writer::{IncludeObject, ObjectWriter, Place, ResourceKind}
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use tributary_apimachinery::{FieldError, Query, Status};
+use tributary_apimachinery::{Query, Status};
 
 use crate::body::{self, Body};
 use crate::negotiate::{Encoding, Form, Shape};
+use crate::refusal::{Refusal, RequestRefusal};
 
 /// The size from which frames are given to the connection, in bytes.
 ///
@@ -92,14 +93,11 @@ fn pretty(text: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// 400 for a value that does not exist.
-pub(crate) fn include_object(form: Form, query: Option<&str>) -> Result<IncludeObject, Status> {
+pub(crate) fn include_object(form: Form, query: Option<&str>) -> Result<IncludeObject, Refusal> {
     if !matches!(form.shape, Shape::Table(_)) {
         return Ok(IncludeObject::default());
     }
     let query = Query::parse(query);
     let value = query.get("includeObject").unwrap_or_default();
-    IncludeObject::parse(value).ok_or_else(|| {
-        let error = FieldError::invalid("includeObject", value, "must be 'Metadata', 'Object', 'None', or empty");
-        Status::bad_request(format!("Unable to convert to Table as requested: {error}"))
-    })
+    Ok(IncludeObject::parse(value).ok_or_else(|| RequestRefusal::IncludeObject { value: value.to_owned() })?)
 }

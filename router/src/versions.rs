@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{
     ClusterName, ClusterSelector, CollectionVersion, GroupVersionResource, ItemResourceVersions, ResourceVersion,
-    Status,
 };
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, DecodeError, Epochs, Foreign, IntegerResourceVersion,
 };
 
 use crate::limits::UNKNOWN_CLUSTERS;
+use crate::refusal::{ClusterRefusal, Refusal, VersionRefusal};
 use crate::topology::{Cluster, Identity};
 
 /// Reads and writes the versions of one resource, for one request.
@@ -106,7 +106,7 @@ impl Versions {
 
     /// The refusal of a vector over a list of clusters that is not known here, as long as a cluster has not told who it is: it
     /// may be our own list, once that is known, and a client that was told to list anew would go on without that cluster.
-    pub(crate) fn undecided(&self, resource: &GroupVersionResource, foreign: &Foreign) -> Option<Status> {
+    pub(crate) fn undecided(&self, resource: &GroupVersionResource, foreign: &Foreign) -> Option<ClusterRefusal> {
         let Foreign::Epoch(_) = foreign else { return None };
         let silent = self.clusters.values().filter(|cluster| match &*cluster.identity() {
             _ if cluster.discovery().is_none() => true,
@@ -115,26 +115,28 @@ impl Versions {
             Identity::Withheld => self.epochs.current_uid_of(cluster.name()) != Some(""),
             Identity::Unknown => false,
         });
-        let silent: Vec<_> = silent.map(|cluster| cluster.name().clone()).collect();
-        (!silent.is_empty()).then(|| Status::clusters_unknown(resource, &silent, 1))
+        let clusters: Vec<_> = silent.map(|cluster| cluster.name().clone()).collect();
+        let (resource, reasons) = (resource.clone(), Vec::new());
+        (!clusters.is_empty()).then_some(ClusterRefusal::Unread { resource, clusters, reasons, retry_after: 1 })
     }
 
     /// Reads what a read asks for.
     ///
     /// # Errors
-    /// 429 where it is not [decided](Self::undecided) yet; else the status that `refuse` makes of the text and what is wrong with it.
+    /// 429 where it is not [decided](Self::undecided) yet; else what `refuse` makes of the text and what is wrong with
+    /// it.
     pub(crate) fn wanted(
         &self,
         resource: &GroupVersionResource,
         text: Option<&str>,
-        refuse: impl FnOnce(&str, &DecodeError) -> Status,
-    ) -> Result<Wanted, Status> {
+        refuse: impl FnOnce(&str, DecodeError) -> VersionRefusal,
+    ) -> Result<Wanted, Refusal> {
         Wanted::parse(text, self).map_err(|error| {
             let undecided = match &error {
                 DecodeError::Foreign(foreign) => self.undecided(resource, foreign),
                 DecodeError::Malformed(_) => None,
             };
-            undecided.unwrap_or_else(|| refuse(text.unwrap_or_default(), &error))
+            undecided.map_or_else(|| refuse(text.unwrap_or_default(), error).into(), Refusal::from)
         })
     }
 }
@@ -172,8 +174,8 @@ pub(crate) fn seen(cluster: &ClusterName, version: ResourceVersion) -> Composite
 }
 
 /// The refusal of a watch, to be told in the stream: clients treat an HTTP 410 as no answer.
-pub(crate) fn refuse_watch(_text: &str, error: &DecodeError) -> Status {
-    Status::expired(format!("the resourceVersion cannot be resumed here: {error}"))
+pub(crate) fn refuse_watch(_text: &str, error: DecodeError) -> VersionRefusal {
+    VersionRefusal::ForeignToWatch(error)
 }
 
 /// The components of a version in the clusters that are wanted: of the others nothing is asked.
@@ -189,16 +191,16 @@ pub(crate) fn of_clusters<'a>(
 }
 
 /// The refusal of a get: whatever does not decode is the client's fault.
-pub(crate) fn refuse_get(text: &str, error: &DecodeError) -> Status {
-    Status::invalid_resource_version(text, &error.to_string())
+pub(crate) fn refuse_get(text: &str, error: DecodeError) -> VersionRefusal {
+    VersionRefusal::Invalid { text: text.to_owned(), error }
 }
 
 /// The refusal of a list: garbage is the client's fault; what is well-formed but means nothing here is expired, because an
 /// informer lists from scratch on 410 alone.
-pub(crate) fn refuse_list(text: &str, error: &DecodeError) -> Status {
+pub(crate) fn refuse_list(text: &str, error: DecodeError) -> VersionRefusal {
     match error {
-        DecodeError::Malformed(_) => Status::invalid_resource_version(text, &error.to_string()),
-        DecodeError::Foreign(_) => Status::expired(format!("the resourceVersion cannot be honoured here: {error}")),
+        DecodeError::Malformed(_) => VersionRefusal::Invalid { text: text.to_owned(), error },
+        DecodeError::Foreign(_) => VersionRefusal::ForeignToList(error),
     }
 }
 

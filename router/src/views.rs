@@ -15,13 +15,14 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
-use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, Status};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder};
 
 use crate::discovery::ServedResource;
 use crate::flow::fair_share::{self, Holder};
 use crate::limits::{Limits, NAMESPACE_UNUSED_AFTER};
 use crate::metrics::Metrics;
 use crate::policy::Policies;
+use crate::refusal::LimitRefusal;
 use crate::response::ResourceKind;
 use crate::topology::Fleet;
 use crate::view::View;
@@ -38,8 +39,6 @@ const DEFINITION_INTERVAL: Duration = Duration::from_secs(10);
 /// After which time a CRD that no cluster gave is asked for again, and the longest such pause: each time doubles it, because most
 /// clusters that do not let us read their CRDs never will.
 const ASK_AGAIN: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(600);
-/// When to come again where no further namespace can be held, in seconds.
-const NAMESPACE_RETRY_AFTER: u32 = 5;
 
 /// For how long after its last use a view's CRD is looked at.
 const USED_WITHIN: Duration = Duration::from_secs(60);
@@ -338,14 +337,14 @@ impl Views {
         whole: &Arc<View>,
         namespace: &str,
         user: Holder,
-    ) -> Result<Arc<View>, Status> {
+    ) -> Result<Arc<View>, LimitRefusal> {
         let view = self.get_or_insert_part(whole, namespace, user)?;
         // Not under the lock, as above.
         view.begin();
         Ok(view)
     }
 
-    fn get_or_insert_part(&self, whole: &Arc<View>, namespace: &str, user: Holder) -> Result<Arc<View>, Status> {
+    fn get_or_insert_part(&self, whole: &Arc<View>, namespace: &str, user: Holder) -> Result<Arc<View>, LimitRefusal> {
         let resource = &whole.kind.resource;
         let key = (resource.clone(), Some(namespace.to_owned()));
         // Dropped outside of the lock: the end of a view ends its cachers.
@@ -356,7 +355,8 @@ impl Views {
         if !is_used {
             let used = Used::of(&by_key, resource, user, |_| true);
             if !used.leave_room_in(self.limits.namespace_views) {
-                return Err(too_many(resource, used, self.limits.namespace_views));
+                let (resource, max) = (resource.clone(), self.limits.namespace_views);
+                return Err(LimitRefusal::Namespaces { resource, all: used.all, own: used.own, max });
             }
         }
         if let Some(held) = by_key.get_mut(&key).filter(|held| held.view.is_part_of(whole)) {
@@ -464,16 +464,6 @@ impl Used {
     fn leave_room_in(self, max: usize) -> bool {
         fair_share::has_room(max, self.all, self.own, 1)
     }
-}
-
-fn too_many(resource: &GroupVersionResource, used: Used, max: usize) -> Status {
-    let Used { all, own } = used;
-    let message = format!(
-        "{resource} of {all} namespaces are being read or watched, {own} of them by this connection, which may hold no more than it \
-         leaves to others of {max} (--max-namespace-views), because a cluster forbids listing all namespaces; end some watches, raise \
-         the flag, or allow that list (`/readyz?verbose` names the cluster)"
-    );
-    Status::too_many_requests(message, NAMESPACE_RETRY_AFTER)
 }
 
 /// Whether a view still shows what the members serve: a CRD may be made anew with another kind or scope. And whether it holds it

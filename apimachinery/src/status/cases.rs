@@ -6,25 +6,6 @@ use crate::GroupVersionResource;
 /// How much of a member's text that is no Status is told, in bytes (client-go's limit).
 const UNEXPECTED_TEXT_MAX: usize = 2048;
 
-/// A resource and its group as errors name them: `pods`, `deployments.apps`.
-pub(super) fn group_resource(resource: &GroupVersionResource) -> String {
-    if resource.group.is_empty() {
-        resource.resource.to_string()
-    } else {
-        format!("{}.{}", resource.resource, resource.group)
-    }
-}
-
-/// The details of an error about a resource, or an object of it.
-pub(super) fn details(resource: &GroupVersionResource, name: &str) -> StatusDetails {
-    StatusDetails {
-        name: name.to_owned(),
-        group: resource.group.to_string(),
-        kind: resource.resource.to_string(),
-        ..StatusDetails::default()
-    }
-}
-
 impl Status {
     /// 400: the request is malformed.
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -43,21 +24,21 @@ impl Status {
             None => Self::new(403, Reason::Forbidden, format!("forbidden: {cause}"))
                 .with_details(StatusDetails { name: name.to_owned(), ..StatusDetails::default() }),
             Some(resource) => {
-                let of = group_resource(resource);
+                let of = resource.group_resource();
                 let message = if name.is_empty() {
                     format!("{of} is forbidden: {cause}")
                 } else {
                     format!("{of} {} is forbidden: {cause}", go_quote(name))
                 };
-                Self::new(403, Reason::Forbidden, message).with_details(details(resource, name))
+                Self::new(403, Reason::Forbidden, message).with_details(StatusDetails::of(resource, name))
             }
         }
     }
 
     /// 404: no object of this name.
     pub fn not_found(resource: &GroupVersionResource, name: &str) -> Self {
-        Self::new(404, Reason::NotFound, format!("{} {} not found", group_resource(resource), go_quote(name)))
-            .with_details(details(resource, name))
+        Self::new(404, Reason::NotFound, format!("{} {} not found", resource.group_resource(), go_quote(name)))
+            .with_details(StatusDetails::of(resource, name))
     }
 
     /// 404: no such path or resource.
@@ -66,10 +47,19 @@ impl Status {
             .with_details(StatusDetails::default())
     }
 
+    /// 404: no cluster of this name.
+    pub fn cluster_not_found(name: &str) -> Self {
+        Self::new(404, Reason::NotFound, format!("clusters {} not found", go_quote(name))).with_details(StatusDetails {
+            name: name.to_owned(),
+            kind: "clusters".to_owned(),
+            ..StatusDetails::default()
+        })
+    }
+
     /// 405: the resource does not know the verb.
     pub fn method_not_supported(resource: &GroupVersionResource, verb: &str) -> Self {
-        let message = format!("{verb} is not supported on resources of kind {}", go_quote(&group_resource(resource)));
-        Self::new(405, Reason::MethodNotAllowed, message).with_details(details(resource, ""))
+        let message = format!("{verb} is not supported on resources of kind {}", go_quote(&resource.group_resource()));
+        Self::new(405, Reason::MethodNotAllowed, message).with_details(StatusDetails::of(resource, ""))
     }
 
     /// 405: the path does not know the method.
@@ -118,15 +108,19 @@ impl Status {
 
     /// 409: the name is taken.
     pub fn already_exists(resource: &GroupVersionResource, name: &str) -> Self {
-        Self::new(409, Reason::AlreadyExists, format!("{} {} already exists", group_resource(resource), go_quote(name)))
-            .with_details(details(resource, name))
+        Self::new(
+            409,
+            Reason::AlreadyExists,
+            format!("{} {} already exists", resource.group_resource(), go_quote(name)),
+        )
+        .with_details(StatusDetails::of(resource, name))
     }
 
     /// 409: the state does not allow it.
     pub fn conflict(resource: &GroupVersionResource, name: &str, cause: &str) -> Self {
         let message =
-            format!("Operation cannot be fulfilled on {} {}: {cause}", group_resource(resource), go_quote(name));
-        Self::new(409, Reason::Conflict, message).with_details(details(resource, name))
+            format!("Operation cannot be fulfilled on {} {}: {cause}", resource.group_resource(), go_quote(name));
+        Self::new(409, Reason::Conflict, message).with_details(StatusDetails::of(resource, name))
     }
 
     /// 409: the object has changed since the version that the client names.
@@ -261,10 +255,10 @@ impl Status {
     pub fn server_timeout(resource: &GroupVersionResource, operation: &str, retry_after: u32) -> Self {
         let message = format!(
             "The {operation} operation against {} could not be completed at this time, please try again.",
-            group_resource(resource)
+            resource.group_resource()
         );
         Self::new(500, Reason::ServerTimeout, message)
-            .with_details(details(resource, operation))
+            .with_details(StatusDetails::of(resource, operation))
             .with_retry_after(retry_after)
     }
 

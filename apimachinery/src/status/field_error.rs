@@ -95,7 +95,7 @@ impl fmt::Display for FieldError {
 impl std::error::Error for FieldError {}
 
 /// Quotes as Go's `%q` does: printable characters stand as they are.
-pub(crate) fn go_quote(text: &str) -> String {
+pub fn go_quote(text: &str) -> String {
     use std::fmt::Write;
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

@@ -1,7 +1,7 @@
 //! Tests of Status: the wire form, the wording, and what is read from members.
 
 use super::*;
-use crate::{ClusterName, GroupVersionResource};
+use crate::GroupVersionResource;
 
 fn pods() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "pods")
@@ -122,27 +122,10 @@ fn invalid_fields_are_causes() {
 }
 
 #[test]
-fn clusters_are_named() {
-    let clusters: Vec<_> = (0..12).map(|i| ClusterName::new(&format!("c{i}")).unwrap()).collect();
-    let ambiguous = Status::ambiguous(&pods(), "p", &clusters[..2], "/api/v1/namespaces/n/pods/p");
-    assert_eq!(ambiguous.code, 409);
-    assert!(ambiguous.message.contains("c0, c1"), "{ambiguous}");
-    assert!(ambiguous.message.contains("/clusters/c0/api/v1/namespaces/n/pods/p"), "{ambiguous}");
-    let trouble = |cluster: &ClusterName| Trouble {
-        cluster: cluster.clone(),
-        cause: "refused".to_owned(),
-        age: std::time::Duration::from_secs(7),
-    };
-    let unknown = Status::owner_unknown(&pods(), "p", &clusters.iter().map(trouble).collect::<Vec<_>>());
-    assert_eq!((unknown.code, unknown.retry_after_seconds()), (503, Some(1)));
-    assert!(unknown.message.contains("c9 (for 7 s: refused) and 2 more"), "{unknown}");
-    assert!(!unknown.message.contains("c10"), "{unknown}");
-    let late = Status::version_not_reached(&clusters[3], 9, 7, "it has not come so far within 3 s");
-    assert_eq!((late.code, late.retry_after_seconds()), (504, Some(1)));
-    assert_eq!(late.details.as_ref().unwrap().causes[0].reason, "ResourceVersionTooLarge");
-    assert!(late.message.contains("cluster \"c3\": it has not come so far within 3 s"), "{late}");
-    assert_eq!(Status::clusters_unknown(&pods(), &clusters[..1], 3).retry_after_seconds(), Some(3));
-    assert!(Status::watch_not_registered(&pods(), "register it").message.ends_with(": register it"));
+fn the_advice_to_come_again_can_be_taken_back() {
+    let status = Status::service_unavailable("x").with_retry_after(3);
+    assert_eq!(status.retry_after_seconds(), Some(3));
+    assert_eq!(status.without_retry_after().retry_after_seconds(), None);
 }
 
 #[test]

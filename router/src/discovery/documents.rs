@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
-use tributary_apimachinery::Status;
 
 use super::document::{DiscoveryPath, Document};
 use super::model::{AGGREGATED_PARAMETERS, Group, Kind, Resource, Version};
 use super::union::Union;
 use crate::body::{self, Body};
-use crate::negotiate::{Clause, Encoding, Form, names_a_known_type};
+use crate::negotiate::{Clause, Encoding, Form, NotAcceptable, names_a_known_type};
 
 /// The hash of each resource of one version, by the resource's name. A resource whose member says nothing has none.
 pub(crate) type StorageVersionHashes = BTreeMap<String, String>;
@@ -24,25 +23,28 @@ pub(crate) struct Wish {
     pub encoding: Encoding,
 }
 
+/// The media types that documents of discovery are given in.
+const DOCUMENT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
+
 /// Reads an `Accept` header: clauses by q, then in their order, the first that can be given. `profile=nopeer` makes no
 /// difference: there are no peers.
 ///
 /// Source: kubernetes/apiserver `pkg/endpoints/discovery/aggregated/wrapper.go`.
 ///
 /// # Errors
-/// 406 for what is not given: another shape, protobuf alone.
-pub(crate) fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<Wish, Status> {
+/// [`NotAcceptable`] for what is not given: another shape, protobuf alone.
+pub(crate) fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<Wish, NotAcceptable> {
     // The root has one form, whatever is asked.
     if accept.trim().is_empty() || *path == DiscoveryPath::Root {
         return Ok(Wish { aggregated: false, encoding: Encoding::Json });
     }
     // These two are routes as those of resources are, and ask first whether the media type is known at all.
     if matches!(path, DiscoveryPath::Core | DiscoveryPath::Version(..)) && !names_a_known_type(accept) {
-        return Err(Status::no_acceptable_representation(&["application/json", "application/yaml"]));
+        return Err(NotAcceptable::Unknown { available: DOCUMENT_TYPES.to_vec() });
     }
     let clauses = Clause::parse_all(accept);
     let found = clauses.iter().find_map(|clause| wish(clause, path));
-    found.ok_or_else(|| Status::not_acceptable(&["application/json", "application/yaml"]))
+    found.ok_or_else(|| NotAcceptable::Unavailable { available: DOCUMENT_TYPES.to_vec() })
 }
 
 fn wish(clause: &Clause<'_>, path: &DiscoveryPath<'_>) -> Option<Wish> {

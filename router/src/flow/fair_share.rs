@@ -13,15 +13,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use tributary_apimachinery::Status;
 
 use crate::flow::long_answers::Peer;
 
 /// Whose portion something is: the connection's. Requests without one share a portion.
 pub(crate) type Holder = Option<Peer>;
-
-/// When a client that was refused is to come again, in seconds. As kube-apiserver's max-in-flight filter says it.
-const RETRY_AFTER: u32 = 1;
 
 /// Which part of the bound a client may hold where the others have taken all that is shared: a 256th, 15 requests of 4,000 and
 /// 512 KiB of 128 MiB. People and controllers have fewer under way; 64 clients have room for as much in the last quarter.
@@ -64,17 +60,11 @@ pub(crate) struct Portion {
 #[error(
     "too many {what}: of {max}, other connections hold {others} and this one holds {own}; a connection may hold no more than it leaves to others"
 )]
-pub struct Exceeded {
+pub(crate) struct Exceeded {
     what: &'static str,
     max: usize,
     own: usize,
     others: usize,
-}
-
-impl From<Exceeded> for Status {
-    fn from(exceeded: Exceeded) -> Self {
-        Self::too_many_requests(exceeded.to_string(), RETRY_AFTER)
-    }
 }
 
 /// Whether somebody who holds `own` of what all hold may hold so much more.
@@ -276,16 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_bound_and_says_when_to_come_again() {
+    fn a_refusal_names_the_bound() {
         let share = share(10);
         let mut held = share.take(peer(1), 4).unwrap();
         assert!(held.grow(1).is_err());
-        let status = Status::from(share.take(peer(1), 1).unwrap_err());
-        assert_eq!((status.code, status.retry_after_seconds()), (429, Some(1)));
+        let exceeded = share.take(peer(1), 1).unwrap_err().to_string();
         assert!(
-            status
-                .message
-                .starts_with("too many requests in flight: of 10, other connections hold 0 and this one holds 4")
+            exceeded.starts_with("too many requests in flight: of 10, other connections hold 0 and this one holds 4"),
+            "{exceeded}"
         );
         assert_eq!(share.metrics.refused.get(), 2);
     }

@@ -24,7 +24,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tributary_apimachinery::Status;
 
 pub(crate) use lanes::{LaneMetrics, Lanes, Length, MEDIUM_BYTES, Share};
 pub(crate) use lines::Lines;
@@ -52,22 +51,13 @@ const OVERDUE: Duration = Duration::from_millis(250);
 
 /// Why there is no turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoTurn {
+pub(crate) enum NoTurn {
     /// Too many wait already.
     #[error("{WAITING_MAX} lists are waiting for their turn already")]
     Crowded,
     /// It took too long.
     #[error("the list had no turn within {} s, because of the lists that others asked for", WAITS_MAX.as_secs())]
     TimedOut,
-}
-
-/// When a client that found no turn is to come again, in seconds. As kube-apiserver's flow control says it.
-const RETRY_AFTER: u32 = 1;
-
-impl From<NoTurn> for Status {
-    fn from(none: NoTurn) -> Self {
-        Self::too_many_requests(none.to_string(), RETRY_AFTER)
-    }
 }
 
 /// What is counted about turns.

@@ -7,7 +7,7 @@ use http::response::Parts;
 use http::{HeaderMap, Response, header};
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::rewrite::Written;
-use tributary_apimachinery::{DecodeError, GroupVersionResource, ObjectDecoder, ObjectKey, ResourceRequest, Status};
+use tributary_apimachinery::{DecodeError, GroupVersionResource, ObjectDecoder, ObjectKey, ResourceRequest};
 use tributary_printers::Printer;
 
 use super::whole::{Interrupted, whole};
@@ -16,6 +16,7 @@ use crate::body::{self, Body};
 use crate::flow::fair_share::Portion;
 use crate::flow::large_bodies::{at_once, to_write};
 use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
+use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::response::warnings;
 use crate::response::{self, IncludeObject, ObjectWriter, Place, ResourceKind};
@@ -59,7 +60,7 @@ pub(crate) async fn translate(
     answer: Response<Body>,
     room: Portion,
     wish: &Wish,
-) -> Result<Response<Body>, Status> {
+) -> Result<Response<Body>, Refusal> {
     let (mut head, incoming) = answer.into_parts();
     warnings::name(cluster.name(), &mut head.headers);
     let is_yaml = wish.error_form.encoding == Encoding::Yaml;
@@ -68,7 +69,7 @@ pub(crate) async fn translate(
     }
     let (text, room) = whole(incoming, room).await.map_err(|interrupted| match interrupted {
         Interrupted::NoRoom(exceeded) if !wish.writes => exceeded.into(),
-        interrupted => interrupted.status(cluster.name()),
+        interrupted => interrupted.refusal(cluster.name()),
     })?;
     let form = if head.status.is_success() { wish.form } else { wish.error_form };
     if wish.writes && head.status.is_success() {

@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, header, request};
-use tributary_apimachinery::rewrite::{self, Facts, Format, Rewritten, Shape, Translate};
+use tributary_apimachinery::rewrite::{self, Facts, Format, Rewritten, Shape, VersionOf};
 use tributary_apimachinery::{Status, Verb};
 
 use crate::body::{self, Body, BoxError};
 use crate::flow::fair_share::{Exceeded, Portion};
+use crate::refusal::{LimitRefusal, Refusal, RequestRefusal};
 use crate::request::ClientRequest;
 
 /// A request with its body read.
@@ -34,7 +35,7 @@ impl Held {
         verb: Verb,
         message: Request<Body>,
         bytes_max: usize,
-    ) -> Result<Self, Status> {
+    ) -> Result<Self, Refusal> {
         let (head, incoming) = message.into_parts();
         let shape = Shape::of(verb, request.resource);
         let mut portion = request.router.held_bytes().take(request.caller.connection, 0)?;
@@ -49,10 +50,10 @@ impl Held {
         let format = match format {
             Some(format) => format,
             None if body.is_empty() => Format::Json,
-            None => return Err(Status::unsupported_media_type(&Format::MEDIA_TYPES)),
+            None => return Err(RequestRefusal::BodyFormat.into()),
         };
         let turn = request.router.large_bodies().turn(portion.holder(), body.len()).await;
-        let facts = turn.run(|| rewrite::read(format, shape, &body))?;
+        let facts = turn.run(|| rewrite::read(format, shape, &body)).map_err(Refusal::malformed)?;
         Ok(Self { head, body, facts, format, shape, _portion: portion })
     }
 
@@ -75,9 +76,11 @@ impl Held {
         &self,
         has_annotations: bool,
         accept: &'static str,
-        version: Translate<'_>,
-    ) -> Result<Request<Body>, Status> {
-        let rewritten = rewrite::rewrite(self.format, self.shape, &self.body, has_annotations, version)?;
+        version: impl FnMut(VersionOf, &str) -> Result<String, Refusal>,
+    ) -> Result<Request<Body>, Refusal> {
+        let rewritten = translating(version, |version| {
+            rewrite::rewrite(self.format, self.shape, &self.body, has_annotations, version)
+        })?;
         Ok(self.with_body(rewritten, accept))
     }
 
@@ -85,12 +88,13 @@ impl Held {
     ///
     /// # Errors
     /// 400 for a body that is not of its form.
-    pub(crate) fn for_all(&self) -> Result<Option<Rewritten>, Status> {
+    pub(crate) fn for_all(&self) -> Result<Option<Rewritten>, Refusal> {
         let mut names_version = false;
         let rewritten = rewrite::rewrite(self.format, self.shape, &self.body, true, &mut |_, text| {
             names_version = true;
             Ok(text.to_owned())
-        })?;
+        })
+        .map_err(Refusal::malformed)?;
         Ok((!names_version).then_some(rewritten))
     }
 
@@ -113,11 +117,30 @@ impl Held {
     }
 }
 
+/// Has something rewritten whose versions `version` translates.
+///
+/// # Errors
+/// What `version` answers, and 400 for what cannot be read.
+pub(super) fn translating<T>(
+    mut version: impl FnMut(VersionOf, &str) -> Result<String, Refusal>,
+    rewrite: impl FnOnce(rewrite::Translate<'_>) -> Result<T, Status>,
+) -> Result<T, Refusal> {
+    let mut refused = None;
+    let mut translate = |of, text: &str| {
+        version(of, text).map_err(|refusal| {
+            let status = refusal.status();
+            refused = Some(refusal);
+            status
+        })
+    };
+    rewrite(&mut translate).map_err(|status| refused.unwrap_or_else(|| Refusal::malformed(status)))
+}
+
 /// Why a request's body was not read. Nothing has been sent anywhere yet.
-pub(super) fn unreadable(error: BoxError) -> Status {
+pub(super) fn unreadable(error: BoxError) -> Refusal {
     match (error.downcast_ref::<body::TooLarge>(), error.downcast_ref::<Exceeded>()) {
-        (Some(body::TooLarge(limit)), _) => Status::request_entity_too_large(*limit),
+        (Some(body::TooLarge(limit)), _) => LimitRefusal::Body { max: *limit }.into(),
         (_, Some(exceeded)) => (*exceeded).into(),
-        _ => Status::bad_request(format!("the request's body cannot be read: {error}")),
+        _ => RequestRefusal::BrokenOff { cause: error.to_string() }.into(),
     }
 }

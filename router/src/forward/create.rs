@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tributary_apimachinery::rewrite::Reference;
-use tributary_apimachinery::{
-    ClusterName, GroupVersion, ItemResourceVersions, Object, ObjectKey, Reason, ResourceRequest, Status,
-};
+use tributary_apimachinery::{ClusterName, GroupVersion, ItemResourceVersions, Object, ObjectKey, ResourceRequest};
 
 use super::answer::Wish;
 use super::buffered::Held;
@@ -16,6 +14,7 @@ use super::target::{Target, send_translated};
 use crate::Router;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::discovery::ServedResource;
+use crate::refusal::{ClusterRefusal, Refusal, RequestRefusal};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 
@@ -23,17 +22,15 @@ use crate::topology::Cluster;
 ///
 /// # Errors
 /// 400 where no cluster is named, with the ways to name one; what the member answers passes.
-pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Status> {
+pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { info, resource, served, .. } = request;
     let (form, include) = request.object_form()?;
     let held = Held::read(request, info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
     if held.facts.resource_version.as_deref().is_some_and(|version| version != "0") {
-        // kube-apiserver's own answer (`ErrResourceVersionSetOnCreate` in apiserver's `storage/errors.go`).
-        let message = "resourceVersion should not be set on objects to be created";
-        return Err(Status::new(500, Reason::Unknown, message));
+        return Err(RequestRefusal::VersionOfNew.into());
     }
     let target = place(request, &held).await?;
-    let target = target.ok_or_else(|| Status::no_target_cluster(&resource.resource, &served.clusters))?;
+    let target = target.ok_or_else(|| not_named(resource, served))?;
     if request.configuration.items(&resource.resource) == ItemResourceVersions::Integer {
         hold(request).await;
     }
@@ -55,16 +52,21 @@ async fn hold(request: ClientRequest<'_>) {
 /// How long a create waits until its resource is held. It does so once, where nobody has read the resource before.
 const HELD_WITHIN: Duration = Duration::from_secs(3);
 
+/// Nothing names the cluster of a new object.
+pub(super) fn not_named(resource: &ResourceRequest, served: &ServedResource) -> ClusterRefusal {
+    ClusterRefusal::NotNamed { resource: resource.resource.clone(), clusters: served.clusters.clone() }
+}
+
 /// Chooses the cluster of a new object: its annotation; its owner's cluster, or that of the object that an Event is about; the
 /// configured placement; the only cluster there is. `None` where nothing names one.
 ///
 /// # Errors
 /// 400 where a cluster is named that does not serve the resource; 503 where the owner may be in a cluster that is unknown.
-pub(crate) async fn place(request: ClientRequest<'_>, held: &Held) -> Result<Option<Target>, Status> {
+pub(crate) async fn place(request: ClientRequest<'_>, held: &Held) -> Result<Option<Target>, Refusal> {
     let ClientRequest { router, served, resource, .. } = request;
     let target = |cluster| Target { cluster, object: None, involved: None };
     if let Some(named) = &held.facts.cluster {
-        return configured(router, served, named).map(|cluster| Some(target(cluster)));
+        return Ok(Some(target(configured(router, served, named)?)));
     }
     for owner in &held.facts.owners {
         if let Some((cluster, _)) = referenced(request, owner).await? {
@@ -81,7 +83,7 @@ pub(crate) async fn place(request: ClientRequest<'_>, held: &Held) -> Result<Opt
         }
     }
     if let Some(placement) = &request.configuration.policy(&resource.resource).placement {
-        return configured(router, served, placement.as_str()).map(|cluster| Some(target(cluster)));
+        return Ok(Some(target(configured(router, served, placement.as_str())?)));
     }
     let clusters = router.fleet().clusters();
     Ok(clusters.values().next().filter(|_| clusters.len() == 1).cloned().map(target))
@@ -91,16 +93,12 @@ pub(crate) async fn place(request: ClientRequest<'_>, held: &Held) -> Result<Opt
 ///
 /// # Errors
 /// 400 naming the clusters that serve the resource.
-fn configured(router: &Router, served: &ServedResource, name: &str) -> Result<Arc<Cluster>, Status> {
+fn configured(router: &Router, served: &ServedResource, name: &str) -> Result<Arc<Cluster>, ClusterRefusal> {
     let serves = |cluster: &Arc<Cluster>| served.clusters.contains(cluster.name()) || cluster.discovery().is_none();
     let found = ClusterName::new(name).ok().and_then(|name| router.fleet().cluster(&name)).filter(serves);
     found.ok_or_else(|| {
-        let names: Vec<_> = served.clusters.iter().map(ClusterName::as_str).collect();
-        Status::bad_request(format!(
-            "{} cannot be created in cluster {name:?}: the clusters that serve them are {}",
-            served.resource,
-            names.join(", ")
-        ))
+        let (resource, clusters) = (served.resource.clone(), served.clusters.clone());
+        ClusterRefusal::NotServing { resource, named: name.to_owned(), clusters }
     })
 }
 
@@ -112,7 +110,7 @@ fn configured(router: &Router, served: &ServedResource, name: &str) -> Result<Ar
 /// # Errors
 /// 503 where it is in no cluster that is known or answers, and some do not: elsewhere garbage collection would take the new object for
 /// one that lost its owner. 504 where this process's own writes are not seen within 3 s.
-async fn referenced(request: ClientRequest<'_>, reference: &Reference) -> Result<Option<Found>, Status> {
+async fn referenced(request: ClientRequest<'_>, reference: &Reference) -> Result<Option<Found>, Refusal> {
     let ClientRequest { router, resource, .. } = request;
     let Some((wanted, served)) = named(router, reference, resource) else { return Ok(None) };
     let wanted = ClientRequest { resource: &wanted, served: &served, ..request };

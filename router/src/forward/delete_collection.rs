@@ -8,13 +8,14 @@ use http::{Request, Response, StatusCode};
 use serde::Deserialize;
 use tokio::time::Instant;
 use tributary_apimachinery::rewrite::{self, Rewritten};
-use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Status, Verb};
+use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Verb};
 
-use super::buffered::Held;
+use super::buffered::{Held, translating};
 use super::send::send;
 use super::whole::{Reserve, seen_whole};
 use crate::body::Body;
 use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
+use crate::refusal::{ClusterRefusal, MemberRefusal, PreconditionRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::versions::Given;
@@ -28,10 +29,11 @@ use crate::{deadline, response};
 pub(crate) async fn delete_collection(
     request: ClientRequest<'_>,
     message: Request<Body>,
-) -> Result<Response<Body>, Status> {
+) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, info, resource, served, query, .. } = request;
     let until = Instant::now() + deadline::time(info, query, router.request_timeout());
-    let (_, wanted) = ClusterSelector::split(&ListOptions::parse(query, limits::SELECTOR)?.label_selector)?;
+    let options = ListOptions::parse(query, limits::SELECTOR).map_err(Refusal::malformed)?;
+    let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let held = Held::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
     let shared = held.for_all()?;
     // What a list of the collection does not show is not deleted with it.
@@ -43,7 +45,8 @@ pub(crate) async fn delete_collection(
     let undiscovered: Vec<_> =
         undiscovered.iter().map(|cluster| cluster.name().clone()).filter(|name| selects(name)).collect();
     if !undiscovered.is_empty() {
-        return Err(Status::clusters_unknown(&resource.resource, &undiscovered, 1));
+        let (resource, reasons) = (resource.resource.clone(), Vec::new());
+        return Err(ClusterRefusal::Unread { resource, clusters: undiscovered, reasons, retry_after: 1 }.into());
     }
     // Without it a deletion might not be noted that was made.
     let reserve = Reserve::take(router, request.caller, until)?;
@@ -58,31 +61,18 @@ pub(crate) async fn delete_collection(
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for (cluster, answer) in answers {
         match answer {
-            Ok(()) => done.push(cluster.to_string()),
-            Err(status) => failed.push((cluster.to_string(), status)),
+            Ok(()) => done.push(cluster.clone()),
+            Err(refusal) => failed.push((cluster.clone(), refusal)),
         }
     }
-    match failed.first() {
-        None => {
-            let success = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
-            let mut response = response::json(StatusCode::OK, success);
-            standing::warn_left_out(
-                response.headers_mut(),
-                &resource.resource,
-                &request.configuration.left_out(served),
-            );
-            Ok(response)
-        }
-        Some((_, first)) => {
-            let mut status = first.clone();
-            let causes: Vec<_> =
-                failed.iter().map(|(cluster, status)| format!("{cluster}: {}", status.message)).collect();
-            status.message = format!("deleted in [{}], but not in: {}", done.join(", "), causes.join("; "));
-            // The request as a whole is to be sent again only if no cluster can have acted on it.
-            let untouched = done.is_empty() && failed.iter().all(|(_, own)| own.retry_after_seconds().is_some());
-            Err(if untouched { status } else { status.without_retry_after() })
-        }
+    let mut failed = failed.into_iter();
+    if let Some(first) = failed.next() {
+        return Err(MemberRefusal::PartlyDeleted { done, first, others: failed.collect() }.into());
     }
+    let success = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
+    let mut response = response::json(StatusCode::OK, success);
+    standing::warn_left_out(response.headers_mut(), &resource.resource, &request.configuration.left_out(served));
+    Ok(response)
 }
 
 /// In how many clusters is deleted at once. Each answers with all that it deleted, up to 8 MiB, which are held until they are read. Where
@@ -97,23 +87,23 @@ async fn delete_in(
     held: &Held,
     shared: Option<&Rewritten>,
     reserve: &Reserve,
-) -> Result<(), Status> {
+) -> Result<(), Refusal> {
     let ClientRequest { router, info, query, resource, .. } = request;
     let versions = request.configuration.versions(&resource.resource);
     let mut version = |_, text: &str| {
         if text == "0" {
             return Ok(text.to_owned());
         }
-        let given = versions.decode(text).map_err(|error| Status::bad_request(format!("resourceVersion: {error}")))?;
+        let given = versions.decode(text).map_err(PreconditionRefusal::Invalid)?;
         match (given.component(cluster.name()), given) {
             (Some(own), _) => Ok(own.revision().to_string()),
             // No object of another cluster is at this version: each deletion would fail.
             (None, Given::Item(owner, _)) => {
-                let cause = format!("resourceVersion {text} belongs to cluster {owner}");
-                Err(Status::conflict(&resource.resource, "", &cause))
+                let (resource, text) = (resource.resource.clone(), text.to_owned());
+                Err(PreconditionRefusal::OfOtherObject { resource, text, owner }.into())
             }
             (None, Given::Vector(_)) => {
-                Err(Status::bad_request(format!("resourceVersion has no component of cluster {}", cluster.name())))
+                Err(PreconditionRefusal::LacksCluster { cluster: cluster.name().clone() }.into())
             }
         }
     };
@@ -121,14 +111,16 @@ async fn delete_in(
         Some(shared) => held.with_body(shared.clone(), "application/json"),
         None => held.for_member(true, "application/json", &mut version)?,
     };
-    let query =
-        query.map(|query| rewrite::rewrite_query(&rewrite::without_clusters(query)?, &mut version)).transpose()?;
+    let rewritten = |query| {
+        translating(&mut version, |version| rewrite::rewrite_query(&rewrite::without_clusters(query)?, version))
+    };
+    let query = query.map(rewritten).transpose()?;
     let room = router.held_bytes().take(request.caller.connection, 0)?;
     let answer = send(cluster, request.caller, message, &info.path, query.as_deref()).await?;
     let code = answer.status();
     let look = |text: &[u8]| {
         if !code.is_success() {
-            return Err(Status::from_response(code.as_u16(), text));
+            return Err(Refusal::said(code, text));
         }
         if !held.is_dry_run() {
             note(request, cluster, text);

@@ -1,8 +1,9 @@
 //! Whether the answer to a write can carry an integer, asked before the write is sent.
 
-use tributary_apimachinery::{ClusterName, ItemResourceVersions, Object, ResourceVersion, Status};
+use tributary_apimachinery::{ClusterName, ItemResourceVersions, Object, ResourceVersion};
 use tributary_merge::IntegerResourceVersion;
 
+use crate::refusal::{PreconditionRefusal, Refusal};
 use crate::request::ClientRequest;
 
 /// How far below the highest version that has an integer form a member's newest known version has to be. A thousand million
@@ -15,7 +16,7 @@ const HEADROOM: u64 = 1_000_000_000;
 ///
 /// # Errors
 /// 400 that names the bound and what to do.
-pub(crate) fn fits(request: ClientRequest<'_>, cluster: &ClusterName, object: Option<&Object>) -> Result<(), Status> {
+pub(crate) fn fits(request: ClientRequest<'_>, cluster: &ClusterName, object: Option<&Object>) -> Result<(), Refusal> {
     let ClientRequest { router, resource, info, .. } = request;
     if request.configuration.items(&resource.resource) != ItemResourceVersions::Integer {
         return Ok(());
@@ -27,9 +28,6 @@ pub(crate) fn fits(request: ClientRequest<'_>, cluster: &ClusterName, object: Op
     if newest <= max {
         return Ok(());
     }
-    Err(Status::bad_request(format!(
-        "{} of cluster {cluster} cannot be written here: their resourceVersions, now {newest}, are above {max} and have no integer \
-         form (itemResourceVersions: Integer); set Composite, or write to /clusters/{cluster}{}",
-        resource.resource, info.path
-    )))
+    let (resource, cluster, path) = (resource.resource.clone(), cluster.clone(), info.path.clone());
+    Err(PreconditionRefusal::NoIntegerForm { resource, cluster, newest, max, path }.into())
 }

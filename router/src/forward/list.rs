@@ -20,11 +20,12 @@ mod write;
 use std::sync::Arc;
 
 use http::{Response, header};
-use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Partial, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Partial};
 
 use crate::body::Body;
 use crate::limits;
 use crate::negotiate::{Answer, Shape};
+use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::response::warnings;
 use crate::view::{Standing, Standings, standing};
@@ -40,13 +41,13 @@ use write::Wish;
 /// 429 naming a cluster that does not answer, where a partial answer is denied, or where too many bytes are held already; what a
 /// member says of the request itself (400, 422); what all members say (403); 406; 410 for a token of a page that is not known any
 /// more. What fails once the answer has begun breaks it off.
-pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, Status> {
+pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, caller, served, .. } = request;
     let form = request.preferences.form(Answer::List)?;
-    let options = ListOptions::parse(request.query, limits::SELECTOR)?;
+    let options = ListOptions::parse(request.query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let policy = request.configuration.policy(&served.resource);
     let partial = policy.partial;
-    let (labels, selected) = ClusterSelector::split(&options.label_selector)?;
+    let (labels, selected) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let wanted = |cluster: &ClusterName| selected.matches(cluster) && policy.selects(cluster);
     let question = Question::new(request, matches!(form.shape, Shape::Table(_)), &labels.to_string(), options.limit);
     let token = options.continue_token.as_deref().map(Token::decode).transpose()?;
@@ -66,7 +67,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, S
     standings.retain(|(cluster, _)| wanted(cluster));
     let standings: Standings = standings.into_iter().collect();
     if let (Partial::Deny, Some(refusal)) = (partial, standing::refusal(&served.resource, &standings)) {
-        return Err(refusal);
+        return Err(refusal.into());
     }
     let include = request.finish(form, Answer::List)?;
     let warned = std::mem::take(&mut page.warnings);

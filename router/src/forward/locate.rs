@@ -5,9 +5,10 @@ mod ask;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tributary_apimachinery::{ClusterName, Status};
+use tributary_apimachinery::ClusterName;
 
 pub(crate) use self::ask::{Found, Located, Question};
+use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::view::KNOWN_WITHIN;
@@ -17,7 +18,7 @@ impl Located {
     ///
     /// # Errors
     /// 409 where several have the name and none is chosen, or another is named than has it.
-    pub(crate) fn owner(&self, request: ClientRequest<'_>, named: Option<&str>) -> Result<Option<Found>, Status> {
+    pub(crate) fn owner(&self, request: ClientRequest<'_>, named: Option<&str>) -> Result<Option<Found>, Refusal> {
         let name = request.resource.name.as_deref().unwrap_or_default();
         if let Some(named) = named {
             let chosen = self.found.iter().find(|(cluster, _)| cluster.name().as_str() == named);
@@ -27,7 +28,9 @@ impl Located {
                     Err(self.missing(request))
                 }
                 (None, Some((owner, _))) => {
-                    Err(Status::wrong_cluster(&request.resource.resource, name, named, owner.name()))
+                    let (resource, name) = (request.resource.resource.clone(), name.to_owned());
+                    let (named, owner) = (named.to_owned(), owner.name().clone());
+                    Err(ClusterRefusal::Elsewhere { resource, name, named, owner }.into())
                 }
                 (None, None) => Ok(None),
             };
@@ -36,20 +39,21 @@ impl Located {
             [] => Ok(None),
             [(cluster, object)] => Ok(Some((Arc::clone(cluster), object.clone()))),
             several => {
-                let clusters: Vec<_> = several.iter().map(|(cluster, _)| cluster.name().clone()).collect();
-                Err(Status::ambiguous(&request.resource.resource, name, &clusters, &request.info.path))
+                let (resource, name) = (request.resource.resource.clone(), name.to_owned());
+                let clusters = several.iter().map(|(cluster, _)| cluster.name().clone()).collect();
+                Err(ClusterRefusal::Ambiguous { resource, name, clusters, path: request.info.path.clone() }.into())
             }
         }
     }
 
     /// Why there is no owner: 503 while a cluster is unknown, 403 where one forbids to ask, or 404.
-    pub(crate) fn missing(&self, request: ClientRequest<'_>) -> Status {
+    pub(crate) fn missing(&self, request: ClientRequest<'_>) -> Refusal {
         let (resource, name) = (&request.resource.resource, request.resource.name.as_deref().unwrap_or_default());
         match (&self.unreadable, &self.refusal) {
             (Some(unreadable), _) if !self.unknown.is_empty() => unreadable.clone(),
             _ if !self.unknown.is_empty() => request.router.owner_unknown(resource, name, &self.unknown),
             (_, Some(refusal)) => refusal.clone(),
-            (_, None) => Status::not_found(resource, name),
+            (_, None) => ClusterRefusal::NotFound { resource: resource.clone(), name: name.to_owned() }.into(),
         }
     }
 }
@@ -58,7 +62,7 @@ impl Located {
 ///
 /// # Errors
 /// 504 where this process's own writes of the object are not seen within 3 s.
-pub(crate) async fn locate(request: ClientRequest<'_>) -> Result<Located, Status> {
+pub(crate) async fn locate(request: ClientRequest<'_>) -> Result<Located, Refusal> {
     if request.is_held() {
         let located = in_memory(request).await?;
         return Ok(if located.found.is_empty() { left_out(request, located).await } else { located });
@@ -73,7 +77,7 @@ pub(crate) async fn locate(request: ClientRequest<'_>) -> Result<Located, Status
 ///
 /// # Errors
 /// As [`locate`].
-pub(crate) async fn locate_now(request: ClientRequest<'_>) -> Result<Located, Status> {
+pub(crate) async fn locate_now(request: ClientRequest<'_>) -> Result<Located, Refusal> {
     let mut located = locate(request).await?;
     if located.found.is_empty() && request.is_held() {
         let reachable =
@@ -93,7 +97,7 @@ pub(crate) async fn locate_now(request: ClientRequest<'_>) -> Result<Located, St
 pub(crate) async fn locate_surely(
     request: ClientRequest<'_>,
     is_meant: impl Fn(&Found) -> bool,
-) -> Result<Located, Status> {
+) -> Result<Located, Refusal> {
     let mut located = locate(request).await?;
     located.found.retain(&is_meant);
     // Where there is one cluster there is nothing to choose.
@@ -126,7 +130,7 @@ pub(crate) async fn locate_elsewhere(request: ClientRequest<'_>, before: &Cluste
     located
 }
 
-async fn in_memory(request: ClientRequest<'_>) -> Result<Located, Status> {
+async fn in_memory(request: ClientRequest<'_>) -> Result<Located, Refusal> {
     let (view, before) = request.view().await?;
     let key = request.resource.key();
     view.own_writes_of_seen(&key).await?;

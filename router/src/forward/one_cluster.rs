@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{Request, Response, header};
 use tributary_apimachinery::rewrite::{self, Format, Shape};
-use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Status, Verb};
+use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Verb};
 
 use super::answer::{content_type, note};
 use super::buffered::unreadable;
@@ -16,6 +16,7 @@ use crate::caller::Caller;
 use crate::flow::fair_share::Portion;
 use crate::flow::large_bodies::LargeBodies;
 use crate::openapi;
+use crate::refusal::{ClusterRefusal, Refusal};
 use crate::topology::Cluster;
 
 /// An extension of an answer: the stream of a member's watch, passed as it comes. Nothing in it knows when this server drains.
@@ -30,8 +31,8 @@ pub(crate) async fn forward(
     info: &RequestInfo,
     name: &ClusterName,
     query: Option<&str>,
-) -> Result<Response<Body>, Status> {
-    let cluster = router.fleet().cluster(name).ok_or_else(|| Status::cluster_not_found(name.as_str()))?;
+) -> Result<Response<Body>, Refusal> {
+    let cluster = router.fleet().cluster(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
     // What lies behind `proxy`, `exec` and their like writes no object of the cluster, whatever the method.
     let written = info.resource().filter(|resource| writes_object(info.verb) && !resource.is_opaque());
     let is_noted = Query::parse(query).get("dryRun").is_none_or(str::is_empty);
@@ -58,7 +59,7 @@ pub(crate) async fn forward(
             let (head, incoming) = answer.into_parts();
             let look = |text: &_| note(router, &cluster, resource, &head.headers, text);
             let body = seen_in_passing(incoming, room, look).await;
-            let body = body.map_err(|interrupted| interrupted.status(name))?;
+            let body = body.map_err(|interrupted| interrupted.refusal(name))?;
             Ok(Response::from_parts(head, body))
         }
         _ => Ok(answer),
@@ -74,13 +75,13 @@ async fn openapi_document(
     path: &str,
     query: Option<&str>,
     hash: &str,
-) -> Result<Response<Body>, Status> {
+) -> Result<Response<Body>, Refusal> {
     let mut again = Request::new(body::empty());
     again.headers_mut().clone_from(request.headers());
     again.extensions_mut().clone_from(request.extensions());
     again.headers_mut().remove(header::IF_NONE_MATCH);
     let refused = match send(cluster, caller, request, path, query).await {
-        Err(status) if status.code == 502 => status,
+        Err(refusal) if refusal.is_redirect() => refusal,
         answer => return answer,
     };
     let present = send(cluster, caller, again, path, None).await?;
@@ -107,7 +108,7 @@ async fn held_delete(
     request: Request<Body>,
     portion: &mut Portion,
     turns: &LargeBodies,
-) -> Result<(Request<Body>, bool), Status> {
+) -> Result<(Request<Body>, bool), Refusal> {
     let (head, incoming) = request.into_parts();
     let text = body::whole_within(incoming, WHOLE_BODY_BYTES_MAX, portion).await.map_err(unreadable)?;
     let format = Format::from_content_type(content_type(&head.headers));

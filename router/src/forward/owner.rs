@@ -1,18 +1,19 @@
 //! Requests for one object: to the cluster that owns it.
 
 use http::{Request, Response, StatusCode};
-use tributary_apimachinery::{GetOptions, Query, ResourceRequest, Status, Verb};
+use tributary_apimachinery::{GetOptions, Query, ResourceRequest, Verb};
 use tributary_merge::CompositeResourceVersion;
 
 use super::answer::Wish;
 use super::buffered::Held;
-use super::create::place;
+use super::create::{not_named, place};
 use super::locate::{Located, locate, locate_elsewhere, locate_now, locate_surely};
 use super::send::send;
 use super::target::{Target, send_translated};
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::negotiate::Answer;
 use crate::plan::OwnerRequest;
+use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 
 /// Answers a request for one object.
@@ -23,7 +24,7 @@ pub(crate) async fn to_owner(
     request: ClientRequest<'_>,
     message: Request<Body>,
     kind: OwnerRequest,
-) -> Result<Response<Body>, Status> {
+) -> Result<Response<Body>, Refusal> {
     let ClientRequest { caller, info, resource, query, .. } = request;
     if kind == OwnerRequest::Opaque {
         let object = proxied_object(resource);
@@ -34,7 +35,7 @@ pub(crate) async fn to_owner(
     }
     let form = request.preferences.form(Answer::Object)?;
     let include = if info.verb == Verb::Get {
-        GetOptions::parse(query)?;
+        GetOptions::parse(query).map_err(Refusal::malformed)?;
         None
     } else {
         Some(request.finish(form, Answer::Object)?)
@@ -73,7 +74,7 @@ async fn moved(
     held: &Held,
     wish: &Wish,
     answer: Response<Body>,
-) -> Result<Response<Body>, Status> {
+) -> Result<Response<Body>, Refusal> {
     let located = locate_elsewhere(request, target.cluster.name()).await;
     match located.owner(request, None)? {
         Some((cluster, object)) => {
@@ -89,7 +90,7 @@ async fn moved(
 ///
 /// # Errors
 /// As [`locate`]. A version that does not come is no error here: the member judges what is sent.
-async fn seen_as_much(request: ClientRequest<'_>, held: &Held, located: Located) -> Result<Located, Status> {
+async fn seen_as_much(request: ClientRequest<'_>, held: &Held, located: Located) -> Result<Located, Refusal> {
     let ClientRequest { info, resource, query, .. } = request;
     let query = Query::parse(query.filter(|_| info.verb == Verb::Delete));
     let facts = &held.facts;
@@ -121,7 +122,7 @@ async fn seen_as_much(request: ClientRequest<'_>, held: &Held, located: Located)
 
 /// Where a request goes that makes the object if there is none: an apply, or a PUT (kinds that are not made by a PUT say 404,
 /// and so does this where nothing names a cluster).
-async fn target_of_new(request: ClientRequest<'_>, held: &Held, located: &Located) -> Result<Target, Status> {
+async fn target_of_new(request: ClientRequest<'_>, held: &Held, located: &Located) -> Result<Target, Refusal> {
     let ClientRequest { info, resource, served, .. } = request;
     let verb = info.verb;
     let makes_objects = resource.subresource.is_none() && (verb == Verb::Update || held.is_apply());
@@ -130,7 +131,7 @@ async fn target_of_new(request: ClientRequest<'_>, held: &Held, located: &Locate
     }
     place(request, held).await?.ok_or_else(|| match verb {
         Verb::Update => located.missing(request),
-        _ => Status::no_target_cluster(&resource.resource, &served.clusters),
+        _ => not_named(resource, served).into(),
     })
 }
 

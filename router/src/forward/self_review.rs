@@ -9,7 +9,7 @@ use futures::StreamExt;
 use futures::stream;
 use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
-use tributary_apimachinery::{ClusterName, ResourceRequest, Status, Verb};
+use tributary_apimachinery::{ClusterName, ResourceRequest, Verb};
 
 use super::buffered::Held;
 use super::send::send;
@@ -18,6 +18,7 @@ use crate::caller::Caller;
 use crate::flow::fair_share::{Exceeded, Portion};
 use crate::limits::{REVIEW_ANSWER_BYTES_MAX, REVIEW_BYTES_MAX};
 use crate::negotiate::Answer;
+use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal, RequestRefusal};
 use crate::request::ClientRequest;
 use crate::response;
 use crate::topology::Cluster;
@@ -29,7 +30,7 @@ const ASKED_AT_ONCE: usize = 64;
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// What one cluster says: its answer, or why there is none.
-type Said = (ClusterName, Result<Value, Status>);
+type Said = (ClusterName, Result<Value, Refusal>);
 
 /// What an answer occupies of the bytes that may be held, as long as it is.
 type Room = Result<Portion, Exceeded>;
@@ -39,11 +40,11 @@ type Room = Result<Portion, Exceeded>;
 /// # Errors
 /// 406 for a Table alone; what a cluster says of the request itself. 503 naming the clusters that do not answer, where those that do answer do not
 /// decide it: a guess at rights would be worse than none. 409 where the clusters know the caller by different names.
-pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Status> {
+pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, caller, info, resource, query, served, preferences, .. } = request;
     let form = preferences.form(Answer::Review)?;
     let held = Held::read(request, Verb::Create, message, REVIEW_BYTES_MAX).await?;
-    let body = held.for_all()?.ok_or_else(|| Status::bad_request("a question about rights has no resourceVersion"))?;
+    let body = held.for_all()?.ok_or(RequestRefusal::VersionInReview)?;
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
     let asked = clusters.iter().map(|cluster| async {
         let message = held.with_body(body.clone(), "application/json");
@@ -51,17 +52,18 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
         let said = ask(cluster, caller, message, &info.path, query, &mut room);
         let said = tokio::time::timeout(ANSWER_WITHIN, said).await;
         let said = said.unwrap_or_else(|_| {
-            let cause = format_args!("it did not answer within {} s", ANSWER_WITHIN.as_secs());
-            Err(Status::cluster_unavailable(cluster.name(), cause))
+            Err(unavailable(cluster, format!("it did not answer within {} s", ANSWER_WITHIN.as_secs())))
         });
         ((cluster.name().clone(), said), room)
     });
     let asked: Vec<_> = asked.collect();
     let (mut said, _rooms): (Vec<Said>, Vec<Room>) = stream::iter(asked).buffered(ASKED_AT_ONCE).unzip().await;
     said.extend(
-        router.fleet().undiscovered().iter().map(|cluster| {
-            (cluster.name().clone(), Err(Status::cluster_unavailable(cluster.name(), cluster.trouble())))
-        }),
+        router
+            .fleet()
+            .undiscovered()
+            .iter()
+            .map(|cluster| (cluster.name().clone(), Err(unavailable(cluster, cluster.trouble().to_string())))),
     );
     let joined = match &*resource.resource.resource {
         "selfsubjectrulesreviews" => join_rules(said)?,
@@ -78,19 +80,23 @@ async fn ask(
     path: &str,
     query: Option<&str>,
     room: &mut Room,
-) -> Result<Value, Status> {
-    let room = room.as_mut().map_err(|exceeded| Status::from(*exceeded))?;
+) -> Result<Value, Refusal> {
+    let room = room.as_mut().map_err(|exceeded| *exceeded)?;
     let answer = send(cluster, caller, message, path, query).await?;
     let code = answer.status();
     let text = body::whole_within(answer.into_body(), REVIEW_ANSWER_BYTES_MAX, room).await;
     let text = text.map_err(|error| match error.downcast_ref::<Exceeded>() {
-        Some(exceeded) => Status::from(*exceeded),
-        None => Status::cluster_unavailable(cluster.name(), format!("its answer: {error}")),
+        Some(exceeded) => (*exceeded).into(),
+        None => unavailable(cluster, format!("its answer: {error}")),
     })?;
     if !code.is_success() {
-        return Err(Status::from_response(code.as_u16(), &text));
+        return Err(Refusal::said(code, &text));
     }
-    serde_json::from_slice(&text).map_err(|error| Status::cluster_unavailable(cluster.name(), error))
+    serde_json::from_slice(&text).map_err(|error| unavailable(cluster, error.to_string()))
+}
+
+fn unavailable(cluster: &Cluster, cause: String) -> Refusal {
+    MemberRefusal::Unavailable { cluster: cluster.name().clone(), cause }.into()
 }
 
 /// The clusters' answers, and those of which there is none, each with its cause.
@@ -100,27 +106,21 @@ type Parted = (Vec<(ClusterName, Value)>, Vec<String>);
 ///
 /// # Errors
 /// What a cluster says of the request itself (400, 403, 422): the others would say the same.
-fn part(said: Vec<Said>) -> Result<Parted, Status> {
+fn part(said: Vec<Said>) -> Result<Parted, Refusal> {
     let (mut answers, mut unknown) = (Vec::new(), Vec::new());
     for (cluster, said) in said {
         match said {
             Ok(answer) => answers.push((cluster, answer)),
-            Err(status) if status.code < 500 && status.code != 429 => return Err(status),
-            Err(status) => unknown.push(format!("{cluster} ({})", status.message)),
+            Err(refusal) if refusal.is_of_request() => return Err(refusal),
+            Err(refusal) => unknown.push(format!("{cluster} ({refusal})")),
         }
     }
     Ok((answers, unknown))
 }
 
-/// 503: these clusters would have to be asked. Without the advice to try again at once: they have been tried.
-fn not_known(unknown: &[String]) -> Status {
-    let clusters = if unknown.is_empty() { "no cluster is configured".to_owned() } else { unknown.join("; ") };
-    Status::service_unavailable(format!("the answer depends on clusters that cannot be asked now: {clusters}"))
-}
-
 /// One decision of all: the first answer, allowed only where every one is; the reason names those that do not allow it. One
 /// refusal decides, whatever clusters that cannot be asked would say.
-fn join_decisions(said: Vec<Said>) -> Result<Value, Status> {
+fn join_decisions(said: Vec<Said>) -> Result<Value, Refusal> {
     let (answers, unknown) = part(said)?;
     let mut joined: Option<Value> = None;
     let mut refusals = Vec::new();
@@ -141,16 +141,16 @@ fn join_decisions(said: Vec<Said>) -> Result<Value, Status> {
             Ok(joined)
         }
         Some(joined) if unknown.is_empty() => Ok(joined),
-        _ => Err(not_known(&unknown)),
+        _ => Err(MemberRefusal::Undecided { unknown }.into()),
     }
 }
 
 /// The rules that every cluster has. They are for people and never the last word, so clusters that cannot be asked make them
 /// incomplete, no more.
-fn join_rules(said: Vec<Said>) -> Result<Value, Status> {
+fn join_rules(said: Vec<Said>) -> Result<Value, Refusal> {
     let (answers, unknown) = part(said)?;
     let mut answers = answers.into_iter().map(|(_, answer)| answer);
-    let mut joined = answers.next().ok_or_else(|| not_known(&unknown))?;
+    let Some(mut joined) = answers.next() else { return Err(MemberRefusal::Undecided { unknown }.into()) };
     for answer in answers {
         for member in ["resourceRules", "nonResourceRules"] {
             let list = |review: &Value| review["status"][member].as_array().cloned().unwrap_or_default();
@@ -169,18 +169,15 @@ fn join_rules(said: Vec<Said>) -> Result<Value, Status> {
 }
 
 /// Who the caller is, where the clusters agree on it.
-fn join_identities(resource: &ResourceRequest, said: Vec<Said>) -> Result<Value, Status> {
+fn join_identities(resource: &ResourceRequest, said: Vec<Said>) -> Result<Value, Refusal> {
     let (answers, unknown) = part(said)?;
     let user = |answer: &Value| answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned();
-    let users: Vec<_> = answers.iter().map(|(cluster, answer)| (cluster, user(answer))).collect();
+    let users: Vec<_> = answers.iter().map(|(cluster, answer)| (cluster.clone(), user(answer))).collect();
     if users.iter().any(|(_, user)| *user != users[0].1) {
-        let told: Vec<_> = users.iter().map(|(cluster, user)| format!("{cluster}: {user}")).collect();
-        let cause =
-            format!("the clusters know you by different names ({}); ask one under /clusters/<name>", told.join(", "));
-        return Err(Status::conflict(&resource.resource, "", &cause));
+        return Err(ClusterRefusal::DifferentUsers { resource: resource.resource.clone(), users }.into());
     }
     let first = answers.into_iter().next().map(|(_, answer)| answer);
-    first.filter(|_| unknown.is_empty()).ok_or_else(|| not_known(&unknown))
+    Ok(first.filter(|_| unknown.is_empty()).ok_or(MemberRefusal::Undecided { unknown })?)
 }
 
 #[cfg(test)]
@@ -189,13 +186,23 @@ mod tests {
 
     use super::*;
 
+    fn name(text: &str) -> ClusterName {
+        ClusterName::new(text).unwrap()
+    }
+
     fn answers(statuses: &[Value]) -> Vec<Said> {
-        let names = ["a", "b", "c"].map(|name| ClusterName::new(name).unwrap());
+        let names = ["a", "b", "c"].map(name);
         names.into_iter().zip(statuses).map(|(name, status)| (name, Ok(json!({ "status": status })))).collect()
     }
 
     fn silent() -> Said {
-        (ClusterName::new("d").unwrap(), Err(Status::service_unavailable("gone")))
+        let cluster = name("d");
+        let unavailable = MemberRefusal::Unavailable { cluster: cluster.clone(), cause: "gone".to_owned() };
+        (cluster, Err(unavailable.into()))
+    }
+
+    fn is_undecided(refusal: &Refusal) -> bool {
+        matches!(refusal, Refusal::Member(refusal) if matches!(**refusal, MemberRefusal::Undecided { .. }))
     }
 
     fn with_silent(mut said: Vec<Said>) -> Vec<Said> {
@@ -214,11 +221,11 @@ mod tests {
             assert_eq!(one["status"]["reason"], "not allowed in b");
         }
         let open = join_decisions(with_silent(answers(std::slice::from_ref(&yes)))).unwrap_err();
-        assert!(open.code == 503 && open.message.contains("d (gone)"), "{open:?}");
-        assert_eq!(join_decisions(Vec::new()).unwrap_err().code, 503);
+        assert!(is_undecided(&open) && open.to_string().contains("d (cluster \"d\" is unavailable: gone)"), "{open:?}");
+        assert!(is_undecided(&join_decisions(Vec::new()).unwrap_err()));
         let mut refused = answers(&[yes]);
-        refused.push((ClusterName::new("e").unwrap(), Err(Status::bad_request("no"))));
-        assert_eq!(join_decisions(refused).unwrap_err().code, 400);
+        refused.push((name("e"), Err(Refusal::said(StatusCode::BAD_REQUEST, b"no"))));
+        assert!(join_decisions(refused).unwrap_err().said_by_member().is_some_and(|said| said.code == 400));
     }
 
     #[test]
@@ -234,8 +241,8 @@ mod tests {
         assert_eq!(some["status"], rules(&["get"]));
         let part = join_rules(with_silent(answers(&[rules(&["get"])]))).unwrap();
         assert_eq!(part["status"]["incomplete"], true);
-        assert!(part["status"]["evaluationError"].as_str().unwrap().contains("d (gone)"));
-        assert_eq!(join_rules(vec![silent()]).unwrap_err().code, 503);
+        assert!(part["status"]["evaluationError"].as_str().unwrap().contains("d (cluster \"d\" is unavailable: gone)"));
+        assert!(is_undecided(&join_rules(vec![silent()]).unwrap_err()));
     }
 
     #[test]
@@ -246,7 +253,9 @@ mod tests {
         let same = join_identities(resource, answers(&[user("x"), user("x")])).unwrap();
         assert_eq!(same["status"], user("x"));
         let error = join_identities(resource, answers(&[user("x"), user("y")])).unwrap_err();
-        assert!(error.code == 409 && error.message.contains("a: x, b: y"), "{error:?}");
-        assert_eq!(join_identities(resource, with_silent(answers(&[user("x")]))).unwrap_err().code, 503);
+        let Refusal::Cluster(error) = error else { panic!("{error:?}") };
+        let ClusterRefusal::DifferentUsers { users, .. } = *error else { panic!("{error:?}") };
+        assert_eq!(users, [(name("a"), "x".to_owned()), (name("b"), "y".to_owned())]);
+        assert!(is_undecided(&join_identities(resource, with_silent(answers(&[user("x")]))).unwrap_err()));
     }
 }

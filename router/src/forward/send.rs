@@ -4,28 +4,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Uri};
-use tributary_apimachinery::{Reason, RequestClass, Status, Unanswered};
-use tributary_proxy::{ClusterClient, ForwardError, Identity, ReachabilityState, Sent};
+use tributary_apimachinery::RequestClass;
+use tributary_proxy::{ClusterClient, ForwardError, Identity, ReachabilityState};
 
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::flow::fair_share::Portion;
+use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use crate::topology::Cluster;
 
 /// Sends a request to one cluster, and its answer back, both streamed. `path` and `query` take the place of the request's own.
 ///
 /// # Errors
-/// The Status that tells why there is no answer; 429 where the client has as many requests under way at the cluster as it may have.
+/// Why there is no answer; 429 where the client has as many requests under way at the cluster as it may have.
 pub(crate) async fn send(
     cluster: &Arc<Cluster>,
     caller: &Caller,
     mut request: Request<Body>,
     path: &str,
     query: Option<&str>,
-) -> Result<Response<Body>, Status> {
+) -> Result<Response<Body>, Refusal> {
     let client = addressed(cluster, &mut request, path, query)?;
     let place = place(cluster, caller, &request)?;
-    let answer = client.forward(request, caller.identity().clone()).await.map_err(|error| status(cluster, &error))?;
+    let answer =
+        client.forward(request, caller.identity().clone()).await.map_err(|error| not_forwarded(cluster, error))?;
     Ok(match answer.status() {
         // What is switched has a connection of its own from now on, and is counted as such.
         StatusCode::SWITCHING_PROTOCOLS => answer,
@@ -38,25 +40,25 @@ pub(crate) async fn send(
 /// clients occupy; whoever calls this sees to it that few do so at once.
 ///
 /// # Errors
-/// The Status that tells why there is no answer.
+/// Why there is no answer.
 pub(crate) async fn ask(
     cluster: &Arc<Cluster>,
     caller: &Caller,
     request: Request<Body>,
     path: &str,
-) -> Result<Response<Body>, Status> {
+) -> Result<Response<Body>, Refusal> {
     ask_as(cluster, caller.identity().clone(), request, path).await
 }
 
 /// Asks one cluster in our own name, for what is no client's: what it says may be told to all of them.
 ///
 /// # Errors
-/// The Status that tells why there is no answer.
+/// Why there is no answer.
 pub(crate) async fn ask_as_ourselves(
     cluster: &Arc<Cluster>,
     request: Request<Body>,
     path: &str,
-) -> Result<Response<Body>, Status> {
+) -> Result<Response<Body>, Refusal> {
     ask_as(cluster, Identity::Member, request, path).await
 }
 
@@ -65,9 +67,9 @@ async fn ask_as(
     identity: Identity,
     mut request: Request<Body>,
     path: &str,
-) -> Result<Response<Body>, Status> {
+) -> Result<Response<Body>, Refusal> {
     let client = addressed(cluster, &mut request, path, None)?;
-    client.ask(request, identity).await.map_err(|error| status(cluster, &error))
+    Ok(client.ask(request, identity).await.map_err(|error| not_forwarded(cluster, error))?)
 }
 
 /// Gives a request its path and query at a cluster. Gives who sends it.
@@ -76,27 +78,21 @@ fn addressed<'a>(
     request: &mut Request<Body>,
     path: &str,
     query: Option<&str>,
-) -> Result<&'a ClusterClient, Status> {
-    let client = cluster.setup.client.as_ref().map_err(|_| cannot_be_asked(cluster))?;
+) -> Result<&'a ClusterClient, Refusal> {
+    let client = cluster.setup.client.as_ref().map_err(|_| MemberRefusal::NotAskable(cluster.trouble()))?;
     let target = match query {
         Some(query) => format!("{path}?{query}"),
         None => path.to_owned(),
     };
-    *request.uri_mut() = Uri::try_from(target).map_err(|_| Status::bad_request("the path cannot be forwarded"))?;
+    *request.uri_mut() = Uri::try_from(target).map_err(|_| RequestRefusal::Path)?;
     Ok(client)
 }
 
 /// The place that a client's request takes among those to the cluster, also where it asks for an upgrade: whether there is one is the
 /// member's to say, and its answer may be any other. It is taken before the member can have carried anything out.
-fn place(cluster: &Cluster, caller: &Caller, request: &Request<Body>) -> Result<Portion, Status> {
+fn place(cluster: &Cluster, caller: &Caller, request: &Request<Body>) -> Result<Portion, Refusal> {
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
     cluster.place(class, caller.connection)
-}
-
-/// 503: nothing can be sent to a cluster that is configured so.
-fn cannot_be_asked(cluster: &Cluster) -> Status {
-    let message = format!("cluster {}", cluster.trouble());
-    Status::unanswered(503, Reason::ServiceUnavailable, message, Unanswered::NotSent { retry_after: None })
 }
 
 /// Whether a member has been out of reach for so long that coming again soon is in vain.
@@ -112,31 +108,10 @@ pub(crate) fn is_gone(cluster: &Cluster) -> bool {
 /// minutes.
 const BRIDGED: Duration = Duration::from_secs(10);
 
-/// The Status of a request that got no answer from its cluster. It says since when the cluster cannot be reached, and carries the
-/// advice to come again only where the cluster has certainly not acted on the request and may soon be back.
-fn status(cluster: &Cluster, error: &ForwardError) -> Status {
-    let code = error.status_code();
-    let reason = match code {
-        StatusCode::BAD_REQUEST => Reason::BadRequest,
-        StatusCode::TOO_MANY_REQUESTS => Reason::TooManyRequests,
-        StatusCode::SERVICE_UNAVAILABLE => Reason::ServiceUnavailable,
-        StatusCode::GATEWAY_TIMEOUT => Reason::Timeout,
-        _ => Reason::InternalError,
-    };
-    let passes = matches!(code, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
-    let unanswered = match error.sent() {
-        Sent::No => Unanswered::NotSent { retry_after: (passes && !is_gone(cluster)).then_some(RETRY_AFTER) },
-        Sent::Maybe => Unanswered::MaybeSent,
-    };
-    let mut message = error.to_string();
-    if code == StatusCode::SERVICE_UNAVAILABLE && !matches!(error, ForwardError::Unreachable { .. }) {
-        message.push_str(&format!("; the last answer was {} s ago", silent_for(cluster).as_secs()));
-    }
-    Status::unanswered(code.as_u16(), reason, message, unanswered)
+/// A request that got no answer from its cluster, and how the cluster stands.
+fn not_forwarded(cluster: &Cluster, error: ForwardError) -> MemberRefusal {
+    MemberRefusal::Forward { error, is_gone: is_gone(cluster), silent_for: silent_for(cluster) }
 }
-
-/// When a client is to come again whose cluster cannot be reached now, in seconds.
-const RETRY_AFTER: u32 = 1;
 
 /// How long the cluster has not answered: since its last answer, or since it was configured.
 fn silent_for(cluster: &Cluster) -> Duration {

@@ -9,12 +9,13 @@ use std::time::Duration;
 use futures::future::join_all;
 use http::{Request, header};
 use serde::Deserialize;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, Status};
+use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
 use super::send::ask_as_ourselves;
 use crate::body;
 use crate::discovery::Union;
 use crate::discovery::documents::StorageVersionHashes;
+use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal};
 use crate::topology::Fleet;
 
 /// How long a member is waited for. A document without hashes is of more use than none.
@@ -55,8 +56,8 @@ pub(crate) async fn hashes(fleet: &Fleet, union: &Union, group: &str, version: &
     let asked =
         clusters.into_iter().map(async |name| match tokio::time::timeout(PATIENCE, ask(fleet, name, &path)).await {
             Ok(Ok(list)) => (name, list.resources),
-            Ok(Err(status)) => {
-                tracing::debug!(cluster = %name, path, message = status.message, "no storage version hashes");
+            Ok(Err(refusal)) => {
+                tracing::debug!(cluster = %name, path, message = %refusal, "no storage version hashes");
                 (name, Vec::new())
             }
             Err(_) => (name, Vec::new()),
@@ -70,15 +71,16 @@ pub(crate) async fn hashes(fleet: &Fleet, union: &Union, group: &str, version: &
         .collect()
 }
 
-async fn ask(fleet: &Fleet, name: &ClusterName, path: &str) -> Result<ResourceList, Status> {
-    let cluster = fleet.cluster(name).ok_or_else(|| Status::cluster_not_found(name.as_str()))?;
+async fn ask(fleet: &Fleet, name: &ClusterName, path: &str) -> Result<ResourceList, Refusal> {
+    let cluster = fleet.cluster(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
     let mut request = Request::new(body::empty());
     request.headers_mut().insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
     let answer = ask_as_ourselves(&cluster, request, path).await?;
     let code = answer.status();
-    let text = body::whole(answer.into_body()).await.map_err(|error| Status::cluster_unavailable(name, error))?;
+    let unavailable = |cause: String| MemberRefusal::Unavailable { cluster: name.clone(), cause };
+    let text = body::whole(answer.into_body()).await.map_err(|error| unavailable(error.to_string()))?;
     if !code.is_success() {
-        return Err(Status::from_response(code.as_u16(), &text));
+        return Err(Refusal::said(code, &text));
     }
-    serde_json::from_slice(&text).map_err(|error| Status::cluster_unavailable(name, error))
+    Ok(serde_json::from_slice(&text).map_err(|error| unavailable(error.to_string()))?)
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use http::Response;
 use tributary_apimachinery::rewrite::{self, VersionOf};
-use tributary_apimachinery::{Object, Status, Verb};
+use tributary_apimachinery::{Object, Verb};
 
 use super::answer::{Wish, translate};
-use super::buffered::Held;
+use super::buffered::{Held, translating};
 use super::send::send;
 use super::{integers, whole};
 use crate::body::Body;
+use crate::refusal::{PreconditionRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::versions::Given;
@@ -35,7 +36,7 @@ pub(crate) async fn send_translated(
     target: &Target,
     held: &Held,
     wish: &Wish,
-) -> Result<Response<Body>, Status> {
+) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, info, query, .. } = request;
     if wish.writes {
         integers::fits(request, target.cluster.name(), target.object.as_deref())?;
@@ -50,7 +51,7 @@ pub(crate) async fn send_translated(
     let query = match query {
         // Where there is a body the member reads no options from the query.
         Some(query) if info.verb == Verb::Delete && held.body.is_empty() => {
-            Some(rewrite::rewrite_query(query, &mut version)?)
+            Some(translating(&mut version, |version| rewrite::rewrite_query(query, version))?)
         }
         query => query.map(|query| for_live_read(info.verb, query)),
     };
@@ -75,21 +76,20 @@ fn for_live_read(verb: Verb, query: &str) -> String {
 ///
 /// # Errors
 /// 409 for what is no version of this cluster's object: another cluster's, a plain number, or garbage.
-fn native(request: ClientRequest<'_>, target: &Target, text: &str) -> Result<String, Status> {
+fn native(request: ClientRequest<'_>, target: &Target, text: &str) -> Result<String, Refusal> {
     let Some(object) = &target.object else { return Ok(String::new()) };
     let resource = &request.resource.resource;
-    let refuse = |cause: &str| {
-        let name = request.resource.name.as_deref().unwrap_or_default();
-        Status::conflict(resource, name, &format!("its resourceVersion is not {cause}; read the object again"))
-    };
+    let name = || request.resource.name.clone().unwrap_or_default();
     let given = request
         .configuration
         .versions(resource)
         .decode(text)
-        .map_err(|error| refuse(&format!("one that was handed out here ({error})")))?;
+        .map_err(|error| PreconditionRefusal::NotHandedOut { resource: resource.clone(), name: name(), error })?;
     let cluster = target.cluster.name();
-    let component =
-        given.component(cluster).ok_or_else(|| refuse(&format!("of cluster {cluster}, which has the object")))?;
+    let component = given.component(cluster).ok_or_else(|| {
+        let owner = cluster.clone();
+        PreconditionRefusal::OfAnotherCluster { resource: resource.clone(), name: name(), owner }
+    })?;
     let own = object.resource_version();
     let covered = matches!(given, Given::Vector(_)) && component >= own;
     Ok(if covered { own } else { component.revision() }.to_string())

@@ -13,7 +13,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
-use tributary_apimachinery::{ClusterName, Status};
+use tributary_apimachinery::ClusterName;
 
 use crate::Router;
 use crate::body::{self, Body, BoxError, Gathered, WHOLE_BODY_BYTES_MAX};
@@ -21,6 +21,7 @@ use crate::caller::Caller;
 use crate::flow::fair_share::{Exceeded, Portion};
 use crate::flow::large_bodies::{LargeBodies, at_once};
 use crate::limits::WHOLE_WITHIN;
+use crate::refusal::{MemberRefusal, Refusal};
 
 /// Why an answer is not there whole.
 #[derive(Debug, thiserror::Error)]
@@ -51,9 +52,9 @@ const STEP_BYTES: usize = 16 << 10;
 ///
 /// # Errors
 /// 429 where there is none. This cluster has not been asked then.
-pub(crate) fn room(router: &Router, caller: &Caller, known: usize) -> Result<Portion, Status> {
+pub(crate) fn room(router: &Router, caller: &Caller, known: usize) -> Result<Portion, Exceeded> {
     let likely = known.saturating_add(ADDED_BYTES).min(WHOLE_BODY_BYTES_MAX);
-    Ok(router.held_bytes().take(caller.connection, likely)?)
+    router.held_bytes().take(caller.connection, likely)
 }
 
 /// Room for one answer of [`WHOLE_BODY_BYTES_MAX`], for those to one request that find no more of their own: one after the other has it,
@@ -72,7 +73,7 @@ impl Reserve {
     ///
     /// # Errors
     /// 429 where there is none. Nobody has acted on the request then.
-    pub(crate) fn take(router: &Router, caller: &Caller, until: Instant) -> Result<Self, Status> {
+    pub(crate) fn take(router: &Router, caller: &Caller, until: Instant) -> Result<Self, Exceeded> {
         let all = router.held_bytes();
         let bytes = WHOLE_BODY_BYTES_MAX.min(all.max() / RESERVED);
         Ok(Self { room: Mutex::new(all.take(caller.connection, bytes)?), until })
@@ -116,8 +117,8 @@ impl Room<'_> {
 
 impl Interrupted {
     /// 502, without the advice to come again.
-    pub(crate) fn status(&self, cluster: &ClusterName) -> Status {
-        Status::interrupted(cluster, self)
+    pub(crate) fn refusal(&self, cluster: &ClusterName) -> Refusal {
+        MemberRefusal::Interrupted { cluster: cluster.clone(), cause: self.to_string() }.into()
     }
 }
 

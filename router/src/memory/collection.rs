@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter, LabelSelector, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter, LabelSelector};
 
 use crate::configuration::Configuration;
+use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::view::{EarlierStandings, Standing, View};
 use crate::views::choice::Lifetime;
@@ -30,15 +31,16 @@ pub(crate) async fn collection(
     label_selector: &LabelSelector,
     field_selector: &FieldSelector,
     reading: Lifetime,
-) -> Result<Collection, Status> {
+) -> Result<Collection, Refusal> {
     let served = request.served;
     let namespace = request.resource.namespace.as_deref();
-    let (_, clusters) = ClusterSelector::split(label_selector)?;
+    let (_, clusters) = ClusterSelector::split(label_selector).map_err(Refusal::malformed)?;
     let partial = request.configuration.policy(&served.resource).partial;
     let (view, before) = request.read(&clusters, partial, reading).await;
     let (name, fields) = (request.resource.name.as_deref(), view.decoder.fields());
     let (resource, namespaced) = (&view.kind.resource, view.kind.namespaced);
-    let filter = Filter::compile(namespace, name, label_selector, field_selector, resource, fields, namespaced)?;
+    let filter = Filter::compile(namespace, name, label_selector, field_selector, resource, fields, namespaced);
+    let filter = filter.map_err(Refusal::malformed)?;
     let mut left_out = request.configuration.left_out(served);
     left_out.retain(|cluster| clusters.matches(cluster));
     Ok(Collection { before: before?, left_out, filter, view })
@@ -54,7 +56,7 @@ pub(crate) async fn newest(
     view: &View,
     wanted: &ClusterSelector,
     before: &mut EarlierStandings,
-) -> Result<(), Status> {
+) -> Result<(), Refusal> {
     let resource = &view.kind.resource;
     let partial = configuration.policy(resource).partial;
     let own = view.own_writes_seen(wanted, partial).await?;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use tributary_apimachinery::{ClusterName, GetOptions, Object, ObjectKey, Status};
+use tributary_apimachinery::{ClusterName, GetOptions, Object, ObjectKey};
 
 use crate::Router;
 use crate::body::Body;
 use crate::flow::large_bodies::to_write;
 use crate::negotiate::{Answer, Encoding};
+use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::response::{self, ObjectWriter, Place};
 use crate::versions::{Wanted, refuse_get, seen};
@@ -19,10 +20,10 @@ use crate::view::{EarlierStandings, Standings, Unreached, View};
 /// # Errors
 /// 404; 503 while a cluster that may have the object is unknown; 409 where several have it; 504 for a version that does not
 /// come within 3 s; 400 and 406.
-pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Status> {
+pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, .. } = request;
     let form = request.preferences.form(Answer::Object)?;
-    let options = GetOptions::parse(request.query)?;
+    let options = GetOptions::parse(request.query).map_err(Refusal::malformed)?;
     let text = options.resource_version.as_deref();
     let versions = request.configuration.versions(&served.resource);
     let wanted = versions.wanted(&served.resource, text, refuse_get)?;
@@ -68,7 +69,7 @@ fn the_only(
     before: EarlierStandings,
     key: &ObjectKey,
     request: ClientRequest<'_>,
-) -> Result<(ClusterName, Arc<Object>, Arc<Standings>), Status> {
+) -> Result<(ClusterName, Arc<Object>, Arc<Standings>), Refusal> {
     let name = request.resource.name.as_deref().unwrap_or_default();
     let (mut found, standings) = view.find(before, key)?;
     match found.len() {
@@ -78,17 +79,18 @@ fn the_only(
         }
         0 => Err(missing(router, view, &standings, name)),
         _ => {
-            let clusters: Vec<_> = found.into_iter().map(|(cluster, _)| cluster).collect();
-            Err(Status::ambiguous(&view.kind.resource, name, &clusters, &request.info.path))
+            let clusters = found.into_iter().map(|(cluster, _)| cluster).collect();
+            let (resource, name) = (view.kind.resource.clone(), name.to_owned());
+            Err(ClusterRefusal::Ambiguous { resource, name, clusters, path: request.info.path.clone() }.into())
         }
     }
 }
 
 /// Why an object is not there: controllers read a 404 as deleted, so it is given only where every cluster is known.
-fn missing(router: &Router, view: &View, standings: &Standings, name: &str) -> Status {
+fn missing(router: &Router, view: &View, standings: &Standings, name: &str) -> Refusal {
     let unknown: Vec<_> = standings.unknown().cloned().collect();
     if unknown.is_empty() {
-        Status::not_found(&view.kind.resource, name)
+        ClusterRefusal::NotFound { resource: view.kind.resource.clone(), name: name.to_owned() }.into()
     } else {
         router.owner_unknown(&view.kind.resource, name, &unknown)
     }

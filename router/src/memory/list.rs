@@ -4,12 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use http::Response;
-use tributary_apimachinery::{
-    ClusterSelector, Filter, GroupVersionResource, ListOptions, ResourceVersionMatch, Status,
-};
+use tributary_apimachinery::{ClusterSelector, Filter, GroupVersionResource, ListOptions, ResourceVersionMatch};
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, OpeningList, Position,
-    SnapshotError,
 };
 
 use super::{Collection, collection};
@@ -17,6 +14,7 @@ use crate::body::Body;
 use crate::flow::long_answers::{Lanes, Length, Peer, Share};
 use crate::limits;
 use crate::negotiate::Answer;
+use crate::refusal::{Refusal, VersionRefusal};
 use crate::request::ClientRequest;
 use crate::response::list::{ListAnswer, ListMetadata};
 use crate::response::{FRAME_BYTES, ObjectWriter};
@@ -44,10 +42,10 @@ enum State {
 /// # Errors
 /// What the table of resourceVersion, resourceVersionMatch, limit and continue says (reference: kubernetes/apiserver
 /// `pkg/storage/interfaces.go`): 400, 410, 422, 504; 429 while clusters are unknown and a partial answer is denied.
-pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, Status> {
+pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, .. } = request;
     let form = request.preferences.form(Answer::List)?;
-    let options = ListOptions::parse(request.query, limits::SELECTOR)?;
+    let options = ListOptions::parse(request.query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let versions = request.configuration.versions(&served.resource);
     let state = state(&versions, &served.resource, &options)?;
     let (labels, fields) = (&options.label_selector, &options.field_selector);
@@ -102,7 +100,7 @@ async fn open(
     opening: OpeningList<Filter>,
     lanes: &Arc<Lanes>,
     peer: Option<Peer>,
-) -> Result<(ListCursor<Filter>, Option<Share>), Status> {
+) -> Result<(ListCursor<Filter>, Option<Share>), Refusal> {
     let mut opening = match opening.step(FRAME_BYTES) {
         ControlFlow::Break(cursor) => return Ok((cursor, None)),
         ControlFlow::Continue(opening) => opening,
@@ -120,22 +118,23 @@ async fn open(
 }
 
 /// Reads from the options which state is asked for.
-fn state(versions: &Versions, resource: &GroupVersionResource, options: &ListOptions) -> Result<State, Status> {
+fn state(versions: &Versions, resource: &GroupVersionResource, options: &ListOptions) -> Result<State, Refusal> {
     if let Some(token) = &options.continue_token {
         let epochs = versions.epochs();
         let decoded = versions.continued(token);
         if let Err(error @ ContinueError::Invalid(_)) = decoded {
-            return Err(Status::invalid_continue_token(error));
+            return Err(VersionRefusal::InvalidToken(error).into());
         }
         if options.resource_version.as_deref().is_some_and(|version| version != "0") {
-            return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+            return Err(VersionRefusal::BesidesToken.into());
         }
         return decoded.map(State::Continue).map_err(|error| match error {
             ContinueError::Foreign { position, source } => {
-                let fresh = || Status::continue_expired(Some(ContinueToken::inconsistent(position).encode(epochs)));
-                versions.undecided(resource, &source).unwrap_or_else(fresh)
+                let fresh = || Some(ContinueToken::inconsistent(position).encode(epochs));
+                let expired = || VersionRefusal::ExpiredToken { fresh: fresh() }.into();
+                versions.undecided(resource, &source).map_or_else(expired, Refusal::from)
             }
-            error => Status::invalid_continue_token(error),
+            error => VersionRefusal::InvalidToken(error).into(),
         });
     }
     let text = options.resource_version.as_deref();
@@ -164,10 +163,10 @@ async fn snapshots(
     state: &State,
     wanted: &ClusterSelector,
     before: &mut EarlierStandings,
-) -> Result<(Heads, CompositeResourceVersion), Status> {
+) -> Result<(Heads, CompositeResourceVersion), Refusal> {
     let expired = |token: &ContinueToken| {
         let fresh = ContinueToken::inconsistent(token.position.clone());
-        Status::continue_expired(Some(fresh.encode(&request.configuration.epochs)))
+        Refusal::from(VersionRefusal::ExpiredToken { fresh: Some(fresh.encode(&request.configuration.epochs)) })
     };
     match state {
         State::Any | State::Continue(ContinueToken { version: None, .. }) => {}
@@ -193,7 +192,7 @@ async fn snapshots(
             for (cluster, component) in version.iter() {
                 vector.set(cluster, component);
             }
-            (view.state_at(&of_clusters(&vector, wanted)).await.map_err(refuse_snapshot)?, vector)
+            (view.state_at(&of_clusters(&vector, wanted)).await.map_err(VersionRefusal::NoSnapshot)?, vector)
         }
         State::Continue(token @ ContinueToken { version: Some(version), .. }) => {
             let state = view.state_at(&of_clusters(&rest(version, token), wanted)).await;
@@ -226,12 +225,4 @@ fn heads_of(heads: &Heads, wanted: &ClusterSelector) -> Heads {
         return heads.clone();
     }
     Heads::new(heads.iter().filter(|(cluster, _)| wanted.matches(cluster)).cloned().collect())
-}
-
-/// Why a past state cannot be shown.
-fn refuse_snapshot(error: SnapshotError) -> Status {
-    match error {
-        SnapshotError::Expired(_) => Status::list_expired(),
-        SnapshotError::TooNew { requested, current, .. } => Status::too_large_resource_version(requested, current),
-    }
 }

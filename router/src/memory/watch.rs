@@ -16,7 +16,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use rand::Rng;
 use tokio::time::Instant;
-use tributary_apimachinery::{Filter, ItemResourceVersions, Status, Timeout, WatchOptions};
+use tributary_apimachinery::{Filter, ItemResourceVersions, Timeout, WatchOptions};
 use tributary_merge::Watcher;
 
 use super::{Collection, collection};
@@ -24,6 +24,7 @@ use crate::body::{self, Body, BoxError};
 use crate::flow::long_answers::{Length, MEDIUM_BYTES};
 use crate::limits;
 use crate::negotiate::Answer;
+use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::response::watch::{EventWriter, error};
 use crate::response::{self, ObjectWriter};
@@ -43,10 +44,10 @@ const TIMEOUT_SECONDS: std::ops::Range<u64> = 1800..3600;
 ///
 /// # Errors
 /// 400, 406 and 422 for what cannot be asked; 429 while clusters are unknown.
-pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, Status> {
+pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, caller, .. } = request;
     let form = request.preferences.form(Answer::Watch)?;
-    let options = WatchOptions::parse(request.query, limits::SELECTOR)?;
+    let options = WatchOptions::parse(request.query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let (labels, fields) = (&options.label_selector, &options.field_selector);
     let collection = collection::collection(request, labels, fields, Lifetime::Follows).await?;
     let Collection { view, before, left_out, filter } = collection;
@@ -56,8 +57,8 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let answer = |body| response::with_content_type(StatusCode::OK, form.encoding.stream_content_type(), body);
     let Started { watcher, ahead, standings } = match start(request, &versions, &view, before, &options, filter).await {
         Ok(started) => started,
-        Err(NotStarted::AsAnswer(status)) => return Err(status),
-        Err(NotStarted::InStream(status)) => return Ok(answer(body::full(error(&status, form)))),
+        Err(NotStarted::AsAnswer(refusal)) => return Err(refusal),
+        Err(NotStarted::InStream(refusal)) => return Ok(answer(body::full(error(&refusal.status(), form)))),
     };
     let phase = match initial_length(&view, &watcher) {
         Some(length) => Phase::Initial(router.lanes().take(length, caller.connection).await?),

@@ -1,6 +1,7 @@
 use tributary_apimachinery::Reason;
 
 use super::*;
+use crate::refusal::Refusal;
 
 fn pods() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "pods")
@@ -15,7 +16,7 @@ fn preferences(accept: Option<&str>, query: Option<&str>, agent: &str) -> Prefer
     Preferences::of(&headers, query)
 }
 
-fn form_of(accept: Option<&str>, answer: Answer, resource: &GroupVersionResource) -> Result<Form, Status> {
+fn form_of(accept: Option<&str>, answer: Answer, resource: &GroupVersionResource) -> Result<Form, NotAcceptable> {
     let preferences = preferences(accept, None, "test");
     preferences.admit(answer, resource)?;
     let form = preferences.form(answer)?;
@@ -123,7 +124,7 @@ fn a_refusal_tells_what_can_be_given() {
         ),
     ];
     for (accept, answer, message) in cases {
-        let status = form_of(Some(accept), answer, &pods()).unwrap_err();
+        let status = Refusal::from(form_of(Some(accept), answer, &pods()).unwrap_err()).status();
         assert_eq!((status.code, status.reason, &*status.message), (406, Reason::NotAcceptable, message), "{accept}");
     }
 }

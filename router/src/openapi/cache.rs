@@ -5,7 +5,6 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tributary_apimachinery::Status;
 
 use super::join::Spelling;
 
@@ -82,11 +81,11 @@ impl Cache {
     ///
     /// # Errors
     /// Those of `make`. Whoever waited then makes it anew.
-    pub(super) async fn get_or_make(
+    pub(super) async fn get_or_make<E>(
         &self,
         key: Key,
-        make: impl Future<Output = Result<Made, Status>>,
-    ) -> Result<Made, Status> {
+        make: impl Future<Output = Result<Made, E>>,
+    ) -> Result<Made, E> {
         if let Some(found) = self.find(&key) {
             return Ok(found);
         }
@@ -147,12 +146,12 @@ mod tests {
         let make = || async {
             tokio::task::yield_now().await;
             count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-            Ok(made(1))
+            Ok::<_, &str>(made(1))
         };
         let (one, two) = tokio::join!(cache.get_or_make(key("a"), make()), cache.get_or_make(key("a"), make()));
         assert!(one.is_ok() && two.is_ok());
         assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 1);
-        let refused = cache.get_or_make(key("b"), async { Err(Status::bad_request("no")) }).await;
+        let refused = cache.get_or_make(key("b"), async { Err("no") }).await;
         assert!(refused.is_err() && cache.find(&key("b")).is_none());
     }
 }

@@ -8,12 +8,13 @@ use bytes::Bytes;
 use futures::future::{join_all, try_join_all};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, Status, explain};
+use tributary_apimachinery::{ClusterName, explain};
 
 use super::ask;
 use super::cache::{Cache, Key, Made};
 use super::join::{Schema, Spelling, join, unreadable};
 use super::sources::{Index, Source, Sources, digest, joined};
+use crate::refusal::MemberRefusal;
 use crate::response::compression::{self, THRESHOLD_BYTES};
 use crate::topology::{Cluster, Fleet};
 
@@ -62,7 +63,7 @@ type Asked<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
 enum Failure {
     /// A member's document is not the one that its index names: the index is out of date.
     OutOfDate,
-    Refused(Status),
+    Refused(MemberRefusal),
 }
 
 impl Documents {
@@ -98,12 +99,12 @@ impl Documents {
     ///
     /// # Errors
     /// 503 where no member that has it answers.
-    pub(super) async fn v3(&self, path: &str, wish: Wish) -> Result<Option<Document>, Status> {
+    pub(super) async fn v3(&self, path: &str, wish: Wish) -> Result<Option<Document>, MemberRefusal> {
         let full = format!("/openapi/v3/{path}");
         let Some(sources) = self.index().await.remove(path) else { return Ok(None) };
         match self.joined(&full, &sources, wish, true).await {
             Ok(document) => return Ok(Some(document)),
-            Err(Failure::Refused(status)) => return Err(status),
+            Err(Failure::Refused(refusal)) => return Err(refusal),
             Err(Failure::OutOfDate) => {}
         }
         for member in self.members() {
@@ -112,10 +113,8 @@ impl Documents {
         let Some(sources) = self.index().await.remove(path) else { return Ok(None) };
         match self.joined(&full, &sources, wish, false).await {
             Ok(document) => Ok(Some(document)),
-            Err(Failure::Refused(status)) => Err(status),
-            Err(Failure::OutOfDate) => {
-                Err(Status::service_unavailable("the document changes faster than it can be read"))
-            }
+            Err(Failure::Refused(refusal)) => Err(refusal),
+            Err(Failure::OutOfDate) => Err(MemberRefusal::ChangingDocument),
         }
     }
 
@@ -123,20 +122,17 @@ impl Documents {
     ///
     /// # Errors
     /// 503 where no member answers.
-    pub(super) async fn v2(&self, wish: Wish) -> Result<Document, Status> {
+    pub(super) async fn v2(&self, wish: Wish) -> Result<Document, MemberRefusal> {
         let sources = self.swaggers(wish.spelling).await;
         if sources.distinct.is_empty() {
             let members = self.members();
-            let troubles: Vec<_> = members.iter().take(10).map(|own| own.cluster.trouble().to_string()).collect();
-            let message = format!("no cluster can be asked for its OpenAPI document now; {}", troubles.join("; "));
-            return Err(Status::service_unavailable(message));
+            let troubles = members.iter().map(|own| own.cluster.trouble()).collect();
+            return Err(MemberRefusal::NoDocument { troubles });
         }
         match self.joined(V2_PATH, &sources, wish, false).await {
             Ok(document) => Ok(document),
-            Err(Failure::Refused(status)) => Err(status),
-            Err(Failure::OutOfDate) => {
-                Err(Status::service_unavailable("the document changes faster than it can be read"))
-            }
+            Err(Failure::Refused(refusal)) => Err(refusal),
+            Err(Failure::OutOfDate) => Err(MemberRefusal::ChangingDocument),
         }
     }
 
@@ -174,21 +170,8 @@ impl Documents {
             return Ok(Document { tag: digest(&made.bytes), made });
         };
         let key = Key { path: path.to_owned(), tag: tag.clone(), spelling: wish.spelling, gzip: wish.gzip };
-        let mut out_of_date = false;
-        let make = async {
-            self.make(path, sources, wish, strict).await.map_err(|failure| match failure {
-                Failure::Refused(status) => status,
-                Failure::OutOfDate => {
-                    out_of_date = true;
-                    Status::service_unavailable("out of date")
-                }
-            })
-        };
-        match self.cache.get_or_make(key, make).await {
-            Ok(made) => Ok(Document { made, tag }),
-            Err(_) if out_of_date => Err(Failure::OutOfDate),
-            Err(status) => Err(Failure::Refused(status)),
-        }
+        let made = self.cache.get_or_make(key, self.make(path, sources, wish, strict)).await?;
+        Ok(Document { made, tag })
     }
 
     async fn make(&self, path: &str, sources: &Sources, wish: Wish, strict: bool) -> Result<Made, Failure> {
@@ -205,8 +188,8 @@ impl Documents {
             Ok((Made { bytes: compression::whole(&bytes).into(), gzip: true }, left_out))
         };
         let made = tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()));
-        let (made, left_out) =
-            made.map_err(|cause| Failure::Refused(Status::service_unavailable(format!("{path}: {cause}"))))?;
+        let not_joined = |cause| MemberRefusal::DocumentNotJoined { path: path.to_owned(), cause };
+        let (made, left_out) = made.map_err(|cause| Failure::Refused(not_joined(cause)))?;
         for (at, cause) in left_out {
             for cluster in &sources.distinct[at].clusters {
                 self.say_left_out(cluster, path, &cause);
@@ -242,8 +225,7 @@ impl Documents {
                 Err(error) => causes.push(format!("cluster {}: {error}", cluster.name())),
             }
         }
-        let message = format!("{path} is not available: {}", causes.join("; "));
-        Err(Failure::Refused(Status::service_unavailable(message)))
+        Err(Failure::Refused(MemberRefusal::DocumentNotGiven { path: path.to_owned(), causes }))
     }
 }
 

@@ -5,10 +5,11 @@
 //! [`plan`](crate::plan)'s.
 
 use http::{HeaderMap, header};
-use tributary_apimachinery::{GroupVersionResource, Status, Verb};
+use tributary_apimachinery::{GroupVersionResource, Verb};
 
 use crate::negotiate::{Answer, Preferences, is_routed};
 use crate::plan::{OwnerRequest, ResourcePlan};
+use crate::refusal::RouteRefusal;
 
 /// What patches are written in.
 const PATCHES: [&str; 4] = [
@@ -28,7 +29,7 @@ pub(crate) fn admit(
     plan: ResourcePlan,
     headers: &HeaderMap,
     preferences: &Preferences,
-) -> Result<(), Status> {
+) -> Result<(), RouteRefusal> {
     let answer = match plan {
         // What is no object has other media types, which the member knows.
         ResourcePlan::Owner(OwnerRequest::Opaque) => return Ok(()),
@@ -38,9 +39,9 @@ pub(crate) fn admit(
         _ => Answer::Object,
     };
     if verb == Verb::Patch && is_routed(resource) && !is_patch(headers) {
-        return Err(Status::unsupported_representation());
+        return Err(RouteRefusal::PatchFormat);
     }
-    preferences.admit(answer, resource)
+    Ok(preferences.admit(answer, resource)?)
 }
 
 fn is_patch(headers: &HeaderMap) -> bool {
@@ -61,14 +62,14 @@ mod tests {
         let opaque = ResourcePlan::Owner(OwnerRequest::Opaque);
         let merge = "application/merge-patch+json; charset=utf-8";
         let cases = [
-            (Verb::Patch, &nodes, object, "application/json", "text/html", Some(415)),
-            (Verb::Patch, &nodes, object, "", "", Some(415)),
-            (Verb::Patch, &nodes, object, merge, "text/html", Some(406)),
+            (Verb::Patch, &nodes, object, "application/json", "text/html", Some("PatchFormat")),
+            (Verb::Patch, &nodes, object, "", "", Some("PatchFormat")),
+            (Verb::Patch, &nodes, object, merge, "text/html", Some("NotAcceptable")),
             (Verb::Patch, &nodes, object, merge, "*/*", None),
             (Verb::Patch, &nodes, opaque, "application/json", "text/html", None),
             (Verb::Patch, &gadgets, object, "application/json", "text/html", None),
             (Verb::Update, &nodes, object, "text/plain", "", None),
-            (Verb::List, &nodes, ResourcePlan::List, "", "text/html", Some(406)),
+            (Verb::List, &nodes, ResourcePlan::List, "", "text/html", Some("NotAcceptable")),
         ];
         for (verb, resource, plan, content_type, accept, expected) in cases {
             let mut headers = HeaderMap::new();
@@ -78,7 +79,12 @@ mod tests {
                 }
             }
             let got = admit(verb, resource, plan, &headers, &Preferences::of(&headers, None)).err();
-            assert_eq!(got.map(|status| status.code), expected, "{verb} {resource} {content_type} {accept}");
+            let got = got.map(|refusal| match refusal {
+                RouteRefusal::Method => "Method",
+                RouteRefusal::PatchFormat => "PatchFormat",
+                RouteRefusal::NotAcceptable(_) => "NotAcceptable",
+            });
+            assert_eq!(got, expected, "{verb} {resource} {content_type} {accept}");
         }
     }
 }

@@ -8,7 +8,7 @@ use futures::stream;
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use tributary_apimachinery::{Filter, GroupVersionResource, ItemResourceVersions, Object, Status};
+use tributary_apimachinery::{Filter, GroupVersionResource, ItemResourceVersions, Object};
 use tributary_merge::ListCursor;
 
 use super::compression::{Gzip, THRESHOLD_BYTES};
@@ -18,6 +18,7 @@ use crate::body::{self, Body, BoxError};
 use crate::flow::large_bodies::beside;
 use crate::flow::long_answers::{Lanes, Length, MEDIUM_BYTES, NoTurn, Peer, Share};
 use crate::negotiate::{Encoding, Form, Shape};
+use crate::refusal::Refusal;
 use crate::topology::ClusterMark;
 use crate::view::View;
 
@@ -94,7 +95,7 @@ impl ListAnswer<'_> {
     ///
     /// # Errors
     /// 429 where there is no turn for it in time.
-    pub(crate) async fn respond(self) -> Result<Response<Body>, Status> {
+    pub(crate) async fn respond(self) -> Result<Response<Body>, Refusal> {
         let Self { view, cursor, writer, metadata, share, lanes, peer } = self;
         let Form { encoding, gzip, .. } = writer.form();
         let content_type = encoding.content_type();

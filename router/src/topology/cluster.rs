@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use tributary_apimachinery::{ClusterName, RequestClass, Status, explain};
+use tributary_apimachinery::{ClusterName, RequestClass, explain};
 use tributary_proxy::{ClusterClient, Reachability, Transport};
 
 use super::mark::ClusterMark;
@@ -23,6 +23,7 @@ use crate::body;
 use crate::discovery::{Fetched, MemberDiscovery, MemberDocuments, fetch};
 use crate::flow::fair_line::{FairLine, Place};
 use crate::flow::fair_share::{FairShare, Holder, Portion, ShareMetrics};
+use crate::refusal::{LimitRefusal, Refusal};
 
 /// A cluster as the configuration names it.
 #[derive(Clone, Debug)]
@@ -138,7 +139,7 @@ impl Cluster {
     ///
     /// # Errors
     /// 429 that names the cluster and what to do.
-    pub(crate) fn place(&self, class: RequestClass, holder: Holder) -> Result<Portion, Status> {
+    pub(crate) fn place(&self, class: RequestClass, holder: Holder) -> Result<Portion, Refusal> {
         let (share, carried): (_, fn(&ClusterClient) -> usize) = match class.is_long_running() {
             true => (&self.lasting, ClusterClient::long_running_for_clients),
             false => (&self.short, ClusterClient::short_for_clients),
@@ -146,16 +147,11 @@ impl Cluster {
         if let Ok(client) = &self.setup.client {
             share.resize(carried(client));
         }
-        share.take(holder, 1).map_err(|exceeded| {
-            let name = self.name();
-            let remedy = match class.is_long_running() {
-                true => format!("end some of them, or watch without /clusters/{name}, which needs none of them"),
-                false => "read their answers to the end, or send fewer at once".to_owned(),
-            };
-            let mut status = Status::from(exceeded);
-            status.message = format!("cluster {name}: {exceeded}; {remedy}");
-            status
-        })
+        Ok(share.take(holder, 1).map_err(|exceeded| LimitRefusal::ClusterPlaces {
+            cluster: self.name().clone(),
+            exceeded,
+            is_lasting: class.is_long_running(),
+        })?)
     }
 
     /// The right to ask it where an object is, for a client, one of few at once. Cancel: dropping the future gives up the place in line.

@@ -1,9 +1,9 @@
 //! What keeps a cluster from answering, and for how long, as clients are told.
 
-use tributary_apimachinery::Trouble;
 use tributary_proxy::ReachabilityState;
 
 use super::Cluster;
+use crate::refusal::Trouble;
 
 impl Cluster {
     /// What keeps it from answering: that it cannot be reached, what is wrong with its discovery, or that it was not heard of yet.

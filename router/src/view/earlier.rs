@@ -10,11 +10,12 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, ClusterSelector, Object, ObjectKey, Partial, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, Object, ObjectKey, Partial};
 use tributary_merge::Heads;
 
 use super::View;
 use super::standing::{self, Standing, Standings};
+use crate::refusal::ClusterRefusal;
 
 /// How the clusters that a request wants stood before it waited and read.
 #[derive(Clone, Debug)]
@@ -60,7 +61,11 @@ impl View {
     ///
     /// # Errors
     /// 429 where a partial answer is denied and a cluster was given up meanwhile, or is new.
-    pub(crate) fn standings_with(&self, before: EarlierStandings, held: &Heads) -> Result<Arc<Standings>, Status> {
+    pub(crate) fn standings_with(
+        &self,
+        before: EarlierStandings,
+        held: &Heads,
+    ) -> Result<Arc<Standings>, ClusterRefusal> {
         let EarlierStandings { wanted, partial, standings } = before;
         // After the heads: a cluster is noted as unknown before it leaves the log.
         let now = self.standings_of(&wanted);
@@ -89,7 +94,7 @@ impl View {
         &self,
         before: EarlierStandings,
         key: &ObjectKey,
-    ) -> Result<(Vec<(ClusterName, Arc<Object>)>, Arc<Standings>), Status> {
+    ) -> Result<(Vec<(ClusterName, Arc<Object>)>, Arc<Standings>), ClusterRefusal> {
         let log = self.log();
         let (found, held) = (log.find(key.as_str()), Arc::clone(log.head()));
         drop(log);

@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, Partial, Status, explain};
+use tributary_apimachinery::{ClusterName, Partial, explain};
 
 use super::standing::Standing;
 use super::{EarlierStandings, View, standing};
+use crate::refusal::VersionRefusal;
 
 impl View {
     /// Waits until memory has everything that the clusters have now of which it holds something. A cluster that does not confirm it is stale, where a partial
@@ -24,7 +25,7 @@ impl View {
     ///
     /// # Errors
     /// 504 naming the clusters that do not confirm it within about 3 s, where a partial answer is denied.
-    pub(crate) async fn as_of_now(&self, before: &mut EarlierStandings) -> Result<(), Status> {
+    pub(crate) async fn as_of_now(&self, before: &mut EarlierStandings) -> Result<(), VersionRefusal> {
         let asked = before.held().map(|(cluster, standing)| async move {
             let Err(reason) = self.confirmed(cluster).await else { return None };
             let since = match standing {
@@ -42,14 +43,8 @@ impl View {
         if late.is_empty() || before.partial() == Partial::Allow {
             return Ok(());
         }
-        Err(Status::timeout(
-            &format!(
-                "{} of these clusters could not be confirmed to be the newest: {}",
-                self.kind.resource,
-                standing::shortened(&late)
-            ),
-            1,
-        ))
+        let (resource, reasons) = (self.kind.resource.clone(), standing::shortened(&late));
+        Err(VersionRefusal::NotConfirmed { resource, reasons })
     }
 
     /// Waits until memory has all that one cluster has now.

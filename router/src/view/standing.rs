@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use http::{HeaderMap, header};
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Partial, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Partial};
 use tributary_cacher::{Reason, State};
 use tributary_merge::Heads;
 
 use crate::discovery::{Otherwise, ServedResource};
+use crate::refusal::ClusterRefusal;
 use crate::topology::Cluster;
 
 /// How one cluster stands.
@@ -376,19 +377,18 @@ pub(crate) fn warning_header(text: &str) -> Option<http::HeaderValue> {
 }
 
 /// The refusal while clusters are unknown; `None` if all are known.
-pub(crate) fn refusal(resource: &GroupVersionResource, standings: &Standings) -> Option<Status> {
+pub(crate) fn refusal(resource: &GroupVersionResource, standings: &Standings) -> Option<ClusterRefusal> {
     if standings.are_known() {
         return None;
     }
     let unknown: Vec<_> = standings.iter().filter(|(_, standing)| !standing.is_known()).collect();
-    let names: Vec<_> = standings.unknown().cloned().collect();
-    let mut status = Status::clusters_unknown(resource, &names, 5);
-    for (cluster, standing) in unknown.iter().take(WARNINGS_MAX) {
-        if let Standing::Unknown { reason: Some(reason), .. } = standing {
-            status.message.push_str(&format!("; {cluster}: {reason}"));
-        }
-    }
-    Some(status)
+    let reason = |(cluster, standing): (&ClusterName, &Standing)| match standing {
+        Standing::Unknown { reason: Some(reason), .. } => Some((cluster.clone(), Arc::clone(reason))),
+        _ => None,
+    };
+    let reasons = unknown.into_iter().take(WARNINGS_MAX).filter_map(reason).collect();
+    let (resource, clusters) = (resource.clone(), standings.unknown().cloned().collect());
+    Some(ClusterRefusal::Unread { resource, clusters, reasons, retry_after: 5 })
 }
 
 #[cfg(test)]
@@ -424,8 +424,8 @@ mod tests {
         // Whatever a member says, its warning is not left out.
         let words = warning_header(&format!("größer {}", "\u{1f5a7}".repeat(5000))).unwrap();
         assert!(words.as_bytes().starts_with("299 - \"größer".as_bytes()) && words.len() < 8 * 1024);
-        let status = refusal(&pods, &standings).unwrap();
-        assert!(status.code == 429 && status.message.contains("c00"));
+        let Some(ClusterRefusal::Unread { clusters, reasons, .. }) = refusal(&pods, &standings) else { panic!() };
+        assert_eq!((clusters.len(), reasons.len(), &reasons[0].0), (12, 10, &name(0)));
     }
 
     #[test]

@@ -1,21 +1,19 @@
 //! What readers wait for: that clusters are known, that a write is seen, that a version is reached.
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use tributary_apimachinery::{
-    ClusterName, ClusterSelector, CollectionVersion, ObjectKey, Partial, ResourceVersion, Status,
-};
+use tributary_apimachinery::{ClusterName, ClusterSelector, CollectionVersion, ObjectKey, Partial, ResourceVersion};
 use tributary_cacher::{Cacher, NotReached};
 use tributary_merge::CompositeResourceVersion;
 
 use super::View;
 use super::fences::{Deletion, Fence, Late, Waited};
 use super::standing::{self, Standing, Standings};
+use crate::refusal::{ClusterRefusal, Refusal, VersionRefusal};
 
 /// How long lists and watches wait for clusters that are not known yet.
 pub(crate) const KNOWN_WITHIN: Duration = Duration::from_secs(30);
@@ -30,9 +28,9 @@ pub(super) const VERSION_WITHIN: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug)]
 pub(crate) enum Unreached {
     /// A cluster that it names is configured and not known yet, or not configured at all.
-    Missing(Status),
+    Missing(Refusal),
     /// It did not come within 3 s.
-    TooNew(Status),
+    TooNew(VersionRefusal),
     /// The member has not come so far itself: its revisions went back since the version was handed out.
     WentBack {
         /// The member.
@@ -45,9 +43,8 @@ pub(crate) enum Unreached {
 }
 
 /// 504: a cluster has not come so far within 3 s.
-fn not_reached(cluster: &ClusterName, version: impl Display, current: impl Display) -> Status {
-    let cause = format!("it did not reach that version within {} s", VERSION_WITHIN.as_secs());
-    Status::version_not_reached(cluster, version, current, &cause)
+fn not_reached(cluster: &ClusterName, version: CollectionVersion, current: CollectionVersion) -> VersionRefusal {
+    VersionRefusal::NotReached { cluster: cluster.clone(), version, current, within: VERSION_WITHIN }
 }
 
 impl Unreached {
@@ -61,21 +58,23 @@ impl Unreached {
     }
 
     /// The refusal of a list or watch: a client that knows of undone changes is to list anew, which it does on a 410 alone.
-    pub(crate) fn of_collection(self) -> Status {
+    pub(crate) fn of_collection(self) -> Refusal {
         match self {
-            Self::Missing(status) | Self::TooNew(status) => status,
-            Self::WentBack { cluster, version, latest } => Status::expired(format!(
-                "cluster {cluster}: too large resource version: {version}, current: {latest}; its revisions went back"
-            )),
+            Self::Missing(refusal) => refusal,
+            Self::TooNew(refusal) => refusal.into(),
+            Self::WentBack { cluster, version, latest } => {
+                VersionRefusal::CollectionWentBack { cluster, version, latest }.into()
+            }
         }
     }
 
     /// The refusal of a get, as kube-apiserver words it.
-    pub(crate) fn of_object(self) -> Status {
+    pub(crate) fn of_object(self) -> Refusal {
         match self {
-            Self::Missing(status) | Self::TooNew(status) => status,
+            Self::Missing(refusal) => refusal,
+            Self::TooNew(refusal) => refusal.into(),
             Self::WentBack { cluster, version, latest } => {
-                Status::version_not_reached(&cluster, version, latest, "its revisions went back")
+                VersionRefusal::ObjectWentBack { cluster, version, latest }.into()
             }
         }
     }
@@ -114,7 +113,7 @@ impl View {
         partial: Partial,
         wanted: &ClusterSelector,
         deadline: Instant,
-    ) -> Result<Arc<Standings>, Status> {
+    ) -> Result<Arc<Standings>, Refusal> {
         let mut changes = self.board.enough_changes(wanted);
         loop {
             changes.look();
@@ -124,7 +123,7 @@ impl View {
             if timeout_at(deadline, changes.changed()).await.is_err() {
                 let standings = self.standings_of(wanted);
                 return match (partial, standing::refusal(&self.kind.resource, &standings)) {
-                    (Partial::Deny, Some(status)) => Err(status),
+                    (Partial::Deny, Some(refusal)) => Err(refusal.into()),
                     _ => Ok(standings),
                 };
             }
@@ -159,7 +158,7 @@ impl View {
         &self,
         wanted: &ClusterSelector,
         partial: Partial,
-    ) -> Result<OwnWrites, Status> {
+    ) -> Result<OwnWrites, VersionRefusal> {
         // What the view of all feeds this one with may have been written when this one was not there yet.
         let Some(whole) = self.whole() else { return self.noted_writes_seen(wanted, partial).await };
         let (of_all, own) =
@@ -168,7 +167,7 @@ impl View {
     }
 
     /// As [`own_writes_seen`](Self::own_writes_seen), of the writes that this view has noted.
-    async fn noted_writes_seen(&self, wanted: &ClusterSelector, partial: Partial) -> Result<OwnWrites, Status> {
+    async fn noted_writes_seen(&self, wanted: &ClusterSelector, partial: Partial) -> Result<OwnWrites, VersionRefusal> {
         let mut pending = self.fences.pending();
         pending.retain(|waited| wanted.matches(&waited.cluster));
         if pending.is_empty() {
@@ -181,7 +180,11 @@ impl View {
 
     /// As [`own_writes_seen`](Self::own_writes_seen), of one cluster. Gives the cluster, and since when, where its writes are not seen
     /// and that is allowed.
-    async fn writes_seen(&self, waited: &Waited, partial: Partial) -> Result<Option<(ClusterName, Instant)>, Status> {
+    async fn writes_seen(
+        &self,
+        waited: &Waited,
+        partial: Partial,
+    ) -> Result<Option<(ClusterName, Instant)>, VersionRefusal> {
         let Waited { cluster, fence, late } = waited;
         let may_be_late = late.as_ref().filter(|_| partial == Partial::Allow);
         if let Some(Late { fence, since }) = may_be_late
@@ -192,10 +195,10 @@ impl View {
         let since = Instant::now();
         match self.fence_reached(cluster, fence, VERSION_WITHIN).await {
             Ok(()) => Ok(None),
-            Err(status) => {
+            Err(refusal) => {
                 self.fences.late(cluster, Late { fence: fence.clone(), since });
                 // It lags all the time: once is enough to be told so by an error.
-                if may_be_late.is_some() { Ok(Some((cluster.clone(), since))) } else { Err(status) }
+                if may_be_late.is_some() { Ok(Some((cluster.clone(), since))) } else { Err(refusal) }
             }
         }
     }
@@ -206,20 +209,25 @@ impl View {
     ///
     /// # Errors
     /// As [`own_writes_seen`](Self::own_writes_seen), wherever a partial answer is denied or allowed.
-    pub(crate) async fn own_writes_of_seen(&self, key: &ObjectKey) -> Result<bool, Status> {
+    pub(crate) async fn own_writes_of_seen(&self, key: &ObjectKey) -> Result<bool, VersionRefusal> {
         let Some(whole) = self.whole() else { return self.noted_writes_of_seen(key).await };
         let (of_all, own) = tokio::try_join!(whole.noted_writes_of_seen(key), self.noted_writes_of_seen(key))?;
         Ok(of_all || own)
     }
 
-    async fn noted_writes_of_seen(&self, key: &ObjectKey) -> Result<bool, Status> {
+    async fn noted_writes_of_seen(&self, key: &ObjectKey) -> Result<bool, VersionRefusal> {
         let pending = self.fences.pending_of(key.as_str());
         let waits = pending.iter().map(|(cluster, fence)| self.fence_reached(cluster, fence, VERSION_WITHIN));
         join_all(waits).await.into_iter().collect::<Result<(), _>>()?;
         Ok(!pending.is_empty())
     }
 
-    async fn fence_reached(&self, cluster: &ClusterName, fence: &Fence, within: Duration) -> Result<(), Status> {
+    async fn fence_reached(
+        &self,
+        cluster: &ClusterName,
+        fence: &Fence,
+        within: Duration,
+    ) -> Result<(), VersionRefusal> {
         let Some(cacher) = self.cacher(cluster) else {
             self.fences.forget(cluster);
             return Ok(());
@@ -238,7 +246,7 @@ impl View {
             // Where it has become stale meanwhile, the answer says so; where it has left, nothing is shown of it. Of one that begins only
             // now an answer would not say so.
             (_, None | Some(Standing::Stale { .. })) => Ok(()),
-            (late, Some(_)) => Err(not_reached(cluster, fence.version, late.flatten().unwrap_or_default())),
+            (late, Some(_)) => Err(not_reached(cluster, fence.version.into(), late.flatten().unwrap_or_default())),
         }
     }
 
@@ -339,7 +347,7 @@ impl View {
     pub(crate) async fn caught_up(
         self: Arc<Self>,
         ahead: Vec<(ClusterName, CollectionVersion, Arc<Cacher>)>,
-    ) -> Option<Status> {
+    ) -> Option<Refusal> {
         let waits =
             ahead.into_iter().map(|(cluster, version, cacher)| self.cluster_caught_up(cluster, version, cacher));
         futures::future::try_join_all(waits).await.err()
@@ -350,7 +358,7 @@ impl View {
         cluster: ClusterName,
         version: CollectionVersion,
         cacher: Arc<Cacher>,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Refusal> {
         let mut changes = self.board.changes();
         // A cluster whose configuration changes has another cacher from then on, which learns anew how far the member is.
         let (mut cacher, mut replaced) = (cacher, false);
@@ -397,14 +405,16 @@ impl View {
 
     /// Why a version cannot be honoured that names this cluster: 429 where it is waited for, and 410 where nothing will come, so
     /// that the client lists what there is.
-    pub(crate) fn missing(&self, cluster: &ClusterName) -> Status {
-        let resource = &self.kind.resource;
-        let cause = match self.standings().of(cluster) {
-            None => format!("does not serve {resource} here"),
-            Some(standing) if standing.is_forbidden() => format!("forbids reading {resource}"),
-            Some(_) => return Status::clusters_unknown(resource, std::slice::from_ref(cluster), 1),
-        };
-        Status::expired(format!("the resourceVersion names cluster {cluster}, which {cause}"))
+    pub(crate) fn missing(&self, cluster: &ClusterName) -> Refusal {
+        let (resource, cluster) = (self.kind.resource.clone(), cluster.clone());
+        match self.standings().of(&cluster) {
+            None => VersionRefusal::ClusterNotServing { cluster, resource }.into(),
+            Some(standing) if standing.is_forbidden() => VersionRefusal::ClusterForbids { cluster, resource }.into(),
+            Some(_) => {
+                let (clusters, reasons) = (vec![cluster], Vec::new());
+                ClusterRefusal::Unread { resource, clusters, reasons, retry_after: 1 }.into()
+            }
+        }
     }
 
     /// Whether each of these clusters forbids to read what this view is to hold.

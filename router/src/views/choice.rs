@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ObjectKey, Partial, Status};
+use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ObjectKey, Partial};
 
 use super::Views;
 use crate::configuration::Configuration;
 use crate::discovery::ServedResource;
 use crate::flow::fair_share::Holder;
 use crate::limits::NAMESPACE_UNUSED_AFTER;
+use crate::refusal::{LimitRefusal, Refusal};
 use crate::view::{EarlierStandings, KNOWN_WITHIN, Standing, Standings, View};
 
 /// For how long somebody reads.
@@ -64,7 +65,7 @@ impl Read<'_> {
     ///
     /// # Errors
     /// (beside the view) 429 where clusters are unknown and a partial answer is denied, or no further namespace can be held.
-    pub(crate) async fn view(self, views: &Arc<Views>) -> (Arc<View>, Result<EarlierStandings, Status>) {
+    pub(crate) async fn view(self, views: &Arc<Views>) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
         let Self { configuration, served, wanted, partial, .. } = self;
         let (view, standings) = self.held(views).await;
         let before = standings.map(|mut standings| {
@@ -79,7 +80,7 @@ impl Read<'_> {
         (view, before)
     }
 
-    async fn held(self, views: &Arc<Views>) -> (Arc<View>, Result<Arc<Standings>, Status>) {
+    async fn held(self, views: &Arc<Views>) -> (Arc<View>, Result<Arc<Standings>, Refusal>) {
         let Self { configuration, served, namespace, wanted, partial, lifetime, .. } = self;
         let deadline = Instant::now() + KNOWN_WITHIN;
         let own = configuration.policy(&served.resource).view_of(served.description.namespaced(), namespace);
@@ -100,7 +101,7 @@ impl Read<'_> {
                         let standings = view.known(partial, wanted, deadline).await;
                         (view, standings)
                     }
-                    Err(status) => (view, Err(status)),
+                    Err(refusal) => (view, Err(refusal.into())),
                 };
             }
             // Nothing is held of a namespace that is not there: that it has no objects is known.
@@ -126,7 +127,7 @@ impl Read<'_> {
         whole: &Arc<View>,
         forbidding: &[ClusterName],
         namespace: &str,
-    ) -> Result<Arc<View>, Status> {
+    ) -> Result<Arc<View>, LimitRefusal> {
         let user = self.user;
         let part = views.get_or_start_part(whole, namespace, user);
         let Err(full) = part else { return part };

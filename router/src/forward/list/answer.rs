@@ -10,10 +10,10 @@ use futures::{FutureExt, StreamExt};
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use tributary_apimachinery::{Partial, Status};
+use tributary_apimachinery::Partial;
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
-use super::ask::{MemberList, Question, Unanswered};
+use super::ask::{MemberList, Question};
 use super::gather::{Page, within};
 use super::token::Token;
 use super::write::{Columns, Metadata, Wish, Writer, printer};
@@ -22,6 +22,7 @@ use crate::discovery::ServedResource;
 use crate::flow::long_answers::{Lanes, Length, MEDIUM_BYTES, Peer, Share};
 use crate::limits::GATHERED_BYTES_MAX;
 use crate::negotiate::{Encoding, Form};
+use crate::refusal::{LimitRefusal, Refusal};
 use crate::response::compression::{Gzip, THRESHOLD_BYTES};
 use crate::response::indent::Indent;
 use crate::response::{self, FRAME_BYTES};
@@ -38,7 +39,7 @@ pub(super) struct LiveAnswer {
     lists: VecDeque<MemberList>,
     /// The members that are asked once it is their turn, and those that are being asked.
     later: VecDeque<Arc<Cluster>>,
-    asked: FuturesOrdered<BoxFuture<'static, Result<MemberList, Unanswered>>>,
+    asked: FuturesOrdered<BoxFuture<'static, Result<MemberList, Refusal>>>,
     /// The one that is being written, and where the cells of its rows stand.
     current: Option<(MemberList, Vec<Option<usize>>)>,
     writer: Writer,
@@ -92,15 +93,11 @@ impl LiveAnswer {
     ///
     /// # Errors
     /// 429 where there is no turn for it in time; 406 for protobuf, whose length comes first, of more than is gathered.
-    pub(super) async fn respond(mut self, lanes: &Arc<Lanes>, peer: Option<Peer>) -> Result<Response<Body>, Status> {
+    pub(super) async fn respond(mut self, lanes: &Arc<Lanes>, peer: Option<Peer>) -> Result<Response<Body>, Refusal> {
         let is_open = !self.later.is_empty() || self.lists.iter().any(|list| !list.is_complete());
         let Form { encoding, gzip, .. } = self.form;
         if is_open && encoding == Encoding::Protobuf {
-            let message = format!(
-                "the list is longer than {GATHERED_BYTES_MAX} bytes, which is the most that is gathered from the clusters for it; \
-                 ask for pages (limit), or for JSON"
-            );
-            return Err(Status::new(406, tributary_apimachinery::Reason::NotAcceptable, message));
+            return Err(LimitRefusal::ProtobufList { max: GATHERED_BYTES_MAX }.into());
         }
         let share = match self.bytes {
             _ if is_open => Some(lanes.take(Length::Long, peer).await?),
@@ -130,7 +127,7 @@ impl LiveAnswer {
     ///
     /// # Errors
     /// Why a member's list broke off.
-    async fn next_frame(&mut self) -> Result<Option<Vec<u8>>, Status> {
+    async fn next_frame(&mut self) -> Result<Option<Vec<u8>>, Refusal> {
         if self.ended {
             return Ok(None);
         }
@@ -163,7 +160,7 @@ impl LiveAnswer {
     }
 
     /// Goes on to the next member; false after the last.
-    async fn next_member(&mut self) -> Result<bool, Status> {
+    async fn next_member(&mut self) -> Result<bool, Refusal> {
         let list = match self.lists.pop_front() {
             Some(list) => list,
             None => {
@@ -261,7 +258,7 @@ impl Written {
         }
         let frame = match self.frames.pop_front() {
             Some(frame) => Some(frame),
-            None => self.list.next_frame().await.map_err(|status| status.message)?.map(Bytes::from),
+            None => self.list.next_frame().await.map_err(|refusal| refusal.to_string())?.map(Bytes::from),
         };
         if let (Some(frame), Some(share)) = (&frame, &mut self.share) {
             share.wrote(frame.len());

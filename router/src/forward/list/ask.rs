@@ -6,13 +6,14 @@ use http::{HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::{Duration, timeout};
-use tributary_apimachinery::{Query, ResourceVersion, Status};
+use tributary_apimachinery::{Query, ResourceVersion};
 use tributary_cacher::wire::{ListParser, Part};
 
 use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
 use crate::caller::Caller;
-use crate::flow::fair_share::{Exceeded, Portion};
+use crate::flow::fair_share::Portion;
 use crate::forward::send::send;
+use crate::refusal::{MemberRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::response::warnings;
 use crate::topology::Cluster;
@@ -53,8 +54,8 @@ impl Question {
     /// Asks a member. The answer is a success.
     ///
     /// # Errors
-    /// The member's own Status, or why there is no answer.
-    async fn put(&self, cluster: &Arc<Cluster>, limit: u64, token: Option<&str>) -> Result<Response<Body>, Status> {
+    /// What the member says, or why there is no answer.
+    async fn put(&self, cluster: &Arc<Cluster>, limit: u64, token: Option<&str>) -> Result<Response<Body>, Refusal> {
         let mut request = Request::new(body::empty());
         request.headers_mut().insert(header::ACCEPT, self.accept.clone());
         let mut query = self.query.clone();
@@ -72,7 +73,7 @@ impl Question {
         }
         let (head, incoming) = answer.into_parts();
         let text = body::whole_up_to(incoming, REFUSAL_BYTES_MAX).await.unwrap_or_default();
-        Err(Status::from_response(head.status.as_u16(), &text))
+        Err(Refusal::said(head.status, &text))
     }
 }
 
@@ -83,36 +84,6 @@ fn kept(query: Option<&str>) -> Vec<String> {
     let query = Query::parse(query);
     let pairs = query.iter().filter(|(name, _)| !OWN.contains(name));
     pairs.map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect()
-}
-
-/// Why there is no list of a member.
-#[derive(Debug)]
-pub(super) enum Unanswered {
-    /// What the member says, or that it says nothing.
-    Member(Status),
-    /// Too much is held here already.
-    Crowded(Exceeded),
-}
-
-impl From<Status> for Unanswered {
-    fn from(status: Status) -> Self {
-        Self::Member(status)
-    }
-}
-
-impl From<Exceeded> for Unanswered {
-    fn from(exceeded: Exceeded) -> Self {
-        Self::Crowded(exceeded)
-    }
-}
-
-impl From<Unanswered> for Status {
-    fn from(unanswered: Unanswered) -> Self {
-        match unanswered {
-            Unanswered::Member(status) => status,
-            Unanswered::Crowded(exceeded) => exceeded.into(),
-        }
-    }
 }
 
 /// A member's list, as far as it has come.
@@ -161,14 +132,14 @@ impl MemberList {
     /// Asks a member and reads what it says, as far as is read ahead. Cancel: dropping the future, or the list, ends the request.
     ///
     /// # Errors
-    /// The member's own Status, or why there is no answer in time; 429 where too much is held.
+    /// What the member says, or why there is no answer in time; 429 where too much is held.
     pub(super) async fn ask(
         cluster: &Arc<Cluster>,
         question: &Question,
         token: Option<&str>,
         within: Duration,
         portion: Option<Portion>,
-    ) -> Result<Self, Unanswered> {
+    ) -> Result<Self, Refusal> {
         let ask = async {
             let (head, incoming) = question.put(cluster, question.limit, token).await?.into_parts();
             let mut list = Self {
@@ -186,9 +157,9 @@ impl MemberList {
             while list.rest.is_some() && list.texts.text.len() < ahead {
                 list.read().await?;
             }
-            Ok::<_, Unanswered>(list)
+            Ok::<_, Refusal>(list)
         };
-        timeout(within, ask).await.unwrap_or_else(|_| Err(late(cluster, within).into()))
+        timeout(within, ask).await.unwrap_or_else(|_| Err(late(cluster, within)))
     }
 
     /// Asks whether a member will answer, without its list; gives what it warns of.
@@ -199,7 +170,7 @@ impl MemberList {
         cluster: &Arc<Cluster>,
         question: &Question,
         within: Duration,
-    ) -> Result<Vec<HeaderValue>, Unanswered> {
+    ) -> Result<Vec<HeaderValue>, Refusal> {
         let answer = timeout(within, question.put(cluster, 1, None)).await;
         let answer = answer.unwrap_or_else(|_| Err(late(cluster, within)))?;
         Ok(warnings::readable(answer.headers().get_all(header::WARNING)).cloned().collect())
@@ -240,23 +211,24 @@ impl MemberList {
     ///
     /// # Errors
     /// Why it broke off.
-    pub(super) async fn more(&mut self) -> Result<bool, Unanswered> {
+    pub(super) async fn more(&mut self) -> Result<bool, Refusal> {
         self.texts.clear();
         if let Some(portion) = &mut self.portion {
             portion.shrink_to(0);
         }
         while self.rest.is_some() && self.texts.ends.is_empty() {
             let within = self.within;
-            timeout(within, self.read()).await.unwrap_or_else(|_| Err(late(&self.cluster, within).into()))?;
+            timeout(within, self.read()).await.unwrap_or_else(|_| Err(late(&self.cluster, within)))?;
         }
         Ok(!self.texts.ends.is_empty())
     }
 
     /// Reads the next chunk.
-    async fn read(&mut self) -> Result<(), Unanswered> {
+    async fn read(&mut self) -> Result<(), Refusal> {
         let Some((parser, body)) = &mut self.rest else { return Ok(()) };
         let broken = |cluster: &Cluster, error: &dyn std::fmt::Display| {
-            Status::cluster_unavailable(cluster.name(), format!("its list cannot be read: {error}"))
+            let cause = format!("its list cannot be read: {error}");
+            MemberRefusal::Unavailable { cluster: cluster.name().clone(), cause }
         };
         let Some(frame) = body.frame().await else {
             let Some((parser, _)) = self.rest.take() else { return Ok(()) };
@@ -300,9 +272,9 @@ impl Texts {
     }
 }
 
-fn late(cluster: &Cluster, within: Duration) -> Status {
-    let cause = format_args!("it did not give its list within {} s", within.as_secs());
-    Status::cluster_unavailable(cluster.name(), cause)
+fn late(cluster: &Cluster, within: Duration) -> Refusal {
+    let cause = format!("it did not give its list within {} s", within.as_secs());
+    MemberRefusal::Unavailable { cluster: cluster.name().clone(), cause }.into()
 }
 
 #[cfg(test)]

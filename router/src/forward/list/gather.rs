@@ -6,13 +6,14 @@ use futures::stream::{self, FuturesOrdered};
 use futures::{StreamExt, future::BoxFuture};
 use http::HeaderValue;
 use tokio::time::{Duration, Instant};
-use tributary_apimachinery::{ClusterName, Partial, Status};
+use tributary_apimachinery::{ClusterName, Partial};
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
-use super::ask::{MemberList, Question, Unanswered};
+use super::ask::{MemberList, Question};
 use super::token::Token;
 use crate::flow::fair_share::{FairShare, Holder};
 use crate::limits::GATHERED_BYTES_MAX;
+use crate::refusal::{Refusal, VersionRefusal, says_forbidden, says_never, says_not_served, says_of_list};
 use crate::topology::Cluster;
 use crate::view::{KNOWN_WITHIN, Standing};
 
@@ -54,7 +55,7 @@ pub(super) struct Page {
     pub(super) version: CompositeResourceVersion,
     /// Where the next page goes on where this one is full; `None` if it ends with what its last member has not given.
     pub(super) next: Option<Token>,
-    refusals: Vec<Status>,
+    refusals: Vec<Refusal>,
     seen: Seen,
 }
 
@@ -93,20 +94,21 @@ impl Seen {
 }
 
 /// A cluster, and what it said.
-type Said = (Arc<Cluster>, Result<MemberList, Unanswered>);
+type Said = (Arc<Cluster>, Result<MemberList, Refusal>);
 
 /// A cluster, and what it warns of when it is asked whether it will answer.
-type Sounded = (Arc<Cluster>, Result<Vec<HeaderValue>, Unanswered>);
+type Sounded = (Arc<Cluster>, Result<Vec<HeaderValue>, Refusal>);
 
 impl Page {
     /// A page after that which gave this token.
     ///
     /// # Errors
     /// 410 for versions that mean nothing any more.
-    pub(super) fn new(token: Option<&Token>, epochs: &Epochs) -> Result<Self, Status> {
+    pub(super) fn new(token: Option<&Token>, epochs: &Epochs) -> Result<Self, VersionRefusal> {
         let version = match token.and_then(|token| token.version.as_deref()) {
             Some(version) => {
-                CompositeResourceVersion::decode(version, epochs).map_err(|_| Status::continue_expired(None))?
+                let expired = |_| VersionRefusal::ExpiredToken { fresh: None };
+                CompositeResourceVersion::decode(version, epochs).map_err(expired)?
             }
             None => CompositeResourceVersion::new(),
         };
@@ -137,7 +139,7 @@ impl Page {
         gathering: &Gathering<'_>,
         clusters: &[Arc<Cluster>],
         token: Option<Token>,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Refusal> {
         let begun = Instant::now();
         let limit = gathering.limit;
         // Clusters come by name.
@@ -182,13 +184,13 @@ impl Page {
         self.sound_out(gathering, begun).await?;
         match self.refusals.pop() {
             // All say the same: it is the answer.
-            Some(refusal) if self.lists.is_empty() && matches!(refusal.code, 401 | 403 | 405) => Err(refusal),
+            Some(refusal) if self.lists.is_empty() && refusal.said_by_member().is_some_and(says_never) => Err(refusal),
             _ => Ok(()),
         }
     }
 
     /// Asks those whose answers do not fit whether they will answer: what is missing is to be said before the answer begins.
-    async fn sound_out(&mut self, gathering: &Gathering<'_>, begun: Instant) -> Result<(), Status> {
+    async fn sound_out(&mut self, gathering: &Gathering<'_>, begun: Instant) -> Result<(), Refusal> {
         let later = std::mem::take(&mut self.later);
         let asked = later.into_iter().map(|cluster| async move {
             let said = gathering.sound_out(&cluster).await;
@@ -212,27 +214,27 @@ impl Page {
     fn sort_out<T>(
         &mut self,
         cluster: &Arc<Cluster>,
-        said: Result<T, Unanswered>,
+        said: Result<T, Refusal>,
         begun: Instant,
-    ) -> Result<Option<T>, Status> {
-        let said = match said {
-            Ok(said) => Ok(said),
-            Err(Unanswered::Crowded(exceeded)) => return Err(exceeded.into()),
-            Err(Unanswered::Member(status)) => Err(status),
+    ) -> Result<Option<T>, Refusal> {
+        let refusal = match said {
+            Ok(said) => return Ok(Some(said)),
+            Err(refusal) => refusal,
         };
-        match said {
-            Ok(said) => Ok(Some(said)),
-            // It does not serve it after all.
-            Err(status) if status.code == 404 => Ok(None),
-            Err(status) if matches!(status.code, 400 | 410 | 422) => Err(expired(status, cluster)),
-            Err(status) => {
-                let reason = Some(status.message.as_str().into());
-                let standing = Standing::Unknown { since: begun, reason, forbidden: status.code == 403 };
-                self.standings.push((cluster.name().clone(), standing));
-                self.refusals.push(status);
-                Ok(None)
-            }
+        let (is_served, is_of_request, forbidden) = match refusal.said_by_member() {
+            Some(said) => (!says_not_served(said), says_of_list(said), says_forbidden(said)),
+            None => (true, refusal.is_of_request() || refusal.is_of_share(), false),
+        };
+        if is_of_request {
+            return Err(expired(refusal, cluster));
         }
+        if is_served {
+            let reason = Some(refusal.to_string().into());
+            let standing = Standing::Unknown { since: begun, reason, forbidden };
+            self.standings.push((cluster.name().clone(), standing));
+            self.refusals.push(refusal);
+        }
+        Ok(None)
     }
 
     fn heard(&mut self, cluster: &Cluster, warnings: &[HeaderValue]) {
@@ -264,25 +266,27 @@ impl Page {
 }
 
 impl Gathering<'_> {
-    async fn ask(&self, cluster: &Arc<Cluster>, token: Option<String>) -> Result<MemberList, Unanswered> {
+    async fn ask(&self, cluster: &Arc<Cluster>, token: Option<String>) -> Result<MemberList, Refusal> {
         let portion = self.held.take(self.holder, 0)?;
         let within = within(self.partial);
         MemberList::ask(cluster, &self.question, token.as_deref(), within, Some(portion)).await
     }
 
-    async fn sound_out(&self, cluster: &Arc<Cluster>) -> Result<Vec<HeaderValue>, Unanswered> {
+    async fn sound_out(&self, cluster: &Arc<Cluster>) -> Result<Vec<HeaderValue>, Refusal> {
         MemberList::sound_out(cluster, &self.question, within(self.partial)).await
     }
 }
 
 /// A member's refusal of its own token: where it gives a fresh one, so is ours.
-fn expired(mut status: Status, cluster: &Cluster) -> Status {
-    if let Some(metadata) = status.metadata.as_mut().filter(|metadata| !metadata.continue_token.is_empty()) {
+fn expired(mut refusal: Refusal, cluster: &Cluster) -> Refusal {
+    if let Some(said) = refusal.said_by_member_mut()
+        && let Some(metadata) = said.metadata.as_mut().filter(|metadata| !metadata.continue_token.is_empty())
+    {
         let fresh = std::mem::take(&mut metadata.continue_token);
         let token = Token { cluster: cluster.name().to_string(), token: Some(fresh), version: None, members: 0 };
         metadata.continue_token = token.encode("");
     }
-    status
+    refusal
 }
 
 #[cfg(test)]

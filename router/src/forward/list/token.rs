@@ -3,7 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
-use tributary_apimachinery::Status;
+
+use crate::refusal::VersionRefusal;
 
 /// Where a page goes on: unpadded base64url of this as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,9 +31,10 @@ impl Token {
     ///
     /// # Errors
     /// 410 for one that was not given out here: for example when the resource was held in memory. Clients list again.
-    pub(super) fn decode(text: &str) -> Result<Self, Status> {
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| Status::continue_expired(None))?;
-        serde_json::from_slice(&bytes).map_err(|_| Status::continue_expired(None))
+    pub(super) fn decode(text: &str) -> Result<Self, VersionRefusal> {
+        let expired = || VersionRefusal::ExpiredToken { fresh: None };
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| expired())?;
+        serde_json::from_slice(&bytes).map_err(|_| expired())
     }
 
     /// The token as clients are given it, after a page with these versions.
@@ -52,7 +54,8 @@ mod tests {
         let back = Token::decode(&token.encode("v")).unwrap();
         assert_eq!(back, Token { version: Some("v".into()), ..token });
         for garbage in ["", "?", "e30", "bm90aGluZw"] {
-            assert_eq!(Token::decode(garbage).unwrap_err().code, 410, "{garbage}");
+            let refusal = Token::decode(garbage).unwrap_err();
+            assert!(matches!(refusal, VersionRefusal::ExpiredToken { fresh: None }), "{garbage}");
         }
     }
 }

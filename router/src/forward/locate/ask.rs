@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
-use tributary_apimachinery::{ClusterName, DecodeError, Object, ObjectDecoder, Status};
+use tributary_apimachinery::{ClusterName, DecodeError, Object, ObjectDecoder};
 
 use crate::body::{self, WHOLE_BODY_BYTES_MAX};
 use crate::caller::Caller;
 use crate::flow::fair_share::{Exceeded, FairShare, Holder, Portion};
 use crate::forward::send;
+use crate::refusal::{LimitRefusal, MemberRefusal, Refusal};
 use crate::topology::Cluster;
 
 /// The cluster that has an object, and the object as last seen; `None` where it has no version (a ComponentStatus, for example).
@@ -24,9 +25,9 @@ pub(crate) struct Located {
     /// The clusters of which it is not known.
     pub(crate) unknown: Vec<ClusterName>,
     /// What a cluster said that forbids the client to ask for it.
-    pub(crate) refusal: Option<Status>,
+    pub(crate) refusal: Option<Refusal>,
     /// Why the answer of one of the unknown clusters cannot be read.
-    pub(super) unreadable: Option<Status>,
+    pub(super) unreadable: Option<Refusal>,
     /// What the objects occupy of the bytes that may be held, as long as they are.
     pub(super) room: Vec<Arc<Portion>>,
 }
@@ -75,13 +76,7 @@ pub(super) async fn ask(
                     Err(exceeded) => Told::Refusal(no_room(&cluster, exceeded)),
                 },
                 // It has not been asked, so that nothing is known of it, not even that it does not answer.
-                Err(_) => Told::Refusal(Status::too_many_requests(
-                    format!(
-                        "too many requests are looking for objects in cluster {}, of this connection or of all together",
-                        cluster.name()
-                    ),
-                    1,
-                )),
+                Err(_) => Told::Refusal(LimitRefusal::Questions { cluster: cluster.name().clone() }.into()),
             };
             (told, cluster)
         }
@@ -124,15 +119,15 @@ enum Told {
     /// It has none.
     None,
     /// It forbids to ask, or there was no room to ask it.
-    Refusal(Status),
+    Refusal(Refusal),
     /// Its answer cannot be read, and why.
-    Unreadable(Status),
+    Unreadable(Refusal),
     /// It gave no answer.
     Nothing,
 }
 
 /// What an answer says, read whole in a room that grows with it.
-async fn told(cluster: &Cluster, answer: Result<http::Response<body::Body>, Status>, mut room: Portion) -> Told {
+async fn told(cluster: &Cluster, answer: Result<http::Response<body::Body>, Refusal>, mut room: Portion) -> Told {
     let Ok(answer) = answer else { return Told::Nothing };
     let code = answer.status();
     if code == StatusCode::NOT_FOUND {
@@ -143,7 +138,10 @@ async fn told(cluster: &Cluster, answer: Result<http::Response<body::Body>, Stat
         Err(error) => {
             return match error.downcast_ref::<Exceeded>() {
                 Some(exceeded) => Told::Refusal(no_room(cluster, *exceeded)),
-                None => Told::Unreadable(Status::cluster_unavailable(cluster.name(), format!("its answer: {error}"))),
+                None => {
+                    let (cluster, cause) = (cluster.name().clone(), format!("its answer: {error}"));
+                    Told::Unreadable(MemberRefusal::Unavailable { cluster, cause }.into())
+                }
             };
         }
     };
@@ -153,14 +151,12 @@ async fn told(cluster: &Cluster, answer: Result<http::Response<body::Body>, Stat
             Err(DecodeError::Missing(_)) => Told::Object(None, room),
             Err(_) => Told::Nothing,
         },
-        StatusCode::FORBIDDEN => Told::Refusal(Status::from_response(code.as_u16(), &text)),
+        StatusCode::FORBIDDEN => Told::Refusal(Refusal::said(code, &text)),
         _ => Told::Nothing,
     }
 }
 
 /// 429: what a cluster says of an object cannot be held, so that it is not known.
-fn no_room(cluster: &Cluster, exceeded: Exceeded) -> Status {
-    let mut status = Status::from(exceeded);
-    status.message = format!("cluster {}: no room for what it says of the object: {exceeded}", cluster.name());
-    status
+fn no_room(cluster: &Cluster, exceeded: Exceeded) -> Refusal {
+    LimitRefusal::ClusterAnswer { cluster: cluster.name().clone(), exceeded }.into()
 }

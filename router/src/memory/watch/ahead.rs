@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use tokio_util::task::AbortOnDropHandle;
-use tributary_apimachinery::{ClusterName, CollectionVersion, Status};
+use tributary_apimachinery::{ClusterName, CollectionVersion};
 use tributary_cacher::Cacher;
 use tributary_merge::CompositeResourceVersion;
 
+use crate::refusal::Refusal;
 use crate::view::View;
 
 /// A cluster in which a client is ahead of this process, the client's version and the cacher that is to reach it.
@@ -18,7 +19,7 @@ pub(super) type Ahead = (ClusterName, CollectionVersion, Arc<Cacher>);
 ///
 /// # Errors
 /// 429 for a cluster that is configured but unknown, after our restart for example: the client waits for it.
-pub(super) fn members_behind(view: &View, version: &CompositeResourceVersion) -> Result<Vec<Ahead>, Status> {
+pub(super) fn members_behind(view: &View, version: &CompositeResourceVersion) -> Result<Vec<Ahead>, Refusal> {
     let mut ahead = Vec::new();
     for (cluster, component) in version.iter() {
         let own = view.version_of(cluster);
@@ -27,7 +28,7 @@ pub(super) fn members_behind(view: &View, version: &CompositeResourceVersion) ->
             // Its events may come: it has not been listed yet, or not been asked what it serves. One that is not
             // configured, or forbids to be read, has none; the log says so.
             let missing = view.missing(cluster);
-            if missing.code == 429 {
+            if missing.is_unread() {
                 return Err(missing);
             }
             continue;
@@ -48,7 +49,7 @@ fn is_behind(own: CollectionVersion, component: CollectionVersion) -> bool {
 
 /// Follows the clusters in which a client is ahead. It is a task, so that what a member says is heard while the client
 /// does not read; it ends when this is dropped.
-pub(super) struct CatchingUp(AbortOnDropHandle<Option<Status>>);
+pub(super) struct CatchingUp(AbortOnDropHandle<Option<Refusal>>);
 
 impl CatchingUp {
     /// Begins to follow them; `None` where there are none.
@@ -64,7 +65,7 @@ impl CatchingUp {
 
     /// Ends when it is over, with a refusal where a member will not come to the client's version. Cancelling is safe;
     /// not to be called once it has ended.
-    pub(super) async fn over(&mut self) -> Option<Status> {
+    pub(super) async fn over(&mut self) -> Option<Refusal> {
         // It neither panics nor is aborted while it is looked at.
         (&mut self.0).await.unwrap_or_default()
     }

@@ -1,14 +1,14 @@
 //! Where in the log a watch begins.
 
-use std::fmt;
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, Filter, ResourceVersion, Status, WatchOptions};
-use tributary_merge::{CompositeResourceVersion, Log, Watcher};
+use tributary_apimachinery::{ClusterName, Filter, ResourceVersion, WatchOptions};
+use tributary_merge::{CompositeResourceVersion, Log, TooOld, Watcher};
 
 use super::super::collection;
 use super::ahead::{Ahead, members_behind};
 use crate::Router;
+use crate::refusal::{Refusal, VersionRefusal};
 use crate::request::ClientRequest;
 use crate::versions::{Versions, Wanted, of_clusters, refuse_watch, seen};
 use crate::view::{EarlierStandings, Standings, Unreached, View};
@@ -16,9 +16,9 @@ use crate::view::{EarlierStandings, Standings, Unreached, View};
 /// Why a watch does not start, by how its client is told.
 pub(super) enum NotStarted {
     /// As the answer itself.
-    AsAnswer(Status),
+    AsAnswer(Refusal),
     /// As an event, after 200.
-    InStream(Status),
+    InStream(Refusal),
 }
 
 /// A watch that begins.
@@ -49,7 +49,7 @@ pub(super) async fn start(
     let held = Arc::clone(log.head());
     let watcher = place.watcher(view, &log, filter)?;
     drop(log);
-    let standings = view.standings_with(before, &held).map_err(NotStarted::of)?;
+    let standings = view.standings_with(before, &held).map_err(|refusal| NotStarted::of(refusal.into()))?;
     Ok(Started { watcher, ahead, standings })
 }
 
@@ -79,7 +79,9 @@ async fn reach(
         Wanted::Item(cluster, version) => {
             let reached = view.reached(&seen(cluster, *version)).await;
             reached.map_err(|unreached| match NotStarted::of_unreached(unreached) {
-                NotStarted::InStream(status) if !options.sends_initial_events() => expired(status.message),
+                NotStarted::InStream(refusal) if !options.sends_initial_events() => {
+                    VersionRefusal::ItemNotReached(refusal).into()
+                }
                 not_started => not_started,
             })?;
         }
@@ -120,12 +122,12 @@ impl Place {
                 let namespace = filter.scope().namespace;
                 if namespace.is_some_and(|namespace| view.is_told_elsewhere(namespace, &cluster, version)) {
                     let cause = "another view of the namespace may have told its event";
-                    return Err(not_after_item(&cluster, cause));
+                    return Err(VersionRefusal::NotAfterItem { cluster, cause }.into());
                 }
                 if !router.is_alone() {
                     let cause = "several processes serve this endpoint, so a watch can resume only from the \
                                  version of a list or bookmark";
-                    return Err(not_after_item(&cluster, cause));
+                    return Err(VersionRefusal::NotAfterItem { cluster, cause }.into());
                 }
                 Self::Item(cluster, version)
             }
@@ -137,30 +139,31 @@ impl Place {
         match self {
             Self::State { end_bookmark } => Ok(Watcher::initial(log, filter, end_bookmark)),
             Self::Now => Ok(Watcher::now(log, filter)),
-            Self::Version(version) => Watcher::resume(log, &version, filter).map_err(expired),
+            Self::Version(version) => Watcher::resume(log, &version, filter).map_err(too_old),
             Self::ItemOfWhole(cluster, version) => {
                 let version = log.version_of_item(&cluster, version);
-                Watcher::resume(log, &[(cluster, version)].into_iter().collect(), filter).map_err(expired)
+                Watcher::resume(log, &[(cluster, version)].into_iter().collect(), filter).map_err(too_old)
             }
             // The integer says nothing of the other clusters: their places are those of the event in this log, so it
             // has to be there, and the client has to have got it from here.
             Self::Item(cluster, version) => {
                 let watcher = Watcher::after_event(log, view.handed_out.own_before(), &cluster, version, filter);
                 let cause = "its event is no longer remembered here, or is not the only one with that version";
-                watcher.ok_or_else(|| not_after_item(&cluster, cause))
+                Ok(watcher.ok_or(VersionRefusal::NotAfterItem { cluster, cause })?)
             }
         }
     }
 }
 
-/// The number of an object of this cluster from which a watch cannot go on.
-fn not_after_item(cluster: &ClusterName, cause: &str) -> NotStarted {
-    expired(format_args!("the resourceVersion of one object, of cluster {cluster}, cannot be resumed: {cause}"))
+/// A version from which a watch cannot go on.
+fn too_old(error: TooOld) -> NotStarted {
+    VersionRefusal::TooOld(error).into()
 }
 
-/// A version from which a watch cannot go on.
-fn expired(cause: impl fmt::Display) -> NotStarted {
-    NotStarted::InStream(Status::expired(cause.to_string()))
+impl From<VersionRefusal> for NotStarted {
+    fn from(refusal: VersionRefusal) -> Self {
+        Self::InStream(refusal.into())
+    }
 }
 
 impl NotStarted {
@@ -169,7 +172,7 @@ impl NotStarted {
         Self::of(unreached.of_collection())
     }
 
-    fn of(status: Status) -> Self {
-        if status.code == 429 { Self::AsAnswer(status) } else { Self::InStream(status) }
+    fn of(refusal: Refusal) -> Self {
+        if refusal.is_unread() { Self::AsAnswer(refusal) } else { Self::InStream(refusal) }
     }
 }

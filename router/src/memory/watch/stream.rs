@@ -14,7 +14,6 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::Status;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Progress, WatchEvent};
 
 use super::ahead::CatchingUp;
@@ -22,6 +21,7 @@ use super::bookmarks::{Bookmarks, Due};
 use super::joined::Joined;
 use super::source::Source;
 use crate::flow::long_answers::Share;
+use crate::refusal::{Refusal, VersionRefusal};
 use crate::response::watch::{EventWriter, Prepared};
 
 /// Where a stream is.
@@ -59,7 +59,7 @@ enum Wake {
     Head,
     Timer,
     /// The client is no longer ahead, or never will be caught up with.
-    Caught(Option<Status>),
+    Caught(Option<Refusal>),
 }
 
 impl WatchStream {
@@ -157,7 +157,7 @@ impl WatchStream {
     }
 
     /// The client is no longer ahead, or is refused.
-    fn caught(&mut self, refusal: Option<Status>) {
+    fn caught(&mut self, refusal: Option<Refusal>) {
         self.ahead = None;
         match refusal {
             Some(refusal) => self.fail(&refusal),
@@ -168,8 +168,8 @@ impl WatchStream {
     }
 
     /// Ends the stream with an error.
-    fn fail(&mut self, status: &Status) {
-        self.ready.push_back(self.writer.error(status));
+    fn fail(&mut self, refusal: &Refusal) {
+        self.ready.push_back(self.writer.error(&refusal.status()));
         self.phase = Phase::Ended;
     }
 
@@ -191,7 +191,7 @@ impl WatchStream {
                 self.source.view().counters.terminated.inc();
                 self.phase = Phase::Ended;
             }
-            Progress::Expired(too_old) => self.fail(&Status::expired(too_old.to_string())),
+            Progress::Expired(too_old) => self.fail(&VersionRefusal::TooOld(too_old).into()),
         }
     }
 
@@ -280,7 +280,7 @@ impl WatchStream {
 }
 
 /// Ends when the client is no longer ahead, with a refusal where that will never be.
-async fn over(ahead: &mut Option<CatchingUp>) -> Option<Status> {
+async fn over(ahead: &mut Option<CatchingUp>) -> Option<Refusal> {
     match ahead {
         Some(ahead) => ahead.over().await,
         None => None,

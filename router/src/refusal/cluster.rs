@@ -1,0 +1,182 @@
+//! Which cluster a request is for: which has the object, or is to have it.
+
+use std::sync::Arc;
+
+use tributary_apimachinery::object::CLUSTER_ANNOTATION;
+use tributary_apimachinery::status::go_quote;
+use tributary_apimachinery::{ClusterName, GroupVersionResource, Reason, Status, StatusDetails};
+
+use super::Trouble;
+use super::wording::listed;
+
+/// Why it is not known, or not clear, which cluster a request is for.
+#[derive(Clone, Debug)]
+pub(crate) enum ClusterRefusal {
+    /// No cluster of this name is configured: 404.
+    NotConfigured(ClusterName),
+    /// No cluster has the object: 404.
+    NotFound {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The object.
+        name: String,
+    },
+    /// None of the clusters that are known has the object, or the resource, and others cannot be asked: 503.
+    /// Controllers read a 404 as deleted.
+    Unknown {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The object; empty for the resource itself.
+        name: String,
+        /// The clusters that cannot be asked.
+        unknown: Vec<Trouble>,
+        /// Whether one of them has been gone for so long that coming again soon is in vain.
+        is_gone: bool,
+    },
+    /// Clusters of a list or watch, or of a version, have not been read yet: 429.
+    Unread {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The clusters.
+        clusters: Vec<ClusterName>,
+        /// Why, as far as it is known.
+        reasons: Vec<(ClusterName, Arc<str>)>,
+        /// After how many seconds the client is to come again.
+        retry_after: u32,
+    },
+    /// Several clusters have an object of the name: 409.
+    Ambiguous {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The object.
+        name: String,
+        /// The clusters that have one.
+        clusters: Vec<ClusterName>,
+        /// The request's Kubernetes path.
+        path: String,
+    },
+    /// The annotation names another cluster than the one that has the object: 409.
+    Elsewhere {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The object.
+        name: String,
+        /// The cluster that the annotation names.
+        named: String,
+        /// The cluster that has the object.
+        owner: ClusterName,
+    },
+    /// The clusters know the caller by different names: 409.
+    DifferentUsers {
+        /// The question.
+        resource: GroupVersionResource,
+        /// Who the caller is in each.
+        users: Vec<(ClusterName, String)>,
+    },
+    /// A new object does not say in which cluster it is to be: 400.
+    NotNamed {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The clusters that serve it.
+        clusters: Arc<[ClusterName]>,
+    },
+    /// The cluster that a new object names does not serve the resource: 400.
+    NotServing {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The cluster that is named.
+        named: String,
+        /// The clusters that serve it.
+        clusters: Arc<[ClusterName]>,
+    },
+}
+
+impl ClusterRefusal {
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Self::NotConfigured(name) => Status::cluster_not_found(name.as_str()),
+            Self::NotFound { resource, name } => Status::not_found(resource, name),
+            Self::Unknown { resource, name, unknown, is_gone } => owner_unknown(resource, name, unknown, *is_gone),
+            Self::Unread { resource, clusters, reasons, retry_after } => {
+                unread(resource, clusters, reasons, *retry_after)
+            }
+            Self::Ambiguous { resource, name, clusters, path } => ambiguous(resource, name, clusters, path),
+            Self::Elsewhere { resource, name, named, owner } => elsewhere(resource, name, named, owner),
+            Self::DifferentUsers { resource, users } => different_users(resource, users),
+            Self::NotNamed { resource, clusters } => not_named(resource, clusters),
+            Self::NotServing { resource, named, clusters } => not_serving(resource, named, clusters),
+        }
+    }
+}
+
+fn owner_unknown(resource: &GroupVersionResource, name: &str, unknown: &[Trouble], is_gone: bool) -> Status {
+    let what = match name {
+        "" => format!("the resource {}", resource.group_resource()),
+        name => format!("{} {}", resource.group_resource(), go_quote(name)),
+    };
+    let message = format!(
+        "{what} was not found in the clusters that answer; these clusters cannot be asked now: {}",
+        listed(unknown),
+    );
+    let status = Status::new(503, Reason::ServiceUnavailable, message).with_details(StatusDetails::of(resource, name));
+    if is_gone { status } else { status.with_retry_after(1) }
+}
+
+fn unread(
+    resource: &GroupVersionResource,
+    clusters: &[ClusterName],
+    reasons: &[(ClusterName, Arc<str>)],
+    retry_after: u32,
+) -> Status {
+    let of = resource.group_resource();
+    let mut message = format!("{of} of these clusters have not been read yet: {}", listed(clusters));
+    for (cluster, reason) in reasons {
+        message.push_str(&format!("; {cluster}: {reason}"));
+    }
+    Status::too_many_requests(message, retry_after)
+}
+
+fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName], path: &str) -> Status {
+    let first = clusters.first().map_or("<name>", ClusterName::as_str);
+    let message = format!(
+        "{} {} exists in more than one cluster: {}; address one of them by its own path, /clusters/{first}{path} \
+         (kubectl --context {first}), or name its cluster in the body's annotation {CLUSTER_ANNOTATION}",
+        resource.group_resource(),
+        go_quote(name),
+        listed(clusters),
+    );
+    Status::new(409, Reason::Conflict, message).with_details(StatusDetails::of(resource, name))
+}
+
+fn elsewhere(resource: &GroupVersionResource, name: &str, named: &str, owner: &ClusterName) -> Status {
+    let cause = format!(
+        "the annotation {CLUSTER_ANNOTATION} names {}, but the object is in cluster {}; an object cannot move",
+        go_quote(named),
+        go_quote(owner.as_str()),
+    );
+    Status::conflict(resource, name, &cause)
+}
+
+fn different_users(resource: &GroupVersionResource, users: &[(ClusterName, String)]) -> Status {
+    let told: Vec<_> = users.iter().map(|(cluster, user)| format!("{cluster}: {user}")).collect();
+    let told = told.join(", ");
+    let cause = format!("the clusters know you by different names ({told}); ask one under /clusters/<name>");
+    Status::conflict(resource, "", &cause)
+}
+
+fn not_named(resource: &GroupVersionResource, clusters: &[ClusterName]) -> Status {
+    Status::bad_request(format!(
+        "no cluster is named for the new {}: set the annotation {CLUSTER_ANNOTATION} to one of {}, or use the path \
+         /clusters/<name> (kubectl --context <name>), or set a default: --create-in, or placement of a ResourceRegistry",
+        resource.group_resource(),
+        listed(clusters),
+    ))
+}
+
+fn not_serving(resource: &GroupVersionResource, named: &str, clusters: &[ClusterName]) -> Status {
+    let names: Vec<_> = clusters.iter().map(ClusterName::as_str).collect();
+    Status::bad_request(format!(
+        "{resource} cannot be created in cluster {named:?}: the clusters that serve them are {}",
+        names.join(", ")
+    ))
+}

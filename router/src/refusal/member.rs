@@ -1,0 +1,269 @@
+//! What members answer, or that they do not.
+//!
+//! client-go sends any request again, its body rewound and up to ten times, whose answer of 429 or 5xx carries
+//! Retry-After (`checkWait` in client-go's `rest/with_retry.go`). So the advice to come again is given only where the
+//! member has certainly not acted on the request.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use tributary_apimachinery::status::go_quote;
+use tributary_apimachinery::{ClusterName, Reason, Status};
+use tributary_proxy::{ForwardError, Sent};
+
+use super::wording::first;
+use super::{Refusal, Trouble};
+
+/// When a client is to come again whose cluster cannot be reached now, in seconds.
+const RETRY_AFTER: u32 = 1;
+
+/// Why members do not give the answer.
+#[derive(Clone, Debug)]
+pub(crate) enum MemberRefusal {
+    /// What a member said itself. It is data: its code and reason are the member's.
+    Said(Status),
+    /// A member gave no answer to a request that was sent on: 429, 500, 502, 503 or 504, as
+    /// [`ForwardError::status_code`] says; 400 for the client's own faults.
+    Forward {
+        /// Why.
+        error: ForwardError,
+        /// Whether it has been gone for so long that coming again soon is in vain.
+        is_gone: bool,
+        /// Since its last answer, or since it was configured.
+        silent_for: Duration,
+    },
+    /// The cluster is configured such that nothing can be sent to it: 503.
+    NotAskable(Trouble),
+    /// The cluster began to answer, and the answer cannot be given: it broke off, took too long or is too large. What
+    /// was asked for may be done: 502.
+    Interrupted {
+        /// The cluster.
+        cluster: ClusterName,
+        /// What became of its answer.
+        cause: String,
+    },
+    /// A question that changes nothing, and that the one cluster which it is for does not answer: 503.
+    Unavailable {
+        /// The cluster.
+        cluster: ClusterName,
+        /// Why not.
+        cause: String,
+    },
+    /// What the caller may do depends on clusters that cannot be asked: 503. Without the advice to come again: they
+    /// have been tried.
+    Undecided {
+        /// The clusters and their causes; empty where none is configured.
+        unknown: Vec<String>,
+    },
+    /// A collection is not deleted in all clusters: what the first of the others said, with its code.
+    PartlyDeleted {
+        /// The clusters in which it is.
+        done: Vec<ClusterName>,
+        /// The first in which it is not.
+        first: (ClusterName, Refusal),
+        /// The others.
+        others: Vec<(ClusterName, Refusal)>,
+    },
+    /// No cluster has told what every one would have to be asked for: 503.
+    Untold {
+        /// What none has done: `said its version yet`.
+        what: &'static str,
+        /// What is wrong with them.
+        troubles: Vec<Trouble>,
+    },
+    /// No cluster can be asked for its OpenAPI document: 503.
+    NoDocument {
+        /// What is wrong with them.
+        troubles: Vec<Trouble>,
+    },
+    /// An OpenAPI document changes faster than it can be read: 503.
+    ChangingDocument,
+    /// No cluster gives an OpenAPI document that it has: 503.
+    DocumentNotGiven {
+        /// The document's path.
+        path: String,
+        /// Why not, by cluster.
+        causes: Vec<String>,
+    },
+    /// OpenAPI documents cannot be joined: 503.
+    DocumentNotJoined {
+        /// The documents' path.
+        path: String,
+        /// Why not.
+        cause: String,
+    },
+}
+
+impl MemberRefusal {
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Self::Said(status) => status.clone(),
+            Self::Forward { error, is_gone, silent_for } => not_forwarded(error, *is_gone, *silent_for),
+            Self::NotAskable(trouble) => Status::service_unavailable(format!("cluster {trouble}")),
+            Self::Interrupted { cluster, cause } => interrupted(cluster, cause),
+            Self::Unavailable { cluster, cause } => {
+                Status::service_unavailable(format!("cluster {} is unavailable: {cause}", go_quote(cluster.as_str())))
+                    .with_retry_after(RETRY_AFTER)
+            }
+            Self::Undecided { unknown } => undecided(unknown),
+            Self::PartlyDeleted { done, first, others } => partly_deleted(done, first, others),
+            Self::Untold { what, troubles } => {
+                Status::service_unavailable(format!("no cluster has {what}; {}", first(troubles, "; ")))
+            }
+            Self::NoDocument { troubles } => Status::service_unavailable(format!(
+                "no cluster can be asked for its OpenAPI document now; {}",
+                first(troubles, "; ")
+            )),
+            Self::ChangingDocument => Status::service_unavailable("the document changes faster than it can be read"),
+            Self::DocumentNotGiven { path, causes } => {
+                Status::service_unavailable(format!("{path} is not available: {}", causes.join("; ")))
+            }
+            Self::DocumentNotJoined { path, cause } => Status::service_unavailable(format!("{path}: {cause}")),
+        }
+    }
+
+    /// See [`Refusal::is_of_request`].
+    pub(super) fn is_of_request(&self) -> bool {
+        match self {
+            Self::Said(status) => status.code < 500 && status.code != 429,
+            Self::Forward { error, .. } => error.status_code() == StatusCode::BAD_REQUEST,
+            _ => false,
+        }
+    }
+
+    /// See [`Refusal::is_redirect`].
+    pub(super) fn is_redirect(&self) -> bool {
+        matches!(self, Self::Forward { error: ForwardError::Redirect { .. }, .. })
+    }
+}
+
+/// Whether a member says that it does not serve what it was asked for.
+pub(crate) fn says_not_served(said: &Status) -> bool {
+    said.code == 404
+}
+
+/// Whether a member that was asked for a list says something of the request itself, or of its own token: the others
+/// would say the same, or never hear of the token.
+pub(crate) fn says_of_list(said: &Status) -> bool {
+    matches!(said.code, 400 | 410 | 422)
+}
+
+/// Whether a member forbids what it was asked for.
+pub(crate) fn says_forbidden(said: &Status) -> bool {
+    said.code == 403
+}
+
+/// Whether a member says that it will not answer, however often it is asked: who asks, or how, is not allowed.
+pub(crate) fn says_never(said: &Status) -> bool {
+    matches!(said.code, 401 | 403 | 405)
+}
+
+/// It says since when the cluster cannot be reached, and carries the advice to come again only where the cluster has
+/// certainly not acted on the request and may soon be back.
+fn not_forwarded(error: &ForwardError, is_gone: bool, silent_for: Duration) -> Status {
+    let code = error.status_code();
+    let reason = match code {
+        StatusCode::BAD_REQUEST => Reason::BadRequest,
+        StatusCode::TOO_MANY_REQUESTS => Reason::TooManyRequests,
+        StatusCode::SERVICE_UNAVAILABLE => Reason::ServiceUnavailable,
+        StatusCode::GATEWAY_TIMEOUT => Reason::Timeout,
+        _ => Reason::InternalError,
+    };
+    let mut message = error.to_string();
+    if code == StatusCode::SERVICE_UNAVAILABLE && !matches!(error, ForwardError::Unreachable { .. }) {
+        message.push_str(&format!("; the last answer was {} s ago", silent_for.as_secs()));
+    }
+    let status = Status::new(code.as_u16(), reason, message);
+    let passes = matches!(code, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
+    match error.sent() {
+        Sent::No if passes && !is_gone => status.with_retry_after(RETRY_AFTER),
+        Sent::No | Sent::Maybe => status,
+    }
+}
+
+fn interrupted(cluster: &ClusterName, cause: &str) -> Status {
+    let message = format!(
+        "cluster {}: its answer cannot be passed on: {cause}; the request may have been carried out: check before you try again",
+        go_quote(cluster.as_str())
+    );
+    Status::new(502, Reason::InternalError, message)
+}
+
+fn undecided(unknown: &[String]) -> Status {
+    let clusters = if unknown.is_empty() { "no cluster is configured".to_owned() } else { unknown.join("; ") };
+    Status::service_unavailable(format!("the answer depends on clusters that cannot be asked now: {clusters}"))
+}
+
+/// The request as a whole is to be sent again only if no cluster can have acted on it.
+fn partly_deleted(done: &[ClusterName], first: &(ClusterName, Refusal), others: &[(ClusterName, Refusal)]) -> Status {
+    let failed: Vec<_> = [first].into_iter().chain(others).map(|(cluster, own)| (cluster, own.status())).collect();
+    let done_names: Vec<_> = done.iter().map(ClusterName::as_str).collect();
+    let causes: Vec<_> = failed.iter().map(|(cluster, own)| format!("{cluster}: {}", own.message)).collect();
+    let untouched = done.is_empty() && failed.iter().all(|(_, own)| own.retry_after_seconds().is_some());
+    let mut status = first.1.status();
+    status.message = format!("deleted in [{}], but not in: {}", done_names.join(", "), causes.join("; "));
+    if untouched { status } else { status.without_retry_after() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn eu() -> ClusterName {
+        ClusterName::new("eu").unwrap()
+    }
+
+    fn of(refusal: MemberRefusal) -> Status {
+        Refusal::from(refusal).status()
+    }
+
+    #[test]
+    fn what_may_have_been_carried_out_carries_no_advice_to_come_again() {
+        let forward = |error: ForwardError, is_gone| {
+            of(MemberRefusal::Forward { error, is_gone, silent_for: Duration::from_secs(7) })
+        };
+        let full = || ForwardError::Full { cluster: eu(), what: "places", limit: 3 };
+        let silent = || ForwardError::HeadTimeout { cluster: eu(), after: Duration::from_secs(1) };
+        let credentials = || ForwardError::Credentials { cluster: eu(), message: "none".to_owned() };
+        let unauthorized = || ForwardError::Unauthorized { cluster: eu() };
+        for (error, is_gone, code, advice) in [
+            (full(), false, 429, Some(1)),
+            (full(), true, 429, None),
+            (credentials(), false, 503, Some(1)),
+            (credentials(), true, 503, None),
+            (silent(), false, 504, None),
+            (unauthorized(), false, 502, None),
+        ] {
+            let status = forward(error, is_gone);
+            assert_eq!((status.code, status.retry_after_seconds()), (code, advice), "{status}");
+        }
+        assert!(forward(credentials(), false).message.ends_with("no credentials: none; the last answer was 7 s ago"));
+        let interrupted = of(MemberRefusal::Interrupted { cluster: eu(), cause: "it broke off".to_owned() });
+        assert_eq!((interrupted.code, interrupted.retry_after_seconds()), (502, None));
+        assert!(
+            interrupted.message.contains("\"eu\"") && interrupted.message.contains("check before"),
+            "{interrupted}"
+        );
+    }
+
+    #[test]
+    fn a_deletion_is_to_be_asked_for_again_only_where_none_can_have_been_carried_out() {
+        let unavailable = || {
+            let refusal = MemberRefusal::Unavailable { cluster: eu(), cause: "it is silent".to_owned() };
+            (eu(), Refusal::from(refusal))
+        };
+        let broken = || {
+            let refusal = MemberRefusal::Interrupted { cluster: eu(), cause: "it broke off".to_owned() };
+            (eu(), Refusal::from(refusal))
+        };
+        for (done, others, advice) in [
+            (vec![], vec![unavailable()], Some(1)),
+            (vec![eu()], vec![unavailable()], None),
+            (vec![], vec![broken()], None),
+        ] {
+            let status = of(MemberRefusal::PartlyDeleted { done, first: unavailable(), others });
+            assert_eq!((status.code, status.retry_after_seconds()), (503, advice), "{status}");
+            assert!(status.message.starts_with("deleted in ["), "{status}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What cannot be done with the resourceVersion that a write names, or would have to be answered with.
+
+use tributary_apimachinery::{ClusterName, CollectionVersion, GroupVersionResource, ResourceVersion, Status};
+use tributary_merge::DecodeError;
+
+/// Why a write cannot be sent with the version that it names, or would have to be answered with.
+#[derive(Clone, Debug)]
+pub(crate) enum PreconditionRefusal {
+    /// A write names a version that was not handed out here: 409.
+    NotHandedOut {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The object.
+        name: String,
+        /// What is wrong with it.
+        error: DecodeError,
+    },
+    /// A write names a version of another cluster than the one that has the object: 409.
+    OfAnotherCluster {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The object.
+        name: String,
+        /// The cluster that has it.
+        owner: ClusterName,
+    },
+    /// The version of a deletion cannot be read: 400.
+    Invalid(DecodeError),
+    /// The version of a deletion is that of an object of another cluster: 409.
+    OfOtherObject {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The version.
+        text: String,
+        /// The cluster that it belongs to.
+        owner: ClusterName,
+    },
+    /// The version of a deletion says nothing of a cluster: 400.
+    LacksCluster {
+        /// The cluster.
+        cluster: ClusterName,
+    },
+    /// Versions of the cluster are too high to have an integer form, which the answer to a write needs: 400.
+    NoIntegerForm {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The cluster.
+        cluster: ClusterName,
+        /// Its newest known version.
+        newest: CollectionVersion,
+        /// The highest at which objects are still written.
+        max: ResourceVersion,
+        /// The request's Kubernetes path.
+        path: String,
+    },
+}
+
+impl PreconditionRefusal {
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Self::NotHandedOut { resource, name, error } => {
+                of_write(resource, name, &format!("one that was handed out here ({error})"))
+            }
+            Self::OfAnotherCluster { resource, name, owner } => {
+                of_write(resource, name, &format!("of cluster {owner}, which has the object"))
+            }
+            Self::Invalid(error) => Status::bad_request(format!("resourceVersion: {error}")),
+            Self::OfOtherObject { resource, text, owner } => {
+                Status::conflict(resource, "", &format!("resourceVersion {text} belongs to cluster {owner}"))
+            }
+            Self::LacksCluster { cluster } => {
+                Status::bad_request(format!("resourceVersion has no component of cluster {cluster}"))
+            }
+            Self::NoIntegerForm { resource, cluster, newest, max, path } => Status::bad_request(format!(
+                "{resource} of cluster {cluster} cannot be written here: their resourceVersions, now {newest}, are above {max} \
+                 and have no integer form (itemResourceVersions: Integer); set Composite, or write to /clusters/{cluster}{path}",
+            )),
+        }
+    }
+}
+
+fn of_write(resource: &GroupVersionResource, name: &str, cause: &str) -> Status {
+    Status::conflict(resource, name, &format!("its resourceVersion is not {cause}; read the object again"))
+}

@@ -1,0 +1,120 @@
+//! What is wrong with what a request itself says.
+
+use tributary_apimachinery::duration::InvalidDuration;
+use tributary_apimachinery::rewrite::Format;
+use tributary_apimachinery::{FieldError, GroupVersionResource, Reason, Status};
+use tributary_proxy::InvalidGivenIdentity;
+
+use crate::negotiate::NotAcceptable;
+
+/// What is wrong with what a request itself says.
+#[derive(Clone, Debug)]
+pub(crate) enum RequestRefusal {
+    /// A parameter, a selector or the body cannot be read, in Kubernetes' words.
+    Malformed(Status),
+    /// The parameter `timeout` is no duration: 400.
+    Timeout(InvalidDuration),
+    /// The headers do not say whom it is to be made as: 400.
+    Impersonation(InvalidGivenIdentity),
+    /// The name or the namespace is too long: 400.
+    TooLong {
+        /// Which of them.
+        what: &'static str,
+        /// How many bytes it may have.
+        max: usize,
+    },
+    /// The query has too many parameters: 400.
+    TooManyParameters {
+        /// How many it may have.
+        max: usize,
+    },
+    /// There is no such `includeObject`: 400.
+    IncludeObject {
+        /// What is given.
+        value: String,
+    },
+    /// The path cannot be sent to a member: 400.
+    Path,
+    /// The body broke off: 400.
+    BrokenOff {
+        /// How.
+        cause: String,
+    },
+    /// The body is of a media type that is not understood: 415.
+    BodyFormat,
+    /// It names a version, and there is none of what it asks for: 400.
+    VersionInReview,
+    /// It names a version of what is to be made: 500, as kube-apiserver answers.
+    VersionOfNew,
+    /// No form that is asked for can be given: 406.
+    NotAcceptable(NotAcceptable),
+    /// All clusters are to be read in another user's name: 403.
+    ReadForAnother {
+        /// What is to be read.
+        resource: GroupVersionResource,
+    },
+    /// The resource can be listed and not watched: 405.
+    NotWatched {
+        /// What is to be watched.
+        resource: GroupVersionResource,
+        /// What to do.
+        remedy: String,
+    },
+}
+
+impl RequestRefusal {
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Self::Malformed(status) => status.clone(),
+            Self::Timeout(error) => {
+                Status::bad_request(format!("invalid timeout specified in the request URL - {error}"))
+            }
+            Self::Impersonation(error) => Status::bad_request(error.to_string()),
+            Self::TooLong { what, max } => {
+                Status::bad_request(format!("the {what} is too long: it may have {max} bytes at most"))
+            }
+            Self::TooManyParameters { max } => {
+                Status::bad_request(format!("too many parameters: a query may have {max} at most"))
+            }
+            Self::IncludeObject { value } => include_object(value),
+            Self::Path => Status::bad_request("the path cannot be forwarded"),
+            Self::BrokenOff { cause } => Status::bad_request(format!("the request's body cannot be read: {cause}")),
+            Self::BodyFormat => Status::unsupported_media_type(&Format::MEDIA_TYPES),
+            Self::VersionInReview => Status::bad_request("a question about rights has no resourceVersion"),
+            Self::VersionOfNew => version_of_new(),
+            Self::NotAcceptable(none) => not_acceptable(none),
+            Self::ReadForAnother { resource } => read_for_another(resource),
+            Self::NotWatched { resource, remedy } => not_watched(resource, remedy),
+        }
+    }
+}
+
+fn include_object(value: &str) -> Status {
+    let error = FieldError::invalid("includeObject", value, "must be 'Metadata', 'Object', 'None', or empty");
+    Status::bad_request(format!("Unable to convert to Table as requested: {error}"))
+}
+
+/// kube-apiserver's own answer (`ErrResourceVersionSetOnCreate` in apiserver's `storage/errors.go`).
+fn version_of_new() -> Status {
+    Status::new(500, Reason::Unknown, "resourceVersion should not be set on objects to be created")
+}
+
+fn read_for_another(resource: &GroupVersionResource) -> Status {
+    let cause = "reads of all clusters cannot be made in another user's name; ask one cluster under /clusters/<name>";
+    Status::forbidden(Some(resource), "", cause)
+}
+
+fn not_watched(resource: &GroupVersionResource, remedy: &str) -> Status {
+    let mut status = Status::method_not_supported(resource, "watch");
+    status.message.push_str(": ");
+    status.message.push_str(remedy);
+    status
+}
+
+pub(super) fn not_acceptable(none: &NotAcceptable) -> Status {
+    match none {
+        NotAcceptable::Unknown { available } => Status::no_acceptable_representation(available),
+        NotAcceptable::Unavailable { available } => Status::not_acceptable(available),
+        NotAcceptable::Shape { is_list_shape, kind } => Status::not_acceptable_shape(*is_list_shape, kind),
+    }
+}
