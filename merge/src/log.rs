@@ -121,7 +121,7 @@ pub struct Log {
     counts: Counts,
 }
 
-// === impl Log: what it says ===
+// What it says
 
 /// How many changes a search for a deleted object looks at. 10,000 take well below a millisecond, and are the last
 /// seconds of a busy fleet: whoever writes about an object that is gone does so at once.
@@ -282,7 +282,7 @@ impl Log {
     }
 }
 
-// === impl Log: what happens to it ===
+// What happens to it
 
 impl Log {
     /// A cluster became known: its objects are added in open streams. If it is known already this is a relist.
