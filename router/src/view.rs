@@ -17,6 +17,7 @@ mod earlier;
 mod encodings;
 mod feed;
 mod fences;
+mod follow;
 mod handed_out;
 mod handover;
 mod head;
