@@ -8,20 +8,20 @@ use tributary_apimachinery::ClusterName;
 use tributary_cacher::Reason;
 
 use super::board::Board;
-use super::leader::Source;
+use super::leader::{Leader, Source};
 use super::member::{CachedMember, Member, Members, TakenOver};
 use super::standing::WhyAnew;
 use super::{Standing, View};
 use crate::topology::Cluster;
 
-/// Within which time watches are opened anew after the credentials were renewed. With the 10 s after which a renewal is seen at
-/// the latest that is a minute: short enough for who took rights away, long enough that a renewal which concerns all clusters
-/// is not felt by any.
+/// Within which time watches are opened anew after the credentials were renewed. With the 10 s after which a renewal is
+/// seen at the latest that is a minute: short enough for who took rights away, long enough that a renewal which
+/// concerns all clusters is not felt by any.
 const REOPENED_WITHIN: Duration = Duration::from_secs(50);
 
 impl View {
-    /// Makes the cachers fit the fleet as it is now: starts the missing ones, ends those of clusters that left or no longer
-    /// serve the resource.
+    /// Makes the cachers fit the fleet as it is now: starts the missing ones, ends those of clusters that left or no
+    /// longer serve the resource.
     pub(crate) fn follow_fleet(self: &Arc<Self>) {
         let _of_members = self.fleet.enter();
         let clusters = self.fleet.clusters();
@@ -40,8 +40,8 @@ impl View {
         self.note(|board| board.set_all(standings));
     }
 
-    /// Notes how clusters stand. Where one forbids by now to read all, those who watch a single namespace have to look: another view
-    /// takes over.
+    /// Notes how clusters stand. Where one forbids by now to read all, those who watch a single namespace have to look:
+    /// another view takes over.
     pub(super) fn note(&self, change: impl FnOnce(&Board)) {
         let forbids = || {
             let before = self.board.times_forbidden();
@@ -53,88 +53,61 @@ impl View {
         }
     }
 
+    /// Makes what the view has of a cluster fit what the cluster serves.
     fn follow(self: &Arc<Self>, members: &mut Members, name: &ClusterName, cluster: &Arc<Cluster>) {
-        let Some(discovery) = cluster.discovery() else {
-            // It may have been known before its configuration changed: then what is held is served on.
-            if !matches!(members.by_name.get(name), Some(Member::Cached(_))) {
-                members.by_name.insert(name.clone(), Member::Undiscovered(Arc::clone(cluster)));
+        match self.service(cluster) {
+            Service::Unknown => {
+                // It may have been known before its configuration changed: then what is held is served on.
+                if !matches!(members.by_name.get(name), Some(Member::Cached(_))) {
+                    members.by_name.insert(name.clone(), Member::Undiscovered(Arc::clone(cluster)));
+                }
             }
-            return;
-        };
+            Service::No => self.leave(members, name),
+            Service::Yes => self.follow_serving(members, name, cluster),
+        }
+    }
+
+    /// Whether a cluster serves what is shown here.
+    fn service(&self, cluster: &Cluster) -> Service {
+        let Some(discovery) = cluster.discovery() else { return Service::Unknown };
         if cluster.twin().is_some() {
-            self.leave(members, name);
-            return;
+            return Service::No;
         }
         let serves = discovery
             .find(&self.kind.resource)
             .is_some_and(|own| own.has_verb("list") && own.has_verb("watch") && own.nature() == self.kind.nature());
-        if !serves {
-            // An aggregated server that does not answer just now takes its resources out of discovery; their objects live.
-            if !discovery.is_stale(&self.kind.resource.group_version()) {
-                self.leave(members, name);
-            } else if !matches!(members.by_name.get(name), Some(Member::Cached(_))) {
-                members.by_name.insert(name.clone(), Member::Undiscovered(Arc::clone(cluster)));
-            }
-            return;
+        match serves {
+            true => Service::Yes,
+            // An aggregated server that does not answer just now takes its resources out of discovery; their objects
+            // live.
+            false if discovery.is_stale(&self.kind.resource.group_version()) => Service::Unknown,
+            false => Service::No,
         }
+    }
+
+    /// Has a cluster's objects from where they are to come from: from the member that is there, or from a new one.
+    fn follow_serving(self: &Arc<Self>, members: &mut Members, name: &ClusterName, cluster: &Arc<Cluster>) {
         let has_own = matches!(members.by_name.get(name), Some(Member::Cached(member)) if member.leader.is_none());
         let leader = match self.source(name, has_own) {
             Source::Own => None,
             Source::Leader(leader) => Some(leader),
             Source::NotYet => return,
         };
-        let mut is_given_up = false;
-        if let Some(Member::Cached(member)) = members.by_name.get_mut(name)
-            && member.comes_from(cluster, leader.as_ref())
-        {
-            let uid = cluster.uid();
-            if leader.is_some() {
-                member.uid = uid.or(member.uid.take());
-                return;
-            }
-            if member.uid.is_some() && uid.is_some() && member.uid != uid {
-                tracing::debug!(cluster = %name, resource = %self.kind.resource, "listing another incarnation");
-                // What is held is of another cluster.
-                member.takes_over = None;
-                member.cacher.reset();
-            }
-            member.uid = uid.or(member.uid.take());
-            let renewals = cluster.renewals();
-            if member.renewals != renewals {
-                member.renewals = renewals;
-                member.cacher.reopen(REOPENED_WITHIN);
-            }
-            member.report(&self.kind.resource);
-            if !member.forbids_for_long() || self.version_of(name).is_none() {
-                return;
-            }
-            tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "the collection is still forbidden; what was held of it is dropped");
-            is_given_up = true;
-            // Before the log: whoever reads that without it is to find it unknown.
-            let reason = Some(Reason::Forbidden.to_string().into());
-            self.board.set(name, Standing::Unknown { since: Instant::now(), reason, forbidden: true });
-            self.leave(members, name);
-        }
-        // Of namespaces clients may have any number held: they leave room for clients' requests and for whole collections.
+        let is_given_up = match self.keep(members, name, cluster, leader.as_ref()) {
+            Kept::Yes => return,
+            Kept::GivenUp => true,
+            Kept::No => false,
+        };
+        // Of namespaces clients may have any number held: they leave room for clients' requests and for whole
+        // collections.
         let transport = if self.is_part() { cluster.transport_for_namespaces() } else { cluster.transport() };
         let Ok(transport) = transport else { return };
-        let (mut goes_on, mut takes_over) = (false, None);
-        let anew = |since, why| Some(TakenOver { since, why });
-        if let Some(Member::Cached(before)) = members.by_name.get(name) {
-            goes_on = Arc::ptr_eq(&before.cluster, cluster) || before.uid.is_some() && before.uid == cluster.uid();
-            let is_same = Arc::ptr_eq(&before.cluster, cluster);
-            let why = if is_same { WhyAnew::Forbidden } else { WhyAnew::Configuration };
-            takes_over = anew(before.stale_since(), why).filter(|_| goes_on);
-            // Before the new one says anything: what the old one says afterwards is of an older state.
-            let log = self.log.write();
-            before.feed.end();
-            self.warnings.set(name, &[]);
-            drop(log);
-        } else if let Some(leader) = &leader {
-            takes_over = anew(leader.stale_since, WhyAnew::Configuration);
-        } else if let Some(since) = (!is_given_up).then(|| self.begin_with_held(name)).flatten() {
-            (goes_on, takes_over) = (true, anew(since, WhyAnew::Forbidden));
-        }
+        let Inheritance { goes_on, takes_over } = match (members.by_name.get(name), &leader) {
+            (Some(Member::Cached(before)), _) => self.replace(name, before, cluster),
+            (_, Some(leader)) => Inheritance::of_leader(leader),
+            (_, None) if is_given_up => Inheritance::default(),
+            (_, None) => self.begin_with_held(name).map_or_else(Inheritance::default, Inheritance::of_held),
+        };
         let member = match leader {
             None => self.start_cacher(cluster, transport, goes_on),
             Some(leader) => self.follow_leader(cluster, leader, goes_on),
@@ -142,5 +115,110 @@ impl View {
         let takes_over = takes_over.filter(|_| self.version_of(name).is_some());
         let member = CachedMember { takes_over, ..member };
         members.by_name.insert(name.clone(), Member::Cached(member));
+    }
+
+    /// Keeps the member that has its objects from where they are to come from, and tells it what is new of its cluster.
+    /// What has been forbidden for long is given up.
+    fn keep(&self, members: &mut Members, name: &ClusterName, cluster: &Arc<Cluster>, leader: Option<&Leader>) -> Kept {
+        let Some(Member::Cached(member)) = members.by_name.get_mut(name) else { return Kept::No };
+        if !member.comes_from(cluster, leader) {
+            return Kept::No;
+        }
+        if leader.is_some() {
+            member.uid = cluster.uid().or(member.uid.take());
+            return Kept::Yes;
+        }
+        self.tell_news(member, cluster);
+        if !member.forbids_for_long() || self.version_of(name).is_none() {
+            return Kept::Yes;
+        }
+        self.give_up(members, name);
+        Kept::GivenUp
+    }
+
+    /// Tells a member with a cacher of its own what is new of its cluster: that it is another one, or its credentials
+    /// are.
+    fn tell_news(&self, member: &mut CachedMember, cluster: &Cluster) {
+        let uid = cluster.uid();
+        if member.uid.is_some() && uid.is_some() && member.uid != uid {
+            tracing::debug!(cluster = %cluster.name(), resource = %self.kind.resource, "listing another incarnation");
+            // What is held is of another cluster.
+            member.takes_over = None;
+            member.cacher.reset();
+        }
+        member.uid = uid.or(member.uid.take());
+        let renewals = cluster.renewals();
+        if member.renewals != renewals {
+            member.renewals = renewals;
+            member.cacher.reopen(REOPENED_WITHIN);
+        }
+        member.report(&self.kind.resource);
+    }
+
+    /// Drops what was held of a collection that is forbidden.
+    fn give_up(&self, members: &mut Members, name: &ClusterName) {
+        tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "the collection is still forbidden; what was held of it is dropped");
+        // Before the log: whoever reads that without it is to find it unknown.
+        let reason = Some(Reason::Forbidden.to_string().into());
+        self.board.set(name, Standing::Unknown { since: Instant::now(), reason, forbidden: true });
+        self.leave(members, name);
+    }
+
+    /// Ends a member whose place another one takes.
+    fn replace(&self, name: &ClusterName, before: &CachedMember, cluster: &Arc<Cluster>) -> Inheritance {
+        let inheritance = Inheritance::of_member(before, cluster);
+        // Before the new one says anything: what the old one says afterwards is of an older state.
+        let log = self.log.write();
+        before.feed.end();
+        self.warnings.set(name, &[]);
+        drop(log);
+        inheritance
+    }
+}
+
+/// Whether a cluster serves a resource.
+enum Service {
+    Yes,
+    No,
+    /// It has not told what it serves, or the aggregated server behind the version does not answer.
+    Unknown,
+}
+
+/// Whether a member is kept.
+enum Kept {
+    Yes,
+    /// There is none, or it has its objects from elsewhere.
+    No,
+    /// It is gone, with what it held.
+    GivenUp,
+}
+
+/// What a new member has of what was held before it.
+#[derive(Default)]
+struct Inheritance {
+    /// Whether the cluster in the log is known to be this one.
+    goes_on: bool,
+    takes_over: Option<TakenOver>,
+}
+
+impl Inheritance {
+    /// Of the member before it, which may have been of another cluster of that name.
+    fn of_member(before: &CachedMember, cluster: &Arc<Cluster>) -> Self {
+        let is_same = Arc::ptr_eq(&before.cluster, cluster);
+        let goes_on = is_same || before.uid.is_some() && before.uid == cluster.uid();
+        let why = if is_same { WhyAnew::Forbidden } else { WhyAnew::Configuration };
+        let takes_over = goes_on.then(|| TakenOver { since: before.stale_since(), why });
+        Self { goes_on, takes_over }
+    }
+
+    /// Of the view of all namespaces, which feeds it.
+    fn of_leader(leader: &Leader) -> Self {
+        let takes_over = TakenOver { since: leader.stale_since, why: WhyAnew::Configuration };
+        Self { goes_on: false, takes_over: Some(takes_over) }
+    }
+
+    /// Of what the view of all namespaces still holds, which may be old since then.
+    fn of_held(since: Instant) -> Self {
+        Self { goes_on: true, takes_over: Some(TakenOver { since, why: WhyAnew::Forbidden }) }
     }
 }
