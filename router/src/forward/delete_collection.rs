@@ -36,18 +36,7 @@ pub(crate) async fn delete_collection(
     let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let held = Held::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
     let shared = held.for_all()?;
-    // What a list of the collection does not show is not deleted with it.
-    let policy = request.configuration.policy(&resource.resource);
-    let selects = |name: &ClusterName| policy.selects(name) && wanted.matches(name);
-    let selected = served.clusters.iter().filter(|name| selects(name));
-    let clusters: Vec<_> = selected.filter_map(|name| router.fleet().cluster(name)).collect();
-    let undiscovered = router.fleet().undiscovered();
-    let undiscovered: Vec<_> =
-        undiscovered.iter().map(|cluster| cluster.name().clone()).filter(|name| selects(name)).collect();
-    if !undiscovered.is_empty() {
-        let (resource, reasons) = (resource.resource.clone(), Vec::new());
-        return Err(ClusterRefusal::Unread { resource, clusters: undiscovered, reasons, retry_after: 1 }.into());
-    }
+    let clusters = wanted_clusters(request, &wanted)?;
     // Without it a deletion might not be noted that was made.
     let reserve = Reserve::take(router, request.caller, until)?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
@@ -58,6 +47,39 @@ pub(crate) async fn delete_collection(
         .collect();
     let mut answers: Vec<_> = stream::iter(asked).buffer_unordered(DELETED_AT_ONCE).collect().await;
     answers.sort_by_key(|(cluster, _)| *cluster);
+    outcome(answers)?;
+    let success = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
+    let mut response = response::json(StatusCode::OK, success);
+    let left_out = request.configuration.left_out(served);
+    standing::warn_left_out(response.headers_mut(), &resource.resource, &left_out);
+    Ok(response)
+}
+
+/// The clusters in which is deleted: what a list of the collection does not show is not deleted with it.
+///
+/// # Errors
+/// 429 for clusters that may serve the resource.
+fn wanted_clusters(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Result<Vec<Arc<Cluster>>, Refusal> {
+    let ClientRequest { router, resource, served, .. } = request;
+    let policy = request.configuration.policy(&resource.resource);
+    let selects = |name: &ClusterName| policy.selects(name) && wanted.matches(name);
+    let selected = served.clusters.iter().filter(|name| selects(name));
+    let clusters = selected.filter_map(|name| router.fleet().cluster(name)).collect();
+    let undiscovered = router.fleet().undiscovered();
+    let undiscovered: Vec<_> =
+        undiscovered.iter().map(|cluster| cluster.name().clone()).filter(|name| selects(name)).collect();
+    if undiscovered.is_empty() {
+        return Ok(clusters);
+    }
+    let (resource, reasons) = (resource.resource.clone(), Vec::new());
+    Err(ClusterRefusal::Unread { resource, clusters: undiscovered, reasons, retry_after: 1 }.into())
+}
+
+/// What the members' answers come to.
+///
+/// # Errors
+/// The first refusal, with the clusters where the deletion failed and where it was done.
+fn outcome(answers: Vec<(&ClusterName, Result<(), Refusal>)>) -> Result<(), Refusal> {
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for (cluster, answer) in answers {
         match answer {
@@ -66,21 +88,18 @@ pub(crate) async fn delete_collection(
         }
     }
     let mut failed = failed.into_iter();
-    if let Some(first) = failed.next() {
-        return Err(MemberRefusal::PartlyDeleted { done, first, others: failed.collect() }.into());
+    match failed.next() {
+        None => Ok(()),
+        Some(first) => Err(MemberRefusal::PartlyDeleted { done, first, others: failed.collect() }.into()),
     }
-    let success = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
-    let mut response = response::json(StatusCode::OK, success);
-    standing::warn_left_out(response.headers_mut(), &resource.resource, &request.configuration.left_out(served));
-    Ok(response)
 }
 
-/// In how many clusters is deleted at once. Each answers with all that it deleted, up to 8 MiB, which are held until they are read. Where
-/// there is no room for another, one after the other is read in the reserve.
+/// In how many clusters is deleted at once. Each answers with all that it deleted, up to 8 MiB, which are held until
+/// they are read. Where there is no room for another, one after the other is read in the reserve.
 const DELETED_AT_ONCE: usize = 16;
 
-/// Deletes in one cluster. `shared` is the body as every member is sent it, where that is one; `reserve` the room for its answer where
-/// there is no other.
+/// Deletes in one cluster. `shared` is the body as every member is sent it, where that is one; `reserve` the room for
+/// its answer where there is no other.
 async fn delete_in(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
@@ -127,13 +146,13 @@ async fn delete_in(
         }
         Ok(())
     };
-    // An answer that stays away, or is larger than can be held, or keeps others waiting for the reserve, leaves what is done done: what it
-    // names is not waited for.
+    // An answer that stays away, or is larger than can be held, or keeps others waiting for the reserve, leaves what is
+    // done done: what it names is not waited for.
     seen_whole(answer.into_body(), room, reserve, router.large_bodies(), look).await.unwrap_or_else(|_| look(&[]))
 }
 
-/// Has later reads wait until the deletions are seen. A member answers with the objects as they were before; an answer above
-/// 8 MiB was not read, and what it names is not waited for.
+/// Has later reads wait until the deletions are seen. A member answers with the objects as they were before; an answer
+/// above 8 MiB was not read, and what it names is not waited for.
 fn note(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) {
     let ClientRequest { router, resource, .. } = request;
     let deletions: Vec<Deletion> = deletions(answer);
@@ -169,8 +188,8 @@ struct Metadata {
     deletion_timestamp: Option<String>,
 }
 
-/// What a member's answer says was deleted, without what was being deleted already: that may change no more. A Status says
-/// nothing.
+/// What a member's answer says was deleted, without what was being deleted already: that may change no more. A Status
+/// says nothing.
 fn deletions(answer: &[u8]) -> Vec<Deletion> {
     let items = serde_json::from_slice::<Deleted>(answer).map(|answer| answer.items).unwrap_or_default();
     let untouched = items.into_iter().map(|item| item.metadata).filter(|item| item.deletion_timestamp.is_none());
