@@ -31,7 +31,8 @@ enum State {
     Any,
     /// At least this version.
     NotOlderThan(CompositeResourceVersion),
-    /// This version of the clusters that it names; of the others, if it is from before they joined or an object's own, what is held.
+    /// This version of the clusters that it names; of the others, if it is from before they joined or an object's own,
+    /// what is held.
     Exact(CompositeResourceVersion),
     /// The state that a continue token names, or the present one for an inconsistent token.
     Continue(ContinueToken),
@@ -91,8 +92,8 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     Ok(response)
 }
 
-/// Looks for where the page ends. What is found by looking at a few objects is found at once; a longer search is work of a turn, as
-/// writing is, with a pause after each piece. The turn goes on to whoever writes the page.
+/// Looks for where the page ends. What is found by looking at a few objects is found at once; a longer search is work
+/// of a turn, as writing is, with a pause after each piece. The turn goes on to whoever writes the page.
 ///
 /// # Errors
 /// 429 where there is no turn for it in time.
@@ -155,8 +156,8 @@ fn state(versions: &Versions, resource: &GroupVersionResource, options: &ListOpt
     })
 }
 
-/// The snapshots of a state in the clusters that are wanted, and the vector that it stands for in all: whoever goes on from there
-/// may want others.
+/// The snapshots of a state in the clusters that are wanted, and the vector that it stands for in all: whoever goes on
+/// from there may want others.
 async fn snapshots(
     request: ClientRequest<'_>,
     view: &Arc<View>,
@@ -164,28 +165,7 @@ async fn snapshots(
     wanted: &ClusterSelector,
     before: &mut EarlierStandings,
 ) -> Result<(Heads, CompositeResourceVersion), Refusal> {
-    let expired = |token: &ContinueToken| {
-        let fresh = ContinueToken::inconsistent(token.position.clone());
-        Refusal::from(VersionRefusal::ExpiredToken { fresh: Some(fresh.encode(&request.configuration.epochs)) })
-    };
-    match state {
-        State::Any | State::Continue(ContinueToken { version: None, .. }) => {}
-        State::Newest => collection::newest(request.configuration, view, wanted, before).await?,
-        State::NotOlderThan(version) => {
-            view.reached(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;
-        }
-        State::Exact(version) => {
-            view.reached_by_members(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;
-        }
-        State::Continue(token @ ContinueToken { version: Some(version), .. }) => {
-            // The first page may have come from another replica, which was further.
-            let reached = view.reached_by_members(&of_clusters(&rest(version, token), wanted)).await;
-            reached.map_err(|unreached| match unreached {
-                Unreached::WentBack { .. } => expired(token),
-                unreached => unreached.of_collection(),
-            })?;
-        }
-    }
+    reach(request, view, state, wanted, before).await?;
     Ok(match state {
         State::Exact(version) => {
             let mut vector = view.log().resource_version();
@@ -196,7 +176,7 @@ async fn snapshots(
         }
         State::Continue(token @ ContinueToken { version: Some(version), .. }) => {
             let state = view.state_at(&of_clusters(&rest(version, token), wanted)).await;
-            (state.map_err(|_| expired(token))?, version.clone())
+            (state.map_err(|_| expired(request, token))?, version.clone())
         }
         State::NotOlderThan(version) => {
             let log = view.log();
@@ -213,7 +193,43 @@ async fn snapshots(
     })
 }
 
-/// The components of a token's version in the clusters that are still to be listed: of the others nothing has to be known any more.
+/// Waits until what is held has come to a state.
+async fn reach(
+    request: ClientRequest<'_>,
+    view: &Arc<View>,
+    state: &State,
+    wanted: &ClusterSelector,
+    before: &mut EarlierStandings,
+) -> Result<(), Refusal> {
+    match state {
+        State::Any | State::Continue(ContinueToken { version: None, .. }) => {}
+        State::Newest => collection::newest(request.configuration, view, wanted, before).await?,
+        State::NotOlderThan(version) => {
+            view.reached(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;
+        }
+        State::Exact(version) => {
+            view.reached_by_members(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;
+        }
+        State::Continue(token @ ContinueToken { version: Some(version), .. }) => {
+            // The first page may have come from another replica, which was further.
+            let reached = view.reached_by_members(&of_clusters(&rest(version, token), wanted)).await;
+            reached.map_err(|unreached| match unreached {
+                Unreached::WentBack { .. } => expired(request, token),
+                unreached => unreached.of_collection(),
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// A page cannot go on at its version: with a token to go on without one.
+fn expired(request: ClientRequest<'_>, token: &ContinueToken) -> Refusal {
+    let fresh = ContinueToken::inconsistent(token.position.clone());
+    VersionRefusal::ExpiredToken { fresh: Some(fresh.encode(&request.configuration.epochs)) }.into()
+}
+
+/// The components of a token's version in the clusters that are still to be listed: of the others nothing has to be
+/// known any more.
 fn rest(version: &CompositeResourceVersion, token: &ContinueToken) -> CompositeResourceVersion {
     let rest = version.iter().filter(|(cluster, _)| **cluster >= token.position.cluster);
     rest.map(|(cluster, component)| (cluster.clone(), component)).collect()
