@@ -1,5 +1,6 @@
 //! Gathering members' answers in order until all is known, the page is full, or too much is held.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use futures::stream::{self, FuturesOrdered};
@@ -73,8 +74,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// How many members are asked at once. Without a limit all are needed, and what counts is what they say at once; with one it is
-    /// what the page still needs, and one more.
+    /// How many members are asked at once. Without a limit all are needed, and what counts is what they say at once;
+    /// with one it is what the page still needs, and one more.
     fn window(&self, limit: u64) -> usize {
         let by_bytes = match self.members {
             0 => WINDOW_MIN,
@@ -129,8 +130,8 @@ impl Page {
         self.seen.bytes
     }
 
-    /// Asks the clusters from the token's on until the page is full, all have answered, or too much is held. Cancel: dropping the
-    /// future ends the requests.
+    /// Asks the clusters from the token's on until the page is full, all have answered, or too much is held. Cancel:
+    /// dropping the future ends the requests.
     ///
     /// # Errors
     /// As the list's.
@@ -158,25 +159,7 @@ impl Page {
             let Some((cluster, said)) = asked.next().await else { break };
             self.seen.members += 1;
             let Some(list) = self.sort_out(&cluster, said, begun)? else { continue };
-            let after = self.seen.bytes + list.bytes();
-            let overflows = after > GATHERED_BYTES_MAX || !list.is_complete();
-            if limit > 0 {
-                let too_many = self.seen.items + list.count() > limit || overflows;
-                if too_many && self.seen.items > 0 {
-                    self.end_before(&cluster);
-                    break;
-                }
-            }
-            let (ends, has_more) = (overflows && limit > 0, list.has_more());
-            self.add(list);
-            if has_more || ends {
-                // Where the last member's own token is not known yet, the next page begins after it unless it says more.
-                let next = clusters.iter().find(|other| other.name() > cluster.name());
-                self.next = next.filter(|_| !has_more).map(|next| self.token_at(next));
-                break;
-            }
-            if overflows {
-                self.later = clusters.iter().filter(|other| other.name() > cluster.name()).cloned().collect();
+            if self.take(list, limit, clusters).is_break() {
                 break;
             }
         }
@@ -189,7 +172,35 @@ impl Page {
         }
     }
 
-    /// Asks those whose answers do not fit whether they will answer: what is missing is to be said before the answer begins.
+    /// Takes what the next member said, if there is room for it, and says whether the page ends there.
+    fn take(&mut self, list: MemberList, limit: u64, clusters: &[Arc<Cluster>]) -> ControlFlow<()> {
+        let cluster = Arc::clone(&list.cluster);
+        let overflows = self.seen.bytes + list.bytes() > GATHERED_BYTES_MAX || !list.is_complete();
+        let is_too_many = limit > 0 && (overflows || self.seen.items + list.count() > limit);
+        if is_too_many && self.seen.items > 0 {
+            self.end_before(&cluster);
+            return ControlFlow::Break(());
+        }
+        let has_more = list.has_more();
+        self.add(list);
+        if has_more {
+            return ControlFlow::Break(());
+        }
+        if !overflows {
+            return ControlFlow::Continue(());
+        }
+        let mut behind = clusters.iter().filter(|other| other.name() > cluster.name());
+        if limit > 0 {
+            // Where the last member's own token is not known yet, the next page begins after it unless it says more.
+            self.next = behind.next().map(|next| self.token_at(next));
+        } else {
+            self.later = behind.cloned().collect();
+        }
+        ControlFlow::Break(())
+    }
+
+    /// Asks those whose answers do not fit whether they will answer: what is missing is to be said before the answer
+    /// begins.
     async fn sound_out(&mut self, gathering: &Gathering<'_>, begun: Instant) -> Result<(), Refusal> {
         let later = std::mem::take(&mut self.later);
         let asked = later.into_iter().map(|cluster| async move {
