@@ -35,7 +35,8 @@ pub struct RequestLabels {
     pub subresource: String,
     /// `cluster`, `namespace`, `resource`, or empty.
     pub scope: String,
-    /// Who answered: `memory`, `member`, `self` for this process's own documents and checks, or empty where it was refused before.
+    /// Who answered: `memory`, `member`, `self` for this process's own documents and checks, or empty where it was
+    /// refused before.
     pub source: String,
     /// The HTTP status code.
     pub code: u16,
@@ -191,52 +192,16 @@ impl Default for Metrics {
             cacher_synced: Family::default(),
             registry: Mutex::new(Registry::default()),
         };
-        registry.register("apiserver_request", "Requests by verb, resource and code", metrics.requests.clone());
-        registry.register(
-            "apiserver_request_duration_seconds",
-            "Time to the head of the answer, watches left out",
-            metrics.durations.clone(),
-        );
-        registry.register("apiserver_longrunning_requests", "Watches open now", metrics.watches.clone());
-        registry.register("apiserver_watch_events", "Watch events written to clients", metrics.watch_events.clone());
-        registry.register(
-            "apiserver_terminated_watchers",
-            "Watches ended because their client read too slowly",
-            metrics.terminated_watchers.clone(),
-        );
-        registry.register(
-            "tributary_history_bytes",
-            "Bytes of remembered changes, all clusters together",
-            metrics.history_bytes.clone(),
-        );
-        registry.register(
-            "tributary_encodings_bytes",
-            "Bytes of encoded watch events that watchers share",
-            metrics.encodings_bytes.clone(),
-        );
-        registry.register("tributary_limit", "The bounds of what is held", metrics.limits.clone());
-        registry.register("tributary_limit_used", "How much of a limit is used now", metrics.limits_used.clone());
-        registry.register(
-            "tributary_limit_refused",
-            "Requests refused with 429 because of a limit",
-            metrics.limits_refused.clone(),
-        );
-        registry.register(
-            "tributary_cached_objects",
-            "Objects held per cluster and resource",
-            metrics.cached_objects.clone(),
-        );
-        registry.register(
-            "tributary_cacher_synced",
-            "1 where the objects of a resource in a cluster are complete and up to date",
-            metrics.cacher_synced.clone(),
-        );
+        metrics.register_requests(&mut registry);
+        metrics.register_held(&mut registry);
+        metrics.register_cachers(&mut registry);
         *metrics.registry.lock() = registry;
         metrics
     }
 }
 
-/// The metrics of both lanes. A name is registered once, for all its labels: a second HELP line is an error to who reads it.
+/// The metrics of both lanes. A name is registered once, for all its labels: a second HELP line is an error to who
+/// reads it.
 fn lanes(registry: &mut Registry) -> LaneMetrics {
     let (active, waiting) = (Family::<LaneLabels, Gauge>::default(), Family::<LaneLabels, Gauge>::default());
     let refused = Family::<LaneLabels, Counter>::default();
@@ -351,5 +316,57 @@ impl Metrics {
         // Writing to a String cannot fail.
         let _ = text::encode(&mut out, &self.registry.lock());
         out
+    }
+
+    /// Registers what clients ask and are told.
+    fn register_requests(&self, registry: &mut Registry) {
+        registry.register("apiserver_request", "Requests by verb, resource and code", self.requests.clone());
+        registry.register(
+            "apiserver_request_duration_seconds",
+            "Time to the head of the answer, watches left out",
+            self.durations.clone(),
+        );
+        registry.register("apiserver_longrunning_requests", "Watches open now", self.watches.clone());
+        registry.register("apiserver_watch_events", "Watch events written to clients", self.watch_events.clone());
+        registry.register(
+            "apiserver_terminated_watchers",
+            "Watches ended because their client read too slowly",
+            self.terminated_watchers.clone(),
+        );
+    }
+
+    /// Registers what is held for them, and its bounds.
+    fn register_held(&self, registry: &mut Registry) {
+        registry.register(
+            "tributary_history_bytes",
+            "Bytes of remembered changes, all clusters together",
+            self.history_bytes.clone(),
+        );
+        registry.register(
+            "tributary_encodings_bytes",
+            "Bytes of encoded watch events that watchers share",
+            self.encodings_bytes.clone(),
+        );
+        registry.register("tributary_limit", "The bounds of what is held", self.limits.clone());
+        registry.register("tributary_limit_used", "How much of a limit is used now", self.limits_used.clone());
+        registry.register(
+            "tributary_limit_refused",
+            "Requests refused with 429 because of a limit",
+            self.limits_refused.clone(),
+        );
+    }
+
+    /// Registers what is held of clusters.
+    fn register_cachers(&self, registry: &mut Registry) {
+        registry.register(
+            "tributary_cached_objects",
+            "Objects held per cluster and resource",
+            self.cached_objects.clone(),
+        );
+        registry.register(
+            "tributary_cacher_synced",
+            "1 where the objects of a resource in a cluster are complete and up to date",
+            self.cacher_synced.clone(),
+        );
     }
 }
