@@ -160,6 +160,27 @@ fn pem(field: &str, data: &str, problems: &mut Problems<'_>) {
 
 fn credentials(credentials: Option<&Credentials>, problems: &mut Problems<'_>) {
     let nothing = Credentials::default();
+    let credentials = credentials.unwrap_or(&nothing);
+    credentials_given_twice(credentials, problems);
+    ways_to_authenticate(credentials, problems);
+    let Credentials { token, client_certificate_data, client_key_data, .. } = credentials;
+    if token
+        .as_ref()
+        .is_some_and(|token| token.expose().is_empty() || token.expose().contains(|c: char| !c.is_ascii_graphic()))
+    {
+        problems
+            .error("spec.credentials.token", "is empty, or has a space or a line break in it; give the token alone");
+    }
+    if let Some(data) = client_certificate_data {
+        pem("spec.credentials.clientCertificateData", data, problems);
+    }
+    if let Some(data) = client_key_data {
+        pem("spec.credentials.clientKeyData", data.expose(), problems);
+    }
+}
+
+/// What is given both as text and as a file.
+fn credentials_given_twice(credentials: &Credentials, problems: &mut Problems<'_>) {
     let Credentials {
         token,
         token_file,
@@ -167,17 +188,11 @@ fn credentials(credentials: Option<&Credentials>, problems: &mut Problems<'_>) {
         client_certificate_file,
         client_key_data,
         client_key_file,
-    } = credentials.unwrap_or(&nothing);
-    let has_token = token.is_some() || token_file.is_some();
-    let has_certificate = client_certificate_data.is_some() || client_certificate_file.is_some();
-    let has_key = client_key_data.is_some() || client_key_file.is_some();
+    } = credentials;
+    let is_certificate_twice = client_certificate_data.is_some() && client_certificate_file.is_some();
     for (first, second, both) in [
         ("token", "tokenFile", token.is_some() && token_file.is_some()),
-        (
-            "clientCertificateData",
-            "clientCertificateFile",
-            client_certificate_data.is_some() && client_certificate_file.is_some(),
-        ),
+        ("clientCertificateData", "clientCertificateFile", is_certificate_twice),
         ("clientKeyData", "clientKeyFile", client_key_data.is_some() && client_key_file.is_some()),
     ] {
         if both {
@@ -185,6 +200,14 @@ fn credentials(credentials: Option<&Credentials>, problems: &mut Problems<'_>) {
             problems.error(format!("spec.credentials.{second}"), message);
         }
     }
+}
+
+/// A certificate with its key, or a token, but not both.
+fn ways_to_authenticate(credentials: &Credentials, problems: &mut Problems<'_>) {
+    let has_token = credentials.token.is_some() || credentials.token_file.is_some();
+    let has_certificate =
+        credentials.client_certificate_data.is_some() || credentials.client_certificate_file.is_some();
+    let has_key = credentials.client_key_data.is_some() || credentials.client_key_file.is_some();
     match (has_certificate, has_key) {
         (true, false) => problems.error(
             "spec.credentials.clientKeyData",
@@ -201,18 +224,5 @@ fn credentials(credentials: Option<&Credentials>, problems: &mut Problems<'_>) {
             "is missing, so the cluster sees anonymous requests; give a token or a client certificate",
         ),
         _ => {}
-    }
-    if token
-        .as_ref()
-        .is_some_and(|token| token.expose().is_empty() || token.expose().contains(|c: char| !c.is_ascii_graphic()))
-    {
-        problems
-            .error("spec.credentials.token", "is empty, or has a space or a line break in it; give the token alone");
-    }
-    if let Some(data) = client_certificate_data {
-        pem("spec.credentials.clientCertificateData", data, problems);
-    }
-    if let Some(data) = client_key_data {
-        pem("spec.credentials.clientKeyData", data.expose(), problems);
     }
 }
