@@ -75,11 +75,18 @@ pub(super) struct Connection<H> {
 
 impl<H: Handler> Connection<H> {
     /// Serves the connection until either side closes it.
-    pub(super) async fn run(self, mut stream: TcpStream, guard: SocketGuard) {
+    pub(super) async fn run(self, stream: TcpStream, guard: SocketGuard) {
         // Without it a watch event waits for the client's delayed acknowledgement, up to 40 ms.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY cannot be set");
         }
+        if let Some(stream) = self.shake_hands(stream).await {
+            self.serve(stream, guard).await;
+        }
+    }
+
+    /// The connection after its handshake; `None` where there is none, because it failed or the server stops.
+    async fn shake_hands(&self, mut stream: TcpStream) -> Option<TlsStream<Coalesce<TcpStream>>> {
         let handshake = async {
             if speaks_plain_http(&stream).await? {
                 stream.write_all(PLAIN_HTTP_ANSWER).await?;
@@ -89,17 +96,23 @@ impl<H: Handler> Connection<H> {
             self.tls.accept(Coalesce::new(stream)).await
         };
         let handshake = tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, handshake);
-        let stream = match self.stop.run_until_cancelled(handshake).await {
-            None => return,
-            Some(Ok(Ok(mut stream))) => {
+        let failure = match self.stop.run_until_cancelled(handshake).await? {
+            Ok(Ok(mut stream)) => {
                 if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
                     stream.get_mut().0.defer_flushes();
                 }
-                stream
+                return Some(stream);
             }
-            Some(Ok(Err(error))) => return self.handshake_failed(&error.to_string()),
-            Some(Err(_)) => return self.handshake_failed("timed out"),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "timed out".to_owned(),
         };
+        self.front.own_metrics().tls_handshake_errors.inc();
+        tracing::debug!(client = %self.client, error = failure, "TLS handshake failed");
+        None
+    }
+
+    /// Answers requests until either side closes the connection.
+    async fn serve(self, stream: TlsStream<Coalesce<TcpStream>>, guard: SocketGuard) {
         let (front, client) = (self.front, self.client);
         let (acquaintance, outgoing) = (Arc::new(Acquaintance::default()), Arc::new(Outgoing::new(self.unread)));
         let (known, answers, own) = (Arc::clone(&acquaintance), Arc::clone(&outgoing), Arc::clone(&front));
@@ -134,11 +147,6 @@ impl<H: Handler> Connection<H> {
         if let Err(error) = ended {
             tracing::debug!(%client, error, "connection ended");
         }
-    }
-
-    fn handshake_failed(&self, error: &str) {
-        self.front.own_metrics().tls_handshake_errors.inc();
-        tracing::debug!(client = %self.client, error, "TLS handshake failed");
     }
 }
 
