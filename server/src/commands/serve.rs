@@ -6,7 +6,9 @@ mod running;
 use std::sync::Arc;
 
 use anyhow::Context;
+use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tributary_proxy::Tuning;
 use tributary_router::{Policies, Router, RouterConfig};
@@ -23,8 +25,8 @@ use crate::epochs_file;
 use crate::exit::Failure;
 use crate::front::Front;
 use crate::kubeconfig::write::check_replaceable;
-use crate::listener;
 use crate::listener::tls::server_config;
+use crate::listener::{self, Drained};
 use crate::signals::Signals;
 use crate::threads::Threads;
 use identity::Identity;
@@ -55,11 +57,7 @@ async fn serve_until(
     arguments: ServeArguments,
     on_ready: impl FnOnce(&Ready<'_>),
 ) -> Result<(), Failure> {
-    let sources = Sources::new(&arguments).map_err(Failure::usage)?;
-    if let Some(path) = &arguments.write_kubeconfig {
-        sources.check_not_read(path).map_err(Failure::usage)?;
-        check_replaceable(path).map(drop).map_err(Failure::usage)?;
-    }
+    let sources = sources(&arguments)?;
     let Some(configuration) = stop.run_until_cancelled(sources.read()).await else { return Ok(()) };
     let configuration = configuration.map_err(Failure::usage)?;
     let Some(identity) = stop.run_until_cancelled(Identity::open(&arguments)).await else { return Ok(()) };
@@ -88,13 +86,7 @@ async fn serve_until(
     let Some(started) = stop.run_until_cancelled(running.start(configuration)).await else { return Ok(()) };
     started?;
 
-    let authenticator = Authenticator::new(running.identity.token.digest());
-    let front = Arc::new(Front::new(Arc::new(router), authenticator, stop.clone()));
-    let tls = server_config(Arc::clone(&running.identity.certificate)).map_err(Failure::runtime)?;
-    let limits = &running.arguments.limits;
-    let connections = descriptors::for_clients(limits.max_connections);
-    let bounds = listener::Bounds { connections, unread_bytes: limits.max_unread_bytes };
-    let serving = clients.spawn(listener::serve(socket, tls, front, bounds));
+    let serving = answer_clients(&running, router, &clients, socket, stop)?;
     running.write_kubeconfig().map_err(Failure::runtime)?;
     running.announce(on_ready);
 
@@ -103,6 +95,33 @@ async fn serve_until(
     shutdown.cancel();
     tracing::info!(cut = drained.cut, "stopped");
     Ok(())
+}
+
+/// Where the configuration is read from, none of which is the kubeconfig that is to be written.
+fn sources(arguments: &ServeArguments) -> Result<Sources, Failure> {
+    let sources = Sources::new(arguments).map_err(Failure::usage)?;
+    if let Some(path) = &arguments.write_kubeconfig {
+        sources.check_not_read(path).map_err(Failure::usage)?;
+        check_replaceable(path).map(drop).map_err(Failure::usage)?;
+    }
+    Ok(sources)
+}
+
+/// Begins to answer clients on their threads, until `stop` is cancelled and everything has drained.
+fn answer_clients(
+    running: &Running,
+    router: Arc<Router>,
+    clients: &Threads,
+    socket: TcpListener,
+    stop: &CancellationToken,
+) -> Result<JoinHandle<Drained>, Failure> {
+    let authenticator = Authenticator::new(running.identity.token.digest());
+    let front = Arc::new(Front::new(Arc::new(router), authenticator, stop.clone()));
+    let tls = server_config(Arc::clone(&running.identity.certificate)).map_err(Failure::runtime)?;
+    let limits = &running.arguments.limits;
+    let connections = descriptors::for_clients(limits.max_connections);
+    let bounds = listener::Bounds { connections, unread_bytes: limits.max_unread_bytes };
+    Ok(clients.spawn(listener::serve(socket, tls, front, bounds)))
 }
 
 fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> RouterConfig {
