@@ -1,24 +1,8 @@
 //! The figures to reach, and whether they are.
 
-use serde::Serialize;
-
+use crate::figure::Figure;
 use crate::report::{Results, Watch};
 use crate::watches::Measured;
-
-/// One figure: what was measured, what is allowed.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Figure {
-    /// What it is about.
-    pub(crate) name: String,
-    /// What was measured.
-    pub(crate) measured: f64,
-    /// The most that is allowed.
-    pub(crate) limit: f64,
-    /// The unit of both: `×` of the member, `ms`, `MB`, or a count.
-    pub(crate) unit: &'static str,
-    /// Whether it is reached.
-    pub(crate) reached: bool,
-}
 
 /// Bytes in the megabyte of the figures.
 const MB: f64 = 1e6;

@@ -20,6 +20,7 @@ use crate::usage::Processes;
 use crate::watches::Sides;
 
 mod client;
+mod figure;
 mod figures;
 mod fleet;
 mod limits;

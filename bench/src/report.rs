@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::figures::Figure;
+use crate::figure::Figure;
 use crate::fleet::Fleet;
 use crate::{limits, reads, watches, worst};
 
