@@ -1,16 +1,16 @@
 //! The state of one resource of one cluster at one moment.
 
+mod by_key;
 mod field_index;
 mod scope;
 mod walk;
 
-use std::borrow::Borrow;
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use imbl::OrdSet;
 
 use crate::{CollectionVersion, Object, SelectableField};
+use by_key::ByKey;
 use field_index::FieldIndex;
 pub use scope::Scope;
 pub use walk::Walk;
@@ -25,36 +25,6 @@ pub struct Snapshot {
     objects: OrdSet<ByKey>,
     index: Option<FieldIndex>,
     resource_version: CollectionVersion,
-}
-
-/// An object ordered by its key.
-#[derive(Clone)]
-struct ByKey(Arc<Object>);
-
-impl Borrow<str> for ByKey {
-    fn borrow(&self) -> &str {
-        self.0.key().as_str()
-    }
-}
-
-impl PartialEq for ByKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.key() == other.0.key()
-    }
-}
-
-impl Eq for ByKey {}
-
-impl PartialOrd for ByKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for ByKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.key().cmp(other.0.key())
-    }
 }
 
 impl std::fmt::Debug for Snapshot {

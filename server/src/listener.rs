@@ -10,6 +10,7 @@
 //! until its socket closes, upgraded ones included.
 
 pub mod address;
+mod bounds;
 mod coalesce;
 mod connection;
 mod outgoing;
@@ -33,14 +34,11 @@ use crate::front::Front;
 use crate::handler::Handler;
 
 pub use address::ListenAddress;
+pub use bounds::{Bounds, CONNECTIONS_MAX};
 use connection::Connection;
 pub use unread::UNREAD_BYTES_MAX;
 use unread::Unread;
 
-/// The most connections at once, where nothing else is asked for. Each costs tens of KiB, and a file descriptor; a
-/// client holds one over HTTP/2 and one more per exec or port-forward.
-/// Beyond it connections wait in the kernel's queue.
-pub const CONNECTIONS_MAX: usize = 4096;
 /// How long a drain waits for what is open; below the 30 s that a kubelet gives before it kills.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How soon what ends by itself has ended: bookmarks, answers under way. What is left then is named in the log.
@@ -87,21 +85,6 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
         io::ErrorKind::AddrInUse => BindError::InUse(address),
         _ => BindError::Bind { address, source },
     })
-}
-
-/// What clients may have at most.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// Connections at once.
-    pub connections: usize,
-    /// Bytes that were answered and are not taken.
-    pub unread_bytes: usize,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Self { connections: CONNECTIONS_MAX, unread_bytes: UNREAD_BYTES_MAX }
-    }
 }
 
 /// What a drain came to.

@@ -32,3 +32,10 @@ pub fn kubeconfig<'a>(members: impl IntoIterator<Item = &'a Member>) -> String {
         "apiVersion: v1\nkind: Config\ncurrent-context: {current}\nclusters:\n{clusters}contexts:\n{contexts}users:\n{users}"
     )
 }
+
+impl Member {
+    /// A kubeconfig with this member as its only context.
+    pub fn kubeconfig(&self) -> String {
+        kubeconfig([self])
+    }
+}

@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use tributary_apimachinery::status::FieldError;
 use tributary_apimachinery::{GroupVersionResource, Object, Query, Status};
 
-use crate::api::{self, Api};
+use crate::api::Api;
 use crate::body::{self, Body};
 use crate::catalog::CATALOG;
 use crate::control::Listed;
 use crate::path::Target;
 use crate::present::Form;
+use crate::response::json;
 use crate::select::Selection;
 use crate::view::View;
 
@@ -72,7 +73,7 @@ pub(crate) async fn list(
         0 => whole(api, target, view, selection, form, options.after),
         limit => body::page(api.faults(), page(target, &view, &selection, form, limit, options.after.as_deref())),
     };
-    Ok(api::json(200, body))
+    Ok(json(200, body))
 }
 
 /// Waits until the member has reached a revision.

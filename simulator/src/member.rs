@@ -14,7 +14,6 @@ use crate::api::Api;
 use crate::certificate;
 use crate::churn;
 use crate::control::{Control, Faults};
-use crate::kubeconfig::kubeconfig;
 use crate::listener;
 use crate::store::{HistoryEvent, Store};
 use crate::write::{self, WriteError};
@@ -167,11 +166,6 @@ impl Member {
     /// The bearer token that it accepts, made anew for each start.
     pub fn token(&self) -> &str {
         &self.token
-    }
-
-    /// A kubeconfig with this member as its only context.
-    pub fn kubeconfig(&self) -> String {
-        kubeconfig([self])
     }
 
     /// Faults and counters.

@@ -6,7 +6,6 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use imbl::OrdMap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tributary_apimachinery::{ChangeType, Object, ObjectDecoder, Rendering, SelectableField};
@@ -14,10 +13,7 @@ use tributary_apimachinery::{ChangeType, Object, ObjectDecoder, Rendering, Selec
 use crate::Config;
 use crate::catalog::{CATALOG, NAMESPACES, ResourceIndex};
 use crate::generate::{self, Generator, layout::mix};
-use crate::view::View;
-
-/// What was written since the start, by key; `None` marks a generated object that is gone.
-pub(crate) type Overlay = OrdMap<Arc<str>, Option<Arc<Object>>>;
+use crate::view::{Overlay, View};
 
 /// One event of the window.
 #[derive(Clone)]

@@ -3,11 +3,14 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use imbl::OrdMap;
 use tributary_apimachinery::{Object, ObjectDecoder};
 
 use crate::catalog::ResourceIndex;
 use crate::generate::Generator;
-use crate::store::Overlay;
+
+/// What was written since the start, by key; `None` marks a generated object that is gone.
+pub(crate) type Overlay = OrdMap<Arc<str>, Option<Arc<Object>>>;
 
 /// One resource at one revision. Never changes; costs a few pointers, whatever it shows.
 pub(crate) struct View {

@@ -14,13 +14,14 @@ use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::status::FieldError;
 use tributary_apimachinery::{ChangeType, Object, Query, Status};
 
-use crate::api::{self, Api};
+use crate::api::Api;
 use crate::body::{self, Body};
 use crate::catalog::CATALOG;
 use crate::control::Listed;
 use crate::list::{parse_version, wait_for};
 use crate::path::Target;
 use crate::present::Form;
+use crate::response::json;
 use crate::select::Selection;
 use crate::store::{Content, Event};
 
@@ -72,7 +73,7 @@ pub(crate) fn watch(
         // Whatever ends it, the stream ends with EOF.
         let _ = watcher.run(options, expire).await;
     });
-    let mut response = api::json(200, body);
+    let mut response = json(200, body);
     if gzip {
         response.headers_mut().insert(http::header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }

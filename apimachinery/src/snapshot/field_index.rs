@@ -9,7 +9,7 @@ use std::sync::Arc;
 use equivalent::{Comparable, Equivalent};
 use imbl::OrdSet;
 
-use super::ByKey;
+use super::by_key::ByKey;
 use crate::{Object, json};
 
 /// A persistent set of the same objects, ordered by the hash of one field's value and then by key: those of one value

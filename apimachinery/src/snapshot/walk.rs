@@ -8,8 +8,9 @@ use imbl::OrdSet;
 use imbl::ordset::RangedIter;
 use imbl::shared_ptr::DefaultSharedPtr;
 
+use super::by_key::ByKey;
 use super::field_index::{Entry, FieldIndex};
-use super::{ByKey, Scope};
+use super::scope::Scope;
 use crate::{Object, ObjectKey};
 
 /// How many objects of other names are looked at before a leap. A leap costs about as much as a look at so many, so

@@ -14,27 +14,8 @@ mod uses;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::LazyLock;
 
 use graph::Crate;
-
-/// The arrows that close a circle today: crate, the file that names, and the file that is named. Whoever opens a circle
-/// deletes its lines; none is added.
-const KNOWN: &[(&str, &str, &str)] = &[
-    ("apimachinery", "snapshot/field_index.rs", "snapshot.rs"),
-    ("bench", "report.rs", "figures.rs"),
-    ("server", "config_source.rs", "config_source/kubeconfig_source.rs"),
-    ("server", "config_source.rs", "config_source/upstream_clusters.rs"),
-    ("server", "metrics.rs", "listener.rs"),
-    ("simulator", "api.rs", "watch.rs"),
-    ("simulator", "list.rs", "api.rs"),
-    ("simulator", "log.rs", "api.rs"),
-    ("simulator", "member.rs", "kubeconfig.rs"),
-    ("simulator", "view.rs", "store.rs"),
-];
-
-/// The workspace's crates by their folders, read once.
-static CRATES: LazyLock<BTreeMap<String, Crate>> = LazyLock::new(crates);
 
 /// All Rust files below a folder, by their paths in it, with `/`.
 fn files(folder: &Path, within: &str, found: &mut BTreeMap<String, String>) {
@@ -50,6 +31,7 @@ fn files(folder: &Path, within: &str, found: &mut BTreeMap<String, String>) {
     }
 }
 
+/// The workspace's crates by their folders.
 fn crates() -> BTreeMap<String, Crate> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut crates = BTreeMap::new();
@@ -65,16 +47,13 @@ fn crates() -> BTreeMap<String, Crate> {
     crates
 }
 
-fn known(name: &str) -> Vec<(&'static str, &'static str)> {
-    KNOWN.iter().filter(|(of, _, _)| *of == name).map(|(_, from, to)| (*from, *to)).collect()
-}
-
 #[test]
 fn no_files_of_a_crate_name_each_other_in_a_circle() {
-    assert!(CRATES.len() > 8, "the crates were not found: {:?}", CRATES.keys());
+    let crates = crates();
+    assert!(crates.len() > 8, "the crates were not found: {:?}", crates.keys());
     let mut circles = String::new();
-    for (name, read) in &*CRATES {
-        for circle in read.circles(&known(name)) {
+    for (name, read) in &crates {
+        for circle in read.circles() {
             circles.push_str(&format!("in {name}, these {} arrows are a circle:\n", circle.len()));
             for arrow in circle {
                 circles.push_str(&format!(
@@ -85,14 +64,4 @@ fn no_files_of_a_crate_name_each_other_in_a_circle() {
         }
     }
     assert!(circles.is_empty(), "{circles}Move what both sides name into a file below them.");
-}
-
-#[test]
-fn each_known_arrow_still_closes_a_circle() {
-    for (name, from, to) in KNOWN {
-        let read = CRATES.get(*name).unwrap_or_else(|| panic!("there is no crate {name}: delete its lines from KNOWN"));
-        let others: Vec<_> = known(name).into_iter().filter(|known| *known != (*from, *to)).collect();
-        let closes = read.circles(&others).iter().flatten().any(|arrow| arrow.from == *from && arrow.to == *to);
-        assert!(closes, "{name}/src/{from} -> {name}/src/{to} closes no circle any more: delete its line from KNOWN");
-    }
 }

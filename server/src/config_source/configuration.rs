@@ -1,0 +1,40 @@
+//! What the sources say.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use tributary_apimachinery::ClusterName;
+
+/// A cluster as a source describes it.
+pub struct ClusterSpec {
+    /// Its name.
+    pub name: ClusterName,
+    /// Where it comes from, for messages: `context "a"`, `UpstreamCluster a`.
+    pub origin: String,
+    /// How to reach and authenticate to it, or why that cannot be said: a context that nobody named may be broken
+    /// without harm to the others.
+    pub config: Result<kube::Config, String>,
+    /// The addresses of its servers besides the one in `config`.
+    pub further_endpoints: Vec<tributary_proxy::Address>,
+    /// Equal where the member is reached and checked in the same way, referenced files included.
+    pub fingerprint: String,
+    /// Equal where the user is the same, referenced files included: a change costs neither connections nor caches.
+    pub user_fingerprint: String,
+    /// What is allowed and dangerous in what the source says, for people.
+    pub warnings: Vec<String>,
+    /// The index of `itemResourceVersions: Integer`, if the source gives one.
+    pub index: Option<u16>,
+    /// What registries select by; a context has none.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Everything that the sources say at one time.
+#[derive(Default)]
+pub struct Configuration {
+    /// The clusters, with different names.
+    pub clusters: Vec<ClusterSpec>,
+    /// The registries, if the source has any; the router's defaults stand where there are none.
+    pub registries: Vec<tributary_crds::ResourceRegistry>,
+    /// The files that were read, to be watched for changes.
+    pub files: Vec<PathBuf>,
+}

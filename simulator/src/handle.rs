@@ -1,0 +1,274 @@
+//! One request, from authentication to answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+use tributary_apimachinery::{Query, Status};
+
+use crate::api::Api;
+use crate::body::{self, Body};
+use crate::catalog::{CATALOG, DEPLOYMENTS, PODS, REPLICASETS};
+use crate::control::{Faults, RequestKind, WriteAnswers};
+use crate::list::named;
+use crate::path::{self, Route, Target};
+use crate::present::Form;
+use crate::response::{cacheable, failure, json, json_value, moved, not_ok, text};
+use crate::{discovery, list, log, openapi, protobuf, scale, status, watch, workload, write};
+
+/// The largest request body (kube-apiserver's limit).
+const BODY_MAX: usize = 3 * 1024 * 1024;
+
+impl Api {
+    /// Answers one request. Every error is a Status.
+    pub(crate) async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        match self.answer(request).await {
+            Ok(response) => response,
+            Err(status) => failure(&status),
+        }
+    }
+
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Status> {
+        let uri = request.uri().clone();
+        let path = percent_decode_str(uri.path()).decode_utf8_lossy().into_owned();
+        let route = path::parse(&path);
+        let query = Query::parse(uri.query());
+        let kind = kind(&route, request.method(), &query);
+        let resource = match &route {
+            Route::Resource(target) => CATALOG[target.resource].qualified(),
+            _ => String::new(),
+        };
+        let line = format!("{} {}", request.method(), uri.path_and_query().map_or("/", |path| path.as_str()));
+        self.faults().count(kind, &resource, line);
+        let cluster_wide = matches!(&route, Route::Resource(target) if target.namespace.is_none());
+        if let Some(rejection) = self.faults().rejection(kind, &resource, cluster_wide) {
+            return Err(status::rejected(&rejection));
+        }
+        if matches!(route, Route::Health) {
+            let not_ready = path.starts_with("/readyz") && !self.faults().is_ready();
+            return Ok(if not_ready { not_ok() } else { text("ok") });
+        }
+        let given = request.headers().get(http::header::AUTHORIZATION).and_then(|given| given.to_str().ok());
+        let given = given.and_then(|given| given.strip_prefix("Bearer ")).unwrap_or_default();
+        match self.faults().token(given, kind, &resource, cluster_wide) {
+            (_, Some(rejection)) => return Err(status::rejected(&rejection)),
+            (is_accepted, None) if !is_accepted && given != self.token() => return Err(Status::unauthorized()),
+            _ => {}
+        }
+        if self.faults().is_endless(kind) {
+            return Ok(json(200, body::endless()));
+        }
+        if kind == RequestKind::List || query.bool("sendInitialEvents") == Some(true) {
+            let mut held = self.faults().lists_held.subscribe();
+            // The sender lives as long as the member.
+            let _ = held.wait_for(|held| !held).await;
+        }
+        match route {
+            Route::Resource(_) if self.faults().is_hidden(&resource) && self.faults().is_ready() => {
+                Err(Status::path_not_found())
+            }
+            Route::Resource(_) if self.faults().is_hidden(&resource) => {
+                Err(Status::service_unavailable("the server is currently initializing"))
+            }
+            Route::Resource(target) if workload::is_asked(&target) => Ok(workload::answer(request)),
+            Route::Resource(target) => {
+                let writes = kind == RequestKind::Write;
+                let answer = self.resource(target, request, &query).await?;
+                let answers = if writes { self.faults().write_answers() } else { WriteAnswers::Whole };
+                Ok(answer.map(|whole| body::of_write(whole, answers)))
+            }
+            Route::AccessReview(resource) => self.access_review(&resource, request).await,
+            route if request.method() == Method::GET => plain(&route, request.headers(), &query, self.faults()),
+            _ => Err(Status::method_not_allowed()),
+        }
+    }
+
+    async fn resource(
+        self: &Arc<Self>,
+        mut target: Target,
+        request: Request<Incoming>,
+        query: &Query<'_>,
+    ) -> Result<Response<Body>, Status> {
+        let form = Form::negotiate(target.resource, request.headers(), query)?;
+        if !target.subresource.is_empty()
+            && !CATALOG[target.resource].subresources.contains(&target.subresource.as_str())
+        {
+            return Err(match target.subresource.as_str() {
+                "exec" | "attach" | "portforward" => {
+                    Status::bad_request(format!("{} is not simulated: there are no containers", target.subresource))
+                }
+                _ => Status::path_not_found(),
+            });
+        }
+        if request.method() == Method::GET {
+            let watches = target.watch_path || query.bool("watch") == Some(true);
+            return match (target.name.is_some(), target.subresource.as_str()) {
+                // A watch of one object: the deprecated path, or `watch=1` on a name.
+                (_, "") if watches => watch::watch(self, &target, query, form, accepts_gzip(request.headers())),
+                (false, _) => list::list(self, &target, query, form).await,
+                (true, "log") => log::log(self, &target, query),
+                (true, "scale") => scale::get(self.store(), &target).map(|scale| json_value(200, &scale)),
+                (true, _) => self.get(&target, query, form).await,
+            };
+        }
+        let (parts, incoming) = request.into_parts();
+        let content_type = parts.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let mut content_type =
+            content_type.unwrap_or("application/json").split(';').next().unwrap_or_default().trim().to_owned();
+        let mut bytes = read(incoming).await?;
+        if content_type == protobuf::CONTENT_TYPE && !bytes.is_empty() {
+            bytes = protobuf::to_json(&bytes)?.into();
+            "application/json".clone_into(&mut content_type);
+        }
+        let write = write::Request { content_type: &content_type, body: &bytes, query };
+        let namespace_deleted = target.name.clone();
+        let (code, answer) = match (parts.method.as_str(), target.name.is_some()) {
+            ("POST", false) => write::create(self.store(), &mut target, &write)?,
+            ("PUT" | "PATCH", true) if target.subresource == "scale" => {
+                (200, write::Answer::Value(scale::write(self.store(), &target, &write)?))
+            }
+            ("PUT", true) => write::update(self.store(), &target, &write)?,
+            ("PATCH", true) => write::patch(self.store(), &target, &write)?,
+            ("DELETE", true) if target.subresource.is_empty() => write::delete(self.store(), &target, &write)?,
+            ("DELETE", false) => write::delete_collection(self.store(), &target, &write)?,
+            _ => return Err(Status::method_not_supported(&named(&target), &parts.method.as_str().to_lowercase())),
+        };
+        self.settle(&target, parts.method == Method::DELETE, namespace_deleted);
+        Ok(match answer {
+            write::Answer::Value(value) => json_value(code, &value),
+            write::Answer::Object(object) => {
+                let mut out = Vec::with_capacity(object.size());
+                form.object(&object, true, &mut out);
+                out.push(b'\n');
+                json(code, body::full(out))
+            }
+        })
+    }
+
+    /// What controllers and kubelets would do after a write: deployments get their pods, pods start, owned objects go.
+    fn settle(self: &Arc<Self>, target: &Target, deleted: bool, name: Option<String>) {
+        let store = self.store().clone();
+        let target = target.clone();
+        if deleted {
+            if let Some(name) = name {
+                self.spawn(async move { scale::collect_garbage(&store, &target, &name) });
+            }
+        } else if matches!(target.resource, DEPLOYMENTS | REPLICASETS) {
+            let api = self.clone();
+            self.spawn(async move {
+                scale::reconcile(&store, target.namespace.as_deref().unwrap_or_default());
+                tokio::time::sleep(scale::STARTS_AFTER).await;
+                scale::start_pods(api.store(), target.namespace.as_deref().unwrap_or_default());
+            });
+        } else if target.resource == PODS {
+            self.spawn(async move {
+                tokio::time::sleep(scale::STARTS_AFTER).await;
+                scale::start_pods(&store, target.namespace.as_deref().unwrap_or_default());
+            });
+        }
+    }
+
+    async fn get(&self, target: &Target, query: &Query<'_>, form: Form) -> Result<Response<Body>, Status> {
+        if let Some(version) = query.get("resourceVersion").filter(|version| !version.is_empty()) {
+            list::wait_for(self, list::parse_version(version)?).await?;
+        }
+        let object = self.store().view(target.resource).get(&target.key().unwrap_or_default());
+        let object =
+            object.ok_or_else(|| Status::not_found(&named(target), target.name.as_deref().unwrap_or_default()))?;
+        let mut out = Vec::with_capacity(object.size());
+        form.object(&object, true, &mut out);
+        out.push(b'\n');
+        Ok(json(200, body::full(out)))
+    }
+
+    /// Everything is allowed to whoever has the token.
+    async fn access_review(&self, resource: &str, request: Request<Incoming>) -> Result<Response<Body>, Status> {
+        if request.method() != Method::POST {
+            return Err(Status::method_not_allowed());
+        }
+        let rules = json!({
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}], "incomplete": false,
+        });
+        let answer = match resource {
+            "selfsubjectaccessreviews" => json!({"allowed": true, "reason": "simulated"}),
+            "selfsubjectrulesreviews" => rules,
+            _ => return Err(Status::path_not_found()),
+        };
+        let bytes = read(request.into_body()).await?;
+        // Generated clients send protobuf: what is asked makes no difference, so the answer just leaves it out.
+        let kind = if resource.contains("rules") { "SelfSubjectRulesReview" } else { "SelfSubjectAccessReview" };
+        let mut review = serde_json::from_slice(&bytes).ok().filter(Value::is_object).unwrap_or_else(
+            || json!({"kind": kind, "apiVersion": "authorization.k8s.io/v1", "metadata": {}, "spec": {}}),
+        );
+        review["status"] = answer;
+        Ok(json_value(201, &review))
+    }
+}
+
+async fn read(body: Incoming) -> Result<Bytes, Status> {
+    match Limited::new(body, BODY_MAX).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Status::request_entity_too_large(BODY_MAX)),
+        Err(error) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
+    }
+}
+
+fn kind(route: &Route, method: &Method, query: &Query<'_>) -> RequestKind {
+    match route {
+        Route::Resource(_) | Route::AccessReview(_) if method != Method::GET => RequestKind::Write,
+        Route::Resource(target) if target.watch_path || query.bool("watch") == Some(true) => RequestKind::Watch,
+        Route::Resource(target) if target.name.is_none() => RequestKind::List,
+        Route::Resource(_) => RequestKind::Get,
+        Route::Discovery(_) | Route::OpenApiV2 | Route::OpenApiV3(_) => RequestKind::Discovery,
+        _ => RequestKind::Other,
+    }
+}
+
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(http::header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
+    accepted.is_some_and(|accepted| accepted.split(',').any(|coding| coding.trim().split(';').next() == Some("gzip")))
+}
+
+/// Version, discovery and OpenAPI.
+fn plain(route: &Route, headers: &HeaderMap, query: &Query<'_>, faults: &Faults) -> Result<Response<Body>, Status> {
+    let broken = faults.broken_openapi.load(std::sync::atomic::Ordering::SeqCst);
+    let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match route {
+        Route::Version => Ok(json_value(
+            200,
+            &json!({
+                "major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "clean",
+                "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc", "platform": "linux/amd64",
+            }),
+        )),
+        Route::Discovery(path) => {
+            let aggregated = discovery::wants_aggregated(accept) && matches!(path.as_str(), "api" | "apis");
+            let mut document = discovery::document(path, aggregated)?;
+            discovery::hide(&mut document, &faults.hidden.borrow());
+            let document = document.to_string();
+            let content_type = if aggregated { discovery::AGGREGATED } else { "application/json" };
+            Ok(cacheable(headers, content_type, document.into_bytes()))
+        }
+        Route::OpenApiV2 if accept.contains("proto-openapi.spec.v2") => {
+            Ok(cacheable(headers, openapi::V2_PROTOBUF, openapi::v2_protobuf()))
+        }
+        Route::OpenApiV2 => Ok(cacheable(headers, "application/json", openapi::v2_json().to_string().into_bytes())),
+        Route::OpenApiV3(None) => {
+            Ok(cacheable(headers, "application/json", openapi::v3_index(broken).to_string().into_bytes()))
+        }
+        Route::OpenApiV3(Some(path)) => {
+            let document = openapi::v3_text(path, broken).ok_or_else(Status::path_not_found)?;
+            let hash = openapi::hash(&document);
+            match query.get("hash").filter(|given| !given.is_empty() && *given != hash) {
+                Some(_) => Ok(moved(&format!("/openapi/v3/{path}?hash={hash}"))),
+                None => Ok(cacheable(headers, "application/json", document)),
+            }
+        }
+        _ => Err(Status::path_not_found()),
+    }
+}

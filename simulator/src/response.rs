@@ -1,0 +1,75 @@
+//! The heads of answers.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response};
+use serde_json::Value;
+use tributary_apimachinery::Status;
+
+use crate::body::{self, Body};
+use crate::openapi;
+
+/// A document with its ETag, or 304 where the client has it.
+pub(crate) fn cacheable(headers: &HeaderMap, content_type: &'static str, document: Vec<u8>) -> Response<Body> {
+    let etag = format!("\"{}\"", openapi::hash(&document));
+    let known = headers.get(http::header::IF_NONE_MATCH).is_some_and(|given| given == etag.as_str());
+    let mut response = Response::new(if known { body::full(Bytes::new()) } else { body::full(document) });
+    if known {
+        *response.status_mut() = http::StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    headers.insert(http::header::VARY, HeaderValue::from_static("Accept"));
+    if let Ok(etag) = HeaderValue::from_str(&etag) {
+        headers.insert(http::header::ETAG, etag);
+    }
+    response
+}
+
+/// The redirect from a document's old hash to the present one.
+pub(crate) fn moved(location: &str) -> Response<Body> {
+    let mut response = Response::new(body::full(Bytes::new()));
+    *response.status_mut() = http::StatusCode::MOVED_PERMANENTLY;
+    if let Ok(location) = HeaderValue::from_str(location) {
+        response.headers_mut().insert(http::header::LOCATION, location);
+    }
+    response
+}
+
+/// An answer of plain text.
+pub(crate) fn text(text: &'static str) -> Response<Body> {
+    let mut response = Response::new(body::full(text));
+    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// The answer of a health check that fails.
+pub(crate) fn not_ok() -> Response<Body> {
+    let mut response = text("[-]poststarthook/crd-informer-synced failed: reason withheld\nreadyz check failed\n");
+    *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+    response
+}
+
+/// A JSON answer.
+pub(crate) fn json(code: u16, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// An answer with a JSON value.
+pub(crate) fn json_value(code: u16, value: &Value) -> Response<Body> {
+    json(code, body::full(format!("{value}\n")))
+}
+
+/// The answer that a Status is.
+pub(crate) fn failure(status: &Status) -> Response<Body> {
+    let mut response = json(status.code, body::full(status.to_json()));
+    if let Some(seconds) = status.retry_after_seconds() {
+        response.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
