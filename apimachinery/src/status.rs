@@ -1,7 +1,7 @@
 //! `metav1.Status`: the form in which every error (and some successes) goes over the wire.
 //!
-//! The type and its JSON are here; [`Reason`] is in `reason`, one constructor per case in `cases`: Kubernetes' own, with
-//! its messages. Those that only a view of many clusters has are made where such a view is.
+//! The type and its JSON are here; [`Reason`] is in `reason`, one constructor per case in `cases`: Kubernetes' own,
+//! with its messages. Those that only a view of many clusters has are made where such a view is.
 
 mod cases;
 mod field_error;
@@ -146,8 +146,8 @@ impl Status {
         self
     }
 
-    /// The value of the Retry-After header, in seconds, where there is to be one. client-go comes again by itself, up to
-    /// ten times, for every 429 and 5xx that has it.
+    /// The value of the Retry-After header, in seconds, where there is to be one. client-go comes again by itself, up
+    /// to ten times, for every 429 and 5xx that has it.
     pub fn retry_after_seconds(&self) -> Option<u32> {
         self.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0)
     }
@@ -158,9 +158,9 @@ impl Status {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads what a member answered with `code`: its Status if the body is one, else a Status of the code that tells what
-    /// a client without a Status would say (`NewGenericServerResponse` in apimachinery's errors.go). Texts are kept to
-    /// their first 2 KiB, as a client does.
+    /// Reads what a member answered with `code`: its Status if the body is one, else a Status of the code that tells
+    /// what a client without a Status would say (`NewGenericServerResponse` in apimachinery's errors.go). Texts are
+    /// kept to their first 2 KiB, as a client does.
     pub fn from_response(code: u16, body: &[u8]) -> Self {
         match serde_json::from_slice::<Wire>(body) {
             Ok(wire) if wire.kind == "Status" => {

@@ -126,8 +126,8 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Reads what is static; runs no plugin. `before` are those of the user whose place this one takes: connections are kept
-    /// where they show the same certificate.
+    /// Reads what is static; runs no plugin. `before` are those of the user whose place this one takes: connections are
+    /// kept where they show the same certificate.
     ///
     /// # Errors
     /// [`ConnectError::Credentials`].
@@ -176,7 +176,8 @@ impl Credentials {
         &self.configured.0
     }
 
-    /// How often members have come to see other credentials of this client's, by renewal or because the user was replaced.
+    /// How often members have come to see other credentials of this client's, by renewal or because the
+    /// user was replaced.
     pub(crate) fn renewals(&self) -> u64 {
         self.counters.renewals.load(Ordering::Relaxed)
     }
@@ -362,8 +363,8 @@ async fn source(config: &kube::Config, tuning: &Tuning) -> Result<(Source, Optio
     Ok((Source::Static, Some(None)))
 }
 
-/// kube's authentication for a user with an auth-provider. Making it may run a command (GCP), so it is made off the runtime's
-/// workers.
+/// kube's authentication for a user with an auth-provider. Making it may run a command (GCP),
+/// so it is made off the runtime's workers.
 async fn provider_layer(config: &kube::Config) -> Result<AuthLayer, String> {
     let config = config.clone();
     tokio::task::spawn_blocking(move || layer(&config))

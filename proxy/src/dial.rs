@@ -76,8 +76,8 @@ enum Plain {
 }
 
 impl Dialer {
-    /// Prepares connections; `tls` is `None` for plain HTTP. A connector that is given takes the place of TCP and of the
-    /// configuration's proxy, and leads to a server that speaks HTTP/2 without negotiation where there is no TLS.
+    /// Prepares connections; `tls` is `None` for plain HTTP. A connector that is given takes the place of TCP and of
+    /// the configuration's proxy, and leads to a server that speaks HTTP/2 without negotiation where there is no TLS.
     ///
     /// # Errors
     /// [`ConnectError::ProxyUrl`].
@@ -120,7 +120,8 @@ impl Dialer {
         checked.map_err(|source| ConnectError::Tls { cluster: self.cluster.clone(), source })
     }
 
-    /// Connects, within the limit of [`Tuning::connect_timeout`] for everything together. The windows are those of HTTP/2.
+    /// Connects, within the limit of [`Tuning::connect_timeout`] for everything together.
+    /// The windows are those of HTTP/2.
     ///
     /// # Errors
     /// `Dial`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` where the client certificate cannot be used.

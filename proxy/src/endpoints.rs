@@ -1,12 +1,13 @@
 //! The addresses of one member, and which of them a request goes to.
 //!
-//! A request goes to the endpoint that has the fewest of its kind in flight, so that watches and short requests spread each
-//! for themselves and a slow endpoint gets less. An endpoint that cannot be reached is left out; a task dials it with growing
-//! pauses until it is back, so that no request has to try it. Where nothing is known to be well, all are tried at once.
+//! A request goes to the endpoint that has the fewest of its kind in flight, so that watches and short requests spread
+//! each for themselves and a slow endpoint gets less. An endpoint that cannot be reached is left out; a task dials it
+//! with growing pauses until it is back, so that no request has to try it.
+//! Where nothing is known to be well, all are tried at once.
 //!
-//! tower's `Balance` would have every request pass through one task (it needs `&mut self`), asks services whether they are
-//! ready where ours open connections as they are needed, and forgets one that fails. With the few endpoints that a cluster has,
-//! a look at each one's counter is as cheap as its choice of two, and takes the better one always.
+//! tower's `Balance` would have every request pass through one task (it needs `&mut self`), asks services whether they
+//! are ready where ours open connections as they are needed, and forgets one that fails. With the few endpoints that a
+//! cluster has, a look at each one's counter is as cheap as its choice of two, and takes the better one always.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,8 +24,8 @@ use crate::error::ForwardError;
 use crate::pool::LaneKind;
 use crate::reachability::{Observer, ReachabilityState};
 
-/// How long a request waits for a connection to one endpoint while another may have one. Longer than the handshakes with a member
-/// on another continent take; a client waits that long once, after which the endpoint is left out.
+/// How long a request waits for a connection to one endpoint while another may have one. Longer than the handshakes
+/// with a member on another continent take; a client waits that long once, after which the endpoint is left out.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The pause before the first new dial of an endpoint that was lost.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
@@ -65,8 +66,8 @@ impl Endpoints {
         self.all.iter().try_for_each(|endpoint| endpoint.target.check(uri))
     }
 
-    /// Opens something at one of the endpoints: the best first, and another if it cannot be reached. `avoid` has just failed and
-    /// is asked last.
+    /// Opens something at one of the endpoints: the best first, and another if it cannot be reached. `avoid` has just
+    /// failed and is asked last.
     ///
     /// # Errors
     /// Of the last try.

@@ -278,8 +278,9 @@ impl ForwardError {
         }
     }
 
-    /// The HTTP status of the answer to the client: 400 for its own faults, 429 where as much is under way as may be, 503 where trying again may help, 504 for a
-    /// silent member, 502 for one that answers wrongly, 500 for a configuration that contradicts itself.
+    /// The HTTP status of the answer to the client: 400 for its own faults, 429 where as much is under way as may be,
+    /// 503 where trying again may help, 504 for a silent member, 502 for one that answers wrongly, 500 for a
+    /// configuration that contradicts itself.
     pub fn status_code(&self) -> StatusCode {
         match self {
             Self::Path { .. } | Self::UpgradeRefused { .. } => StatusCode::BAD_REQUEST,

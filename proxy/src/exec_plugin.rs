@@ -1,9 +1,9 @@
 //! Runs a kubeconfig's credential plugin (`users[].user.exec`), as client-go's `plugin/pkg/client/auth/exec` does.
 //!
 //! kube's own implementation runs a plugin once more per use of its certificate, blocks a thread without a time limit,
-//! prints the plugin's output (its token) in its errors and never runs it again after a 401; hence this one. A plugin gets
-//! no terminal: this is a server. What it writes to standard error is shown, with anything that looks like a secret
-//! left out.
+//! prints the plugin's output (its token) in its errors and never runs it again after a 401; hence this one. A plugin
+//! gets no terminal: this is a server. What it writes to standard error is shown,
+//! with anything that looks like a secret left out.
 
 use std::process::Stdio;
 use std::time::SystemTime;
@@ -162,8 +162,8 @@ async fn read(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> std::io::Res
     Ok(bytes)
 }
 
-/// Reads an ExecCredential of the version that was asked for: JSON, or YAML as client-go's decoder also takes it. Errors never
-/// quote it.
+/// Reads an ExecCredential of the version that was asked for: JSON, or YAML as client-go's decoder also takes it.
+/// Errors never quote it.
 fn parse(output: &[u8], asked: &str) -> Result<PluginCredential, &'static str> {
     let credential: ExecCredential = match serde_json::from_slice(output) {
         Ok(credential) => credential,

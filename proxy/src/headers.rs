@@ -88,10 +88,10 @@ pub fn prepare_request(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>
     }
 }
 
-/// Headers by which an answer says something of the whole origin, which here is all members' and their workloads', not the one's
-/// that answers: it must not plant state in a client (`Set-Cookie`), send it elsewhere (`Alt-Svc`), turn http off on all ports of
-/// localhost (`Strict-Transport-Security`), delete what others stored (`Clear-Site-Data`), take their pages over
-/// (`Service-Worker-Allowed`), or ask for a password, which would be ours (`WWW-Authenticate`).
+/// Headers by which an answer says something of the whole origin, which here is all members' and their workloads', not
+/// the one's that answers: it must not plant state in a client (`Set-Cookie`), send it elsewhere (`Alt-Svc`), turn http
+/// off on all ports of localhost (`Strict-Transport-Security`), delete what others stored (`Clear-Site-Data`), take
+/// their pages over (`Service-Worker-Allowed`), or ask for a password, which would be ours (`WWW-Authenticate`).
 const OF_THE_ORIGIN: [HeaderName; 6] = [
     SET_COOKIE,
     ALT_SVC,
@@ -101,9 +101,9 @@ const OF_THE_ORIGIN: [HeaderName; 6] = [
     WWW_AUTHENTICATE,
 ];
 
-/// Removes from a member's response what must not reach a client: hop-by-hop headers, and those that speak for the shared endpoint
-/// as a whole: `Set-Cookie`, `Alt-Svc`, `Strict-Transport-Security`, `Clear-Site-Data`, `Service-Worker-Allowed`,
-/// `WWW-Authenticate`. Everything else, `Warning` and `Audit-Id` too, passes.
+/// Removes from a member's response what must not reach a client: hop-by-hop headers, and those that speak for the
+/// shared endpoint as a whole: `Set-Cookie`, `Alt-Svc`, `Strict-Transport-Security`, `Clear-Site-Data`,
+/// `Service-Worker-Allowed`, `WWW-Authenticate`. Everything else, `Warning` and `Audit-Id` too, passes.
 pub fn prepare_response(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>) {
     remove_named_by_connection(headers);
     remove_where(headers, |name| is_hop_by_hop(name) || OF_THE_ORIGIN.contains(name));

@@ -1,7 +1,7 @@
 //! Connections to members that speak HTTP/1.1 only: one request at a time on each, and the idle ones are kept.
 //!
-//! Each request in flight takes one, a watch for as long as it lasts; [`crate::Tuning::max_http1_requests`] bounds them in each
-//! lane, so that watches leave room for reads.
+//! Each request in flight takes one, a watch for as long as it lasts; [`crate::Tuning::max_http1_requests`] bounds them
+//! in each lane, so that watches leave room for reads.
 
 use std::sync::Arc;
 
@@ -43,7 +43,8 @@ pub(crate) struct Checkout {
 }
 
 impl IdleConnections {
-    /// Takes the connection that was used last, if one of this credential version is still open: of this runtime rather than of another.
+    /// Takes the connection that was used last, if one of this credential version is still open:
+    /// of this runtime rather than of another.
     pub(crate) fn take(self: &Arc<Self>, version: u64, here: runtime::Id) -> Option<Checkout> {
         let mut idle = self.idle.lock();
         // Those of older credentials are done with; those of newer ones are for others.

@@ -26,9 +26,9 @@ pub enum Identity {
     Impersonate(Impersonation),
 }
 
-/// Whom a client asks to be, in headers of its own that every kube-apiserver reads alike: one `Impersonate-User`, at most one
-/// `Impersonate-Uid`, any `Impersonate-Group` and `Impersonate-Extra-*`. As long as there is one, a member acts as somebody else; so it
-/// may take the place of the kubeconfig's `as`.
+/// Whom a client asks to be, in headers of its own that every kube-apiserver reads alike: one `Impersonate-User`, at
+/// most one `Impersonate-Uid`, any `Impersonate-Group` and `Impersonate-Extra-*`. As long as there is one, a member
+/// acts as somebody else; so it may take the place of the kubeconfig's `as`.
 #[derive(Clone, Debug)]
 pub struct GivenIdentity(HeaderMap);
 
@@ -47,8 +47,8 @@ pub enum InvalidGivenIdentity {
 }
 
 impl GivenIdentity {
-    /// Whom the headers of a request ask to be; `None` where none of them begins with `Impersonate-`, underscores for dashes
-    /// included.
+    /// Whom the headers of a request ask to be; `None` where none of them begins with `Impersonate-`,
+    /// underscores for dashes included.
     ///
     /// # Errors
     /// [`InvalidGivenIdentity`] where a member could take it for another, or for nothing.
@@ -157,8 +157,8 @@ fn value(field: &'static str, text: &str) -> Result<HeaderValue, InvalidImperson
     Ok(value)
 }
 
-/// `Impersonate-Extra-KEY`, with what may not stand in a header name (and `%`) percent-escaped. Keys are folded to lower
-/// case, as HTTP/2 and kube-apiserver do it.
+/// `Impersonate-Extra-KEY`, with what may not stand in a header name (and `%`) percent-escaped. Keys are folded to
+/// lower case, as HTTP/2 and kube-apiserver do it.
 fn extra_name(key: &str) -> Result<HeaderName, InvalidImpersonation> {
     let invalid = |problem| InvalidImpersonation { field: "extra", value: key.to_owned(), problem };
     if key.is_empty() {

@@ -10,8 +10,8 @@
 //! 3. the member's best endpoint is chosen, and the path joined to its base path;
 //! 4. an upgrade (exec, attach, port-forward, `proxy`) gets a connection of its own; everything else a stream of the
 //!    pool: one lane of connections for long-running requests, one for short ones;
-//! 5. redirects, 1xx answers that nobody asked for, and a 401 to the member's own credentials become errors; anything else is
-//!    streamed back.
+//! 5. redirects, 1xx answers that nobody asked for, and a 401 to the member's own credentials become errors; anything
+//!    else is streamed back.
 //!
 //! Invariants: a request body is never sent twice; an identity header of a client never reaches a member; credentials
 //! reach no other address than the member's; nothing here knows a cache or a second cluster.

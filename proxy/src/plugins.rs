@@ -1,8 +1,9 @@
-//! When credential plugins run: a few at a time in the whole process, one run for all users that ask for the same, and ever
-//! more rarely while they fail.
+//! When credential plugins run: a few at a time in the whole process, one run for all users that ask for the same, and
+//! ever more rarely while they fail.
 //!
-//! A plugin is somebody's program: `aws` takes 100 MB for a second, another one opens a browser or counts wrong passwords. With
-//! two hundred contexts that use one, all of them would start at once, and again when their tokens expire together.
+//! A plugin is somebody's program: `aws` takes 100 MB for a second, another one opens a browser or counts wrong
+//! passwords. With two hundred contexts that use one, all of them would start at once,
+//! and again when their tokens expire together.
 //!
 //! Source: client-go `plugin/pkg/client/auth/exec` keeps one authenticator for equal configurations, too.
 
@@ -21,16 +22,16 @@ use tokio::time::{Duration, Instant};
 use crate::certificate::PluginCertificate;
 use crate::exec_plugin::{self, PluginCredential};
 
-/// How many plugins run at once. Six: of 200 users all have credentials after half a minute where a run takes a second, and the
-/// largest plugins known take 100 MB each.
+/// How many plugins run at once. Six: of 200 users all have credentials after half a minute where a run takes a second,
+/// and the largest plugins known take 100 MB each.
 const RUNNING_MAX: usize = 6;
-/// The longest pause between two runs of a plugin that fails. Ten minutes: a login page or a locked account is looked at by
-/// people, and until then more tries do harm.
+/// The longest pause between two runs of a plugin that fails. Ten minutes: a login page or a locked account is looked
+/// at by people, and until then more tries do harm.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// Credentials are renewed this long before they expire, or in the last fifth of their life if that is shorter.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
-/// The part of the time to the renewal that is left to chance: ten percent about nine tenths of it, so that what was made
-/// together is renewed apart, and nothing later than its margin allows.
+/// The part of the time to the renewal that is left to chance: ten percent about nine tenths of it, so that what was
+/// made together is renewed apart, and nothing later than its margin allows.
 const JITTER: std::ops::RangeInclusive<f64> = 0.8..=1.0;
 
 /// The credential plugins of a process. Clones share them.
@@ -168,7 +169,8 @@ impl Given {
 }
 
 impl Plugin {
-    /// Credentials of another run than `seen`, if one may be made now; else those of the last run, as long as they are valid.
+    /// Credentials of another run than `seen`, if one may be made now;
+    /// else those of the last run, as long as they are valid.
     ///
     /// Cost: a run of the program, after a turn among all plugins of the process. Cancelling kills the run.
     ///
@@ -219,8 +221,8 @@ impl Plugin {
         }
     }
 
-    /// What it gave, unless that has expired already: nobody accepts it, and a plugin with a wrong clock must not run for each
-    /// request either.
+    /// What it gave, unless that has expired already: nobody accepts it, and a plugin with a wrong clock must not run
+    /// for each request either.
     fn unless_expired(&self, credential: PluginCredential) -> Result<PluginCredential, String> {
         let late = credential.expires.and_then(|at| SystemTime::now().duration_since(at).ok());
         let Some(late) = late else { return Ok(credential) };
@@ -257,8 +259,8 @@ impl Plugin {
     }
 }
 
-/// How often, and how lately, a member has rejected what one user's plugin gave. It is counted where the credentials are used: a
-/// plugin may be shared, and what one member rejects the next may accept.
+/// How often, and how lately, a member has rejected what one user's plugin gave. It is counted where the credentials
+/// are used: a plugin may be shared, and what one member rejects the next may accept.
 #[derive(Default)]
 pub(crate) struct Rejections {
     count: u32,
@@ -272,8 +274,8 @@ impl Rejections {
         self.not_before.is_some_and(|at| Instant::now() < at)
     }
 
-    /// Notes that the plugin gave something else in place of what was rejected. A member that was content for as long as the longest
-    /// pause is not taken for one that rejects everything.
+    /// Notes that the plugin gave something else in place of what was rejected. A member that was content for as long
+    /// as the longest pause is not taken for one that rejects everything.
     pub(crate) fn note(&mut self, first_pause: Duration) {
         let is_old = self.not_before.is_none_or(|at| at.elapsed() > PAUSE_MAX);
         self.count = if is_old { 1 } else { self.count.saturating_add(1) };

@@ -1,10 +1,11 @@
 //! Whom a member's 401 is about: us, or somebody behind the member.
 //!
-//! kube-apiserver passes on what others answer: a kubelet's refusal of its client certificate to `log`, `exec`, `attach` and
-//! `portforward` (apiserver's `registry/generic/rest/response_checker.go`, and the raw answer of an upgrade), an aggregated server's
-//! (kube-aggregator's `handler_proxy.go`), a workload's behind `proxy`. Neither path nor text tells them apart: every server that is
-//! built on apiserver's library writes the same Status, and our own credentials can expire before a `log` as before anything else.
-//! So a question of our own decides, to a path that kube-apiserver answers itself and that nobody may read without an identity.
+//! kube-apiserver passes on what others answer: a kubelet's refusal of its client certificate to `log`, `exec`,
+//! `attach` and `portforward` (apiserver's `registry/generic/rest/response_checker.go`, and the raw answer of an
+//! upgrade), an aggregated server's (kube-aggregator's `handler_proxy.go`), a workload's behind `proxy`. Neither path
+//! nor text tells them apart: every server that is built on apiserver's library writes the same Status, and our own
+//! credentials can expire before a `log` as before anything else. So a question of our own decides, to a path that
+//! kube-apiserver answers itself and that nobody may read without an identity.
 
 use std::sync::Arc;
 
@@ -24,8 +25,8 @@ use crate::pool::{Claim, LaneKind};
 const OWN_PATH: &str = "/api";
 /// How long the member may take over it. A client waits meanwhile; without an answer its 401 is passed on.
 const OWN_WITHIN: Duration = Duration::from_secs(10);
-/// For how long what the member said is taken for true: a workload that refuses a browser's every request costs it one question a
-/// second.
+/// For how long what the member said is taken for true: a workload that refuses a browser's every
+/// request costs it one question a second.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
 
 /// Whom a 401 is about.
@@ -40,8 +41,8 @@ pub(crate) enum About {
 }
 
 impl Member {
-    /// Finds out whom the 401 to a request with these credentials is about. One caller at a time asks, and those who waited share
-    /// the answer.
+    /// Finds out whom the 401 to a request with these credentials is about. One caller at a time asks, and those who
+    /// waited share the answer.
     pub(crate) async fn about(self: &Arc<Self>, used: &Arc<Current>) -> About {
         let mut last = self.last_question.0.lock().await;
         let recent = last.as_ref().filter(|asked| asked.at.elapsed() < BELIEVED_FOR && asked.with.is_same(used));

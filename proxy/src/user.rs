@@ -10,8 +10,8 @@ use crate::error::ConnectError;
 use crate::identity::Impersonation;
 use crate::tuning::Tuning;
 
-/// The configuration's user. Credentials and `as` fields stand together: a request takes one user and keeps it, so that a new
-/// user's token is never sent without the `as` that limits it.
+/// The configuration's user. Credentials and `as` fields stand together: a request takes one user and keeps it, so that
+/// a new user's token is never sent without the `as` that limits it.
 pub(crate) struct User {
     pub(crate) credentials: Arc<Credentials>,
     /// The user's own `as` fields.

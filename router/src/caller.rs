@@ -13,8 +13,9 @@ pub struct User {
     pub name: String,
 }
 
-/// Who sends a request, and in whose name members are to see it. Made once for each request, before anything is done for it; whatever
-/// is sent to a member for a client takes it as an argument, so that nothing is sent in another name by an oversight.
+/// Who sends a request, and in whose name members are to see it. Made once for each request, before anything is done
+/// for it; whatever is sent to a member for a client takes it as an argument, so that nothing is sent
+/// in another name by an oversight.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     identity: Identity,
@@ -23,7 +24,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Who sent a request, by its parts. In personal mode members see the kubeconfig's user, or whom that user asks to be.
+    /// Who sent a request, by its parts. In personal mode members see the kubeconfig's user,
+    /// or whom that user asks to be.
     ///
     /// # Errors
     /// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's.

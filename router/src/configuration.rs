@@ -11,8 +11,8 @@ use crate::policy::{Policies, Policy};
 use crate::topology::Cluster;
 use crate::versions::Versions;
 
-/// The policies, the clusters and what they serve, as they were when a request came: taken once, so that a change in between does not give
-/// one request a part of each. Cheap to take: four counters.
+/// The policies, the clusters and what they serve, as they were when a request came: taken once, so that a change in
+/// between does not give one request a part of each. Cheap to take: four counters.
 #[derive(Clone)]
 pub(crate) struct Configuration {
     /// How resources are treated.
@@ -41,7 +41,8 @@ impl Configuration {
         Versions::new(Arc::clone(&self.epochs), self.items(resource), Arc::clone(&self.clusters))
     }
 
-    /// As [`versions`](Self::versions), of an object whose resource is not known: integers are read if any resource has them.
+    /// As [`versions`](Self::versions), of an object whose resource is not known:
+    /// integers are read if any resource has them.
     pub(crate) fn versions_of_any(&self) -> Versions {
         let any = self.policies.any_integer();
         let items = if any { ItemResourceVersions::Integer } else { ItemResourceVersions::Composite };

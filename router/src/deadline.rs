@@ -1,6 +1,6 @@
 //! How long a request may take until its answer begins, its body's arrival included: as long as the server lets it
-//! (`--request-timeout`), or as it says itself, if that is less: the parameter `timeout`, which kubectl's `--request-timeout` sets.
-//! What lasts has no limit: watches, and bytes that pass to and from a pod, service or node.
+//! (`--request-timeout`), or as it says itself, if that is less: the parameter `timeout`, which kubectl's
+//! `--request-timeout` sets. What lasts has no limit: watches, and bytes that pass to and from a pod, service or node.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -17,8 +17,8 @@ struct Limit {
     own: bool,
 }
 
-/// The answer, if it is there within the request's limit; `longest` is the server's. It is borrowed: each place that a future is moved
-/// to takes its size, and a request's is the largest part of what an idle watch occupies.
+/// The answer, if it is there within the request's limit; `longest` is the server's. It is borrowed: each place that a
+/// future is moved to takes its size, and a request's is the largest part of what an idle watch occupies.
 ///
 /// # Errors
 /// 400 for a limit that is no duration, 504 once it has passed.

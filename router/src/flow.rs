@@ -1,4 +1,5 @@
-//! Who waits for whom, and who is refused, where clients share what there is: requests in flight, bytes, lines to members, turns of long answers.
+//! Who waits for whom, and who is refused, where clients share what there is: requests in flight, bytes, lines to
+//! members, turns of long answers.
 
 pub(crate) mod fair_line;
 pub(crate) mod fair_share;

@@ -1,7 +1,7 @@
 //! `/healthz`, `/livez`, `/readyz`: text as kube-apiserver gives it, with a line for each cluster.
 //!
-//! Source: kubernetes/apiserver `pkg/server/healthz/healthz.go`. A cluster that is out of reach does not make this process
-//! unready: it still serves the others, and says on each answer what is missing.
+//! Source: kubernetes/apiserver `pkg/server/healthz/healthz.go`. A cluster that is out of reach does not make this
+//! process unready: it still serves the others, and says on each answer what is missing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -44,7 +44,8 @@ impl Router {
 
     /// Makes the list of the clusters' identities, once each has been asked: until then their versions come one by one.
     ///
-    /// One that has not answered is who it was before: it says nothing meanwhile. One that answers and does not tell has no uid.
+    /// One that has not answered is who it was before: it says nothing meanwhile.
+    /// One that answers and does not tell has no uid.
     fn update_epochs(&self, keep: Option<&(dyn Fn(&Epochs) + Send + Sync)>) {
         let clusters = self.fleet.clusters();
         if clusters.is_empty() || !clusters.values().all(|cluster| cluster.is_asked()) {

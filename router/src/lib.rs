@@ -1,9 +1,9 @@
 //! Decides who answers a request, a cacher or a cluster, and joins the two.
 //!
 //! ```text
-//! handle ─▶ configuration ─▶ caller ─▶ plan ─▶ admit ─┬─▶ memory::*   objects that are held, by views  ─┐
-//!                                    (pure)  (flow)   ├─▶ forward::*  one cluster, or all of them      ─┼─▶ response ─▶ client
-//!                                                     └─▶ discovery, openapi, health: own documents     ─┘
+//! handle ─▶ configuration ─▶ caller ─▶ plan ─▶ admit ─┬─▶ memory::*   held objects, by views        ─┐
+//!                                    (pure)  (flow)   ├─▶ forward::*  one cluster, or all of them   ─┼─▶ response ─▶ client
+//!                                                     └─▶ discovery, openapi, health: own documents  ─┘
 //! every refusal is a Refusal; one function makes a Status of it, one an answer of that
 //! ```
 //!
@@ -75,8 +75,8 @@ pub struct RouterConfig {
     pub keep_epochs: Option<KeepEpochs>,
     /// What is held at most.
     pub limits: Limits,
-    /// Whether no other process serves the same clients. Only then can a watch go on from the integer of one object: the
-    /// places of the other clusters are taken from this process's log, which is no other's.
+    /// Whether no other process serves the same clients. Only then can a watch go on from the integer of one object:
+    /// the places of the other clusters are taken from this process's log, which is no other's.
     pub alone: bool,
 }
 
@@ -141,8 +141,8 @@ impl Router {
         self.fleet.set(clusters);
     }
 
-    /// Takes over new policies. Lists and watches that are open go on under the old ones, but that clusters which are selected or
-    /// no longer selected come and go in them at once.
+    /// Takes over new policies. Lists and watches that are open go on under the old ones, but that clusters which are
+    /// selected or no longer selected come and go in them at once.
     pub fn set_policies(&self, policies: Policies) {
         self.policies.store(Arc::new(policies));
         for view in self.views.all() {
@@ -188,9 +188,9 @@ impl Router {
         }
     }
 
-    /// Whether a version of one cluster says where all are: as far as this process and its data directory know, there never was
-    /// another. Whoever got a version while there was one need not have been told that it left. One that does not serve the resource
-    /// counts: another process may know that it does.
+    /// Whether a version of one cluster says where all are: as far as this process and its data directory know, there
+    /// never was another. Whoever got a version while there was one need not have been told that it left. One that does
+    /// not serve the resource counts: another process may know that it does.
     pub(crate) fn is_whole(&self, cluster: &ClusterName) -> bool {
         self.fleet.has_only(cluster) && self.epochs().are_of(cluster)
     }

@@ -1,8 +1,8 @@
 //! Which form of answer a client asks for: the `Accept` header, clause by clause, and who wants it indented.
 //!
-//! Source: kubernetes/apiserver `pkg/endpoints/handlers/negotiation/negotiate.go`, which rests on goautoneg. Clauses are tried
-//! by q, then in their order, wildcards last; the first that can be given wins. Parameters that nobody knows are ignored,
-//! as KEP-5958 asks of servers.
+//! Source: kubernetes/apiserver `pkg/endpoints/handlers/negotiation/negotiate.go`, which rests on goautoneg. Clauses
+//! are tried by q, then in their order, wildcards last; the first that can be given wins. Parameters that nobody knows
+//! are ignored, as KEP-5958 asks of servers.
 
 mod clause;
 
@@ -129,8 +129,8 @@ pub enum Answer {
     Watch,
 }
 
-/// What a request says about the form of its answer. Costs two reference counts to keep beside the request, for the case
-/// that it is answered by an error.
+/// What a request says about the form of its answer. Costs two reference counts to keep beside the request, for the
+/// case that it is answered by an error.
 #[derive(Clone, Debug, Default)]
 pub struct Preferences {
     accept: Option<HeaderValue>,
@@ -151,7 +151,8 @@ impl Preferences {
         }
     }
 
-    /// What kube-apiserver's routes of built-in kinds ask before anything else: whether a known media type is named at all.
+    /// What kube-apiserver's routes of built-in kinds ask before anything else:
+    /// whether a known media type is named at all.
     ///
     /// # Errors
     /// [`NotAcceptable`] with the list of what can be given.
@@ -192,8 +193,8 @@ impl Preferences {
         })
     }
 
-    /// Whether the form is one of this answer: JSON for events, the metadata of one object or of a list. kube-apiserver finds out
-    /// once it has the answer. `kind` is that of the resource's objects.
+    /// Whether the form is one of this answer: JSON for events, the metadata of one object or of a list. kube-apiserver
+    /// finds out once it has the answer. `kind` is that of the resource's objects.
     ///
     /// # Errors
     /// [`NotAcceptable`].
@@ -227,7 +228,8 @@ impl Preferences {
     }
 
     fn accept(&self) -> &str {
-        // Bytes above ASCII are allowed in a header. They name nothing that can be given, which is not the same as no header.
+        // Bytes above ASCII are allowed in a header. They name nothing that can be given,
+        // which is not the same as no header.
         const UNKNOWN: &str = "\u{fffd}";
         self.accept.as_ref().map_or("", |value| std::str::from_utf8(value.as_bytes()).unwrap_or(UNKNOWN))
     }
@@ -257,8 +259,8 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether a media type is named that built-in kinds can be given in, whatever its parameters: kube-apiserver's routes of
-/// built-in kinds ask this first (go-restful's `Route.matchesAccept`), and know no `application/*`.
+/// Whether a media type is named that built-in kinds can be given in, whatever its parameters: kube-apiserver's routes
+/// of built-in kinds ask this first (go-restful's `Route.matchesAccept`), and know no `application/*`.
 pub(crate) fn names_a_known_type(accept: &str) -> bool {
     names_one_of(accept, &Encoding::ALL.map(Encoding::content_type))
 }
@@ -272,8 +274,8 @@ pub(crate) fn names_one_of(accept: &str, given: &[&str]) -> bool {
         })
 }
 
-/// Whether kube-apiserver has routes of its own for a resource, with media types that they give and take; those of custom resources
-/// and of aggregated servers go through one handler.
+/// Whether kube-apiserver has routes of its own for a resource, with media types that they give and take; those of
+/// custom resources and of aggregated servers go through one handler.
 pub(crate) fn is_routed(resource: &GroupVersionResource) -> bool {
     Printer::for_resource(resource).is_some()
 }
@@ -313,7 +315,8 @@ impl Chosen {
     const JSON: Self = Self { encoding: Encoding::Json, shape: Shape::Object, is_list_shape: false, pretty: false };
 }
 
-/// The first clause that can be given, and how. Errors and reviews have no other shape than their own (`transforms` is false).
+/// The first clause that can be given, and how. Errors and reviews have no other shape than their own
+/// (`transforms` is false).
 fn choose(accept: &str, transforms: bool) -> Option<Chosen> {
     let clauses = Clause::parse_all(accept);
     clauses.iter().find_map(|clause| {

@@ -43,8 +43,8 @@ impl Plan<'_> {
         }
     }
 
-    /// Whether a HEAD is answered. kube-apiserver's resources take none, but for what lies behind a `proxy`; which documents
-    /// take one is a part of the plan already.
+    /// Whether a HEAD is answered. kube-apiserver's resources take none, but for what lies behind a `proxy`; which
+    /// documents take one is a part of the plan already.
     pub(crate) fn takes_head(&self, info: &RequestInfo) -> bool {
         match self {
             Self::Resource(..) => info.resource().is_some_and(|it| it.subresource.as_deref() == Some("proxy")),
@@ -86,12 +86,12 @@ pub(crate) enum OwnerRequest {
     Opaque,
 }
 
-/// Decides who answers, and whether anybody does: by the path, the method and the media types that are asked for, by who asks, and by
-/// what is held in memory.
+/// Decides who answers, and whether anybody does: by the path, the method and the media types that are asked for, by
+/// who asks, and by what is held in memory.
 ///
 /// # Errors
-/// [`Refusal::NoRoute`] for what no member serves (clusters are asked anew once before the client is told so); 405, 406 and 415 of the
-/// route; 403 for reads of all clusters in another user's name; 405 for a watch of what is not held.
+/// [`Refusal::NoRoute`] for what no member serves (clusters are asked anew once before the client is told so); 405, 406
+/// and 415 of the route; 403 for reads of all clusters in another user's name; 405 for a watch of what is not held.
 pub(crate) fn plan<'a>(
     received: Received<'a>,
     headers: &HeaderMap,
@@ -124,8 +124,9 @@ fn by_route<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Refusa
     }
 }
 
-/// Who answers where not all is in memory: a request in another user's name goes live to its one cluster, for the member to judge, because
-/// memory holds what our own rights can see; resources that are not registered are asked for live, too.
+/// Who answers where not all is in memory: a request in another user's name goes live to its one cluster, for the
+/// member to judge, because memory holds what our own rights can see; resources that are not registered
+/// are asked for live, too.
 fn by_what_is_held(
     plan: ResourcePlan,
     served: &ServedResource,
@@ -191,8 +192,9 @@ fn first_segment(path: &str) -> &str {
     path.trim_start_matches('/').split('/').next().unwrap_or_default()
 }
 
-/// Whether HEAD and OPTIONS are answered as GET is: in kube-apiserver `/`, `/apis`, groups, health checks and OpenAPI are plain
-/// handlers that do not look at the method, while `/version`, `/api` and the documents of versions are routes for GET alone.
+/// Whether HEAD and OPTIONS are answered as GET is: in kube-apiserver `/`, `/apis`, groups, health checks and OpenAPI
+/// are plain handlers that do not look at the method, while `/version`, `/api` and the documents of
+/// versions are routes for GET alone.
 fn takes_any_read(plan: &Plan<'_>) -> bool {
     match plan {
         Plan::Version => false,
@@ -203,8 +205,8 @@ fn takes_any_read(plan: &Plan<'_>) -> bool {
     }
 }
 
-/// Whether kube-apiserver has a route of this shape. What stands below an object of an aggregated server is known to that
-/// server alone: it need not tell all of it in discovery.
+/// Whether kube-apiserver has a route of this shape. What stands below an object of an aggregated server is known to
+/// that server alone: it need not tell all of it in discovery.
 fn has_route(request: &ResourceRequest, served: &ServedResource) -> bool {
     let namespaced = served.description.namespaced();
     let in_its_place = match (&request.namespace, &request.name) {

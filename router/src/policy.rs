@@ -13,7 +13,8 @@ pub struct Policy {
     pub item_resource_versions: ItemResourceVersions,
     /// What a read without a resourceVersion contains.
     pub consistency: Consistency,
-    /// The clusters whose objects make up the merged view; `None` for all. Objects of the others are found by name, asked live.
+    /// The clusters whose objects make up the merged view; `None` for all.
+    /// Objects of the others are found by name, asked live.
     pub clusters: Option<BTreeSet<ClusterName>>,
     /// The namespaces whose objects are held in memory; `None` for all. The others are asked live.
     pub namespaces: Option<BTreeSet<String>>,

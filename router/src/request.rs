@@ -49,8 +49,8 @@ pub(crate) struct ClientRequest<'a> {
 }
 
 impl ClientRequest<'_> {
-    /// What is asked of the answer once it is there: whether it has the form's shape, and what a Table's rows carry. A write asks before it
-    /// changes anything.
+    /// What is asked of the answer once it is there: whether it has the form's shape, and what a Table's rows carry. A
+    /// write asks before it changes anything.
     ///
     /// # Errors
     /// 406; 400 for a value of `includeObject` that does not exist.

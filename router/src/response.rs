@@ -59,8 +59,8 @@ pub(crate) fn status(status: &Status, form: Form) -> Response<Body> {
     response
 }
 
-/// JSON text in the encoding and layout that the client asked for, compressed if it is large and the client takes that; what
-/// was written in protobuf stays as it is. Only for answers that are held whole.
+/// JSON text in the encoding and layout that the client asked for, compressed if it is large and the client takes that;
+/// what was written in protobuf stays as it is. Only for answers that are held whole.
 pub(crate) fn whole(status: StatusCode, form: Form, text: Vec<u8>) -> Response<Body> {
     let text = match form {
         Form { encoding: Encoding::Protobuf, .. } => text,

@@ -1,5 +1,5 @@
-//! All resources that are held in memory: started on first use, shared, ended when unused, and begun anew where what describes
-//! them has changed.
+//! All resources that are held in memory: started on first use, shared, ended when unused, and begun anew where what
+//! describes them has changed.
 
 pub(crate) mod choice;
 mod definition;
@@ -32,12 +32,12 @@ use shared_tasks::{SharedTask, SharedTasks};
 /// How often unused views and old history are looked for.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often the CRDs behind views that are in use are looked at. A change through this endpoint is seen at once, one past it
-/// after this time; the question is a GET of metadata for each.
+/// How often the CRDs behind views that are in use are looked at. A change through this endpoint is seen at once, one
+/// past it after this time; the question is a GET of metadata for each.
 const DEFINITION_INTERVAL: Duration = Duration::from_secs(10);
 
-/// After which time a CRD that no cluster gave is asked for again, and the longest such pause: each time doubles it, because most
-/// clusters that do not let us read their CRDs never will.
+/// After which time a CRD that no cluster gave is asked for again, and the longest such pause: each time doubles it,
+/// because most clusters that do not let us read their CRDs never will.
 const ASK_AGAIN: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(600);
 
 /// For how long after its last use a view's CRD is looked at.
@@ -49,7 +49,8 @@ type Key = (GroupVersionResource, Option<String>);
 struct Held {
     view: Arc<View>,
     described: Described,
-    /// Of a namespace beside the view of all: who began to use it when nobody else did. Its share is as much smaller until nobody does.
+    /// Of a namespace beside the view of all: who began to use it when nobody else did.
+    /// Its share is as much smaller until nobody does.
     user: Holder,
 }
 
@@ -135,8 +136,8 @@ impl Views {
         self.definitions.notify_one();
     }
 
-    /// Ends the views whose CRD has changed in what is shown or selected by. Their watches end, as they do in kube-apiserver,
-    /// and whoever comes back finds a new view.
+    /// Ends the views whose CRD has changed in what is shown or selected by. Their watches end, as they do in
+    /// kube-apiserver, and whoever comes back finds a new view.
     async fn look_at_definitions(&self) {
         let described: Vec<_> = {
             let by_key = self.by_key.lock();
@@ -281,7 +282,8 @@ impl Views {
         Some(view)
     }
 
-    /// The view of a resource, started if it is not held yet. The first read of a custom resource waits up to 2 s for its CRD.
+    /// The view of a resource, started if it is not held yet. The first read of a custom resource waits
+    /// up to 2 s for its CRD.
     pub(crate) async fn get_or_start(self: &Arc<Self>, served: &ServedResource, namespace: Option<&str>) -> Arc<View> {
         let found = self.get(&served.resource, namespace);
         if let Some(view) = found.filter(|view| is_of_kind(view, served)) {
@@ -327,8 +329,9 @@ impl Views {
         view
     }
 
-    /// The view of one namespace beside that of all, started if it is not held yet. Where too many are held, it takes the place of the
-    /// one that was used least lately. Those that are used are shared among connections as [`fair_share`] says.
+    /// The view of one namespace beside that of all, started if it is not held yet. Where too many are held, it takes
+    /// the place of the one that was used least lately. Those that are used are shared among connections as
+    /// [`fair_share`] says.
     ///
     /// # Errors
     /// 429 that names the bound, where this connection's share of it is being read or watched.
@@ -384,9 +387,9 @@ impl Views {
         Ok(view)
     }
 
-    /// Makes room for one more namespace beside a view of all: ends one of which `is_idle` says that nothing is held, though it is
-    /// watched, and says whether there was one, and one is enough. It is one that the same connection began, if there is any. Its watches
-    /// end with a bookmark, as they do now and then in a kube-apiserver.
+    /// Makes room for one more namespace beside a view of all: ends one of which `is_idle` says that nothing is held,
+    /// though it is watched, and says whether there was one, and one is enough. It is one that the same connection
+    /// began, if there is any. Its watches end with a bookmark, as they do now and then in a kube-apiserver.
     pub(crate) fn end_idle_part(&self, whole: &Arc<View>, user: Holder, is_idle: impl Fn(&Arc<View>) -> bool) -> bool {
         let resource = &whole.kind.resource;
         let (own, others): (Vec<_>, Vec<_>) = {
@@ -466,8 +469,8 @@ impl Used {
     }
 }
 
-/// Whether a view still shows what the members serve: a CRD may be made anew with another kind or scope. And whether it holds it
-/// itself: the policy may have named a namespace since, which was held beside the view of all.
+/// Whether a view still shows what the members serve: a CRD may be made anew with another kind or scope. And whether it
+/// holds it itself: the policy may have named a namespace since, which was held beside the view of all.
 fn is_of_kind(view: &View, served: &ServedResource) -> bool {
     view.kind.nature() == served.description.nature() && !view.is_part()
 }

@@ -17,8 +17,8 @@ impl Status {
         Self::new(401, Reason::Unauthorized, "Unauthorized")
     }
 
-    /// 403 for a resource, a named object (`name` not empty), or, without a resource, a path. `cause` says who may not do
-    /// what.
+    /// 403 for a resource, a named object (`name` not empty), or, without a resource, a path.
+    /// `cause` says who may not do what.
     pub fn forbidden(resource: Option<&GroupVersionResource>, name: &str, cause: &str) -> Self {
         match resource {
             None => Self::new(403, Reason::Forbidden, format!("forbidden: {cause}"))
@@ -80,8 +80,8 @@ impl Status {
         Self::new(406, Reason::NotAcceptable, message)
     }
 
-    /// 406: the metadata of a list is asked for where there is one object of this kind, or of one where there is a list.
-    /// `kind` is that of an object, as kube-apiserver names it in Go: `*core.Pod`.
+    /// 406: the metadata of a list is asked for where there is one object of this kind, or of one where there is a
+    /// list. `kind` is that of an object, as kube-apiserver names it in Go: `*core.Pod`.
     pub fn not_acceptable_shape(is_list_shape: bool, kind: &str) -> Self {
         let message = if is_list_shape {
             format!("you requested PartialObjectMetadataList, but the requested object is not a list ({kind})")
@@ -148,8 +148,9 @@ impl Status {
         Self::new(410, Reason::Expired, message)
     }
 
-    /// 410: a watch from a version of which events are no longer held. `oldest` is the oldest version that still serves.
-    /// Send it as an event in a stream of status 200: as a response it sends kube-rs and RetryWatcher into a loop.
+    /// 410: a watch from a version of which events are no longer held. `oldest` is the oldest version that still
+    /// serves. Send it as an event in a stream of status 200: as a response it sends kube-rs and
+    /// RetryWatcher into a loop.
     pub fn watch_expired(given: impl std::fmt::Display, oldest: impl std::fmt::Display) -> Self {
         Self::expired(format!("too old resource version: {given} ({oldest})"))
     }
@@ -159,8 +160,8 @@ impl Status {
         Self::expired("The resourceVersion for the provided list is too old.")
     }
 
-    /// 410: the snapshot of a continue token is no longer held. With `fresh`, the client may go on where it stopped, at a
-    /// newer version; without, it has to start over.
+    /// 410: the snapshot of a continue token is no longer held. With `fresh`, the client may go on where it stopped, at
+    /// a newer version; without, it has to start over.
     pub fn continue_expired(fresh: Option<String>) -> Self {
         let Some(continue_token) = fresh else {
             return Self::expired(
@@ -234,8 +235,8 @@ impl Status {
         Self::new(504, Reason::Timeout, format!("Timeout: {message}")).with_retry_after(retry_after)
     }
 
-    /// 504: a request that took longer than it may. `limit` says how long that is, and whose limit it is. Never with the advice to come
-    /// again: what was asked may have been carried out.
+    /// 504: a request that took longer than it may. `limit` says how long that is, and whose limit it is. Never with
+    /// the advice to come again: what was asked may have been carried out.
     pub fn request_timed_out(limit: impl std::fmt::Display) -> Self {
         Self::timeout(&format!("request did not complete within the allotted timeout ({limit})"), 0)
     }

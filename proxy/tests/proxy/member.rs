@@ -26,7 +26,8 @@ use tributary_proxy::{ClusterClient, Tuning};
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// A port of this machine that refuses connections unless somebody listens on it beside; nobody else is given it meanwhile.
+/// A port of this machine that refuses connections unless somebody listens on it beside;
+/// nobody else is given it meanwhile.
 pub(crate) struct Port {
     address: SocketAddr,
     _socket: TcpSocket,

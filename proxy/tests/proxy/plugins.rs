@@ -113,8 +113,8 @@ async fn a_plugin_whose_credentials_are_rejected_runs_ever_more_rarely() {
     assert!((2..=9).contains(&runs(&exec)), "{}", runs(&exec));
 }
 
-/// A plugin whose tokens are numbered by its runs. They live for an hour; as soon as `folder` has a file `short`, for two to three
-/// seconds, and as soon as it has a file `fail` it fails.
+/// A plugin whose tokens are numbered by its runs. They live for an hour; as soon as `folder` has a file `short`, for
+/// two to three seconds, and as soon as it has a file `fail` it fails.
 fn numbering_plugin(folder: &Path) -> ExecConfig {
     let folder_text = folder.display();
     let script = format!(

@@ -181,7 +181,8 @@ fn resource_list(group: &str, version: &Version, hashes: &StorageVersionHashes) 
     }
     let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
     if !group.is_empty() {
-        // The core group's document is older than its kind's version (`keepUnversioned` in apiserver's `endpoints/discovery`).
+        // The core group's document is older than its kind's version (`keepUnversioned` in apiserver's
+        // `endpoints/discovery`).
         list["apiVersion"] = "v1".into();
     }
     list

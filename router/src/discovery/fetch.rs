@@ -1,7 +1,7 @@
 //! Asking one member what it serves.
 //!
-//! A fleet has a handful of distinct documents, whatever the number of its members: one for each version of Kubernetes and each
-//! set of CustomResourceDefinitions. Equal ones are read and held once.
+//! A fleet has a handful of distinct documents, whatever the number of its members: one for each version of Kubernetes
+//! and each set of CustomResourceDefinitions. Equal ones are read and held once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -63,8 +63,8 @@ pub(crate) struct MemberDocuments {
 }
 
 impl MemberDocuments {
-    /// Reads a document, or takes the one that was read from the same text. Cost: a digest of the text, and a look at the
-    /// distinct documents where it is a new one.
+    /// Reads a document, or takes the one that was read from the same text. Cost: a digest of the text, and a look at
+    /// the distinct documents where it is a new one.
     fn read(&self, text: &[u8]) -> Result<Arc<GroupList>, serde_json::Error> {
         let digest: [u8; 32] = Sha256::digest(text).into();
         if let Some(known) = self.by_digest.lock().get(&digest).and_then(Weak::upgrade) {

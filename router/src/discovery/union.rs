@@ -42,8 +42,8 @@ pub struct ServedResource {
     pub clusters: Arc<[ClusterName]>,
     /// The clusters whose objects can be both listed and watched, so that a cacher can hold them.
     pub cacheable: Arc<[ClusterName]>,
-    /// The clusters that have the resource, but not so that it can be shown here, and why: as another kind or scope, in other
-    /// versions only, or behind an aggregated server that does not answer.
+    /// The clusters that have the resource, but not so that it can be shown here, and why: as another kind or scope, in
+    /// other versions only, or behind an aggregated server that does not answer.
     pub otherwise: Vec<(ClusterName, Otherwise)>,
 }
 
@@ -75,12 +75,12 @@ impl Union {
     /// Joins the members' documents, the one whose word counts more first (the newest server).
     ///
     /// * Groups come in the first member's order; what others add stands where it does in theirs.
-    /// * Of a group's versions those come first that most members serve, because a list in another version lacks the others'
-    ///   objects; among equals the first member's order holds, then that of versions (`v2`, `v1`, `v1beta1`).
+    /// * Of a group's versions those come first that most members serve, because a list in another version lacks the
+    ///   others' objects; among equals the first member's order holds, then that of versions (`v2`, `v1`, `v1beta1`).
     /// * A version is `Stale` only if it is with every member that serves it.
     /// * Verbs, short names, categories and subresources are those of any member.
-    /// * Where members serve one resource as different kinds or in different scopes, most members decide, and of equally many
-    ///   the first by name; the others' objects are left out, and each list says so.
+    /// * Where members serve one resource as different kinds or in different scopes, most members decide, and of
+    ///   equally many the first by name; the others' objects are left out, and each list says so.
     ///
     /// Cost: what the *distinct* documents hold; a member whose documents are shared with others adds next to nothing
     /// (`bench/benches/discovery.rs`).
@@ -147,8 +147,8 @@ impl Union {
         self.resources.values()
     }
 
-    /// The resource whose objects are of this kind, in this version or, where nobody serves that any more, in another one of
-    /// its group: the objects are the same.
+    /// The resource whose objects are of this kind, in this version or, where nobody serves that any more, in another
+    /// one of its group: the objects are the same.
     pub fn of_kind(&self, wanted: &GroupVersion, kind: &str) -> Option<&Arc<ServedResource>> {
         let of_group =
             |served: &&Arc<ServedResource>| served.description.kind() == kind && served.resource.group == wanted.group;
@@ -250,8 +250,8 @@ impl Own {
 }
 
 impl ServedResource {
-    /// The clusters whose objects are left out of every answer, and why. One behind a server that does not answer is not among
-    /// them: what it has is not known, which is another matter.
+    /// The clusters whose objects are left out of every answer, and why. One behind a server that does not answer is
+    /// not among them: what it has is not known, which is another matter.
     pub fn left_out(&self) -> impl Iterator<Item = &(ClusterName, Otherwise)> {
         self.otherwise.iter().filter(|(_, otherwise)| *otherwise != Otherwise::Stale)
     }
@@ -283,7 +283,8 @@ impl ServedResource {
 }
 
 impl MemberDiscovery {
-    /// Whether what the member says of this version may be out of date: the aggregated server behind it does not answer.
+    /// Whether what the member says of this version may be out of date:
+    /// the aggregated server behind it does not answer.
     pub fn is_stale(&self, wanted: &GroupVersion) -> bool {
         self.named.is_stale(wanted)
     }

@@ -48,12 +48,12 @@ impl Wish {
     }
 }
 
-/// Turns a member's answer into the client's. What is no object (a Status, a TokenRequest) passes as it is, or in YAML: members
-/// are asked for JSON, and a kube-apiserver words its refusals in the form that the client asks for.
+/// Turns a member's answer into the client's. What is no object (a Status, a TokenRequest) passes as it is, or in YAML:
+/// members are asked for JSON, and a kube-apiserver words its refusals in the form that the client asks for.
 ///
 /// # Errors
-/// 502 where the member's answer breaks off, takes more than 30 s, is larger than 8 MiB, or outgrows its room while too much is held for
-/// others; where nothing was written that is 429.
+/// 502 where the member's answer breaks off, takes more than 30 s, is larger than 8 MiB, or outgrows its room while too
+/// much is held for others; where nothing was written that is 429.
 pub(crate) async fn translate(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
@@ -178,10 +178,11 @@ pub(crate) fn content_type(headers: &HeaderMap) -> &str {
     headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Notes a write that a member has answered: later reads wait until it is seen (read-your-writes), and discovery is asked
-/// for anew where it may have changed: of the cluster that was written to, no other has heard of it.
+/// Notes a write that a member has answered: later reads wait until it is seen (read-your-writes), and discovery is
+/// asked for anew where it may have changed: of the cluster that was written to, no other has heard of it.
 ///
-/// An answer of another kind than the resource's (what an aggregated server computes, for example) tells nothing of the resource's versions.
+/// An answer of another kind than the resource's (what an aggregated server computes, for example) tells nothing of the
+/// resource's versions.
 pub(crate) fn note(
     router: &Router,
     cluster: &Arc<Cluster>,

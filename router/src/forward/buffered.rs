@@ -28,8 +28,8 @@ impl Held {
     /// Reads the body of a request, of at most so many bytes.
     ///
     /// # Errors
-    /// 415 for a media type that is not understood, 413 for a body that is larger, 400 for one that is not of its type, 429 where so
-    /// many bytes are held for others already.
+    /// 415 for a media type that is not understood, 413 for a body that is larger, 400 for one that is not of its type,
+    /// 429 where so many bytes are held for others already.
     pub(crate) async fn read(
         request: ClientRequest<'_>,
         verb: Verb,
@@ -68,7 +68,8 @@ impl Held {
         !self.facts.dry_run.is_empty() || query.get("dryRun").is_some_and(|value| !value.is_empty())
     }
 
-    /// The request for a member: versions translated by `version`, the annotation taken out, an answer in JSON asked for.
+    /// The request for a member: versions translated by `version`, the annotation taken out,
+    /// an answer in JSON asked for.
     ///
     /// # Errors
     /// What `version` answers, and 400 for a body that is not of its form.

@@ -39,8 +39,8 @@ pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -
     send_translated(request, &target, &held, &wish).await
 }
 
-/// Sees to it that the resource is held before an object of it is made: a watch that goes on after the object's integer needs its
-/// event in the log, and in a log that begins later it is not.
+/// Sees to it that the resource is held before an object of it is made: a watch that goes on after the object's integer
+/// needs its event in the log, and in a log that begins later it is not.
 async fn hold(request: ClientRequest<'_>) {
     if request.is_held() {
         // An object can be made where the others cannot be read.
@@ -57,11 +57,12 @@ pub(super) fn not_named(resource: &ResourceRequest, served: &ServedResource) -> 
     ClusterRefusal::NotNamed { resource: resource.resource.clone(), clusters: served.clusters.clone() }
 }
 
-/// Chooses the cluster of a new object: its annotation; its owner's cluster, or that of the object that an Event is about; the
-/// configured placement; the only cluster there is. `None` where nothing names one.
+/// Chooses the cluster of a new object: its annotation; its owner's cluster, or that of the object that an Event is
+/// about; the configured placement; the only cluster there is. `None` where nothing names one.
 ///
 /// # Errors
-/// 400 where a cluster is named that does not serve the resource; 503 where the owner may be in a cluster that is unknown.
+/// 400 where a cluster is named that does not serve the resource; 503 where the owner may be in a
+/// cluster that is unknown.
 pub(crate) async fn place(request: ClientRequest<'_>, held: &Held) -> Result<Option<Target>, Refusal> {
     let ClientRequest { router, served, resource, .. } = request;
     let target = |cluster| Target { cluster, object: None, involved: None };
@@ -104,12 +105,12 @@ fn configured(router: &Router, served: &ServedResource, name: &str) -> Result<Ar
 
 /// The object that a reference names, and its cluster. `None` where nobody has it: then it is no ground for a choice.
 ///
-/// The uid decides. Where the reference has none (or a node's name in its place, as kubelets write it) the name does, if only one
-/// cluster has it.
+/// The uid decides. Where the reference has none (or a node's name in its place, as kubelets write it) the name does,
+/// if only one cluster has it.
 ///
 /// # Errors
-/// 503 where it is in no cluster that is known or answers, and some do not: elsewhere garbage collection would take the new object for
-/// one that lost its owner. 504 where this process's own writes are not seen within 3 s.
+/// 503 where it is in no cluster that is known or answers, and some do not: elsewhere garbage collection would take the
+/// new object for one that lost its owner. 504 where this process's own writes are not seen within 3 s.
 async fn referenced(request: ClientRequest<'_>, reference: &Reference) -> Result<Option<Found>, Refusal> {
     let ClientRequest { router, resource, .. } = request;
     let Some((wanted, served)) = named(router, reference, resource) else { return Ok(None) };
@@ -145,7 +146,8 @@ fn named(
     Some((wanted, Arc::clone(served)))
 }
 
-/// The object that an Event is about, if it was deleted a moment ago: the last thing that is told of many objects is that they ended.
+/// The object that an Event is about, if it was deleted a moment ago: the last thing that is told of
+/// many objects is that they ended.
 fn just_deleted(router: &Router, reference: &Reference, resource: &ResourceRequest) -> Option<Found> {
     let (wanted, _) = named(router, reference, resource).filter(|_| !reference.uid.is_empty())?;
     let key = ObjectKey::new(wanted.namespace.as_deref().unwrap_or_default(), &reference.name);

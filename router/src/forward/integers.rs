@@ -6,13 +6,13 @@ use tributary_merge::IntegerResourceVersion;
 use crate::refusal::{PreconditionRefusal, Refusal};
 use crate::request::ClientRequest;
 
-/// How far below the highest version that has an integer form a member's newest known version has to be. A thousand million
-/// changes: more than any member makes while its newest version is on the way here, and a quarter of an hour where a version counts
-/// microseconds.
+/// How far below the highest version that has an integer form a member's newest known version has to be. A thousand
+/// million changes: more than any member makes while its newest version is on the way here, and a quarter of an hour
+/// where a version counts microseconds.
 const HEADROOM: u64 = 1_000_000_000;
 
-/// Checks that what the member will answer has an integer form, where objects carry integers. Found out only then, the write would have
-/// been carried out and its answer be one that the client cannot read.
+/// Checks that what the member will answer has an integer form, where objects carry integers. Found out only then, the
+/// write would have been carried out and its answer be one that the client cannot read.
 ///
 /// # Errors
 /// 400 that names the bound and what to do.

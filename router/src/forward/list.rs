@@ -1,15 +1,18 @@
-//! Collections that cannot be held in memory (metrics, or what is not registered): asked of every cluster now, and joined.
+//! Collections that cannot be held in memory (metrics, or what is not registered):
+//! asked of every cluster now, and joined.
 //!
 //! ```text
 //! gather: a few members at once, in order ──▶ all that they say fits ──▶ head, then the answer from what was gathered
-//!            │                                                                          │
-//!            └─ it does not: the other members are asked whether they will answer ──▶ head, then member by member as it comes
+//!            │
+//!            └─ it does not: the other members are asked whether they will answer
+//!                   ──▶ head, then member by member as it comes
 //! ```
 //!
-//! What a client has to know before the answer begins (which clusters are missing, and why) is known then, whatever the length; and
-//! no more is held than [`GATHERED_BYTES_MAX`], however long the lists are. A page holds whole answers of clusters, one after the
-//! other by name, as many as fit; its token names the cluster at which the next one goes on, with that member's own token. So each
-//! cluster's objects are one snapshot of that cluster, and nothing has to be kept here.
+//! What a client has to know before the answer begins (which clusters are missing, and why) is known then, whatever the
+//! length; and no more is held than [`GATHERED_BYTES_MAX`], however long the lists are. A page holds whole answers of
+//! clusters, one after the other by name, as many as fit; its token names the cluster at which the next one goes on,
+//! with that member's own token. So each cluster's objects are one snapshot of that cluster,
+//! and nothing has to be kept here.
 
 mod answer;
 mod ask;
@@ -38,9 +41,9 @@ use write::Wish;
 /// Answers a list by asking each cluster now.
 ///
 /// # Errors
-/// 429 naming a cluster that does not answer, where a partial answer is denied, or where too many bytes are held already; what a
-/// member says of the request itself (400, 422); what all members say (403); 406; 410 for a token of a page that is not known any
-/// more. What fails once the answer has begun breaks it off.
+/// 429 naming a cluster that does not answer, where a partial answer is denied, or where too many bytes are held
+/// already; what a member says of the request itself (400, 422); what all members say (403); 406; 410 for a token of a
+/// page that is not known any more. What fails once the answer has begun breaks it off.
 pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, caller, served, .. } = request;
     let form = request.preferences.form(Answer::List)?;

@@ -14,7 +14,8 @@ use crate::topology::Cluster;
 use crate::view::KNOWN_WITHIN;
 
 impl Located {
-    /// The owner. `named` is the cluster that the body's annotation names: it chooses among several, and must be the owner.
+    /// The owner. `named` is the cluster that the body's annotation names:
+    /// it chooses among several, and must be the owner.
     ///
     /// # Errors
     /// 409 where several have the name and none is chosen, or another is named than has it.
@@ -72,8 +73,8 @@ pub(crate) async fn locate(request: ClientRequest<'_>) -> Result<Located, Refusa
     Ok(located)
 }
 
-/// As [`locate`], but an object of which memory knows nothing is asked for before it is said not to be there: it may have been
-/// made past this process a moment ago.
+/// As [`locate`], but an object of which memory knows nothing is asked for before it is said not to be there: it may
+/// have been made past this process a moment ago.
 ///
 /// # Errors
 /// As [`locate`].
@@ -89,8 +90,9 @@ pub(crate) async fn locate_now(request: ClientRequest<'_>) -> Result<Located, Re
     Ok(located)
 }
 
-/// As [`locate`], for what is to be made where the object is, or because there is none: what memory does not know is asked for, and a
-/// cluster that does not answer is unknown, whatever memory says of it. `is_meant` chooses among objects of one name.
+/// As [`locate`], for what is to be made where the object is, or because there is none: what memory does not know is
+/// asked for, and a cluster that does not answer is unknown, whatever memory says of it. `is_meant` chooses among
+/// objects of one name.
 ///
 /// # Errors
 /// As [`locate`].
@@ -110,7 +112,8 @@ pub(crate) async fn locate_surely(
     Ok(located)
 }
 
-/// Looks for an object that no cluster of the merged view has in the others. So a name of the view is an object of the view.
+/// Looks for an object that no cluster of the merged view has in the others.
+/// So a name of the view is an object of the view.
 async fn left_out(request: ClientRequest<'_>, mut located: Located) -> Located {
     let names = request.configuration.left_out(request.served);
     if !names.is_empty() {
@@ -143,8 +146,8 @@ async fn in_memory(request: ClientRequest<'_>) -> Result<Located, Refusal> {
     Ok(Located { found, unknown, ..Located::default() })
 }
 
-/// Asks each of the chosen clusters for the object, in the client's name, from now on: no answer is taken that was asked for before.
-/// One that does not answer in time is among the unknown ones.
+/// Asks each of the chosen clusters for the object, in the client's name, from now on: no answer is taken that was
+/// asked for before. One that does not answer in time is among the unknown ones.
 async fn live(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc<Cluster>) -> bool) -> Located {
     let ClientRequest { router, caller, resource, .. } = request;
     let mut path = resource.resource.path(resource.namespace.as_deref());

@@ -19,7 +19,8 @@ use crate::openapi;
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::topology::Cluster;
 
-/// An extension of an answer: the stream of a member's watch, passed as it comes. Nothing in it knows when this server drains.
+/// An extension of an answer: the stream of a member's watch, passed as it comes.
+/// Nothing in it knows when this server drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardedWatch;
 
@@ -66,8 +67,9 @@ pub(crate) async fn forward(
     }
 }
 
-/// A member's OpenAPI document that the client names by its hash. Of an old one the member answers with a redirect to itself, which
-/// is never passed on; the document is asked for without the hash then, and the redirect to the present one made here.
+/// A member's OpenAPI document that the client names by its hash. Of an old one the member answers with a redirect to
+/// itself, which is never passed on; the document is asked for without the hash then,
+/// and the redirect to the present one made here.
 async fn openapi_document(
     cluster: &Arc<Cluster>,
     caller: &Caller,
@@ -103,7 +105,8 @@ fn writes_object(verb: Verb) -> bool {
 /// A delete as it came, and whether its body says that nothing is to be deleted.
 ///
 /// # Errors
-/// 413 for a body of more than [`WHOLE_BODY_BYTES_MAX`], 400 for one that breaks off, 429 where so many bytes are held already.
+/// 413 for a body of more than [`WHOLE_BODY_BYTES_MAX`], 400 for one that breaks off,
+/// 429 where so many bytes are held already.
 async fn held_delete(
     request: Request<Body>,
     portion: &mut Portion,

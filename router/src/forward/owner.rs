@@ -67,7 +67,8 @@ pub(crate) async fn to_owner(
     Ok(answer)
 }
 
-/// The answer to a get that asks the members and whose owner, as memory knows it, has the object no longer: another may have it.
+/// The answer to a get that asks the members and whose owner, as memory knows it, has the object no longer:
+/// another may have it.
 async fn moved(
     request: ClientRequest<'_>,
     target: &Target,
@@ -85,8 +86,9 @@ async fn moved(
     }
 }
 
-/// The object as it is once memory knows as much of its cluster as the client does, who may have it from a live read, from an
-/// event of another process, or from a write past this one. Without this its fresh version would be taken for a stale one.
+/// The object as it is once memory knows as much of its cluster as the client does, who may have it from a live read,
+/// from an event of another process, or from a write past this one. Without this its fresh version
+/// would be taken for a stale one.
 ///
 /// # Errors
 /// As [`locate`]. A version that does not come is no error here: the member judges what is sent.
@@ -120,8 +122,8 @@ async fn seen_as_much(request: ClientRequest<'_>, held: &Held, located: Located)
     Ok(if again.found.is_empty() { located } else { again })
 }
 
-/// Where a request goes that makes the object if there is none: an apply, or a PUT (kinds that are not made by a PUT say 404,
-/// and so does this where nothing names a cluster).
+/// Where a request goes that makes the object if there is none: an apply, or a PUT (kinds that are not made by a PUT
+/// say 404, and so does this where nothing names a cluster).
 async fn target_of_new(request: ClientRequest<'_>, held: &Held, located: &Located) -> Result<Target, Refusal> {
     let ClientRequest { info, resource, served, .. } = request;
     let verb = info.verb;

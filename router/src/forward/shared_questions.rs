@@ -1,9 +1,9 @@
 //! Questions to members that requests share: whoever comes while one is under way waits for the next.
 //!
-//! An answer says nothing to a request that came after the question was put: what it asks for may have been made in between, past
-//! this process. So nothing is remembered of an answer, however fresh; what is shared is a question that has not been put yet.
-//! One that was answered in vain is put again no sooner than [`PAUSE`] after, so that a client which asks for a name that is nowhere
-//! costs each member a few small requests a second, however often it asks.
+//! An answer says nothing to a request that came after the question was put: what it asks for may have been made in
+//! between, past this process. So nothing is remembered of an answer, however fresh; what is shared is a question that
+//! has not been put yet. One that was answered in vain is put again no sooner than [`PAUSE`] after, so that a client
+//! which asks for a name that is nowhere costs each member a few small requests a second, however often it asks.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,8 +15,8 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long after a question that was answered in vain the same one is put again. A quarter of a second: four questions a second, and
-/// no longer than people notice.
+/// How long after a question that was answered in vain the same one is put again. A quarter of a second: four questions
+/// a second, and no longer than people notice.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// How many questions are remembered before those are looked for that can be forgotten.
@@ -55,8 +55,8 @@ where
     K: Clone + Eq + Hash + Send + 'static,
     A: Clone + Send + Sync + 'static,
 {
-    /// The answer to a question that is put from now on. `put` puts it; `in_vain` judges the answer. Cancelling is safe: others who
-    /// wait go on with the question, and it ends when nobody does.
+    /// The answer to a question that is put from now on. `put` puts it; `in_vain` judges the answer. Cancelling is
+    /// safe: others who wait go on with the question, and it ends when nobody does.
     pub(crate) async fn ask<F>(self: &Arc<Self>, key: K, put: impl FnOnce() -> F, in_vain: fn(&A) -> bool) -> A
     where
         F: Future<Output = A> + Send + 'static,
@@ -181,8 +181,8 @@ mod tests {
                 tokio::time::timeout(Duration::from_millis(goes - comes), asked.ask(|_| false)).await.ok()
             }
         };
-        // The first's is under way, and ends with it at 5 ms. The second's has not been put then, and is the others', too; the second
-        // goes away before it is put, or while it is under way.
+        // The first's is under way, and ends with it at 5 ms. The second's has not been put then, and is the others',
+        // too; the second goes away before it is put, or while it is under way.
         for goes in [4, 8] {
             let answers = join_all([client(0, 5), client(1, goes), client(2, 100), client(3, 100)]).await;
             assert!(answers[..2].iter().all(Option::is_none) && answers[2].is_some(), "{answers:?}");

@@ -29,8 +29,8 @@ pub(crate) struct Target {
 /// Sends a held request to a cluster and gives its answer.
 ///
 /// # Errors
-/// 409 for a version of another cluster; 400 where the answer to a write could not carry its version; 429 where there is no room for the
-/// answer; 503 and 504 where there is none.
+/// 409 for a version of another cluster; 400 where the answer to a write could not carry its version; 429 where there
+/// is no room for the answer; 503 and 504 where there is none.
 pub(crate) async fn send_translated(
     request: ClientRequest<'_>,
     target: &Target,
@@ -70,9 +70,10 @@ fn for_live_read(verb: Verb, query: &str) -> String {
     kept.join("&")
 }
 
-/// The member's own version for one that a client sent back: the object's as last seen, where the client's vector covers
-/// that, else the vector's component, which the member will refuse if it is stale. An integer is of one object, so what it says is
-/// taken as it is. Of a new object the version says nothing, as in kube-apiserver's own `Store.Update`.
+/// The member's own version for one that a client sent back: the object's as last seen, where the client's vector
+/// covers that, else the vector's component, which the member will refuse if it is stale. An integer is of one object,
+/// so what it says is taken as it is. Of a new object the version says nothing, as in kube-apiserver's
+/// own `Store.Update`.
 ///
 /// # Errors
 /// 409 for what is no version of this cluster's object: another cluster's, a plain number, or garbage.
@@ -95,8 +96,8 @@ fn native(request: ClientRequest<'_>, target: &Target, text: &str) -> Result<Str
     Ok(if covered { own } else { component.revision() }.to_string())
 }
 
-/// The member's own version for one that an Event notes of the object that it is about: as [`native`], but what means nothing to
-/// the member is left out, because nothing depends on it.
+/// The member's own version for one that an Event notes of the object that it is about: as [`native`], but what means
+/// nothing to the member is left out, because nothing depends on it.
 fn reference_version(request: ClientRequest<'_>, target: &Target, text: &str) -> String {
     let given = request.configuration.versions_of_any().decode(text).ok();
     match given.as_ref().and_then(|given| Some((given, given.component(target.cluster.name())?))) {

@@ -1,9 +1,10 @@
 //! A member's answer, read whole: within a limit of bytes and of time.
 //!
-//! Once a member has begun to answer it may have done what was asked for. What keeps its answer from being given is therefore never
-//! a reason for a client to ask again by itself. So the room for the answer is taken before the request is sent, when it can still be
-//! refused: as much as the answer is likely to need. What it needs beyond that is taken as it comes. Where many members answer one
-//! request at once there is a [`Reserve`] besides, for those who find no more.
+//! Once a member has begun to answer it may have done what was asked for. What keeps its answer from being given is
+//! therefore never a reason for a client to ask again by itself. So the room for the answer is taken before the request
+//! is sent, when it can still be refused: as much as the answer is likely to need. What it needs beyond that is taken
+//! as it comes. Where many members answer one request at once there is a [`Reserve`] besides,
+//! for those who find no more.
 
 use std::time::Duration;
 
@@ -40,15 +41,15 @@ pub(crate) enum Interrupted {
     NoRoom(Exceeded),
 }
 
-/// What a member's answer has beyond what was written, in bytes: defaults, `managedFields`, the head of a Status. Most objects are
-/// smaller as a whole.
+/// What a member's answer has beyond what was written, in bytes: defaults, `managedFields`, the head of a Status. Most
+/// objects are smaller as a whole.
 const ADDED_BYTES: usize = 16 << 10;
 
 /// In which steps the room for an answer grows, in bytes: a member decides how small its frames are.
 const STEP_BYTES: usize = 16 << 10;
 
-/// Takes room for the answer to a request, of which so much is known: the object as it is, or as it is to be. Call before anything is
-/// sent.
+/// Takes room for the answer to a request, of which so much is known: the object as it is, or as it is to be. Call
+/// before anything is sent.
 ///
 /// # Errors
 /// 429 where there is none. This cluster has not been asked then.
@@ -57,8 +58,9 @@ pub(crate) fn room(router: &Router, caller: &Caller, known: usize) -> Result<Por
     router.held_bytes().take(caller.connection, likely)
 }
 
-/// Room for one answer of [`WHOLE_BODY_BYTES_MAX`], for those to one request that find no more of their own: one after the other has it,
-/// each for half of the time that is left to the request. So whoever is slow with it leaves some to all who wait.
+/// Room for one answer of [`WHOLE_BODY_BYTES_MAX`], for those to one request that find no more of their own: one after
+/// the other has it, each for half of the time that is left to the request.
+/// So whoever is slow with it leaves some to all who wait.
 pub(crate) struct Reserve {
     room: Mutex<Portion>,
     /// When the request's time is over.
@@ -141,8 +143,8 @@ pub(crate) async fn whole(body: Body, room: Portion) -> Result<(Bytes, Portion),
     }
 }
 
-/// Reads one of many answers to a request whole and says what `look` makes of it, a large one in its turn: in a room of its own that grows
-/// with it, and in the reserve where that cannot.
+/// Reads one of many answers to a request whole and says what `look` makes of it, a large one in its turn: in a room of
+/// its own that grows with it, and in the reserve where that cannot.
 ///
 /// # Errors
 /// [`Interrupted`]; [`Interrupted::NoRoom`] only where the reserve is smaller than [`WHOLE_BODY_BYTES_MAX`], and
@@ -164,8 +166,9 @@ pub(crate) async fn seen_whole<T>(
     }
 }
 
-/// Has `look` see an answer before it is passed on; one that cannot be held passes unseen. A large one is seen while another thread takes
-/// over what else this one had to do, but without a turn: whoever gives up waiting for that has written all the same.
+/// Has `look` see an answer before it is passed on; one that cannot be held passes unseen. A large one is seen while
+/// another thread takes over what else this one had to do, but without a turn: whoever gives up waiting for that has
+/// written all the same.
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
@@ -179,8 +182,8 @@ pub(super) async fn seen_in_passing(body: Body, room: Portion, look: impl FnOnce
     }
 }
 
-/// Reads an answer whole that can be held; a larger one is left to be passed on. At most [`WHOLE_BODY_BYTES_MAX`] and one frame are
-/// held.
+/// Reads an answer whole that can be held; a larger one is left to be passed on.
+/// At most [`WHOLE_BODY_BYTES_MAX`] and one frame are held.
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].

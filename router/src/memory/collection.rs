@@ -46,8 +46,8 @@ pub(crate) async fn collection(
     Ok(Collection { before: before?, left_out, filter, view })
 }
 
-/// Waits until memory has what the newest is to have: the client's own writes, and where members are to be asked, all that they
-/// have now. A cluster that does not say so is stale, if that is allowed.
+/// Waits until memory has what the newest is to have: the client's own writes, and where members are to be asked, all
+/// that they have now. A cluster that does not say so is stale, if that is allowed.
 ///
 /// # Errors
 /// 504 for what does not come within 3 s.

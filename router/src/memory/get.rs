@@ -18,8 +18,8 @@ use crate::view::{EarlierStandings, Standings, Unreached, View};
 /// Answers a get.
 ///
 /// # Errors
-/// 404; 503 while a cluster that may have the object is unknown; 409 where several have it; 504 for a version that does not
-/// come within 3 s; 400 and 406.
+/// 404; 503 while a cluster that may have the object is unknown; 409 where several have it; 504 for a version that does
+/// not come within 3 s; 400 and 406.
 pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, .. } = request;
     let form = request.preferences.form(Answer::Object)?;

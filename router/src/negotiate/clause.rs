@@ -2,7 +2,8 @@
 
 use smallvec::SmallVec;
 
-/// How many clauses are looked at. Clients send up to three; sorting the half a million of a header of 1 MiB would take hours.
+/// How many clauses are looked at. Clients send up to three; sorting the half a million of a header of
+/// 1 MiB would take hours.
 const CLAUSES_MAX: usize = 64;
 
 /// One clause: `application/json;as=Table;v=v1;q=0.5`.
@@ -58,8 +59,8 @@ impl<'a> Clause<'a> {
         }
     }
 
-    /// The parameters beside the quality, names and values without the spaces around them. Of a name given twice the last
-    /// counts.
+    /// The parameters beside the quality, names and values without the spaces around them.
+    /// Of a name given twice the last counts.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.pairs().filter(|(name, _)| *name != "q").map(|(name, value)| (name, value.trim_matches(' ')))
     }

@@ -12,11 +12,12 @@ use super::join::{Schema, Spelling};
 use crate::body;
 use crate::topology::Cluster;
 
-/// The largest document that is taken from a member, in bytes. kube-apiserver's own v2 document has 2 MB; thousands of CRDs with
-/// large schemas bring it to some ten times as much.
+/// The largest document that is taken from a member, in bytes. kube-apiserver's own v2 document has 2 MB; thousands of
+/// CRDs with large schemas bring it to some ten times as much.
 const DOCUMENT_BYTES_MAX: usize = 64 << 20;
 
-/// How long a member may take to say which documents it has. Whoever does not answer in time is left out for the moment.
+/// How long a member may take to say which documents it has. Whoever does not answer in time is left
+/// out for the moment.
 const INDEX_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long a member may take to give a document: megabytes, over a slow line.

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use super::join::Spelling;
 
-/// What all kept documents hold together, in bytes. A cluster's whole v2 document is 2 MB (0.2 MB compressed), its largest v3
-/// document 0.7 MB: 32 MiB hold what a handful of different clients ask for.
+/// What all kept documents hold together, in bytes. A cluster's whole v2 document is 2 MB (0.2 MB compressed), its
+/// largest v3 document 0.7 MB: 32 MiB hold what a handful of different clients ask for.
 pub(crate) const CACHE_BYTES_MAX: usize = 32 << 20;
 
 /// Which document, in which form.

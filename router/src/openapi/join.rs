@@ -1,8 +1,8 @@
-//! Joining the documents of several members into one: the union of what they describe by name. Where two describe the same path
-//! or schema differently, the document that comes first has its way.
+//! Joining the documents of several members into one: the union of what they describe by name. Where two describe the
+//! same path or schema differently, the document that comes first has its way.
 //!
-//! JSON and protobuf are joined alike and apart from each other: a member's own protobuf holds what its JSON holds, so nothing
-//! has to be translated between them.
+//! JSON and protobuf are joined alike and apart from each other: a member's own protobuf holds what its JSON holds, so
+//! nothing has to be translated between them.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -46,7 +46,8 @@ pub(crate) fn unreadable(schema: Schema, spelling: Spelling, documents: &[&[u8]]
     alone.enumerate().filter_map(|(at, joined)| Some((at, joined.err()?))).collect()
 }
 
-/// Joins documents, the one to be preferred first. Costs one pass over their text; a few milliseconds for each megabyte.
+/// Joins documents, the one to be preferred first. Costs one pass over their text;
+/// a few milliseconds for each megabyte.
 ///
 /// # Errors
 /// [`JoinError`] where one of them cannot be read.
@@ -152,7 +153,8 @@ fn rules(schema: Schema) -> &'static [(u64, Rule)] {
     match schema {
         // paths (whose field 1 are extensions), definitions, parameters, responses, security_definitions
         Schema::V2 => const { &[(8, Rule::Message(&[(2, Rule::Named)])), (9, MAP), (10, MAP), (11, MAP), (13, MAP)] },
-        // paths; components: schemas, responses, parameters, examples, request_bodies, headers, security_schemes, links, callbacks
+        // paths; components: schemas, responses, parameters, examples, request_bodies, headers, security_schemes,
+        // links, callbacks
         Schema::V3 => {
             const {
                 &[

@@ -18,8 +18,8 @@ use crate::refusal::MemberRefusal;
 use crate::response::compression::{self, THRESHOLD_BYTES};
 use crate::topology::{Cluster, Fleet};
 
-/// How often a member is asked which documents it has, however many clients ask here. 2 s: a schema that was just changed is
-/// seen by the next command, and a fleet of clients costs a member one answer of 10 KB in that time.
+/// How often a member is asked which documents it has, however many clients ask here. 2 s: a schema that was just
+/// changed is seen by the next command, and a fleet of clients costs a member one answer of 10 KB in that time.
 const ASK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The path of the v2 document.
@@ -276,7 +276,8 @@ impl Member {
         index
     }
 
-    /// The tag of the member's v2 document, asked anew where the last answer is old. A document that comes along is kept.
+    /// The tag of the member's v2 document, asked anew where the last answer is old.
+    /// A document that comes along is kept.
     async fn swagger(&self, cache: &Cache, spelling: Spelling, known: &[String]) -> Option<String> {
         let mut asked = self.swagger.lock().await;
         if let Some((at, tag)) = &*asked

@@ -70,8 +70,8 @@ impl<C> Sources<C> {
         }
     }
 
-    /// What tells the joined document's contents apart: the members' own tag where they agree, else a digest of the tags in
-    /// order. So it is known before any document is read, and the same in every replica.
+    /// What tells the joined document's contents apart: the members' own tag where they agree, else a digest of the
+    /// tags in order. So it is known before any document is read, and the same in every replica.
     pub(super) fn tag(&self) -> Option<String> {
         let tags: Option<Vec<&str>> = self.distinct.iter().map(|source| source.tag.as_deref()).collect();
         match &tags?[..] {

@@ -1,8 +1,8 @@
-//! What kube-apiserver's routes of built-in kinds ask of a request before any handler sees it: the media types of its body and of
-//! the answer.
+//! What kube-apiserver's routes of built-in kinds ask of a request before any handler sees it: the media types of its
+//! body and of the answer.
 //!
-//! Source: go-restful `jsr311.go` (`detectRoute`): path, method, `Content-Type`, `Accept`, in this order. Path and method are
-//! [`plan`](crate::plan)'s.
+//! Source: go-restful `jsr311.go` (`detectRoute`): path, method, `Content-Type`, `Accept`, in this order. Path and
+//! method are [`plan`](crate::plan)'s.
 
 use http::{HeaderMap, header};
 use tributary_apimachinery::{GroupVersionResource, Verb};

@@ -1,7 +1,7 @@
 //! gzip of large answers.
 //!
-//! Source: kubernetes/apiserver `pkg/endpoints/handlers/responsewriters/writers.go`: answers above 128 KiB, level 1, never
-//! watches.
+//! Source: kubernetes/apiserver `pkg/endpoints/handlers/responsewriters/writers.go`:
+//! answers above 128 KiB, level 1, never watches.
 
 use std::io::Write;
 
@@ -25,9 +25,9 @@ const TEXT_BYTES: usize = 256 << 10;
 
 /// Compresses an answer frame by frame.
 ///
-/// Each frame is a run of deflate blocks of its own, which ends at a whole byte: what is kept from one to the next is a checksum,
-/// while a compressor is some 300 KiB, and readers may be a thousand and slow. So there are as many compressors as threads. That a
-/// frame begins without a dictionary costs one or two per cent.
+/// Each frame is a run of deflate blocks of its own, which ends at a whole byte: what is kept from one to the next is a
+/// checksum, while a compressor is some 300 KiB, and readers may be a thousand and slow. So there are as many
+/// compressors as threads. That a frame begins without a dictionary costs one or two per cent.
 #[derive(Default)]
 pub(crate) struct Gzip {
     crc: Crc,
@@ -79,7 +79,8 @@ impl Frame<'_> {
 
 type Deflate = DeflateEncoder<Vec<u8>>;
 
-/// Compressors that nobody uses. A thousand lists at once made and freed so many that the allocator kept 60 MB for them.
+/// Compressors that nobody uses. A thousand lists at once made and freed so many that the allocator
+/// kept 60 MB for them.
 static IDLE: Mutex<Vec<Deflate>> = Mutex::new(Vec::new());
 
 /// How many are kept, of some 300 KiB. More threads than this do not compress at the same time for long.

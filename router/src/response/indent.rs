@@ -1,7 +1,7 @@
 //! Lays JSON text out for people, piece by piece: a list of 60 MB is never held.
 //!
-//! Source: Go's `encoding/json.Indent` with two blanks, which kube-apiserver answers `pretty=true` with: no newline ends the
-//! text. Numbers and strings stay as they are spelled.
+//! Source: Go's `encoding/json.Indent` with two blanks, which kube-apiserver answers `pretty=true` with: no newline
+//! ends the text. Numbers and strings stay as they are spelled.
 
 /// Where a layout stands. Text may be cut anywhere between calls.
 #[derive(Clone, Debug, Default)]

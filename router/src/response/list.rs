@@ -22,8 +22,9 @@ use crate::refusal::Refusal;
 use crate::topology::ClusterMark;
 use crate::view::View;
 
-/// How much JSON is turned into YAML at one go, in bytes. YAML takes a hundred times as long to write as JSON is copied: a frame's worth
-/// of 64 KiB took 10 ms, and with ten such lists under way another client's get 23 ms (p50) instead of 0.4.
+/// How much JSON is turned into YAML at one go, in bytes. YAML takes a hundred times as long to write as JSON is
+/// copied: a frame's worth of 64 KiB took 10 ms, and with ten such lists under way another client's get
+/// 23 ms (p50) instead of 0.4.
 const YAML_BYTES: usize = 8 << 10;
 
 /// The list's own metadata.
@@ -91,7 +92,8 @@ pub(crate) struct ListAnswer<'a> {
 }
 
 impl ListAnswer<'_> {
-    /// The answer. One that fits a frame is made at once; a longer one waits for its turn, and holds no bytes until then.
+    /// The answer. One that fits a frame is made at once; a longer one waits for its turn,
+    /// and holds no bytes until then.
     ///
     /// # Errors
     /// 429 where there is no turn for it in time.
@@ -186,8 +188,9 @@ impl LongAnswer {
         }
     }
 
-    /// The next piece of the text, which is not empty; `None` after the last. A list of many megabytes is work without a pause, and so
-    /// is looking for the few objects of many that are selected: others get their turn after each piece.
+    /// The next piece of the text, which is not empty; `None` after the last. A list of many megabytes is work without
+    /// a pause, and so is looking for the few objects of many that are selected:
+    /// others get their turn after each piece.
     async fn text(&mut self) -> Result<Option<Bytes>, NoTurn> {
         loop {
             self.share.go_on().await?;
@@ -285,8 +288,8 @@ impl ListWriter {
         out
     }
 
-    /// What stands before the items in YAML, and what behind them. Keys are in order there: a list's kind and metadata come behind
-    /// its `items`, and a Table's `rows` are the last.
+    /// What stands before the items in YAML, and what behind them. Keys are in order there: a list's kind and metadata
+    /// come behind its `items`, and a Table's `rows` are the last.
     fn around_yaml_items(&self) -> (String, String) {
         let mut empty = Vec::new();
         self.head(&mut empty);
@@ -357,7 +360,8 @@ impl ListWriter {
     }
 }
 
-/// Visits items of about so many bytes of JSON, each with the text of its version and its cluster's mark; false after the last.
+/// Visits items of about so many bytes of JSON, each with the text of its version and its cluster's mark;
+/// false after the last.
 fn next_items(
     bytes: usize,
     cursor: &mut ListCursor<Filter>,

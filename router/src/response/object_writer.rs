@@ -139,8 +139,8 @@ impl ObjectWriter {
         }
     }
 
-    /// Appends the object of a bookmark: its kind and version, and the annotation that ends the initial events. In a Table it
-    /// is a row like any other, of an object that has nothing else.
+    /// Appends the object of a bookmark: its kind and version, and the annotation that ends the initial events. In a
+    /// Table it is a row like any other, of an object that has nothing else.
     pub(crate) fn write_bookmark(
         &mut self,
         kind: &ResourceKind,

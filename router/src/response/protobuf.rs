@@ -101,8 +101,8 @@ fn envelope_begin(api_version: &str, kind: &str, length: usize, out: &mut Vec<u8
     put_varint(out, length);
 }
 
-/// `PartialObjectMetadata` without its envelope. What a member gives for metadata that is none is left out: a client is told
-/// the names, at least, by what does decode.
+/// `PartialObjectMetadata` without its envelope. What a member gives for metadata that is none is left out: a client is
+/// told the names, at least, by what does decode.
 fn partial(metadata: &[u8]) -> Vec<u8> {
     let metadata: ObjectMeta<'_> = serde_json::from_slice(metadata).unwrap_or_default();
     let mut message = Vec::with_capacity(512);

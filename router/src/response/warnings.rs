@@ -1,7 +1,8 @@
 //! What members warn of, told with the name of who says it.
 //!
-//! The author of a CustomResourceDefinition chooses the text of a warning. In an answer that speaks for all clusters it could pass
-//! for what Tributary, or another cluster, says; so each text begins with the clusters that it is from, and there are few.
+//! The author of a CustomResourceDefinition chooses the text of a warning. In an answer that speaks for all clusters it
+//! could pass for what Tributary, or another cluster, says; so each text begins with the clusters that it is from,
+//! and there are few.
 
 use http::{HeaderMap, HeaderValue, header};
 use tributary_apimachinery::ClusterName;
@@ -11,12 +12,12 @@ use crate::view::standing::warning_header;
 /// How many texts are told before they are only counted, and how many clusters are named with each.
 const TOLD_MAX: usize = 10;
 
-/// How many `Warning` headers of one answer are read; further ones are dropped. kube-apiserver sends one or two, and a member that sends
-/// a megabyte of them takes nobody else's time.
+/// How many `Warning` headers of one answer are read; further ones are dropped. kube-apiserver sends one or two, and a
+/// member that sends a megabyte of them takes nobody else's time.
 const READ_MAX: usize = 10;
 
-/// The longest `Warning` header that is read, in bytes; longer ones are dropped. 1 KiB: ten of them fit into the header list that clients
-/// take by default.
+/// The longest `Warning` header that is read, in bytes; longer ones are dropped. 1 KiB: ten of them fit into the header
+/// list that clients take by default.
 const LENGTH_MAX: usize = 1 << 10;
 
 /// What one text is, and who says it.
@@ -25,8 +26,8 @@ struct Said {
     clusters: Vec<ClusterName>,
 }
 
-/// The `Warning` headers of several clusters in one answer: each text once, behind the clusters that say it, in the order of their
-/// first appearance; at most ten of them, and a count of the rest.
+/// The `Warning` headers of several clusters in one answer: each text once, behind the clusters that say it, in the
+/// order of their first appearance; at most ten of them, and a count of the rest.
 pub(crate) fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderValue)>) -> Vec<HeaderValue> {
     let mut all: Vec<Said> = Vec::new();
     for (cluster, header) in said {
@@ -69,8 +70,8 @@ fn names(clusters: &[ClusterName]) -> String {
     }
 }
 
-/// The texts of a `Warning` header: `299 agent "text"`, and further ones behind commas, as a hop may have joined them (RFC 7234
-/// §5.5). What is of another form is one text as a whole, so that nothing is told without its cluster.
+/// The texts of a `Warning` header: `299 agent "text"`, and further ones behind commas, as a hop may have joined them
+/// (RFC 7234 §5.5). What is of another form is one text as a whole, so that nothing is told without its cluster.
 fn texts(header: &HeaderValue) -> Vec<String> {
     let whole = String::from_utf8_lossy(header.as_bytes()).into_owned();
     let mut texts = Vec::new();

@@ -37,8 +37,8 @@ impl EventWriter {
         Self { view, writer, epochs, items, marks: HashMap::new(), columns: true }
     }
 
-    /// Finds an event's encoding, or the text of its version. Call with the log that gave the event: versions of places in it
-    /// are resolved here.
+    /// Finds an event's encoding, or the text of its version. Call with the log that gave the event: versions of places
+    /// in it are resolved here.
     ///
     /// A place that the log has just given cannot have been forgotten yet.
     pub(crate) fn prepare(&mut self, log: &Log, event: &ObjectEvent) -> Prepared {
@@ -113,8 +113,8 @@ impl EventWriter {
         })
     }
 
-    /// What an event's encoding is known by to others. A Table's ages differ from second to second, and its first event defines the
-    /// columns: that is the watcher's own.
+    /// What an event's encoding is known by to others. A Table's ages differ from second to second, and its first event
+    /// defines the columns: that is the watcher's own.
     fn shared(&self, event: &ObjectEvent) -> Option<EncodingKey> {
         let form = self.writer.form();
         let is_table = matches!(form.shape, Shape::Table(_));

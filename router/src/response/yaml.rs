@@ -33,8 +33,8 @@ impl Serialize for Yaml<'_> {
     }
 }
 
-/// Whether a text must not be laid out in lines of its own: Go's parser takes a tab at their beginning for indentation, and
-/// kube-apiserver writes no tab there either.
+/// Whether a text must not be laid out in lines of its own: Go's parser takes a tab at their beginning for indentation,
+/// and kube-apiserver writes no tab there either.
 fn is_no_block(text: &str) -> bool {
     text.contains('\n') && text.contains('\t')
 }

@@ -4,8 +4,8 @@
 //! member's answer ──▶ note ──▶ one task, at most every 100 ms ──▶ union ──▶ generation: views and epochs follow
 //! ```
 //!
-//! A thousand members that are asked at once answer at once: what they say is joined together, not one after the other, and
-//! nobody waits for that but who asks for it.
+//! A thousand members that are asked at once answer at once: what they say is joined together, not one after the other,
+//! and nobody waits for that but who asks for it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -32,21 +32,23 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a request for an unknown path waits for the members' answers.
 const REFRESH_WAIT: Duration = Duration::from_secs(3);
 
-/// The shortest time between two unions. 100 ms: long enough that the answers of a whole fleet make a few dozen of them, and
-/// short beside the time that a member takes to serve a new CRD.
+/// The shortest time between two unions. 100 ms: long enough that the answers of a whole fleet make a few dozen of
+/// them, and short beside the time that a member takes to serve a new CRD.
 const TAKE_OVER_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Of how many members a union is made at once by whoever takes it over; of more a thread for long work makes it. 16: a fleet of
-/// this size is taken over without a detour, and however its documents differ, joining them costs less than a frame of a list.
+/// Of how many members a union is made at once by whoever takes it over; of more a thread for long work makes it. 16: a
+/// fleet of this size is taken over without a detour, and however its documents differ,
+/// joining them costs less than a frame of a list.
 const AT_ONCE_MAX: usize = 16;
 
-/// How many clusters that left are remembered. As many as there are indices: more can never have been named by integers.
+/// How many clusters that left are remembered. As many as there are indices:
+/// more can never have been named by integers.
 const FORMER_MAX: usize = 10_000;
 
 /// All member clusters, by name. Readers take an `Arc` and never wait.
 pub(crate) struct Fleet {
-    /// The runtime that this was made in: cachers and discovery run there. What a client's request itself asks of members runs where the
-    /// client is answered.
+    /// The runtime that this was made in: cachers and discovery run there. What a client's request itself asks of
+    /// members runs where the client is answered.
     runtime: Handle,
     clusters: ArcSwap<BTreeMap<ClusterName, Arc<Cluster>>>,
     union: ArcSwap<Union>,
@@ -126,7 +128,8 @@ impl Fleet {
         fleet
     }
 
-    /// What is begun until the guard is dropped runs where members are followed, not where a client happened to ask for it first.
+    /// What is begun until the guard is dropped runs where members are followed,
+    /// not where a client happened to ask for it first.
     pub(crate) fn enter(&self) -> EnterGuard<'_> {
         self.runtime.enter()
     }
@@ -288,8 +291,8 @@ impl Fleet {
     }
 }
 
-/// Finds clusters that are one under several names, by the uid of kube-system. The first by name shows the objects: so every
-/// replica chooses the same one.
+/// Finds clusters that are one under several names, by the uid of kube-system. The first by name shows the objects: so
+/// every replica chooses the same one.
 fn find_twins(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
     let mut first_of = HashMap::new();
     for cluster in clusters.values() {

@@ -34,9 +34,9 @@ impl ClusterMark {
 
     /// Writes the version of one object in place of what `out` holds. Cost: about 30 ns.
     ///
-    /// A version that has no integer (the cluster has no index, which a configuration with integers is refused for; or it is
-    /// above what any etcd reaches, and then nothing is written to the cluster) has the composite form: it still means the right
-    /// thing to us.
+    /// A version that has no integer (the cluster has no index, which a configuration with integers is refused for; or
+    /// it is above what any etcd reaches, and then nothing is written to the cluster) has the composite form: it still
+    /// means the right thing to us.
     pub(crate) fn item_version(&self, form: ItemResourceVersions, version: ResourceVersion, out: &mut String) {
         out.clear();
         let integer = match (form, self.index) {

@@ -6,8 +6,8 @@ use super::Cluster;
 use crate::refusal::Trouble;
 
 impl Cluster {
-    /// What keeps it from answering: that it cannot be reached, what is wrong with its discovery, or that it was not heard of yet.
-    /// Only for a cluster that is known not to have answered.
+    /// What keeps it from answering: that it cannot be reached, what is wrong with its discovery, or that it was not
+    /// heard of yet. Only for a cluster that is known not to have answered.
     pub(crate) fn trouble(&self) -> Trouble {
         let cluster = self.name().clone();
         if let Ok(client) = &self.setup.client {

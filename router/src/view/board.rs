@@ -5,8 +5,8 @@
 //!                                └─▶ published: made anew by the next reader, the same for all until the next change
 //! ```
 //!
-//! With a thousand clusters a view starts with thousands of changes, while all its readers wait: none of them is woken by
-//! those, and none walks the clusters to find out that it still has to wait.
+//! With a thousand clusters a view starts with thousands of changes, while all its readers wait: none of them is woken
+//! by those, and none walks the clusters to find out that it still has to wait.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

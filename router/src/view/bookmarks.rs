@@ -1,7 +1,7 @@
 //! The bookmark of a place in the log, made once for all watchers that are there.
 //!
-//! With a thousand clusters its vector takes 7 KB and a quarter of a millisecond, and where bookmarks follow events every watcher
-//! is given one up to five times a second. All who are caught up stand at one place.
+//! With a thousand clusters its vector takes 7 KB and a quarter of a millisecond, and where bookmarks follow events
+//! every watcher is given one up to five times a second. All who are caught up stand at one place.
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ pub(crate) struct Shape {
 }
 
 impl Bookmarks {
-    /// The vector of a place in the log; `None` where that part of the log is forgotten. Cost: one reference count for all but the
-    /// first who ask.
+    /// The vector of a place in the log; `None` where that part of the log is forgotten. Cost: one reference count for
+    /// all but the first who ask.
     pub(crate) fn vector(&self, log: &Log, at: LogVersion) -> Option<Arc<CompositeResourceVersion>> {
         let mut last = self.last.lock();
         if let Some(made) = last.as_ref().filter(|made| made.at == at) {
@@ -52,8 +52,8 @@ impl Bookmarks {
         Some(vector)
     }
 
-    /// The frame of a vector, which `make` makes of its text. One that [`vector`](Self::vector) gave, and that is still the last, is
-    /// made once for each shape; whatever else is made here and now.
+    /// The frame of a vector, which `make` makes of its text. One that [`vector`](Self::vector) gave, and that is still
+    /// the last, is made once for each shape; whatever else is made here and now.
     pub(crate) fn frame(
         &self,
         vector: &Arc<CompositeResourceVersion>,

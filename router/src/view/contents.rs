@@ -89,8 +89,8 @@ impl Contents {
         self.log.read().snapshot(cluster).map(Snapshot::resource_version)
     }
 
-    /// Tells when the log has grown by an event, to a watcher that this connection brought. Members' progress wakes nobody: it is
-    /// told in bookmarks, and who writes one looks.
+    /// Tells when the log has grown by an event, to a watcher that this connection brought. Members' progress wakes
+    /// nobody: it is told in bookmarks, and who writes one looks.
     pub(crate) fn wait(&self, peer: Option<Peer>) -> Waiting {
         self.head.wait(peer)
     }
@@ -112,7 +112,8 @@ impl Contents {
 
     /// The exact past state at a vector: one snapshot for each of its clusters, by name.
     ///
-    /// The log is locked for a look at each change of one cluster at a time; the changes are undone without it. Cancelling is safe.
+    /// The log is locked for a look at each change of one cluster at a time; the changes are undone without it.
+    /// Cancelling is safe.
     ///
     /// # Errors
     /// As [`Log::snapshot_at`](tributary_merge::Log::snapshot_at).

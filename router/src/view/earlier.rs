@@ -1,12 +1,13 @@
 //! How clusters stand with what was read of them.
 //!
 //! ```text
-//! request ─▶ known ─▶ EarlierStandings ─▶ waits, then reads the log ─▶ View::standings_with ─▶ Standings ─▶ 429, 404, warnings
+//! request ─▶ known ─▶ EarlierStandings ─▶ waits, then reads the log ─▶ View::standings_with ─▶ Standings
+//!                                                                                    ─▶ 429, 404, warnings
 //! ```
 //!
-//! A cluster that forbids to be read is given up while requests wait for something else: then its objects leave the log, and who
-//! remembers that it was known would say of them that they do not exist. So what a request is given first answers nothing: how
-//! clusters stand is said together with what was read of them.
+//! A cluster that forbids to be read is given up while requests wait for something else: then its objects leave the
+//! log, and who remembers that it was known would say of them that they do not exist. So what a request is given first
+//! answers nothing: how clusters stand is said together with what was read of them.
 
 use std::sync::Arc;
 
@@ -46,8 +47,8 @@ impl EarlierStandings {
         self.standings.is_one_forbidden()
     }
 
-    /// Notes that what is held of a cluster may lack something: it is stale, however well it follows its member. One that is not
-    /// wanted is left out.
+    /// Notes that what is held of a cluster may lack something: it is stale, however well it follows its member. One
+    /// that is not wanted is left out.
     pub(crate) fn doubt(&mut self, cluster: ClusterName, stale: Standing) {
         if self.standings.of(&cluster).is_some() {
             Arc::make_mut(&mut self.standings).set(cluster, stale);
@@ -56,8 +57,8 @@ impl EarlierStandings {
 }
 
 impl View {
-    /// How clusters stand with what was read of them: `held` are the heads that the answer is made of, or among which it was looked for.
-    /// The only way from what a request was given first to what its answer says.
+    /// How clusters stand with what was read of them: `held` are the heads that the answer is made of, or among which
+    /// it was looked for. The only way from what a request was given first to what its answer says.
     ///
     /// # Errors
     /// 429 where a partial answer is denied and a cluster was given up meanwhile, or is new.
@@ -79,7 +80,8 @@ impl View {
         }
     }
 
-    /// Looks again how clusters stand, after something was waited for and before something else is: whoever was unknown may be known.
+    /// Looks again how clusters stand, after something was waited for and before something else is:
+    /// whoever was unknown may be known.
     pub(crate) fn look_again(&self, before: &mut EarlierStandings) {
         let held = Arc::clone(self.log().head());
         before.standings = self.standings_of(&before.wanted).after(&before.standings, &held);

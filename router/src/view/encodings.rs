@@ -10,7 +10,8 @@ use tributary_merge::SharedKey;
 use crate::negotiate::Form;
 use crate::response::IncludeObject;
 
-/// Names one encoding: the event, the form of its object and that of its version, and what a Table's row depends on besides.
+/// Names one encoding: the event, the form of its object and that of its version,
+/// and what a Table's row depends on besides.
 pub(crate) type Key = (SharedKey, Form, ItemResourceVersions, Option<Row>);
 
 /// What a Table's row depends on besides.

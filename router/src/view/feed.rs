@@ -26,8 +26,8 @@ pub(super) struct Feed {
     followers: Mutex<Followers>,
 }
 
-/// The views of one namespace that are fed with a cluster's objects. Locked during each step of the cluster, so that who begins to
-/// follow gets either a step or the state behind it.
+/// The views of one namespace that are fed with a cluster's objects. Locked during each step of the cluster, so that
+/// who begins to follow gets either a step or the state behind it.
 #[derive(Default)]
 pub(super) struct Followers {
     /// Whether there was a first complete state from the cacher that feeds them.
@@ -57,8 +57,8 @@ impl Followers {
         self.feeds.iter().filter_map(|(_, feed)| feed.upgrade())
     }
 
-    /// Lets a feed follow. Gives it the state that there is: before the first one of the cacher that is what another cacher left, and for
-    /// those alone that hold nothing yet. The others hold the same.
+    /// Lets a feed follow. Gives it the state that there is: before the first one of the cacher that is what another
+    /// cacher left, and for those alone that hold nothing yet. The others hold the same.
     pub(super) fn add(&mut self, namespace: &Arc<str>, feed: &Arc<Feed>, state: Option<Snapshot>) {
         if let Some(snapshot) = state.filter(|_| self.synced || !feed.holds_some()) {
             feed.follow(namespace, snapshot.resource_version(), &Update::Synced { snapshot });
@@ -156,7 +156,8 @@ impl Observer for Feed {
     }
 }
 
-/// A step for those who follow. The first state of a cacher that began with what another one left is none to them: they had that, too.
+/// A step for those who follow. The first state of a cacher that began with what another one left is none to them:
+/// they had that, too.
 fn as_followed(is_known: bool, step: Update) -> Update {
     match step {
         Update::Synced { snapshot } if is_known => Update::Relisted { before: Snapshot::default(), after: snapshot },

@@ -1,8 +1,8 @@
 //! Read-your-writes: what a read must wait for after a write through this process.
 //!
-//! A fence holds the versions that a member's answers to writes carried, by the objects that were written. Until the owner's cacher
-//! has them, reads with an unset resourceVersion wait: of one object for the fences that name it, of a collection for all. So a
-//! member whose watch lags holds up those who read what was written there, and nobody else.
+//! A fence holds the versions that a member's answers to writes carried, by the objects that were written. Until the
+//! owner's cacher has them, reads with an unset resourceVersion wait: of one object for the fences that name it, of a
+//! collection for all. So a member whose watch lags holds up those who read what was written there, and nobody else.
 
 use std::collections::BTreeMap;
 
@@ -74,21 +74,24 @@ pub(crate) struct Deletion {
     pub key: String,
     /// Its uid: it is gone when no object of the key has it.
     pub uid: String,
-    /// Its version before, where it may stay for a while with finalizers or a grace period: a newer one shows that it is being
-    /// deleted. `None` where it is known to be gone.
+    /// Its version before, where it may stay for a while with finalizers or a grace period: a newer one shows that it
+    /// is being deleted. `None` where it is known to be gone.
     pub before: Option<ResourceVersion>,
 }
 
-/// How many deletions are remembered per cluster; beyond it the oldest is forgotten. They are seen within milliseconds, so this
-/// many are waited for only if the member's watch lags, or after a large collection was deleted: its last ones then.
+/// How many deletions are remembered per cluster; beyond it the oldest is forgotten. They are seen within milliseconds,
+/// so this many are waited for only if the member's watch lags, or after a large collection was deleted:
+/// its last ones then.
 const DELETIONS_MAX: usize = 1024;
 
-/// How long a write is waited for. 30 s: ten reads' patience. What a cacher in good standing has not seen by then will not come: the
-/// answer spoke of something else, for example of a collection whose etcd is not the object's; and reads must not fail for ever.
+/// How long a write is waited for. 30 s: ten reads' patience. What a cacher in good standing has not seen by then will
+/// not come: the answer spoke of something else, for example of a collection whose etcd is not the object's; and reads
+/// must not fail for ever.
 const WAITED_FOR: Duration = Duration::from_secs(30);
 
 impl Fences {
-    /// Remembers the version of an object that a write was answered with. `key` is `None` where it is not known which object it is.
+    /// Remembers the version of an object that a write was answered with.
+    /// `key` is `None` where it is not known which object it is.
     pub(crate) fn wrote(&self, cluster: &ClusterName, key: Option<&str>, version: ResourceVersion) {
         self.note(cluster, |pending| pending.written.note(key, version));
     }
@@ -112,7 +115,8 @@ impl Fences {
         change(pending);
     }
 
-    /// What a read of the collection waits for, per cluster. Cost: one lock; nothing is allocated where nothing is pending.
+    /// What a read of the collection waits for, per cluster. Cost: one lock;
+    /// nothing is allocated where nothing is pending.
     pub(crate) fn pending(&self) -> Vec<Waited> {
         let mut all = self.pending.lock();
         all.retain(|_, pending| !pending.is_over());
@@ -124,8 +128,8 @@ impl Fences {
         all.iter().map(waited).collect()
     }
 
-    /// What a read of one object waits for, per cluster where an object of that key was written. Cost: one lock, and a look at each
-    /// cluster where something is pending.
+    /// What a read of one object waits for, per cluster where an object of that key was written. Cost: one lock, and a
+    /// look at each cluster where something is pending.
     pub(crate) fn pending_of(&self, key: &str) -> Vec<(ClusterName, Fence)> {
         let mut all = self.pending.lock();
         all.retain(|_, pending| !pending.is_over());

@@ -1,4 +1,5 @@
-//! Up to where the log was told with versions of clients' own: numbers of single objects that say less than their clients have.
+//! Up to where the log was told with versions of clients' own: numbers of single objects that say less
+//! than their clients have.
 //!
 //! ```text
 //! Watcher::next ──own_before──▶ note ─▶ then the client sees the events, and may name one of them
@@ -16,7 +17,8 @@ pub(crate) struct HandedOut(AtomicU64);
 impl HandedOut {
     /// Takes note of a turn of a watch, before its client sees the events.
     ///
-    /// Nothing else hangs on the order of memory: a client that names an event has seen it, and so what was noted before.
+    /// Nothing else hangs on the order of memory: a client that names an event has seen it,
+    /// and so what was noted before.
     pub(crate) fn note(&self, own_before: u64) {
         if own_before > 0 {
             self.0.fetch_max(own_before, Ordering::Relaxed);

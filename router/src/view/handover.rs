@@ -1,14 +1,14 @@
 //! Which numbers of single objects another view may have told: nobody goes on from those.
 //!
 //! ```text
-//! watch of n ──▶ view of all ── b forbids it ──▶ n's own view ── b is out of reach, or forbids no longer ──▶ view of all
+//! watch of n ──▶ view of all ── b forbids it ──▶ n's own view ── b is out of reach, or allows it ──▶ view of all
 //!                      └─ told: handed over          └─ while it is there, and what it told: handed over
 //! ```
 //!
-//! A number says how far one cluster is. How far the others are is read from the log that told it, and two logs have events of
-//! different clusters in different orders; what is more, the view of one namespace may have objects of a cluster that the view of
-//! all never knew. Nothing in a number says which of the two told it. So whatever the other one may have told is refused, and its
-//! client lists anew, from memory. A vector is good for both.
+//! A number says how far one cluster is. How far the others are is read from the log that told it, and two logs have
+//! events of different clusters in different orders; what is more, the view of one namespace may have objects of a
+//! cluster that the view of all never knew. Nothing in a number says which of the two told it. So whatever the other
+//! one may have told is refused, and its client lists anew, from memory. A vector is good for both.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,8 @@ pub(super) struct Handovers {
 struct State {
     /// How many views of each namespace there are. Two for a moment, where one takes the place of another.
     parts: HashMap<String, usize>,
-    /// How far each cluster had been told, at most, when watches of single namespaces last went from one view to another.
+    /// How far each cluster had been told, at most, when watches of single namespaces last went from
+    /// one view to another.
     told: CompositeResourceVersion,
 }
 
@@ -48,8 +49,8 @@ impl Handovers {
         }
     }
 
-    /// Makes a change after which the views of single namespaces may take over, and says whether they do. Nobody looks before it is
-    /// noted what was told up to then.
+    /// Makes a change after which the views of single namespaces may take over, and says whether they do. Nobody looks
+    /// before it is noted what was told up to then.
     pub(super) fn during(
         &self,
         change: impl FnOnce() -> bool,
@@ -63,8 +64,8 @@ impl Handovers {
         take_over
     }
 
-    /// Whether a cluster's event may have been told to a watch of a namespace by another view than the one that asks, which is one `of_part`
-    /// or the view of all.
+    /// Whether a cluster's event may have been told to a watch of a namespace by another view than the one that asks,
+    /// which is one `of_part` or the view of all.
     pub(super) fn include(
         &self,
         namespace: &str,

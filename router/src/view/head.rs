@@ -1,8 +1,8 @@
 //! Tells the watchers of a view that there is something new, connection by connection.
 //!
-//! An event is the same work for each of hundreds of watchers, and the first of them need not wait for the last: the watchers
-//! of one connection are woken together, so that what they write leaves in few large pieces, and those of the next once the
-//! first have written. While the socket and the client have the first pieces, the others are made.
+//! An event is the same work for each of hundreds of watchers, and the first of them need not wait for the last: the
+//! watchers of one connection are woken together, so that what they write leaves in few large pieces, and those of the
+//! next once the first have written. While the socket and the client have the first pieces, the others are made.
 //!
 //! ```text
 //! advance ──▶ connection 1 ──yield──▶ connection 2 ──yield──▶ … ──▶ idle, or once more where it advanced meanwhile
@@ -21,9 +21,9 @@ use parking_lot::Mutex;
 
 use crate::flow::long_answers::Peer;
 
-/// How many watchers are woken before the others' turn, at least: whole connections. With 500 watchers on 5 connections half of them
-/// had an event 2.0 ms after its write's response where 64 were woken together, 2.5 ms where 128 were, and 2.4 ms where all
-/// were; Tributary's CPU for each was 4.6 µs, 4.3 µs and 5.3 µs.
+/// How many watchers are woken before the others' turn, at least: whole connections. With 500 watchers on 5 connections
+/// half of them had an event 2.0 ms after its write's response where 64 were woken together, 2.5 ms where 128 were, and
+/// 2.4 ms where all were; Tributary's CPU for each was 4.6 µs, 4.3 µs and 5.3 µs.
 const TOGETHER: usize = 64;
 
 /// What the watchers of a view wait for.
@@ -54,8 +54,8 @@ struct Lines {
     round: Option<Round>,
 }
 
-/// One round through all connections: from behind `last` to the greatest, then from the least to `last`. Connections come and
-/// go meanwhile; whoever was there from the beginning is met.
+/// One round through all connections: from behind `last` to the greatest, then from the least to `last`. Connections
+/// come and go meanwhile; whoever was there from the beginning is met.
 struct Round {
     /// Which connection was first, once there was one.
     first: Option<Option<Peer>>,
@@ -66,7 +66,8 @@ struct Round {
 }
 
 impl Head {
-    /// Wakes everybody: the first connections at once, the others while those write. Must be called within a tokio runtime.
+    /// Wakes everybody: the first connections at once, the others while those write.
+    /// Must be called within a tokio runtime.
     pub(super) fn advance(&self) {
         self.0.advances.fetch_add(1, Ordering::SeqCst);
         if self.0.lines.lock().begin() && self.0.wake_some() {
@@ -89,8 +90,8 @@ impl Head {
 }
 
 impl Shared {
-    /// Wakes the next connections' watchers and says whether there are more. They are woken without the lock: to wake a task
-    /// that is over may drop it, and with it a place.
+    /// Wakes the next connections' watchers and says whether there are more. They are woken without the lock: to wake a
+    /// task that is over may drop it, and with it a place.
     fn wake_some(&self) -> bool {
         let mut wakers = Vec::new();
         let more = self.lines.lock().take(&mut wakers);
@@ -286,7 +287,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, goes and advances while a round is under way: whoever is there at an advance is woken after it.
+        /// Whatever comes, goes and advances while a round is under way:
+        /// whoever is there at an advance is woken after it.
         #[test]
         fn nobody_is_forgotten(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
             let mut audience = Audience::default();

@@ -22,8 +22,8 @@ pub(super) struct Members {
 
 /// One cluster of a view.
 pub(super) enum Member {
-    /// Whether it serves the resource is not known: it has not told what it serves, or the aggregated server behind this
-    /// version does not answer.
+    /// Whether it serves the resource is not known: it has not told what it serves, or the aggregated server behind
+    /// this version does not answer.
     Undiscovered(Arc<Cluster>),
     /// Its objects are held.
     Cached(CachedMember),
@@ -36,9 +36,11 @@ pub(super) struct CachedMember {
     pub(super) cacher: Arc<Cacher>,
     pub(super) questions: Arc<Questions>,
     pub(super) feed: Arc<Feed>,
-    /// Of a cluster whose objects of all namespaces are held by another view: what feeds `feed`. The cacher is that view's then.
+    /// Of a cluster whose objects of all namespaces are held by another view: what feeds `feed`.
+    /// The cacher is that view's then.
     pub(super) leader: Option<Arc<Feed>>,
-    /// Of one that began with objects that are held already: its own are not there yet, and until then those are served.
+    /// Of one that began with objects that are held already: its own are not there yet,
+    /// and until then those are served.
     pub(super) takes_over: Option<TakenOver>,
     /// How often the credentials had been renewed when the cacher was last told.
     pub(super) renewals: u64,
@@ -56,13 +58,14 @@ pub(super) struct TakenOver {
     pub(super) why: WhyAnew,
 }
 
-/// How long what is held of a collection is served, with a Warning, after its member forbids to read it. A minute: rights that are
-/// taken away by mistake, or of a role that is being written anew, are back by then, and nobody is told thousands of deletions for it.
-/// Whoever took them away on purpose waits two minutes at most: one until it is noticed, one until it goes.
+/// How long what is held of a collection is served, with a Warning, after its member forbids to read it. A minute:
+/// rights that are taken away by mistake, or of a role that is being written anew, are back by then, and nobody is told
+/// thousands of deletions for it. Whoever took them away on purpose waits two minutes at most:
+/// one until it is noticed, one until it goes.
 const FORBIDDEN_HELD_FOR: Duration = Duration::from_secs(60);
 
-/// How long a collection may be in trouble, though its cluster answers, before that is worth a line in the log. 30 s: by
-/// then it is known whether the whole cluster is in trouble, which is said once and for all collections.
+/// How long a collection may be in trouble, though its cluster answers, before that is worth a line in the log. 30 s:
+/// by then it is known whether the whole cluster is in trouble, which is said once and for all collections.
 const REPORTED_AFTER: Duration = Duration::from_secs(30);
 
 impl CachedMember {
@@ -102,8 +105,8 @@ impl CachedMember {
         }
     }
 
-    /// Takes note whether the member forbids the collection, and says whether it has for so long that what is held of it has to go.
-    /// That it was out of reach meanwhile gives nothing back.
+    /// Takes note whether the member forbids the collection, and says whether it has for so long that what is held of
+    /// it has to go. That it was out of reach meanwhile gives nothing back.
     pub(super) fn forbids_for_long(&mut self) -> bool {
         let state = self.cacher.state();
         if state == State::Synced {
@@ -113,8 +116,8 @@ impl CachedMember {
         forbids && self.forbidden_since.get_or_insert_with(Instant::now).elapsed() >= FORBIDDEN_HELD_FOR
     }
 
-    /// Says when this collection is in trouble though its cluster is not, and when it no longer is. What is wrong with a single
-    /// collection by its nature, its cacher has said at once. Called every few seconds.
+    /// Says when this collection is in trouble though its cluster is not, and when it no longer is. What is wrong with
+    /// a single collection by its nature, its cacher has said at once. Called every few seconds.
     pub(super) fn report(&mut self, resource: &GroupVersionResource) {
         let cluster = self.cluster.name();
         match self.cacher.state() {

@@ -8,8 +8,9 @@
 //! cacher c2 (namespace) ──────────────────▶ Feed ─┘
 //! ```
 //!
-//! Only in the members that forbid it the namespace has a cacher of its own. The others' objects come from the cachers that hold all
-//! of theirs, step by step, and are the same in memory. To readers the log of the namespace is one like any other.
+//! Only in the members that forbid it the namespace has a cacher of its own. The others' objects come from the cachers
+//! that hold all of theirs, step by step, and are the same in memory. To readers the log of the
+//! namespace is one like any other.
 
 use std::sync::Arc;
 
@@ -23,8 +24,8 @@ use super::feed::Feed;
 use super::leader::Source;
 
 impl View {
-    /// Where this view is to have a cluster's objects from. `has_own` says that it has them from a cacher of its own by now: that is
-    /// kept until the view of all namespaces is as far, though the member may be out of reach meanwhile.
+    /// Where this view is to have a cluster's objects from. `has_own` says that it has them from a cacher of its own by
+    /// now: that is kept until the view of all namespaces is as far, though the member may be out of reach meanwhile.
     pub(super) fn source(&self, cluster: &ClusterName, has_own: bool) -> Source {
         let Some(whole) = &self.whole else { return Source::Own };
         let Some(leader) = whole.view.leader(cluster) else { return Source::NotYet };
@@ -38,8 +39,8 @@ impl View {
         if has_own && all() < own() { Source::Own } else { Source::Leader(leader) }
     }
 
-    /// Begins with what the view of all namespaces still holds of a cluster that forbids to read all by now, until the namespace's own
-    /// list is there, and says since when that may be old, if it is anything.
+    /// Begins with what the view of all namespaces still holds of a cluster that forbids to read all by now, until the
+    /// namespace's own list is there, and says since when that may be old, if it is anything.
     pub(super) fn begin_with_held(self: &Arc<Self>, cluster: &ClusterName) -> Option<Instant> {
         let leader = self.whole()?.leader(cluster)?;
         let namespace = self.namespace.as_ref()?;
@@ -78,8 +79,8 @@ impl View {
         self.whole.is_some()
     }
 
-    /// Whether a cluster's event may have been told to a watch of one namespace by another view than this one: by that of all, or by one of
-    /// that namespace. Ask before the log is locked.
+    /// Whether a cluster's event may have been told to a watch of one namespace by another view than this one: by that
+    /// of all, or by one of that namespace. Ask before the log is locked.
     pub(crate) fn is_told_elsewhere(&self, namespace: &str, cluster: &ClusterName, version: ResourceVersion) -> bool {
         match self.whole() {
             Some(whole) => whole.handovers.include(namespace, true, cluster, version),

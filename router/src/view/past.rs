@@ -44,7 +44,8 @@ impl PastStates {
         self.inner.lock().forgotten
     }
 
-    /// Remembers a state that was begun to be rebuilt after so many times of forgetting; not if it may mix two incarnations.
+    /// Remembers a state that was begun to be rebuilt after so many times of forgetting;
+    /// not if it may mix two incarnations.
     pub(super) fn remember(&self, state: Heads, forgotten: u64) {
         let mut inner = self.inner.lock();
         if inner.forgotten == forgotten {

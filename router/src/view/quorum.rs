@@ -1,13 +1,13 @@
 //! `consistency: Quorum`: reads that contain everything the members had when the request came.
 //!
-//! Each member is asked for its collection's version (an unset list of one object, which a kube-apiserver answers as of "most
-//! recent", by a quorum of its etcd), and the answer is given from memory once the cacher has come that far. So it is
-//! linearizable per member, however it was written there, and costs a small request instead of a whole list. In a collection
-//! that changes the cacher has come that far already; one that does not change has to be told of progress, which takes a
-//! kube-apiserver 1.36 about 1.3 s.
+//! Each member is asked for its collection's version (an unset list of one object, which a kube-apiserver answers as of
+//! "most recent", by a quorum of its etcd), and the answer is given from memory once the cacher has come that far. So
+//! it is linearizable per member, however it was written there, and costs a small request instead of a whole list. In a
+//! collection that changes the cacher has come that far already; one that does not change has to be told of progress,
+//! which takes a kube-apiserver 1.36 about 1.3 s.
 //!
-//! Reads that come while a question is under way share the next one: an answer to a question that was put before a read came
-//! says nothing to it.
+//! Reads that come while a question is under way share the next one: an answer to a question that was put before a read
+//! came says nothing to it.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use super::{EarlierStandings, View, standing};
 use crate::refusal::VersionRefusal;
 
 impl View {
-    /// Waits until memory has everything that the clusters have now of which it holds something. A cluster that does not confirm it is stale, where a partial
-    /// answer is allowed.
+    /// Waits until memory has everything that the clusters have now of which it holds something. A cluster that does
+    /// not confirm it is stale, where a partial answer is allowed.
     ///
     /// # Errors
     /// 504 naming the clusters that do not confirm it within about 3 s, where a partial answer is denied.

@@ -35,14 +35,14 @@ pub(crate) enum Standing {
         /// Whether the member forbids to read the whole collection.
         forbidden: bool,
     },
-    /// It has such objects, but not so that they can be shown here: as another kind, or in other versions only. Nothing is
-    /// waited for, and each answer says so.
+    /// It has such objects, but not so that they can be shown here: as another kind, or in other versions only. Nothing
+    /// is waited for, and each answer says so.
     LeftOut {
         /// How it has them.
         reason: String,
     },
-    /// It has nothing of what is asked for, though nothing of it is held: the one namespace that is asked for is not there, as the view of
-    /// namespaces knows.
+    /// It has nothing of what is asked for, though nothing of it is held: the one namespace that is asked for is not
+    /// there, as the view of namespaces knows.
     NoNamespace,
 }
 
@@ -73,8 +73,8 @@ impl Standing {
         }
     }
 
-    /// A cluster that has not told yet what it serves, or not all: the aggregated server behind the resource's version does not
-    /// answer it.
+    /// A cluster that has not told yet what it serves, or not all: the aggregated server behind the
+    /// resource's version does not answer it.
     pub(crate) fn of_undiscovered(cluster: &Cluster, resource: &GroupVersionResource) -> Self {
         let silent = || cluster.discovery().map(|_| Otherwise::Stale.reason(resource));
         let reason = cluster.problem().or_else(silent).map(Arc::from);
@@ -177,8 +177,8 @@ impl Counts {
         self.forbidden
     }
 
-    /// Whether a list or watch need not wait: for any cluster where a partial answer is denied, for a first attempt where it is
-    /// allowed.
+    /// Whether a list or watch need not wait: for any cluster where a partial answer is denied, for a first attempt
+    /// where it is allowed.
     pub(super) fn suffice(&self, partial: Partial) -> bool {
         match partial {
             Partial::Deny => self.unknown == 0,
@@ -187,8 +187,8 @@ impl Counts {
     }
 }
 
-/// How clusters stand, by name, and how many of them how. Handed out in an `Arc`: as long as all is well, to look at it costs
-/// the same for a thousand clusters as for one.
+/// How clusters stand, by name, and how many of them how. Handed out in an `Arc`: as long as all is well, to look at it
+/// costs the same for a thousand clusters as for one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Standings {
     by_name: Vec<(ClusterName, Standing)>,
@@ -239,8 +239,9 @@ impl Standings {
         self.by_name.iter().filter(|(_, standing)| standing.is_forbidden()).map(|(cluster, _)| cluster)
     }
 
-    /// How clusters stand by now that stood otherwise when a request came. What was known to it stays known where it is among what is held:
-    /// of one that is being listed as another one, say. What was known to have nothing, or to be left out, stays so.
+    /// How clusters stand by now that stood otherwise when a request came. What was known to it stays known where it is
+    /// among what is held: of one that is being listed as another one, say.
+    /// What was known to have nothing, or to be left out, stays so.
     pub(crate) fn after(mut self: Arc<Self>, before: &Self, held: &Heads) -> Arc<Self> {
         let is_held = |cluster: &ClusterName| held.binary_search_by(|(name, _)| name.cmp(cluster)).is_ok();
         for (cluster, standing) in before.iter() {
@@ -256,7 +257,8 @@ impl Standings {
         self
     }
 
-    /// How clusters stand for an answer that was begun when they stood worse: what was not waited for then is not in it.
+    /// How clusters stand for an answer that was begun when they stood worse:
+    /// what was not waited for then is not in it.
     pub(crate) fn no_better_than(mut self: Arc<Self>, before: &Self) -> Arc<Self> {
         for (cluster, standing) in before.iter() {
             if self.of(cluster).is_some_and(|now| now.trouble() < standing.trouble()) {
@@ -348,7 +350,8 @@ pub(crate) fn shortened(texts: &[String]) -> String {
     text
 }
 
-/// The text of a `Warning: 299` that names the clusters which serve a resource and are not part of the view by configuration.
+/// The text of a `Warning: 299` that names the clusters which serve a resource and are not part of the
+/// view by configuration.
 pub(crate) fn left_out_warning(resource: &GroupVersionResource, left_out: &[ClusterName]) -> Option<String> {
     let names: Vec<_> = left_out.iter().map(ToString::to_string).collect();
     (!names.is_empty()).then(|| {
@@ -365,11 +368,12 @@ pub(crate) fn warn_left_out(headers: &mut HeaderMap, resource: &GroupVersionReso
     headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
 }
 
-/// The longest text of a warning, in characters. 1,024: reasons may quote a member's own words, and a dozen warnings have to fit in
-/// a client's header list (16 KiB by default in many).
+/// The longest text of a warning, in characters. 1,024: reasons may quote a member's own words, and a dozen warnings
+/// have to fit in a client's header list (16 KiB by default in many).
 const WARNING_LENGTH_MAX: usize = 1024;
 
-/// Writes a text as the value of a `Warning` header: `299 - "text"`, quotes escaped, control characters left out, in UTF-8.
+/// Writes a text as the value of a `Warning` header: `299 - "text"`, quotes escaped, control characters left out,
+/// in UTF-8.
 pub(crate) fn warning_header(text: &str) -> Option<http::HeaderValue> {
     let clean: String = text.chars().filter(|c| !c.is_control()).take(WARNING_LENGTH_MAX).collect();
     let quoted = format!("299 - \"{}\"", clean.replace('\\', "\\\\").replace('"', "\\\""));

@@ -5,9 +5,9 @@ use tributary_cacher::Update;
 
 /// What a step of a cluster means for one namespace: none for nothing that is to be told at once.
 ///
-/// `before` is how far all namespaces were before it, `held` the namespace's state before, and `empty` one without objects. How far the
-/// cluster is is told with the next change of the namespace, with the member's bookmarks, and to who asks: in each namespace a mark for
-/// every change of all would fill the memory.
+/// `before` is how far all namespaces were before it, `held` the namespace's state before, and `empty` one without
+/// objects. How far the cluster is is told with the next change of the namespace, with the member's bookmarks, and to
+/// who asks: in each namespace a mark for every change of all would fill the memory.
 pub(super) fn part(
     step: &Update,
     before: CollectionVersion,
@@ -40,8 +40,8 @@ pub(super) fn part(
 
 /// The namespace's own of some changes, which lead from one version of all namespaces to another.
 ///
-/// Where deletions of other namespaces share the revision of an own one, those that came before it count with it, as in the log of all:
-/// so many mean the same to both, and to other replicas.
+/// Where deletions of other namespaces share the revision of an own one, those that came before it count with it, as in
+/// the log of all: so many mean the same to both, and to other replicas.
 fn own_changes(
     changes: &[Change],
     before: CollectionVersion,

@@ -1,5 +1,5 @@
-//! What members warn of in every answer about a resource, such as that its version is deprecated, passed on with answers from
-//! memory.
+//! What members warn of in every answer about a resource, such as that its version is deprecated, passed on with
+//! answers from memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

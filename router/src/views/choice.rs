@@ -1,4 +1,5 @@
-//! From which view a read is answered: from that of all namespaces, or from one namespace's own where a member forbids to read all.
+//! From which view a read is answered: from that of all namespaces, or from one namespace's own where a
+//! member forbids to read all.
 
 use std::sync::Arc;
 
@@ -48,8 +49,9 @@ struct Namespaces {
 }
 
 impl Namespaces {
-    /// Whether it is known of each of these clusters that it has no such namespace. One that was written to through this process is
-    /// there, and so is one that was made, though its own event may be on its way. `of` is the view that is asked for.
+    /// Whether it is known of each of these clusters that it has no such namespace. One that was written to through
+    /// this process is there, and so is one that was made, though its own event may be on its way.
+    /// `of` is the view that is asked for.
     fn is_missing(&self, of: &View, clusters: &[ClusterName], namespace: &str) -> bool {
         let is_fresh = |cluster| self.standings.of(cluster) == Some(&Standing::Fresh);
         let key = ObjectKey::new("", namespace);
@@ -60,11 +62,12 @@ impl Namespaces {
 }
 
 impl Read<'_> {
-    /// The view for a read of the clusters that are wanted, and how these stand. Where a member forbids the collection of all
-    /// namespaces and one is asked for, the view of that namespace takes its place.
+    /// The view for a read of the clusters that are wanted, and how these stand. Where a member forbids the collection
+    /// of all namespaces and one is asked for, the view of that namespace takes its place.
     ///
     /// # Errors
-    /// (beside the view) 429 where clusters are unknown and a partial answer is denied, or no further namespace can be held.
+    /// (beside the view) 429 where clusters are unknown and a partial answer is denied,
+    /// or no further namespace can be held.
     pub(crate) async fn view(self, views: &Arc<Views>) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
         let Self { configuration, served, wanted, partial, .. } = self;
         let (view, standings) = self.held(views).await;
@@ -118,9 +121,10 @@ impl Read<'_> {
         (view, standings)
     }
 
-    /// The view of one namespace beside that of all, which these clusters forbid to read. Where all that may be held are in use, one goes
-    /// of a namespace that is nowhere, or has been forbidden for long: watches of names that were made up keep nobody out. Not for one
-    /// that is nowhere itself, and none that is forbidden and new: two of them would take turns for ever.
+    /// The view of one namespace beside that of all, which these clusters forbid to read. Where all that may be held
+    /// are in use, one goes of a namespace that is nowhere, or has been forbidden for long: watches of names that were
+    /// made up keep nobody out. Not for one that is nowhere itself, and none that is forbidden and new: two of them
+    /// would take turns for ever.
     async fn of_namespace(
         self,
         views: &Arc<Views>,
@@ -145,8 +149,9 @@ impl Read<'_> {
         views.get_or_start_part(whole, namespace, user)
     }
 
-    /// What is known of the namespaces of these clusters; `None` where they are not held. Waits only for the first attempts at these: of
-    /// the others nothing is asked, and one that answers nothing would delay the read by half a minute.
+    /// What is known of the namespaces of these clusters; `None` where they are not held. Waits only for the first
+    /// attempts at these: of the others nothing is asked, and one that answers nothing would delay the
+    /// read by half a minute.
     async fn namespaces(self, views: &Arc<Views>, clusters: &[ClusterName]) -> Option<Namespaces> {
         let namespaces = GroupVersionResource::new("", "v1", "namespaces");
         let configuration = self.configuration;
@@ -156,8 +161,8 @@ impl Read<'_> {
         Some(Namespaces { view, standings })
     }
 
-    /// Whether none of these clusters has a namespace, as far as the view of namespaces knows them all. Where something was written to it
-    /// through this process, it is there, though its own event may be on its way.
+    /// Whether none of these clusters has a namespace, as far as the view of namespaces knows them all. Where something
+    /// was written to it through this process, it is there, though its own event may be on its way.
     async fn is_missing(self, views: &Arc<Views>, view: &View, clusters: &[ClusterName], namespace: &str) -> bool {
         let Some(known) = self.namespaces(views, clusters).await else { return false };
         let key = ObjectKey::new("", namespace);

@@ -1,8 +1,8 @@
 //! What describes a resource: built in, or the CRD of a cluster that has one.
 //!
-//! One cluster's CRD counts, the first by name that gives it, for as long as that cluster serves the resource. Where a thousand
-//! clusters do not let us read theirs, the first read does not wait for all of them: it begins with names and ages, and the
-//! resource is cached anew with its columns should they be found.
+//! One cluster's CRD counts, the first by name that gives it, for as long as that cluster serves the resource. Where a
+//! thousand clusters do not let us read theirs, the first read does not wait for all of them: it begins with names and
+//! ages, and the resource is cached anew with its columns should they be found.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::body;
 use crate::discovery::ServedResource;
 use crate::topology::Fleet;
 
-/// How long a member may take to give a CRD before it is passed over. 1 s: many round trips to the other end of the world, and half
-/// of what a first read waits.
+/// How long a member may take to give a CRD before it is passed over. 1 s: many round trips to the other end of the
+/// world, and half of what a first read waits.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// How many members are asked for a CRD at once.
@@ -116,7 +116,8 @@ async fn given_by(fleet: &Fleet, cluster: ClusterName, served: &ServedResource) 
     Some(Definition { cluster, state: definition.metadata, version })
 }
 
-/// The first answer that there is, in the order of the questions. A handful is put at once, and each passed over after its time.
+/// The first answer that there is, in the order of the questions. A handful is put at once,
+/// and each passed over after its time.
 async fn first<T: Send + 'static>(questions: Vec<BoxFuture<'static, Option<T>>>) -> Option<T> {
     let asked: Vec<BoxFuture<'static, Option<T>>> = questions.into_iter().map(in_time).collect();
     let mut given = std::pin::pin!(stream::iter(asked).buffered(ASKED_AT_ONCE).filter_map(std::future::ready));

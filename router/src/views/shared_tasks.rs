@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 /// A task's answer, once it is there; `None` where it failed.
 pub(super) type SharedTask<A> = Shared<BoxFuture<'static, Option<A>>>;
 
-/// The tasks that are under way, by what they are for. A task goes on though all who wait for it leave: what takes longer than a client
-/// has patience would never be done if each began anew.
+/// The tasks that are under way, by what they are for. A task goes on though all who wait for it leave: what takes
+/// longer than a client has patience would never be done if each began anew.
 pub(super) struct SharedTasks<K: Eq + Hash, A>(Mutex<HashMap<K, SharedTask<A>>>);
 
 impl<K, A> SharedTasks<K, A>

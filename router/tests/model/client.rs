@@ -32,8 +32,8 @@ pub(crate) struct Client {
     follower: Arc<Mutex<Option<Follower>>>,
     /// When it was told what it has.
     told: Told,
-    /// An older state of the same client that it sometimes goes back to, as a process does that kept it on disk, and when it was
-    /// told that.
+    /// An older state of the same client that it sometimes goes back to, as a process does that kept it on disk, and
+    /// when it was told that.
     checkpoint: Option<(Told, Follower)>,
     /// How often revisions had gone back when its state began.
     born: u64,
@@ -65,8 +65,8 @@ impl Told {
     }
 }
 
-/// How long a version can be gone on from, where nothing makes a router forget. It keeps what it saw for five minutes, and may
-/// have seen it a minute before another one, of a slow member, or before a slow client was told.
+/// How long a version can be gone on from, where nothing makes a router forget. It keeps what it saw for five minutes,
+/// and may have seen it a minute before another one, of a slow member, or before a slow client was told.
 const KEPT_FOR: Duration = Duration::from_secs(200);
 
 /// How a stream ended.
@@ -190,7 +190,8 @@ impl Client {
         );
         *self.follower.lock() = Some(Follower::watching_from_nothing(self.selection.clone()));
         let end = self.stream(replica, query).await?;
-        // It contains this process's own writes and, under Quorum, what the members have; what cannot be had in time is a timeout.
+        // It contains this process's own writes and, under Quorum, what the members have;
+        // what cannot be had in time is a timeout.
         let expected = matches!(end, End::Error(504));
         self.after(end, expected)
     }

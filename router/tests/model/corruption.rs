@@ -286,8 +286,8 @@ fn pages_that_go_on_elsewhere() -> Result<(), Failed> {
     found_out(is_rest(&rest).map_err(|lie| lie.to_string()))
 }
 
-/// A client that has seen an object go of which its version does not say so is told of it again, behind another cluster's of that
-/// name. One whose version says so is not, and neither may be told too little.
+/// A client that has seen an object go of which its version does not say so is told of it again, behind another
+/// cluster's of that name. One whose version says so is not, and neither may be told too little.
 fn perhaps_owed() -> Result<(), Failed> {
     use Change::{Added, Deleted};
     let mut truth = truth();
@@ -316,8 +316,8 @@ fn perhaps_owed() -> Result<(), Failed> {
     found_out(told(6, &events[3..]))
 }
 
-/// Where a restore kept a version and undid what a client has beyond it nobody can tell; where the version itself is undone
-/// somebody has to.
+/// Where a restore kept a version and undid what a client has beyond it nobody can tell; where the version itself is
+/// undone somebody has to.
 fn undone() -> Result<(), Failed> {
     let before = truth();
     let mut after = before.clone();

@@ -8,12 +8,13 @@
 //!                         └───────────events, lists───────────────▶ Follower: can that be true?
 //! ```
 //!
-//! Members, routers and clients share one thread, and time stands still while any of them can go on. Connections are HTTP/2
-//! over memory instead of TCP and TLS; everything above is the real thing. Whatever draws random numbers draws them from the
-//! seed, and nothing runs in another thread, so a seed is the same run each time.
+//! Members, routers and clients share one thread, and time stands still while any of them can go on. Connections are
+//! HTTP/2 over memory instead of TCP and TLS; everything above is the real thing. Whatever draws random numbers draws
+//! them from the seed, and nothing runs in another thread, so a seed is the same run each time.
 //!
 //! * `cargo test -p tributary-router --test model` runs 200 seeds and those that once failed;
-//! * `… -- seed=7` one, `… -- seeds=0..5000` many; with `TRIBUTARY_TRACE=1` a failure shows all that happened, not its end;
+//! * `… -- seed=7` one, `… -- seeds=0..5000` many; with `TRIBUTARY_TRACE=1` a failure shows all that happened,
+//!   not its end;
 //! * `… -- --ignored proof` as many as `TRIBUTARY_SEEDS` says, 20,000 by default.
 
 // A test's `unwrap` is an assertion; clippy's exemption for tests does not see a harness of one's own.
@@ -39,8 +40,8 @@ const SEEDS: u64 = 200;
 /// How many seeds are one test.
 const SEEDS_PER_TRIAL: u64 = 50;
 
-/// Seeds that failed, and what was wrong with the product. What a seed does changes with the schedule; each has a smaller test
-/// beside the code that was wrong.
+/// Seeds that failed, and what was wrong with the product. What a seed does changes with the schedule; each has a
+/// smaller test beside the code that was wrong.
 const FAILED_ONCE: [(u64, &str); 15] = [
     (0, "of_several_deletions_at_one_revision_all_but_the_first_were_lost"),
     (2, "a_leaving_cluster_kept_its_version_at_a_deletion_that_another_cluster_follows"),
@@ -91,8 +92,8 @@ fn main() -> anyhow::Result<()> {
     libtest_mimic::run(&arguments, trials).exit()
 }
 
-/// Runs seeds one after the other, each in a process of its own: what a process has done before must not matter. What failed
-/// goes to stderr at once.
+/// Runs seeds one after the other, each in a process of its own: what a process has done before must not matter. What
+/// failed goes to stderr at once.
 fn run_each(seeds: std::ops::Range<u64>) -> Result<(), Failed> {
     let mut failed = Vec::new();
     for seed in seeds {

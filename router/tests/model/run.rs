@@ -39,8 +39,8 @@ struct Watched {
 
 /// Runs a seed in a thread and a runtime of its own, whose clock stands still while anything can be done.
 pub(crate) fn run(seed: u64) -> Outcome {
-    // Everything that draws numbers of its own (hash maps, timers' jitter, the order in which tasks are woken) draws them from
-    // the system: so that is what the seed decides.
+    // Everything that draws numbers of its own (hash maps, timers' jitter, the order in which tasks are woken) draws
+    // them from the system: so that is what the seed decides.
     seed_the_system(seed);
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();

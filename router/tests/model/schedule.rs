@@ -23,11 +23,12 @@ pub(crate) const NAMESPACES: [&str; 2] = ["default", "kube-public"];
 /// Names of objects, the same in all members.
 pub(crate) const OBJECTS: [&str; 5] = ["a", "b", "b-1", "c", "d"];
 
-/// How long everybody may take to see that revisions went back: two failed attempts with the longest delay between them.
+/// How long everybody may take to see that revisions went back: two failed attempts with the longest
+/// delay between them.
 const NOTICED_WITHIN: Duration = Duration::from_secs(200);
 
-/// What kind of run a seed makes. Each fault is in some runs and not in others, so that what must never happen without it can
-/// be told from what may happen with it.
+/// What kind of run a seed makes. Each fault is in some runs and not in others, so that what must never happen without
+/// it can be told from what may happen with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Profile {
     pub(crate) seed: u64,
@@ -327,9 +328,9 @@ fn elsewhere(world: &World, number: usize) -> u64 {
     world.members[number].apply(object).unwrap_or_default()
 }
 
-/// A member is restored to an older state. Nothing is written to it until every router has seen that, and every client at one:
-/// a restore that nobody sees before revisions pass what was handed out cannot be told from none (which is why `etcdutl snapshot
-/// restore` has `--bump-revision`).
+/// A member is restored to an older state. Nothing is written to it until every router has seen that, and every client
+/// at one: a restore that nobody sees before revisions pass what was handed out cannot be told from none (which is why
+/// `etcdutl snapshot restore` has `--bump-revision`).
 async fn restore(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyhow::Result<()> {
     if !world.frozen.lock().insert(number) {
         return Ok(());

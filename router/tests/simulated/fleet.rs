@@ -28,7 +28,8 @@ pub(crate) async fn setup(member: &Arc<Member>) -> ClusterSetup {
     ClusterSetup { name, client: Ok(client), fingerprint: member.token().to_owned(), index: None }
 }
 
-/// Starts so many members and a router over them at once, reads, watches and writes. Gives for how long nobody else was answered.
+/// Starts so many members and a router over them at once, reads, watches and writes.
+/// Gives for how long nobody else was answered.
 async fn a_fleet_of(count: usize) -> Duration {
     let mut members = Vec::new();
     for number in 0..count {

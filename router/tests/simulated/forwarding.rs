@@ -1,4 +1,5 @@
-//! What goes through to one member: its answer untouched, and what a client is told where there is none, or not all of it.
+//! What goes through to one member: its answer untouched, and what a client is told where there is none,
+//! or not all of it.
 
 use std::time::Duration;
 
@@ -17,8 +18,8 @@ use crate::harness::{
     quiet_without_time, router, setup_through, until,
 };
 
-/// Sends a write as client-go does: again, with the body that it had, as long as an answer of 429 or 5xx carries Retry-After, ten
-/// times at most (`checkWait` in its `rest/with_retry.go`). Gives the last answer.
+/// Sends a write as client-go does: again, with the body that it had, as long as an answer of 429 or 5xx carries
+/// Retry-After, ten times at most (`checkWait` in its `rest/with_retry.go`). Gives the last answer.
 async fn as_client_go(fixture: &Fixture, method: &str, path: &str, body: &Value) -> Answer {
     let mut answer = fixture.write(method, path, body).await;
     for _ in 0..10 {
@@ -230,7 +231,8 @@ async fn who_a_client_asks_to_be_is_said_in_full_or_the_request_is_refused() {
     fixture.client().send("GET", &path, &[("impersonate-user", "bob"), ("impersonate-group", "ops")], "").await.ok();
 }
 
-/// What a client must be told where there is no answer, beside its code: these words, and whether it is to come again by itself.
+/// What a client must be told where there is no answer, beside its code:
+/// these words, and whether it is to come again by itself.
 struct Due {
     method: &'static str,
     path: String,

@@ -73,7 +73,8 @@ fn expected(partial: Partial, state: State, verb: Verb, version: Version) -> &'s
     let names_b = matches!(version, Version::Both | Version::Ahead);
     let ahead = version == Version::Ahead;
     match verb {
-        // Names never wait for clusters that are out of reach; whoever has the object answers, and nobody says that it is gone.
+        // Names never wait for clusters that are out of reach; whoever has the object answers,
+        // and nobody says that it is gone.
         Verb::GetOfA | Verb::GetOfB | Verb::GetOfNobody => match state {
             _ if unknown && names_b => "429",
             State::Fresh | State::Stale if ahead => "504",

@@ -179,8 +179,8 @@ impl Fixture {
         revision
     }
 
-    /// Sees to it that clients have a connection of each kind to a member, for what is to happen [`at_once`]: a dial waits for the
-    /// member's settings by a timer.
+    /// Sees to it that clients have a connection of each kind to a member, for what is to happen [`at_once`]: a dial
+    /// waits for the member's settings by a timer.
     pub(crate) async fn connect_clients(&self, member: &str) {
         let own = format!("/clusters/{member}{CONFIG_MAPS}");
         for path in [format!("{own}/nothing"), format!("{own}?watch=1")] {
@@ -227,7 +227,8 @@ impl Fixture {
         self.client().watch(path).await
     }
 
-    /// Makes changes that a watch sees, and checks that a watch from the version of each of its events gives the later ones.
+    /// Makes changes that a watch sees, and checks that a watch from the version of each of its events
+    /// gives the later ones.
     pub(crate) async fn resumes_after_each(&self, events: &mut Events) {
         let mut told = Vec::new();
         for number in 0..6 {
@@ -417,8 +418,9 @@ pub(crate) async fn pass(time: Duration) {
     tokio::time::resume();
 }
 
-/// Does something while no time passes, so that nothing of it can be due to a timer: the clock is paused, and kept from leaping by
-/// work that the runtime waits for. Where something waits for time all the same, it leaps after a minute, and the test fails.
+/// Does something while no time passes, so that nothing of it can be due to a timer: the clock is paused, and kept from
+/// leaping by work that the runtime waits for. Where something waits for time all the same, it leaps after a minute,
+/// and the test fails.
 pub(crate) async fn at_once<T>(work: impl Future<Output = T>) -> T {
     tokio::time::pause();
     let (done, waiting) = std::sync::mpsc::channel::<()>();
@@ -440,8 +442,8 @@ pub(crate) async fn quiet_without_time() {
     tokio::task::spawn_blocking(sleep).await.unwrap();
 }
 
-/// The first answer that is no 504: where the machine is slow, what was written may not be seen in time. Asks in vain at most as long as
-/// things take to come.
+/// The first answer that is no 504: where the machine is slow, what was written may not be seen in time. Asks in vain
+/// at most as long as things take to come.
 pub(crate) async fn in_time<F: Future<Output = Answer>>(mut ask: impl FnMut() -> F) -> Answer {
     let deadline = tokio::time::Instant::now() + SOON;
     loop {

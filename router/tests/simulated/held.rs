@@ -109,7 +109,8 @@ async fn what_members_answer_to_writes_is_counted_before_they_are_asked() {
     let held = || held_now(&fixture);
     let control = fixture.member("a").control();
     let writes = || control.requests_of(RequestKind::Write, "configmaps");
-    // The member is given room for what the object has, and a little more. It takes the requests, and its answers stay away.
+    // The member is given room for what the object has, and a little more.
+    // It takes the requests, and its answers stay away.
     let before = writes();
     control.answer_writes(WriteAnswers::SilentAfter(0));
     let path = format!("{CONFIG_MAPS}/x");

@@ -1,5 +1,5 @@
-//! An informer: lists, watches from the list, goes on after an end, and lists again only when it is told to. It may be led to
-//! another replica with each request.
+//! An informer: lists, watches from the list, goes on after an end, and lists again only when it is told to. It may be
+//! led to another replica with each request.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! `itemResourceVersions: Integer`: every object carries a number that names its version and its cluster, and the number is good
-//! for everything that a version is good for.
+//! `itemResourceVersions: Integer`: every object carries a number that names its version and its cluster, and the
+//! number is good for everything that a version is good for.
 //!
 //! Member `a` has index 0 and `b` index 1, so an object of `b` at revision 7 carries `70001`.
 
@@ -407,7 +407,8 @@ async fn a_cluster_that_leaves_is_deleted_by_numbers() {
     fixture.set_clusters(&["a"]).await;
     let gone = events.soon().await;
     assert_eq!((brief(&gone).as_str(), version(&gone["object"])), ("DELETED b/x", integer("b", 1)));
-    // Whoever comes back with it, or with its own, has to list: its cluster is no longer here. Nor does it do once that is back.
+    // Whoever comes back with it, or with its own, has to list: its cluster is no longer here.
+    // Nor does it do once that is back.
     for clusters in [&["a"][..], &["a", "b"]] {
         fixture.set_clusters(clusters).await;
         for revision in [1, revision] {
@@ -537,7 +538,8 @@ async fn is_expired(events: &mut Events, last: &str) -> bool {
     }
 }
 
-/// The view of a namespace told objects of `b`, of which the view of all knows nothing: whoever goes on there from a number would keep them.
+/// The view of a namespace told objects of `b`, of which the view of all knows nothing: whoever goes on there from a
+/// number would keep them.
 #[tokio::test]
 async fn what_a_namespaces_own_view_told_is_resumed_there_alone() {
     let fixture = start().await;

@@ -1,4 +1,5 @@
-//! A member whose watches lag behind what is written to it: whoever reads what was written there waits, and nobody else.
+//! A member whose watches lag behind what is written to it: whoever reads what was written there waits,
+//! and nobody else.
 
 use serde_json::json;
 use tributary_router::Policies;
@@ -12,7 +13,8 @@ fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
 
-/// Members `a` and `b` with an object each; then the watches of `a` get ten bytes a second, and an object is written to it.
+/// Members `a` and `b` with an object each; then the watches of `a` get ten bytes a second,
+/// and an object is written to it.
 async fn lagging(policies: Policies) -> Fixture {
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     fixture.put_and_see("a", "x", "1").await;

@@ -62,7 +62,8 @@ async fn a_large_list_of_metadata_is_whole_in_protobuf() {
     assert!(expected.len() == 120 && names == expected, "{names:?}");
 }
 
-/// Whole, the list would be a tree of ten times its text and a second text: more than a process has, of 100,000 objects.
+/// Whole, the list would be a tree of ten times its text and a second text:
+/// more than a process has, of 100,000 objects.
 #[tokio::test]
 async fn a_large_table_in_yaml_is_written_row_by_row() {
     let fixture = fixture().await;

@@ -1,4 +1,5 @@
-//! What lasts of clients' requests to one cluster: it leaves room for other clients, and for what is served from memory.
+//! What lasts of clients' requests to one cluster: it leaves room for other clients,
+//! and for what is served from memory.
 
 use std::time::Duration;
 
@@ -66,7 +67,8 @@ async fn watches_of_one_client_leave_room_for_others_and_for_what_is_served_from
     fixture.put("a", "x", "");
     assert_eq!(name(&other.soon().await["object"]), "x");
 
-    // The member cuts all streams. Clients who do not look at theirs keep their places, and take what the cacher's watch leaves.
+    // The member cuts all streams. Clients who do not look at theirs keep their places,
+    // and take what the cacher's watch leaves.
     fixture.member("a").control().cut_streams();
     let mut again = Vec::new();
     for port in 100..120 {

@@ -11,7 +11,8 @@ use crate::harness::{
     CONFIG_MAPS, Fixture, SOON, brief, cluster, composite, config, config_map_in, items, name, until, vector, version,
 };
 
-/// A view is started without keeping anybody from the others'; those who come meanwhile neither start it again nor see it empty.
+/// A view is started without keeping anybody from the others'; those who come meanwhile neither start
+/// it again nor see it empty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn readers_that_come_together_start_one_view_and_see_all_of_it() {
     let fixture = Fixture::with(["a", "b"].map(config), Policies::default()).await;

@@ -1,7 +1,7 @@
 //! Whether others are answered, whatever goes on: they ask for `/livez`, as a kubelet does.
 //!
-//! The bound is of the wall clock. A machine that is busy otherwise is no fault of ours, so what goes on is tried several times, and the
-//! best of them counts.
+//! The bound is of the wall clock. A machine that is busy otherwise is no fault of ours, so what goes on is tried
+//! several times, and the best of them counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +57,8 @@ impl Probes {
     }
 }
 
-/// Checks that others are answered while something goes on. An attempt does it and gives the [`Probes::longest_silence`] meanwhile.
+/// Checks that others are answered while something goes on. An attempt does it and gives the
+/// [`Probes::longest_silence`] meanwhile.
 pub(crate) async fn others_live(what: &str, mut attempt: impl AsyncFnMut() -> Duration) {
     let mut tried = Vec::new();
     while tried.len() < ATTEMPTS {

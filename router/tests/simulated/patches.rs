@@ -1,5 +1,5 @@
-//! Patches of every type: versions and the annotation are those of the merged view for the client, and the member's own for
-//! the member.
+//! Patches of every type: versions and the annotation are those of the merged view for the client,
+//! and the member's own for the member.
 
 use serde_json::{Value, json};
 

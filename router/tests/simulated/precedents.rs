@@ -1,5 +1,5 @@
-//! What went wrong in other gateways before a Kubernetes API, each with a test of its name: here what the router must hold.
-//! `docs/precedents.md` lists all of them.
+//! What went wrong in other gateways before a Kubernetes API, each with a test of its name: here what the router must
+//! hold. `docs/precedents.md` lists all of them.
 
 use serde_json::json;
 use tributary_router::Policies;
@@ -70,8 +70,8 @@ async fn cve_2022_3162_no_spelling_of_a_path_reads_another_resource() {
     assert_eq!(fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok()["data"]["v"], "shown");
 }
 
-/// Of a parameter that is given twice the first counts, as in kube-apiserver; whoever checks the one and uses the other can be made to
-/// show more than was allowed.
+/// Of a parameter that is given twice the first counts, as in kube-apiserver; whoever checks the one and uses the other
+/// can be made to show more than was allowed.
 #[tokio::test]
 async fn capsule_proxy_5_a_second_selector_widens_nothing() {
     let only_pods = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
@@ -114,7 +114,8 @@ async fn capsule_proxy_5_a_second_selector_widens_nothing() {
     }
 }
 
-/// Of a cluster that is no longer configured nothing is shown: open watches are told, and nothing that was handed out leads there.
+/// Of a cluster that is no longer configured nothing is shown: open watches are told,
+/// and nothing that was handed out leads there.
 #[tokio::test]
 async fn a_member_that_is_removed_leaves_every_open_watch_and_every_read() {
     let fixture = Fixture::start(["a", "b"]).await;

@@ -1,4 +1,5 @@
-//! Registries that hold some clusters or some namespaces only: what is left out is said, and is found by name all the same.
+//! Registries that hold some clusters or some namespaces only: what is left out is said,
+//! and is found by name all the same.
 
 use serde_json::{Value, json};
 use tributary_router::{Policies, Policy};

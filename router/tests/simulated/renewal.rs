@@ -108,8 +108,8 @@ async fn renewed_credentials_cost_no_list_no_stream_and_no_wait() {
     events.nothing().await;
 }
 
-/// Has `a` reached in another way, while its lists take as long as the test likes. What makes it another way (the address, the CA) is in the
-/// fingerprint.
+/// Has `a` reached in another way, while its lists take as long as the test likes. What makes it another way (the
+/// address, the CA) is in the fingerprint.
 async fn reached_otherwise(policies: Policies, refused: Option<Rejection>) {
     let (fixture, mut setups) = synced_with(policies, refused).await;
     let from = version(&fixture.get(&made()).await.ok());
@@ -169,8 +169,9 @@ async fn a_cluster_that_is_reached_otherwise_is_served_in_single_namespaces_too(
     reached_otherwise(allow(), Some(forbidden_cluster_wide())).await;
 }
 
-/// Has cluster `a` answer to another credential that may neither list nor watch what `rejection` says, and ends once that shows: within
-/// the time in which rights are known, and the moment that is granted to every watch that breaks off.
+/// Has cluster `a` answer to another credential that may neither list nor watch what `rejection` says, and ends once
+/// that shows: within the time in which rights are known, and the moment that is granted to every watch
+/// that breaks off.
 async fn lessen(fixture: &Fixture, setups: &[ClusterSetup], rejection: Rejection) {
     lessen_for(fixture, setups, rejection, ALL).await;
 }
@@ -408,8 +409,8 @@ async fn a_write_that_is_waited_for_while_its_cluster_is_reached_otherwise_ends_
     );
 }
 
-/// Has `a` forbid to read all namespaces while it answers no list: the namespace, which may be read, is served as it was held meanwhile.
-/// `refused` is what `b` refuses from the beginning.
+/// Has `a` forbid to read all namespaces while it answers no list: the namespace, which may be read, is served as it
+/// was held meanwhile. `refused` is what `b` refuses from the beginning.
 async fn forbidden_while_nothing_is_listed(refused: Option<Rejection>) {
     let (fixture, setups) = synced_with(deny(), refused).await;
     let control = fixture.member("a").control();
@@ -448,7 +449,8 @@ async fn a_namespace_is_served_as_it_was_held_until_its_own_list_is_there() {
     }
 }
 
-/// Has `b` forbid to read all namespaces and then `a` be reached in another way, before anybody has read a single namespace.
+/// Has `b` forbid to read all namespaces and then `a` be reached in another way,
+/// before anybody has read a single namespace.
 async fn reached_otherwise_before_a_namespace_is_read(policies: Policies, prepare: impl Fn(&Member)) -> Fixture {
     let (fixture, mut setups) = synced(policies).await;
     let control = fixture.member("b").control();

@@ -1,5 +1,5 @@
-//! Several processes over the same members, and clients that are led from one to another with each request: what one handed
-//! out the others understand, in both forms of a resourceVersion.
+//! Several processes over the same members, and clients that are led from one to another with each request: what one
+//! handed out the others understand, in both forms of a resourceVersion.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -215,7 +215,8 @@ async fn a_compact_version_is_understood_by_every_replica_of_the_same_clusters()
     // The long form of the same version is as good.
     let long = composite(&json!({ names[0].as_str(): "1000000" }));
     fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={long}")).await.refused(410);
-    // A replica that does not know yet who all its clusters are cannot tell; nobody is to list anew without the one that is away.
+    // A replica that does not know yet who all its clusters are cannot tell;
+    // nobody is to list anew without the one that is away.
     let away = fixture.member(&names[43]).control();
     away.stop_listening().await;
     let late = fixture.restarted(allow()).await;

@@ -114,7 +114,8 @@ async fn a_client_that_is_cut_between_two_of_them_is_told_the_rest_at_any_replic
     assert_eq!(resume(&late, &cut).await.soon().await["object"]["code"], 410);
 }
 
-/// Where a namespace is held beside all, and the version of one replica is of a moment when the first was deleted, in another namespace.
+/// Where a namespace is held beside all, and the version of one replica is of a moment when the first was deleted,
+/// in another namespace.
 #[tokio::test]
 async fn what_was_told_of_other_namespaces_passes_nothing_of_one_over_at_any_replica() {
     let fixture = Fixture::start(["a", "b"]).await;

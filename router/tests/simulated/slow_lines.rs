@@ -25,8 +25,8 @@ async fn a_collection_is_synced_whose_lists_are_ended_after_a_few_seconds() {
     assert!((20..50).contains(&asked), "{asked}");
 }
 
-/// How many lists there are until a member's pods are synced that has no WatchList, where all of them in one list would take so many
-/// seconds and a list is given so long.
+/// How many lists there are until a member's pods are synced that has no WatchList, where all of them in one list would
+/// take so many seconds and a list is given so long.
 async fn lists_until_synced(seconds: u64, given: Duration) -> u64 {
     let member = Simulator::start_in_process(Config { pods: 60, watch_list: false, ..config("a") }).unwrap();
     let member = Arc::new(member);

@@ -1,4 +1,5 @@
-//! Informers in a storm: members change and fail at random while clients follow, and in the end each holds what there is.
+//! Informers in a storm: members change and fail at random while clients follow,
+//! and in the end each holds what there is.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,8 +28,8 @@ async fn storm(fixture: &Fixture, mut random: StdRng) {
                 member.control().start_listening().await;
             }
             95..97 => {
-                // Revisions that have passed what was seen before anybody looks cannot be told from those that were undone. Nothing
-                // that is undone may be on its way either: it would be seen after the look.
+                // Revisions that have passed what was seen before anybody looks cannot be told from those that were
+                // undone. Nothing that is undone may be on its way either: it would be seen after the look.
                 let newest = member.control().revision();
                 until(|| async { seen(fixture, member.name()).await == Some(newest) }).await;
                 let revision = newest.saturating_sub(random.random_range(1..6));
@@ -50,7 +51,8 @@ async fn storm(fixture: &Fixture, mut random: StdRng) {
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
     }
-    // Whoever comes back with a version that a restore has undone is told so once the member has passed what was undone.
+    // Whoever comes back with a version that a restore has undone is told so once the member has passed
+    // what was undone.
     for member in &fixture.members {
         while undone.get(member.name()).is_some_and(|undone| member.control().revision() <= *undone) {
             member.apply(crate::harness::config_map("last", "")).unwrap();
@@ -58,8 +60,8 @@ async fn storm(fixture: &Fixture, mut random: StdRng) {
     }
 }
 
-/// Which revision of a member the router has seen; `None` while it has seen nothing of it. Of one with deletions, some may be still to
-/// come; there is one in each here.
+/// Which revision of a member the router has seen; `None` while it has seen nothing of it. Of one with deletions, some
+/// may be still to come; there is one in each here.
 async fn seen(fixture: &Fixture, member: &str) -> Option<u64> {
     let list = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
     let components = vector(&version(&list));

@@ -411,7 +411,8 @@ async fn an_outage_costs_no_discovery_storm_and_is_over_soon() {
         let all = fixture.router.cluster_problems();
         all.into_iter().filter_map(|(name, problem)| problem.map(|_| name.to_string())).collect::<Vec<_>>()
     };
-    // A broken connection is noticed without waiting for the next question, which comes after 8 seconds at the earliest.
+    // A broken connection is noticed without waiting for the next question, which comes after 8 seconds
+    // at the earliest.
     let started = tokio::time::Instant::now();
     until(|| async { problems(&fixture) == ["b"] }).await;
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());

@@ -107,8 +107,8 @@ async fn an_upgrade_that_is_none_takes_a_place() {
     assert_eq!(ask(1).await.status(), 200, "what is dropped gives its place back");
 }
 
-/// Over HTTP/2 answers share a connection's flow-control window, which is given back with what is read: those that are not read must not
-/// have used it up for others, nor for what this process asks for itself.
+/// Over HTTP/2 answers share a connection's flow-control window, which is given back with what is read: those that are
+/// not read must not have used it up for others, nor for what this process asks for itself.
 #[tokio::test]
 async fn answers_that_are_not_read_stall_nobody_over_http2() {
     let own = format!("/clusters/a{CONFIG_MAPS}");

@@ -1,7 +1,7 @@
 //! One client's worst requests: while it sends them as fast as it can, others are answered.
 //!
-//! A request that is written down here is one line of [`requests`]. It is sent over and over by [`AT_ONCE`] senders, on a runtime
-//! of two workers, while somebody else asks for `/livez`, as [`crate::liveness`] says.
+//! A request that is written down here is one line of [`requests`]. It is sent over and over by [`AT_ONCE`] senders, on
+//! a runtime of two workers, while somebody else asks for `/livez`, as [`crate::liveness`] says.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ const AT_ONCE: usize = 8;
 /// For how long each is sent at least.
 const SENT_FOR: Duration = Duration::from_millis(300);
 
-/// Pods of each of two members. Each is of the usual size; in a build without optimisation they are as much work as some thousands.
+/// Pods of each of two members. Each is of the usual size; in a build without optimisation they are as
+/// much work as some thousands.
 const PODS: usize = 250;
 
 const YAML_TABLE: &str = "application/yaml;as=Table;g=meta.k8s.io;v=v1";
@@ -86,7 +87,8 @@ async fn longest_silence(client: &Client, worst: &Arc<Worst>) -> Duration {
         senders.spawn(async move {
             while !over.load(Ordering::SeqCst) {
                 let mut answer = client.call(worst.method, &worst.path, &worst.headers, &worst.body).await;
-                // Frame by frame, so that no memory of the sender's is part of it; what is refused is none of our business here.
+                // Frame by frame, so that no memory of the sender's is part of it;
+                // what is refused is none of our business here.
                 while let Some(Ok(_)) = answer.body_mut().frame().await {}
                 tokio::task::yield_now().await;
             }

@@ -38,7 +38,8 @@ impl<T> Lines<T> {
         }
     }
 
-    /// Takes the next who waits, of the connections that may be served now. Its connection goes to the end of the round.
+    /// Takes the next who waits, of the connections that may be served now.
+    /// Its connection goes to the end of the round.
     pub(crate) fn next(&mut self, may: impl Fn(Option<Peer>) -> bool) -> Option<(Option<Peer>, T)> {
         let at = self.lines.iter().position(|line| may(line.peer))?;
         let mut line = self.lines.remove(at)?;

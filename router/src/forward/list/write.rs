@@ -45,10 +45,12 @@ impl Metadata {
 /// (`tributary_printers`); kube-apiserver's own Tables have up to 13.
 const COLUMNS_OF_MEMBER_MAX: usize = 64;
 
-/// How many columns the Tables of all members may have together. Twice those of one: members of two versions of a resource.
+/// How many columns the Tables of all members may have together. Twice those of one:
+/// members of two versions of a resource.
 const COLUMNS_MAX: usize = 2 * COLUMNS_OF_MEMBER_MAX;
 
-/// The longest text of a member's columns that is read, in bytes. 64 KiB: 1 KiB for each, where they have some 200 bytes.
+/// The longest text of a member's columns that is read, in bytes. 64 KiB:
+/// 1 KiB for each, where they have some 200 bytes.
 const COLUMN_BYTES_MAX: usize = 64 << 10;
 
 /// The columns of a Table, united over members by name; new ones come last.
@@ -179,8 +181,8 @@ impl Writer {
         }
     }
 
-    /// Writes one item of a cluster. `places` says where the cells of its row stand. One that is no object is left out: members'
-    /// objects are data, and one that is broken hides no other.
+    /// Writes one item of a cluster. `places` says where the cells of its row stand. One that is no object is left out:
+    /// members' objects are data, and one that is broken hides no other.
     pub(super) fn item(&mut self, mark: &ClusterMark, item: Item<'_>, places: &[Option<usize>], out: &mut Vec<u8>) {
         let mut text = std::mem::take(&mut self.item);
         text.clear();

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// How many pairs of rules are compared one by one. Beyond that only rules that both clusters spell alike are kept; thousands of
-/// rules are more than anybody reads.
+/// How many pairs of rules are compared one by one. Beyond that only rules that both clusters spell alike are kept;
+/// thousands of rules are more than anybody reads.
 const PAIRS_MAX: usize = 250_000;
 
 /// One rule about resources or, where the other lists are empty, about paths.

@@ -128,7 +128,8 @@ impl Client {
         query
     }
 
-    /// Whether a list was given; a refusal must have a cause that this run can have. `of`: the version that was to be listed.
+    /// Whether a list was given; a refusal must have a cause that this run can have. `of`:
+    /// the version that was to be listed.
     fn is_answered(&self, asked: &Asked, of: Option<&Vector>, answer: &Answer) -> anyhow::Result<bool> {
         match answer.code {
             200 => Ok(true),
