@@ -190,13 +190,7 @@ impl Router {
         }
         let resource = &request.resource;
         match info.verb {
-            Verb::List | Verb::Watch => ClusterRefusal::Unread {
-                resource: resource.clone(),
-                clusters: names,
-                reasons: Vec::new(),
-                retry_after: UNDISCOVERED_RETRY_AFTER,
-            }
-            .into(),
+            Verb::List | Verb::Watch => ClusterRefusal::unread(resource, names, UNDISCOVERED_RETRY_AFTER).into(),
             _ => self.owner_unknown(resource, request.name.as_deref().unwrap_or_default(), &names),
         }
     }

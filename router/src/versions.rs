@@ -116,8 +116,7 @@ impl Versions {
             Identity::Unknown => false,
         });
         let clusters: Vec<_> = silent.map(|cluster| cluster.name().clone()).collect();
-        let (resource, reasons) = (resource.clone(), Vec::new());
-        (!clusters.is_empty()).then_some(ClusterRefusal::Unread { resource, clusters, reasons, retry_after: 1 })
+        (!clusters.is_empty()).then(|| ClusterRefusal::unread(resource, clusters, 1))
     }
 
     /// Reads what a read asks for.

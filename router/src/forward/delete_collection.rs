@@ -71,8 +71,7 @@ fn wanted_clusters(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Resu
     if undiscovered.is_empty() {
         return Ok(clusters);
     }
-    let (resource, reasons) = (resource.resource.clone(), Vec::new());
-    Err(ClusterRefusal::Unread { resource, clusters: undiscovered, reasons, retry_after: 1 }.into())
+    Err(ClusterRefusal::unread(&resource.resource, undiscovered, 1).into())
 }
 
 /// What the members' answers come to.

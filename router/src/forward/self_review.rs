@@ -2,6 +2,7 @@
 
 mod rules;
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
         let said = ask(cluster, caller, message, &info.path, query, &mut room);
         let said = tokio::time::timeout(ANSWER_WITHIN, said).await;
         let said = said.unwrap_or_else(|_| {
-            Err(unavailable(cluster, format!("it did not answer within {} s", ANSWER_WITHIN.as_secs())))
+            Err(unavailable(cluster, format_args!("it did not answer within {} s", ANSWER_WITHIN.as_secs())))
         });
         ((cluster.name().clone(), said), room)
     });
@@ -63,7 +64,7 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
             .fleet()
             .undiscovered()
             .iter()
-            .map(|cluster| (cluster.name().clone(), Err(unavailable(cluster, cluster.trouble().to_string())))),
+            .map(|cluster| (cluster.name().clone(), Err(unavailable(cluster, cluster.trouble())))),
     );
     let joined = match &*resource.resource.resource {
         "selfsubjectrulesreviews" => join_rules(said)?,
@@ -87,16 +88,16 @@ async fn ask(
     let text = body::whole_within(answer.into_body(), REVIEW_ANSWER_BYTES_MAX, room).await;
     let text = text.map_err(|error| match error.downcast_ref::<Exceeded>() {
         Some(exceeded) => (*exceeded).into(),
-        None => unavailable(cluster, format!("its answer: {error}")),
+        None => unavailable(cluster, format_args!("its answer: {error}")),
     })?;
     if !code.is_success() {
         return Err(Refusal::said(code, &text));
     }
-    serde_json::from_slice(&text).map_err(|error| unavailable(cluster, error.to_string()))
+    serde_json::from_slice(&text).map_err(|error| unavailable(cluster, error))
 }
 
-fn unavailable(cluster: &Cluster, cause: String) -> Refusal {
-    MemberRefusal::Unavailable { cluster: cluster.name().clone(), cause }.into()
+fn unavailable(cluster: &Cluster, cause: impl Display) -> Refusal {
+    MemberRefusal::unavailable(cluster.name(), cause).into()
 }
 
 /// The clusters' answers, and those of which there is none, each with its cause.
@@ -197,7 +198,7 @@ mod tests {
 
     fn silent() -> Said {
         let cluster = name("d");
-        let unavailable = MemberRefusal::Unavailable { cluster: cluster.clone(), cause: "gone".to_owned() };
+        let unavailable = MemberRefusal::unavailable(&cluster, "gone");
         (cluster, Err(unavailable.into()))
     }
 

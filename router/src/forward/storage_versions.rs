@@ -77,10 +77,9 @@ async fn ask(fleet: &Fleet, name: &ClusterName, path: &str) -> Result<ResourceLi
     request.headers_mut().insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
     let answer = ask_as_ourselves(&cluster, request, path).await?;
     let code = answer.status();
-    let unavailable = |cause: String| MemberRefusal::Unavailable { cluster: name.clone(), cause };
-    let text = body::whole(answer.into_body()).await.map_err(|error| unavailable(error.to_string()))?;
+    let text = body::whole(answer.into_body()).await.map_err(|error| MemberRefusal::unavailable(name, error))?;
     if !code.is_success() {
         return Err(Refusal::said(code, &text));
     }
-    Ok(serde_json::from_slice(&text).map_err(|error| unavailable(error.to_string()))?)
+    Ok(serde_json::from_slice(&text).map_err(|error| MemberRefusal::unavailable(name, error))?)
 }

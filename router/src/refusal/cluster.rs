@@ -92,6 +92,11 @@ pub(crate) enum ClusterRefusal {
 }
 
 impl ClusterRefusal {
+    /// Clusters that have not been read yet, of which nothing else is known.
+    pub(crate) fn unread(resource: &GroupVersionResource, clusters: Vec<ClusterName>, retry_after: u32) -> Self {
+        Self::Unread { resource: resource.clone(), clusters, reasons: Vec::new(), retry_after }
+    }
+
     pub(super) fn status(&self) -> Status {
         match self {
             Self::NotConfigured(name) => Status::cluster_not_found(name.as_str()),

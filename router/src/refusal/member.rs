@@ -4,6 +4,7 @@
 //! Retry-After (`checkWait` in client-go's `rest/with_retry.go`). So the advice to come again is given only where the
 //! member has certainly not acted on the request.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -95,6 +96,11 @@ pub(crate) enum MemberRefusal {
 }
 
 impl MemberRefusal {
+    /// A question that the one cluster which it is for does not answer.
+    pub(crate) fn unavailable(cluster: &ClusterName, cause: impl Display) -> Self {
+        Self::Unavailable { cluster: cluster.clone(), cause: cause.to_string() }
+    }
+
     pub(super) fn status(&self) -> Status {
         match self {
             Self::Said(status) => status.clone(),
@@ -248,10 +254,7 @@ mod tests {
 
     #[test]
     fn a_deletion_is_to_be_asked_for_again_only_where_none_can_have_been_carried_out() {
-        let unavailable = || {
-            let refusal = MemberRefusal::Unavailable { cluster: eu(), cause: "it is silent".to_owned() };
-            (eu(), Refusal::from(refusal))
-        };
+        let unavailable = || (eu(), Refusal::from(MemberRefusal::unavailable(&eu(), "it is silent")));
         let broken = || {
             let refusal = MemberRefusal::Interrupted { cluster: eu(), cause: "it broke off".to_owned() };
             (eu(), Refusal::from(refusal))

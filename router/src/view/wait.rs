@@ -410,10 +410,7 @@ impl View {
         match self.standings().of(&cluster) {
             None => VersionRefusal::ClusterNotServing { cluster, resource }.into(),
             Some(standing) if standing.is_forbidden() => VersionRefusal::ClusterForbids { cluster, resource }.into(),
-            Some(_) => {
-                let (clusters, reasons) = (vec![cluster], Vec::new());
-                ClusterRefusal::Unread { resource, clusters, reasons, retry_after: 1 }.into()
-            }
+            Some(_) => ClusterRefusal::unread(&resource, vec![cluster], 1).into(),
         }
     }
 

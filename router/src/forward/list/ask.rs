@@ -227,8 +227,7 @@ impl MemberList {
     async fn read(&mut self) -> Result<(), Refusal> {
         let Some((parser, body)) = &mut self.rest else { return Ok(()) };
         let broken = |cluster: &Cluster, error: &dyn std::fmt::Display| {
-            let cause = format!("its list cannot be read: {error}");
-            MemberRefusal::Unavailable { cluster: cluster.name().clone(), cause }
+            MemberRefusal::unavailable(cluster.name(), format_args!("its list cannot be read: {error}"))
         };
         let Some(frame) = body.frame().await else {
             let Some((parser, _)) = self.rest.take() else { return Ok(()) };
@@ -273,8 +272,8 @@ impl Texts {
 }
 
 fn late(cluster: &Cluster, within: Duration) -> Refusal {
-    let cause = format!("it did not give its list within {} s", within.as_secs());
-    MemberRefusal::Unavailable { cluster: cluster.name().clone(), cause }.into()
+    let cause = format_args!("it did not give its list within {} s", within.as_secs());
+    MemberRefusal::unavailable(cluster.name(), cause).into()
 }
 
 #[cfg(test)]

@@ -139,8 +139,8 @@ async fn told(cluster: &Cluster, answer: Result<http::Response<body::Body>, Refu
             return match error.downcast_ref::<Exceeded>() {
                 Some(exceeded) => Told::Refusal(no_room(cluster, *exceeded)),
                 None => {
-                    let (cluster, cause) = (cluster.name().clone(), format!("its answer: {error}"));
-                    Told::Unreadable(MemberRefusal::Unavailable { cluster, cause }.into())
+                    let cause = format_args!("its answer: {error}");
+                    Told::Unreadable(MemberRefusal::unavailable(cluster.name(), cause).into())
                 }
             };
         }
