@@ -194,15 +194,17 @@ impl ClusterClient {
         self.member.user.load().credentials.problem()
     }
 
-    /// A transport with the member's own credentials ([`Identity::Member`]), for discovery and cachers of whole collections: what is sent by
-    /// it has connections of its own over HTTP/2, and a quarter of those over HTTP/1.1 at least. Its answers are to be read at once, since
-    /// they share a connection's window. How long an answer may take is read from the request.
+    /// A transport with the member's own credentials ([`Identity::Member`]), for discovery and cachers of whole
+    /// collections: what is sent by it has connections of its own over HTTP/2, and a quarter of those over HTTP/1.1 at
+    /// least. Its answers are to be read at once, since they share a connection's window. How long an answer may take
+    /// is read from the request.
     pub fn transport(&self) -> Transport {
         self.transport_for(Asker::Ourselves)
     }
 
-    /// As [`transport`](Self::transport), for cachers of single namespaces, of which there may be any number because clients ask for them:
-    /// they have connections of their own as well, and leave as many over HTTP/1.1 to clients and to whole collections.
+    /// As [`transport`](Self::transport), for cachers of single namespaces, of which there may be any number because
+    /// clients ask for them: they have connections of their own as well, and leave as many over HTTP/1.1 to clients and
+    /// to whole collections.
     pub fn transport_for_namespaces(&self) -> Transport {
         self.transport_for(Asker::Namespaces)
     }

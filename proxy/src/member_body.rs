@@ -27,7 +27,8 @@ pub struct ResponseBodyError {
     pub source: SharedError,
 }
 
-/// A member's response body, and what it occupies until it ends or is dropped: its share of a connection, its place among requests.
+/// A member's response body, and what it occupies until it ends or is dropped: its share of a connection, its place
+/// among requests.
 pub(crate) struct MemberBody {
     // Dropped first: hyper resets the stream before the capacity is counted as free.
     incoming: Incoming,

@@ -47,10 +47,10 @@ pub(crate) enum Asker {
     Ourselves,
 }
 
-/// Each asker is kept one in so many places, whatever the others have taken: a quarter. If clients could take all, a cacher's watch that
-/// was cut could not be opened again, and what is served from memory would be stale for everybody; if the cachers of single namespaces
-/// could, clients would find no way to the member; and if those of whole collections could, neither would. The last quarter is for whoever
-/// comes first, so each may have half.
+/// Each asker is kept one in so many places, whatever the others have taken: a quarter. If clients could take all, a
+/// cacher's watch that was cut could not be opened again, and what is served from memory would be stale for everybody;
+/// if the cachers of single namespaces could, clients would find no way to the member; and if those of whole
+/// collections could, neither would. The last quarter is for whoever comes first, so each may have half.
 const KEPT_FOR_EACH: usize = 4;
 
 /// How many of `all` places an asker may have in all, where the others have taken so many.

@@ -1,12 +1,11 @@
 //! The connections to one endpoint of a member.
 //!
-//! HTTP/2 connections form two lanes, so that a thousand watches cannot keep a GET waiting: one lane for short requests,
-//! one for long-running ones. In each, clients, the cachers of single namespaces, and what else this process asks have connections of
-//! their own.
-//! The next connection is opened when all that there are for an asker are at 80 % of their streams; a stream counts until its response
-//! body has ended or is dropped. hyper's own pooling client holds exactly one
-//! HTTP/2 connection and queues what exceeds its streams, which makes long watches block each other (hyper#2197,
-//! hyper#3623).
+//! HTTP/2 connections form two lanes, so that a thousand watches cannot keep a GET waiting: one lane for short
+//! requests, one for long-running ones. In each, clients, the cachers of single namespaces, and what else this process
+//! asks have connections of their own. The next connection is opened when all that there are for an asker are at 80 %
+//! of their streams; a stream counts until its response body has ended or is dropped. hyper's own pooling client holds
+//! exactly one HTTP/2 connection and queues what exceeds its streams, which makes long watches block each other
+//! (hyper#2197, hyper#3623).
 //!
 //! All streams of a connection share its flow-control window (RFC 9113 §5.2), and a client need not read its answers. So a connection for
 //! clients carries no more streams than have room in its window with all that each of them may leave unread: whoever reads goes on.

@@ -52,14 +52,16 @@ pub struct Tuning {
     pub own_windows: Windows,
     /// The largest response head, in bytes. Default 1 MiB; hyper's own 16 KiB is too small for many Warnings.
     pub max_header_list_size: u32,
-    /// The number of connections in each of the two lanes (short and long-running) for what this process asks for itself; clients, and the
-    /// cachers of single namespaces, have three quarters as many of their own. Default 32: with the usual 100 streams a connection that is
-    /// thousands of own watches, with 64 it is 1,536 of clients, and both are still no load for a kube-apiserver.
+    /// The number of connections in each of the two lanes (short and long-running) for what this process asks for
+    /// itself; clients, and the cachers of single namespaces, have three quarters as many of their own. Default 32:
+    /// with the usual 100 streams a connection that is thousands of own watches, with 64 it is 1,536 of clients, and
+    /// both are still no load for a kube-apiserver.
     pub max_connections: usize,
-    /// The number of requests in each of the two lanes that may be under way at once to an endpoint that speaks HTTP/1.1 only,
-    /// where each takes a connection of its own. A quarter of them is kept for clients, one for the cachers of single namespaces and one for
-    /// what else this process asks; the last is for whoever comes first. Default 256: a load balancer before a kube-apiserver has some
-    /// thousand connections for everybody, and this process some thousand descriptors.
+    /// The number of requests in each of the two lanes that may be under way at once to an endpoint that speaks
+    /// HTTP/1.1 only, where each takes a connection of its own. A quarter of them is kept for clients, one for the
+    /// cachers of single namespaces and one for what else this process asks; the last is for whoever comes first.
+    /// Default 256: a load balancer before a kube-apiserver has some thousand connections for everybody, and this
+    /// process some thousand descriptors.
     pub max_http1_requests: usize,
     /// The time after which an unused connection is closed. Default 90 s, as in client-go.
     pub idle_timeout: Duration,

@@ -286,8 +286,8 @@ async fn namespaces_that_are_forbidden_do_not_take_turns() {
     timeout(SOON, select(Box::pin(first.types()), Box::pin(second.types()))).await.expect("one makes room");
 }
 
-/// A member `a` that speaks HTTP/1.1 and forbids to read all ConfigMaps, with eight places for what lasts, and the watches of eight of its
-/// namespaces.
+/// A member `a` that speaks HTTP/1.1 and forbids to read all ConfigMaps, with eight places for what lasts, and the
+/// watches of eight of its namespaces.
 async fn eight_namespaces_over_http1() -> (Fixture, Vec<Events>) {
     let member = Simulator::start(Config { http2: false, ..config("a") }).await.unwrap();
     let tuning = Tuning { max_http1_requests: 8, ..Tuning::default() };
