@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tributary_apimachinery::Permit;
 
 use crate::line::Line;
 use crate::store::Store;
@@ -250,28 +251,22 @@ impl Faults {
         }
     }
 
-    /// Counts an open watch until the guard is dropped.
-    pub(crate) fn watch_opened(self: &Arc<Self>) -> OpenGuard {
-        self.open_watches.fetch_add(1, Ordering::SeqCst);
-        OpenGuard { faults: self.clone(), gauge: |faults| &faults.open_watches }
+    /// Counts an open watch until the permit is dropped.
+    pub(crate) fn watch_opened(self: &Arc<Self>) -> Permit {
+        self.counted(|faults| &faults.open_watches)
     }
 
-    /// Counts an open connection until the guard is dropped.
-    pub(crate) fn connection_opened(self: &Arc<Self>) -> OpenGuard {
-        self.open_connections.fetch_add(1, Ordering::SeqCst);
-        OpenGuard { faults: self.clone(), gauge: |faults| &faults.open_connections }
+    /// Counts an open connection until the permit is dropped.
+    pub(crate) fn connection_opened(self: &Arc<Self>) -> Permit {
+        self.counted(|faults| &faults.open_connections)
     }
-}
 
-/// Takes its watch or connection off the count when dropped.
-pub(crate) struct OpenGuard {
-    faults: Arc<Faults>,
-    gauge: fn(&Faults) -> &AtomicI64,
-}
-
-impl Drop for OpenGuard {
-    fn drop(&mut self) {
-        (self.gauge)(&self.faults).fetch_sub(1, Ordering::SeqCst);
+    fn counted(self: &Arc<Self>, gauge: fn(&Self) -> &AtomicI64) -> Permit {
+        gauge(self).fetch_add(1, Ordering::SeqCst);
+        let faults = self.clone();
+        Permit::new(move || {
+            gauge(&faults).fetch_sub(1, Ordering::SeqCst);
+        })
     }
 }
 
