@@ -29,6 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tributary_apimachinery::Permit;
 
 use crate::front::Front;
 use crate::handler::Handler;
@@ -179,9 +180,17 @@ impl<H: Handler> Server<H> {
     fn spawn(&self, stream: TcpStream, client: SocketAddr, slot: OwnedSemaphorePermit) {
         let (tls, front, stop) = (self.tls.clone(), Arc::clone(&self.front), self.stop.clone());
         let connection = Connection { tls, front, stop, client, unread: self.unread.clone() };
-        let guard =
-            connection::SocketGuard::new(self.sockets.token(), slot, self.front.own_metrics().connections.clone());
-        tokio::spawn(connection.run(stream, guard));
+        tokio::spawn(connection.run(stream, self.socket(slot)));
+    }
+
+    /// What an open socket occupies: its slot, its place among those that a drain waits for, and its count.
+    fn socket(&self, slot: OwnedSemaphorePermit) -> Permit {
+        let (tracked, open) = (self.sockets.token(), self.front.own_metrics().connections.clone());
+        open.inc();
+        Permit::new(move || {
+            open.dec();
+            drop((tracked, slot));
+        })
     }
 
     /// Sends GOAWAY (or ends keep-alive), lets the handler close its watches with bookmarks, and waits for the sockets.

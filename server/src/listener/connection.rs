@@ -13,10 +13,9 @@ use http::Method;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -25,7 +24,7 @@ use super::outgoing::Outgoing;
 use super::tasks::StreamTasks;
 use super::unread::Unread;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::task_tracker::TaskTrackerToken;
+use tributary_apimachinery::Permit;
 
 use crate::front::{Front, Outcome};
 use crate::handler::Handler;
@@ -75,13 +74,13 @@ pub(super) struct Connection<H> {
 
 impl<H: Handler> Connection<H> {
     /// Serves the connection until either side closes it.
-    pub(super) async fn run(self, stream: TcpStream, guard: SocketGuard) {
+    pub(super) async fn run(self, stream: TcpStream, socket: Permit) {
         // Without it a watch event waits for the client's delayed acknowledgement, up to 40 ms.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY cannot be set");
         }
         if let Some(stream) = self.shake_hands(stream).await {
-            self.serve(stream, guard).await;
+            self.serve(stream, socket).await;
         }
     }
 
@@ -112,7 +111,7 @@ impl<H: Handler> Connection<H> {
     }
 
     /// Answers requests until either side closes the connection.
-    async fn serve(self, stream: TlsStream<Coalesce<TcpStream>>, guard: SocketGuard) {
+    async fn serve(self, stream: TlsStream<Coalesce<TcpStream>>, socket: Permit) {
         let (front, client) = (self.front, self.client);
         let (acquaintance, outgoing) = (Arc::new(Acquaintance::default()), Arc::new(Outgoing::new(self.unread)));
         let (known, answers, own) = (Arc::clone(&acquaintance), Arc::clone(&outgoing), Arc::clone(&front));
@@ -126,7 +125,7 @@ impl<H: Handler> Connection<H> {
                 Ok::<_, Infallible>(answers.meter(&method, answer))
             }
         });
-        let io = TokioIo::new(TrackedStream { stream, outgoing: Arc::clone(&outgoing), _guard: guard });
+        let io = TokioIo::new(TrackedStream { stream, outgoing: Arc::clone(&outgoing), _socket: socket });
         let mut connection = pin!(BUILDER.serve_connection_with_upgrades(io, service));
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
@@ -206,31 +205,11 @@ impl Acquaintance {
     }
 }
 
-/// What an open socket holds: its slot, its place among those that a drain waits for, and its count.
-pub(super) struct SocketGuard {
-    _tracked: TaskTrackerToken,
-    _slot: OwnedSemaphorePermit,
-    open: Gauge,
-}
-
-impl SocketGuard {
-    pub(super) fn new(tracked: TaskTrackerToken, slot: OwnedSemaphorePermit, open: Gauge) -> Self {
-        open.inc();
-        Self { _tracked: tracked, _slot: slot, open }
-    }
-}
-
-impl Drop for SocketGuard {
-    fn drop(&mut self) {
-        self.open.dec();
-    }
-}
-
-/// A socket with its guard: an upgrade takes both along, so a tunnel is counted until it closes.
+/// A socket with what it occupies: an upgrade takes both along, so a tunnel is counted until it closes.
 struct TrackedStream {
     stream: TlsStream<Coalesce<TcpStream>>,
     outgoing: Arc<Outgoing>,
-    _guard: SocketGuard,
+    _socket: Permit,
 }
 
 impl TrackedStream {

@@ -256,7 +256,8 @@ impl Drop for Turn {
     }
 }
 
-/// Bytes that were given and are not taken, as they are counted. Taken when dropped.
+/// Bytes that were given and are not taken, as they are counted. Taken when dropped. No `Permit`, which costs a box:
+/// there is one for each piece of an answer.
 struct Counted {
     outgoing: Arc<Outgoing>,
     bytes: usize,
