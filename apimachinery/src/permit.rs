@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Something that is occupied until this is dropped: a share of a connection, a place among requests in flight, a count of them. An answer's
-/// body carries one, which may stand for several. Cost: a box.
+/// Something that is occupied until this is dropped: a share of a connection, a place among requests in flight, a count
+/// of them. An answer's body carries one, which may stand for several. Cost: a box.
 #[must_use = "what it occupies is free again once it is dropped"]
 pub struct Permit(Option<Box<dyn FnOnce() + Send>>);
 

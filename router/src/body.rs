@@ -9,6 +9,7 @@ use http::{Request, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use tower::ServiceExt;
+use tributary_apimachinery::Permit;
 use tributary_proxy::Transport;
 
 use crate::flow::fair_share::Portion;
@@ -104,14 +105,14 @@ impl From<Gathered> for Bytes {
     }
 }
 
-/// The same body, which holds on to a portion until it has ended or is dropped.
-pub(crate) fn holding(body: Body, portion: Portion) -> Body {
-    Holding { body, portion: Some(portion) }.boxed_unsync()
+/// The same body, with what it occupies until it has ended or is dropped.
+pub(crate) fn holding(body: Body, permit: Permit) -> Body {
+    Holding { body, permit: Some(permit) }.boxed_unsync()
 }
 
 struct Holding {
     body: Body,
-    portion: Option<Portion>,
+    permit: Option<Permit>,
 }
 
 impl http_body::Body for Holding {
@@ -121,7 +122,7 @@ impl http_body::Body for Holding {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         if !matches!(frame, Some(Ok(_))) {
-            self.portion = None;
+            self.permit = None;
         }
         Poll::Ready(frame)
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use tributary_apimachinery::Permit;
 
 use crate::flow::fair_share::Holder;
 use crate::flow::long_answers::Lines;
@@ -27,16 +28,9 @@ pub(crate) struct FairLine {
 struct State {
     taken: usize,
     by_holder: HashMap<Holder, usize>,
-    waiting: Lines<oneshot::Sender<Place>>,
+    waiting: Lines<oneshot::Sender<Permit>>,
     /// How many wait when those are looked for next that have gone away.
     sweep_at: usize,
-}
-
-/// A place. Given back when dropped.
-#[derive(Debug)]
-pub(crate) struct Place {
-    line: Arc<FairLine>,
-    holder: Holder,
 }
 
 impl FairLine {
@@ -47,7 +41,7 @@ impl FairLine {
     }
 
     /// Waits for a place. Cancel: dropping the future gives it up.
-    pub(crate) async fn take(self: &Arc<Self>, holder: Holder) -> Option<Place> {
+    pub(crate) async fn take(self: &Arc<Self>, holder: Holder) -> Option<Permit> {
         let (give, place) = oneshot::channel();
         {
             let mut state = self.state.lock();
@@ -73,15 +67,21 @@ impl FairLine {
             }
             state.taken += 1;
             *state.by_holder.entry(holder).or_default() += 1;
-            untaken.extend(give.send(Place { line: Arc::clone(self), holder }).err());
+            let line = Arc::clone(self);
+            untaken.extend(give.send(Permit::new(move || line.give_back(holder))).err());
         }
         drop(state);
+    }
+
+    fn give_back(self: &Arc<Self>, holder: Holder) {
+        self.state.lock().give_back(holder);
+        self.advance();
     }
 }
 
 impl State {
     /// The next who waits and may have one of the places that are free.
-    fn next(&mut self, at_once: usize) -> Option<(Holder, oneshot::Sender<Place>)> {
+    fn next(&mut self, at_once: usize) -> Option<(Holder, oneshot::Sender<Permit>)> {
         let Self { taken, by_holder, waiting, .. } = self;
         let free = at_once - *taken;
         let may = |holder| {
@@ -90,21 +90,15 @@ impl State {
         };
         waiting.next(may)
     }
-}
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        {
-            let mut state = self.line.state.lock();
-            state.taken -= 1;
-            if let Some(own) = state.by_holder.get_mut(&self.holder) {
-                *own -= 1;
-                if *own == 0 {
-                    state.by_holder.remove(&self.holder);
-                }
+    fn give_back(&mut self, holder: Holder) {
+        self.taken -= 1;
+        if let Some(own) = self.by_holder.get_mut(&holder) {
+            *own -= 1;
+            if *own == 0 {
+                self.by_holder.remove(&holder);
             }
         }
-        self.line.advance();
     }
 }
 
@@ -121,10 +115,10 @@ mod tests {
         Some(Peer(([127, 0, 0, 1], port).into()))
     }
 
-    type Asked<'a> = Pin<Box<dyn Future<Output = Option<Place>> + 'a>>;
+    type Asked<'a> = Pin<Box<dyn Future<Output = Option<Permit>> + 'a>>;
 
     /// What a client has that asks for so many: the places that it was given, and the others that it waits for.
-    fn ask(line: &Arc<FairLine>, holder: Holder, count: usize) -> (Vec<Place>, Vec<Asked<'_>>) {
+    fn ask(line: &Arc<FairLine>, holder: Holder, count: usize) -> (Vec<Permit>, Vec<Asked<'_>>) {
         let (mut given, mut waiting) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let mut asked: Asked<'_> = Box::pin(line.take(holder));

@@ -48,7 +48,8 @@ struct State {
     by_holder: HashMap<Holder, usize>,
 }
 
-/// What one request holds. Given back when dropped.
+/// What one request holds. Given back when dropped. It grows and shrinks meanwhile, which a `Permit` does not: a body
+/// that only keeps it carries it in one.
 pub(crate) struct Portion {
     share: Arc<FairShare>,
     holder: Holder,

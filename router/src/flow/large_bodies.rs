@@ -11,8 +11,9 @@ use std::thread::available_parallelism;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
+use tributary_apimachinery::Permit;
 
-use crate::flow::fair_line::{FairLine, Place};
+use crate::flow::fair_line::FairLine;
 use crate::flow::fair_share::Holder;
 use crate::negotiate::{Encoding, Form};
 
@@ -47,7 +48,7 @@ pub(crate) fn at_once<T>(bytes: usize, look: impl FnOnce() -> T) -> T {
 pub(crate) struct LargeBodies(Arc<FairLine>);
 
 /// The permission to read one body. Its turn is over when this is dropped.
-pub(crate) struct Reading(Option<Place>);
+pub(crate) struct Reading(Option<Permit>);
 
 impl Default for LargeBodies {
     /// As many at once as half of the cores, and one at least: the other half stays with whoever asks for less.

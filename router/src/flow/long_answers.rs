@@ -87,7 +87,8 @@ struct State {
     lines: Lines<oneshot::Sender<Turn>>,
 }
 
-/// The right to write a long answer. Given back when dropped.
+/// The right to write a long answer. Given back when dropped. No `Permit`: it may be lost before, and its holder asks
+/// whether it is.
 #[derive(Debug)]
 pub(crate) struct Turn {
     id: u64,
@@ -198,7 +199,8 @@ impl Turns {
     }
 }
 
-/// A place in line. Dropping it gives it up.
+/// A place in line. Dropping it gives it up. No `Permit`: it occupies nothing yet, and lives no longer than the
+/// waiting.
 struct Place<'a> {
     turns: &'a Turns,
     turn: oneshot::Receiver<Turn>,

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Uri};
-use tributary_apimachinery::RequestClass;
+use tributary_apimachinery::{Permit, RequestClass};
 use tributary_proxy::{ClusterClient, ForwardError, Identity, ReachabilityState};
 
 use crate::body::{self, Body};
 use crate::caller::Caller;
-use crate::flow::fair_share::Portion;
 use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use crate::topology::Cluster;
 
@@ -90,7 +89,7 @@ fn addressed<'a>(
 
 /// The place that a client's request takes among those to the cluster, also where it asks for an upgrade: whether there is one is the
 /// member's to say, and its answer may be any other. It is taken before the member can have carried anything out.
-fn place(cluster: &Cluster, caller: &Caller, request: &Request<Body>) -> Result<Portion, Refusal> {
+fn place(cluster: &Cluster, caller: &Caller, request: &Request<Body>) -> Result<Permit, Refusal> {
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
     cluster.place(class, caller.connection)
 }

@@ -14,15 +14,15 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use tributary_apimachinery::{ClusterName, RequestClass, explain};
+use tributary_apimachinery::{ClusterName, Permit, RequestClass, explain};
 use tributary_proxy::{ClusterClient, Reachability, Transport};
 
 use super::mark::ClusterMark;
 use super::server_version::ServerVersion;
 use crate::body;
 use crate::discovery::{Fetched, MemberDiscovery, MemberDocuments, fetch};
-use crate::flow::fair_line::{FairLine, Place};
-use crate::flow::fair_share::{FairShare, Holder, Portion, ShareMetrics};
+use crate::flow::fair_line::FairLine;
+use crate::flow::fair_share::{FairShare, Holder, ShareMetrics};
 use crate::refusal::{LimitRefusal, Refusal};
 
 /// A cluster as the configuration names it.
@@ -139,7 +139,7 @@ impl Cluster {
     ///
     /// # Errors
     /// 429 that names the cluster and what to do.
-    pub(crate) fn place(&self, class: RequestClass, holder: Holder) -> Result<Portion, Refusal> {
+    pub(crate) fn place(&self, class: RequestClass, holder: Holder) -> Result<Permit, Refusal> {
         let (share, carried): (_, fn(&ClusterClient) -> usize) = match class.is_long_running() {
             true => (&self.lasting, ClusterClient::long_running_for_clients),
             false => (&self.short, ClusterClient::short_for_clients),
@@ -147,15 +147,16 @@ impl Cluster {
         if let Ok(client) = &self.setup.client {
             share.resize(carried(client));
         }
-        Ok(share.take(holder, 1).map_err(|exceeded| LimitRefusal::ClusterPlaces {
+        let place = share.take(holder, 1).map_err(|exceeded| LimitRefusal::ClusterPlaces {
             cluster: self.name().clone(),
             exceeded,
             is_lasting: class.is_long_running(),
-        })?)
+        })?;
+        Ok(Permit::keeping(place))
     }
 
     /// The right to ask it where an object is, for a client, one of few at once. Cancel: dropping the future gives up the place in line.
-    pub(crate) async fn question(&self, holder: Holder) -> Option<Place> {
+    pub(crate) async fn question(&self, holder: Holder) -> Option<Permit> {
         self.questions.take(holder).await
     }
 
@@ -200,7 +201,8 @@ impl Cluster {
         self.setup.client.as_ref().map(ClusterClient::transport).map_err(Clone::clone)
     }
 
-    /// As [`transport`](Self::transport), for single namespaces, of which clients may have this process hold any number.
+    /// As [`transport`](Self::transport), for single namespaces, of which clients may have this process hold any
+    /// number.
     pub(crate) fn transport_for_namespaces(&self) -> Result<Transport, String> {
         self.setup.client.as_ref().map(ClusterClient::transport_for_namespaces).map_err(Clone::clone)
     }

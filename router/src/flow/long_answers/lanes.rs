@@ -33,7 +33,8 @@ pub struct LaneMetrics {
     pub long: TurnMetrics,
 }
 
-/// One answer's right to be written, however long that takes.
+/// One answer's right to be written, however long that takes. No `Permit`: it is lost and taken again, and moves from
+/// one lane to the other.
 #[derive(Debug)]
 pub(crate) struct Share {
     lanes: Arc<Lanes>,
