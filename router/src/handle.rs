@@ -23,7 +23,8 @@ use crate::topology::Cluster;
 use crate::view::standing;
 use crate::{Router, User, deadline, forward, health, limits, memory, response};
 
-/// When a client is to come back that asks for a resource which only clusters that were not asked yet may serve, in seconds.
+/// When a client is to come back that asks for a resource which only clusters that were not asked yet may serve,
+/// in seconds.
 const UNDISCOVERED_RETRY_AFTER: u32 = 5;
 
 impl Router {
@@ -89,7 +90,8 @@ impl Router {
         deadline::within(info, query, self.request_timeout(), acted).await
     }
 
-    /// A place among the requests in flight, where the request takes one: what lasts does not, and health checks always pass.
+    /// A place among the requests in flight, where the request takes one:
+    /// what lasts does not, and health checks always pass.
     fn admit(&self, info: &RequestInfo, caller: &Caller) -> Result<Option<Portion>, Refusal> {
         if info.class().is_long_running() || is_health_check(info) {
             return Ok(None);
@@ -115,8 +117,8 @@ impl Router {
         self.act(message, received, &configuration, caller, plan).await
     }
 
-    /// Does what was planned. What asks a member is boxed: only what is answered from memory shall decide how much each request's future
-    /// takes.
+    /// Does what was planned. What asks a member is boxed: only what is answered from memory shall decide how much each
+    /// request's future takes.
     async fn act(
         self: &Arc<Self>,
         message: Request<Body>,
@@ -176,9 +178,9 @@ impl Router {
         }
     }
 
-    /// A resource that no known cluster serves may be one of a cluster that has not told yet what it serves, or of an aggregated
-    /// server that does not answer: then it is not known to be missing, and a controller must not read it as gone. What can be
-    /// listed or watched is to be waited for.
+    /// A resource that no known cluster serves may be one of a cluster that has not told yet what it serves, or of an
+    /// aggregated server that does not answer: then it is not known to be missing, and a controller must not read it as
+    /// gone. What can be listed or watched is to be waited for.
     fn unless_undiscovered(&self, info: &RequestInfo) -> Refusal {
         let Some(request) = info.resource() else { return Refusal::NoRoute };
         let version = request.resource.group_version();
@@ -195,7 +197,8 @@ impl Router {
         }
     }
 
-    /// 503: not found in the clusters that are known. The advice to come again soon is given where these may soon be known, too.
+    /// 503: not found in the clusters that are known. The advice to come again soon is given where
+    /// these may soon be known, too.
     pub(crate) fn owner_unknown(
         &self,
         resource: &GroupVersionResource,
@@ -222,8 +225,8 @@ impl Router {
                     view.warnings.add_to(response.headers_mut());
                 }
             }
-            // client-go shows nobody the message of such a Status (`newUnstructuredResponseError`), but prints Warnings; and
-            // discovery comes before all else that kubectl does.
+            // client-go shows nobody the message of such a Status (`newUnstructuredResponseError`), but prints
+            // Warnings; and discovery comes before all else that kubectl does.
             None if status.code == StatusCode::SERVICE_UNAVAILABLE.as_u16() => {
                 response
                     .headers_mut()
@@ -234,7 +237,8 @@ impl Router {
         response
     }
 
-    /// Whether kube-apiserver answers for all paths that begin as this one does: below `/api`, and below groups that exist.
+    /// Whether kube-apiserver answers for all paths that begin as this one does:
+    /// below `/api`, and below groups that exist.
     fn has_root(&self, path: &str) -> bool {
         let mut segments = path.split('/').skip(1);
         match (segments.next(), segments.next()) {
@@ -285,8 +289,8 @@ mod tests {
     use super::*;
     use crate::RouterConfig;
 
-    /// What a request in flight may take, in bytes. HTTP/2 keeps one place for a request and, later, its body, so that an idle
-    /// watch holds this much; the benchmark allows it 20 KB with all that it has of connection and stream.
+    /// What a request in flight may take, in bytes. HTTP/2 keeps one place for a request and, later, its body, so that
+    /// an idle watch holds this much; the benchmark allows it 20 KB with all that it has of connection and stream.
     const FUTURE_BYTES_MAX: usize = 8 << 10;
 
     #[tokio::test]

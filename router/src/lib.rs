@@ -1,9 +1,9 @@
 //! Decides who answers a request, a cacher or a cluster, and joins the two.
 //!
 //! ```text
-//! handle ─▶ configuration ─▶ caller ─▶ plan ─▶ admit ─┬─▶ memory::*   held objects, by views        ─┐
-//!                                    (pure)  (flow)   ├─▶ forward::*  one cluster, or all of them   ─┼─▶ response ─▶ client
-//!                                                     └─▶ discovery, openapi, health: own documents  ─┘
+//! handle ─▶ configuration ─▶ caller ─▶ plan ─▶ admit ─┬─▶ memory::*   held objects, by views  ─┐
+//!                                    (pure)  (flow)   ├─▶ forward::*  one cluster, or all     ─┼─▶ response ─▶ client
+//!                                                     └─▶ own documents: discovery, openapi   ─┘
 //! every refusal is a Refusal; one function makes a Status of it, one an answer of that
 //! ```
 //!

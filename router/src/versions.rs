@@ -67,8 +67,8 @@ impl Versions {
     /// Reads a version: a vector in either form, or an integer where objects carry those.
     ///
     /// # Errors
-    /// The reason why a text is no version that was handed out here. A number is garbage nowhere: an integer whose index is no
-    /// cluster's, and any number where objects carry none, is foreign.
+    /// The reason why a text is no version that was handed out here. A number is garbage nowhere: an integer whose
+    /// index is no cluster's, and any number where objects carry none, is foreign.
     pub(crate) fn decode(&self, text: &str) -> Result<Given, DecodeError> {
         if self.items == ItemResourceVersions::Integer
             && let Ok(integer) = IntegerResourceVersion::decode(text)
@@ -95,7 +95,8 @@ impl Versions {
         }
     }
 
-    /// Checks that a vector does not name more clusters that are not configured than are looked for. Cost: a look for each of its names.
+    /// Checks that a vector does not name more clusters that are not configured than are looked for. Cost:
+    /// a look for each of its names.
     fn bounded(&self, vector: &CompositeResourceVersion) -> Result<(), Foreign> {
         let unknown = vector.iter().filter(|(cluster, _)| !self.clusters.contains_key(*cluster));
         if vector.len() > UNKNOWN_CLUSTERS && unknown.count() > UNKNOWN_CLUSTERS {
@@ -104,8 +105,9 @@ impl Versions {
         Ok(())
     }
 
-    /// The refusal of a vector over a list of clusters that is not known here, as long as a cluster has not told who it is: it
-    /// may be our own list, once that is known, and a client that was told to list anew would go on without that cluster.
+    /// The refusal of a vector over a list of clusters that is not known here, as long as a cluster has not told who it
+    /// is: it may be our own list, once that is known, and a client that was told to list anew would go
+    /// on without that cluster.
     pub(crate) fn undecided(&self, resource: &GroupVersionResource, foreign: &Foreign) -> Option<ClusterRefusal> {
         let Foreign::Epoch(_) = foreign else { return None };
         let silent = self.clusters.values().filter(|cluster| match &*cluster.identity() {
@@ -167,7 +169,8 @@ impl Wanted {
     }
 }
 
-/// What a read that names one object's version waits for: that this write is seen, which is no more than a part of its revision.
+/// What a read that names one object's version waits for: that this write is seen,
+/// which is no more than a part of its revision.
 pub(crate) fn seen(cluster: &ClusterName, version: ResourceVersion) -> CompositeResourceVersion {
     [(cluster.clone(), CollectionVersion::begun(version))].into_iter().collect()
 }
@@ -194,8 +197,8 @@ pub(crate) fn refuse_get(text: &str, error: DecodeError) -> VersionRefusal {
     VersionRefusal::Invalid { text: text.to_owned(), error }
 }
 
-/// The refusal of a list: garbage is the client's fault; what is well-formed but means nothing here is expired, because an
-/// informer lists from scratch on 410 alone.
+/// The refusal of a list: garbage is the client's fault; what is well-formed but means nothing here is expired, because
+/// an informer lists from scratch on 410 alone.
 pub(crate) fn refuse_list(text: &str, error: DecodeError) -> VersionRefusal {
     match error {
         DecodeError::Malformed(_) => VersionRefusal::Invalid { text: text.to_owned(), error },

@@ -1,5 +1,5 @@
-//! One resource over all clusters, held in memory: a cacher per cluster, the merged log that they feed, and what readers
-//! wait for.
+//! One resource over all clusters, held in memory: a cacher per cluster, the merged log that they feed,
+//! and what readers wait for.
 //!
 //! ```text
 //! cacher c1 ─┐ Observer::update                      ┌─ list, get: a clone of the head's snapshots
@@ -7,8 +7,8 @@
 //! cacher c3 ─┘  (append, then wake)                  └─ watch: a cursor in the log
 //! ```
 //!
-//! A cacher's task appends to the log itself: there is no queue between them, so nothing can pile up there, and what the
-//! cacher publishes is in the log already. Readers hold the log's lock for microseconds and never across an await.
+//! A cacher's task appends to the log itself: there is no queue between them, so nothing can pile up there, and what
+//! the cacher publishes is in the log already. Readers hold the log's lock for microseconds and never across an await.
 
 mod board;
 mod bookmarks;
@@ -64,10 +64,12 @@ use handed_out::HandedOut;
 use handover::Handovers;
 use member::Members;
 
-/// One resource over all clusters, or one namespace of it: what it contains, and whatever keeps that as its clusters are.
+/// One resource over all clusters, or one namespace of it: what it contains, and whatever keeps that as
+/// its clusters are.
 pub(crate) struct View {
     contents: Arc<Contents>,
-    /// Where the objects of clusters come from that let all namespaces be read, if this is one namespace beside a view of all.
+    /// Where the objects of clusters come from that let all namespaces be read, if this is one
+    /// namespace beside a view of all.
     whole: Option<Whole>,
     /// What such views and this one told by turns, if this is a view of all.
     handovers: Handovers,
@@ -118,8 +120,8 @@ impl View {
         Self::new(Contents::new(kind, namespace, decoder, fleet, metrics, limits), None, policies, limits)
     }
 
-    /// A view of one namespace beside the view of all: with a cacher for each cluster that forbids to read all. The other clusters'
-    /// objects are those of the view of all. It holds nothing until it [begins](Self::begin).
+    /// A view of one namespace beside the view of all: with a cacher for each cluster that forbids to read all. The
+    /// other clusters' objects are those of the view of all. It holds nothing until it [begins](Self::begin).
     pub(crate) fn part_of(whole: &Arc<Self>, namespace: &str, limits: &Limits) -> Arc<Self> {
         let (fleet, metrics) = (Arc::clone(&whole.fleet), Arc::clone(&whole.metrics));
         let (kind, decoder) = (whole.kind.clone(), whole.decoder.clone());
@@ -130,8 +132,8 @@ impl View {
         part
     }
 
-    /// Begins to hold what each cluster has, unless it has begun. Whoever comes while another begins waits for that: to a reader a view
-    /// without clusters is one of a fleet without any. Must be called within a tokio runtime.
+    /// Begins to hold what each cluster has, unless it has begun. Whoever comes while another begins waits for that: to
+    /// a reader a view without clusters is one of a fleet without any. Must be called within a tokio runtime.
     pub(crate) fn begin(self: &Arc<Self>) {
         self.begun.call_once(|| {
             tracing::info!(resource = %self.kind.resource, namespace = self.namespace.as_deref(), "caching starts");

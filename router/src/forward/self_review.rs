@@ -24,7 +24,8 @@ use crate::request::ClientRequest;
 use crate::response;
 use crate::topology::Cluster;
 
-/// How many clusters are asked at once. 64: as for where an object is; `kubectl auth can-i` over 1,000 clusters makes 16 rounds.
+/// How many clusters are asked at once. 64: as for where an object is;
+/// `kubectl auth can-i` over 1,000 clusters makes 16 rounds.
 const ASKED_AT_ONCE: usize = 64;
 
 /// How long a cluster may take to answer a question about rights. They are answered from memory there.
@@ -39,8 +40,9 @@ type Room = Result<Portion, Exceeded>;
 /// Asks every cluster.
 ///
 /// # Errors
-/// 406 for a Table alone; what a cluster says of the request itself. 503 naming the clusters that do not answer, where those that do answer do not
-/// decide it: a guess at rights would be worse than none. 409 where the clusters know the caller by different names.
+/// 406 for a Table alone; what a cluster says of the request itself. 503 naming the clusters that do not answer, where
+/// those that do answer do not decide it: a guess at rights would be worse than none. 409 where the clusters know the
+/// caller by different names.
 pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, caller, info, resource, query, served, preferences, .. } = request;
     let form = preferences.form(Answer::Review)?;
@@ -119,8 +121,8 @@ fn part(said: Vec<Said>) -> Result<Parted, Refusal> {
     Ok((answers, unknown))
 }
 
-/// One decision of all: the first answer, allowed only where every one is; the reason names those that do not allow it. One
-/// refusal decides, whatever clusters that cannot be asked would say.
+/// One decision of all: the first answer, allowed only where every one is; the reason names those that do not allow it.
+/// One refusal decides, whatever clusters that cannot be asked would say.
 fn join_decisions(said: Vec<Said>) -> Result<Value, Refusal> {
     let (answers, unknown) = part(said)?;
     let mut joined: Option<Value> = None;
@@ -146,8 +148,8 @@ fn join_decisions(said: Vec<Said>) -> Result<Value, Refusal> {
     }
 }
 
-/// The rules that every cluster has. They are for people and never the last word, so clusters that cannot be asked make them
-/// incomplete, no more.
+/// The rules that every cluster has. They are for people and never the last word, so clusters that cannot be asked make
+/// them incomplete, no more.
 fn join_rules(said: Vec<Said>) -> Result<Value, Refusal> {
     let (answers, unknown) = part(said)?;
     let mut answers = answers.into_iter().map(|(_, answer)| answer);

@@ -1,7 +1,8 @@
 //! Hashes of the versions in which members store their objects.
 //!
-//! Clients compare them to see whether stored objects have to be migrated. Aggregated discovery does not tell them, so they
-//! are asked for live, of one member, when a client wants the legacy document of one version: newer clients do not.
+//! Clients compare them to see whether stored objects have to be migrated. Aggregated discovery does not tell them, so
+//! they are asked for live, of one member, when a client wants the legacy document of one version:
+//! newer clients do not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,8 +36,8 @@ struct Stored {
     storage_version_hash: String,
 }
 
-/// Asks for the hashes of one version. Each resource is asked of the first member that serves it and is in reach; a member
-/// that does not answer leaves its resources without hashes.
+/// Asks for the hashes of one version. Each resource is asked of the first member that serves it and is in reach; a
+/// member that does not answer leaves its resources without hashes.
 pub(crate) async fn hashes(fleet: &Fleet, union: &Union, group: &str, version: &str) -> StorageVersionHashes {
     let Some(described) = union.version(group, version) else { return StorageVersionHashes::new() };
     let owners: BTreeMap<&str, &ClusterName> = described

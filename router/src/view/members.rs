@@ -142,8 +142,8 @@ impl View {
         }
     }
 
-    /// How each cluster stands. Clusters that do not serve the resource are not among them. Cost: one reference count, until
-    /// something changes.
+    /// How each cluster stands. Clusters that do not serve the resource are not among them. Cost: one reference count,
+    /// until something changes.
     pub(crate) fn standings(&self) -> Arc<Standings> {
         self.board.standings()
     }
@@ -153,8 +153,8 @@ impl View {
         self.standings().of_wanted(wanted)
     }
 
-    /// The clusters that answer but refuse this collection, with their reasons. A cluster that is out of reach is not among
-    /// them: that is said of the cluster itself.
+    /// The clusters that answer but refuse this collection, with their reasons. A cluster that is out of reach is not
+    /// among them: that is said of the cluster itself.
     pub(crate) fn refusals(&self) -> Vec<(ClusterName, Reason)> {
         let members = self.members.lock();
         let refusal = |member: &Member| match member {
@@ -177,8 +177,8 @@ impl View {
         }
     }
 
-    /// Whether a cacher feeds what is shown of a cluster: it has not been replaced, nor has the one of all namespaces that this view
-    /// follows, which it learns a moment later.
+    /// Whether a cacher feeds what is shown of a cluster: it has not been replaced, nor has the one of all namespaces
+    /// that this view follows, which it learns a moment later.
     pub(super) fn is_fed_by(&self, name: &ClusterName, cacher: &Arc<Cacher>) -> bool {
         let follows = match self.members.lock().by_name.get(name) {
             Some(Member::Cached(member)) if Arc::ptr_eq(&member.cacher, cacher) => member.leader.is_some(),
@@ -208,8 +208,8 @@ impl View {
         }
     }
 
-    /// Takes over how far a cluster is whose objects come from the view of all namespaces: where nothing of this one changes, that is
-    /// told to who asks alone.
+    /// Takes over how far a cluster is whose objects come from the view of all namespaces: where nothing of this one
+    /// changes, that is told to who asks alone.
     pub(super) fn catch_up(&self, name: &ClusterName) {
         let feeds = match self.members.lock().by_name.get(name) {
             Some(Member::Cached(member)) => member.leader.clone().zip(Some(Arc::clone(&member.feed))),

@@ -57,7 +57,8 @@ impl Unreached {
         }
     }
 
-    /// The refusal of a list or watch: a client that knows of undone changes is to list anew, which it does on a 410 alone.
+    /// The refusal of a list or watch: a client that knows of undone changes is to list anew,
+    /// which it does on a 410 alone.
     pub(crate) fn of_collection(self) -> Refusal {
         match self {
             Self::Missing(refusal) => refusal,
@@ -103,8 +104,8 @@ impl OwnWrites {
 }
 
 impl View {
-    /// Waits until the clusters that are wanted are known: all of them where a partial answer is denied; where it is allowed, until the first
-    /// attempt at each has succeeded or failed. Gives how each stands.
+    /// Waits until the clusters that are wanted are known: all of them where a partial answer is denied; where it is
+    /// allowed, until the first attempt at each has succeeded or failed. Gives how each stands.
     ///
     /// # Errors
     /// 429 naming the clusters that are unknown at the deadline, where a partial answer is denied.
@@ -130,10 +131,12 @@ impl View {
         }
     }
 
-    /// Waits until the first attempt at each of these clusters has succeeded or failed, or the time is up, and gives how all stand.
+    /// Waits until the first attempt at each of these clusters has succeeded or failed, or the time is up,
+    /// and gives how all stand.
     pub(crate) async fn attempted(&self, clusters: &[ClusterName], deadline: Instant) -> Arc<Standings> {
         let mut changes = self.board.changes();
-        // Each is asked about until it has been tried once, and no more: they may be a thousand, and so may the changes.
+        // Each is asked about until it has been tried once, and no more:
+        // they may be a thousand, and so may the changes.
         let mut waited_for = clusters.iter().peekable();
         loop {
             changes.mark_unchanged();
@@ -149,8 +152,8 @@ impl View {
         }
     }
 
-    /// Waits until what was written through this process to clusters that are wanted is seen. Where a partial answer is allowed, a
-    /// cluster for which a list has waited in vain is not waited for again until it has come that far.
+    /// Waits until what was written through this process to clusters that are wanted is seen. Where a partial answer is
+    /// allowed, a cluster for which a list has waited in vain is not waited for again until it has come that far.
     ///
     /// # Errors
     /// 504 after 3 s. A cluster that is unknown or stale is not waited for: its warning says what is missing.
@@ -178,8 +181,8 @@ impl View {
         Ok(OwnWrites { waited: true, late: late.into_iter().flatten().collect() })
     }
 
-    /// As [`own_writes_seen`](Self::own_writes_seen), of one cluster. Gives the cluster, and since when, where its writes are not seen
-    /// and that is allowed.
+    /// As [`own_writes_seen`](Self::own_writes_seen), of one cluster. Gives the cluster, and since when, where its
+    /// writes are not seen and that is allowed.
     async fn writes_seen(
         &self,
         waited: &Waited,
@@ -203,9 +206,9 @@ impl View {
         }
     }
 
-    /// Waits until what was written through this process to one object is seen, in whichever clusters it was, and says whether there
-    /// was something to wait for: how clusters stand may have changed meanwhile. What was written to other objects is not waited for,
-    /// unless that is too much to be told apart.
+    /// Waits until what was written through this process to one object is seen, in whichever clusters it was, and says
+    /// whether there was something to wait for: how clusters stand may have changed meanwhile. What was written to
+    /// other objects is not waited for, unless that is too much to be told apart.
     ///
     /// # Errors
     /// As [`own_writes_seen`](Self::own_writes_seen), wherever a partial answer is denied or allowed.
@@ -243,8 +246,8 @@ impl View {
                 self.fences.reached(cluster, fence);
                 Ok(())
             }
-            // Where it has become stale meanwhile, the answer says so; where it has left, nothing is shown of it. Of one that begins only
-            // now an answer would not say so.
+            // Where it has become stale meanwhile, the answer says so; where it has left, nothing is shown of it. Of
+            // one that begins only now an answer would not say so.
             (_, None | Some(Standing::Stale { .. })) => Ok(()),
             (late, Some(_)) => Err(not_reached(cluster, fence.version.into(), late.flatten().unwrap_or_default())),
         }
@@ -253,7 +256,8 @@ impl View {
     /// Waits until a cacher has what was written, and says how far it is if it has not come to that in time.
     async fn lacks(&self, cacher: &Cacher, fence: &Fence, deadline: Instant) -> Option<CollectionVersion> {
         let left = || deadline.saturating_duration_since(Instant::now());
-        // The write is alone in its revision, or with deletions that nobody asked for here: once something of it is seen, it is.
+        // The write is alone in its revision, or with deletions that nobody asked for here:
+        // once something of it is seen, it is.
         let mut late = match cacher.wait_for(CollectionVersion::begun(fence.version), left()).await {
             // Beyond what the member itself has of this collection: it was a version of something else.
             Ok(_) | Err(NotReached::Beyond { .. }) => None,
@@ -271,15 +275,15 @@ impl View {
     /// Waits until each named cluster has reached its version.
     ///
     /// # Errors
-    /// [`Unreached`]: 504 `ResourceVersionTooLarge` after 3 s; 429 where a cluster that is configured is not known yet; 410 where
-    /// a cluster is not configured at all, for then its objects must be listed anew by who still holds some.
+    /// [`Unreached`]: 504 `ResourceVersionTooLarge` after 3 s; 429 where a cluster that is configured is not known yet;
+    /// 410 where a cluster is not configured at all, for then its objects must be listed anew by who still holds some.
     pub(crate) async fn reached(&self, vector: &CompositeResourceVersion) -> Result<(), Unreached> {
         let waits = vector.iter().map(|(cluster, version)| self.cluster_reached(cluster, version));
         join_all(waits).await.into_iter().collect()
     }
 
-    /// As [`reached`](Self::reached), but a cluster that is not configured any more is left to the log, which still knows
-    /// the states from before it left.
+    /// As [`reached`](Self::reached), but a cluster that is not configured any more is left to the log, which still
+    /// knows the states from before it left.
     ///
     /// # Errors
     /// As [`reached`](Self::reached).
@@ -319,9 +323,9 @@ impl View {
         Some(reached.map(drop))
     }
 
-    /// Waits in the cacher that feeds what is shown of a cluster, and gives what came of it; `is_first` says that it is the one to begin
-    /// with. What one has seen that was replaced meanwhile nobody is shown: then it is waited for in the next one. `None` where the
-    /// cluster has left, or is not fed again by the deadline.
+    /// Waits in the cacher that feeds what is shown of a cluster, and gives what came of it; `is_first` says that it is
+    /// the one to begin with. What one has seen that was replaced meanwhile nobody is shown: then it is waited for in
+    /// the next one. `None` where the cluster has left, or is not fed again by the deadline.
     async fn in_feeding_cacher<T, F: Future<Output = T>>(
         &self,
         cluster: &ClusterName,
@@ -341,9 +345,9 @@ impl View {
         }
     }
 
-    /// Follows the clusters in which a version is ahead of this process until they have come to it: an idle cacher asks its
-    /// member for progress meanwhile. Gives the refusal once a member says that it has not come so far itself. Cancelling is
-    /// safe.
+    /// Follows the clusters in which a version is ahead of this process until they have come to it: an idle cacher asks
+    /// its member for progress meanwhile. Gives the refusal once a member says that it has not come so far itself.
+    /// Cancelling is safe.
     pub(crate) async fn caught_up(
         self: Arc<Self>,
         ahead: Vec<(ClusterName, CollectionVersion, Arc<Cacher>)>,
@@ -360,7 +364,8 @@ impl View {
         cacher: Arc<Cacher>,
     ) -> Result<(), Refusal> {
         let mut changes = self.board.changes();
-        // A cluster whose configuration changes has another cacher from then on, which learns anew how far the member is.
+        // A cluster whose configuration changes has another cacher from then on,
+        // which learns anew how far the member is.
         let (mut cacher, mut replaced) = (cacher, false);
         loop {
             let reached = async {
@@ -403,8 +408,8 @@ impl View {
         }
     }
 
-    /// Why a version cannot be honoured that names this cluster: 429 where it is waited for, and 410 where nothing will come, so
-    /// that the client lists what there is.
+    /// Why a version cannot be honoured that names this cluster: 429 where it is waited for, and 410 where nothing will
+    /// come, so that the client lists what there is.
     pub(crate) fn missing(&self, cluster: &ClusterName) -> Refusal {
         let (resource, cluster) = (self.kind.resource.clone(), cluster.clone());
         match self.standings().of(&cluster) {
@@ -420,13 +425,14 @@ impl View {
         clusters.iter().all(|cluster| standings.of(cluster).is_some_and(Standing::is_forbidden))
     }
 
-    /// Whether one of the clusters that are wanted forbids to read all: then a single namespace has a view of its own. Cost: one
-    /// load where none forbids it.
+    /// Whether one of the clusters that are wanted forbids to read all: then a single namespace has a view of its own.
+    /// Cost: one load where none forbids it.
     pub(crate) fn is_forbidden(&self, wanted: &ClusterSelector) -> bool {
         self.board.forbidden() > 0 && self.standings_of(wanted).is_one_forbidden()
     }
 
-    /// How often a cluster came to forbid it: where that has not changed, [`is_forbidden`](Self::is_forbidden) need not be asked again.
+    /// How often a cluster came to forbid it: where that has not changed,
+    /// [`is_forbidden`](Self::is_forbidden) need not be asked again.
     pub(crate) fn times_forbidden(&self) -> usize {
         self.board.times_forbidden()
     }

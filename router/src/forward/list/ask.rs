@@ -77,7 +77,8 @@ impl Question {
     }
 }
 
-/// The parameters that members are told as they came: all but what is meant for the merged list, or rewritten for members.
+/// The parameters that members are told as they came: all but what is meant for the merged list,
+/// or rewritten for members.
 fn kept(query: Option<&str>) -> Vec<String> {
     const OWN: [&str; 6] = ["limit", "continue", "resourceVersion", "resourceVersionMatch", "pretty", "labelSelector"];
     let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
@@ -129,7 +130,8 @@ pub(super) enum Item<'a> {
 }
 
 impl MemberList {
-    /// Asks a member and reads what it says, as far as is read ahead. Cancel: dropping the future, or the list, ends the request.
+    /// Asks a member and reads what it says, as far as is read ahead. Cancel:
+    /// dropping the future, or the list, ends the request.
     ///
     /// # Errors
     /// What the member says, or why there is no answer in time; 429 where too much is held.
@@ -206,8 +208,8 @@ impl MemberList {
         Some(if is_row { Item::Row(text) } else { Item::Object(text) })
     }
 
-    /// Reads what comes next, in place of what has been written; false once all has been read. Waits for the member, never for the
-    /// client.
+    /// Reads what comes next, in place of what has been written; false once all has been read. Waits for the member,
+    /// never for the client.
     ///
     /// # Errors
     /// Why it broke off.

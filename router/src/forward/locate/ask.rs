@@ -14,7 +14,8 @@ use crate::forward::send;
 use crate::refusal::{LimitRefusal, MemberRefusal, Refusal};
 use crate::topology::Cluster;
 
-/// The cluster that has an object, and the object as last seen; `None` where it has no version (a ComponentStatus, for example).
+/// The cluster that has an object, and the object as last seen; `None` where it has no version (a ComponentStatus,
+/// for example).
 pub(crate) type Found = (Arc<Cluster>, Option<Arc<Object>>);
 
 /// Where an object of this name is.
@@ -49,7 +50,8 @@ impl Located {
 /// What is asked of members, in whose name: requests of one client that ask the same share the question.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Question {
-    /// Whose place in the line it takes. Another client's may be far behind: whoever asks for thousands of names would keep others from those.
+    /// Whose place in the line it takes. Another client's may be far behind: whoever asks for thousands of names would
+    /// keep others from those.
     pub(super) connection: Holder,
     pub(super) path: Arc<str>,
     /// Whom the client asks to be, if it does.
@@ -109,7 +111,8 @@ async fn ask_one(cluster: &Arc<Cluster>, path: &str, caller: &Caller, room: Port
     tokio::time::timeout(within, asked).await.unwrap_or(Told::Nothing)
 }
 
-/// How many members are asked at once for one object. 64: a fleet of 1,000 is asked in 16 rounds, half a second at 30 ms each.
+/// How many members are asked at once for one object. 64: a fleet of 1,000 is asked in 16 rounds,
+/// half a second at 30 ms each.
 const ASKED_AT_ONCE: usize = 64;
 
 /// What a cluster told of an object.
