@@ -86,10 +86,9 @@ impl ClusterClient {
         Self::new(name, config, &[], tuning, None).await
     }
 
-    /// As [`connect`](Self::connect), to a member that can be reached at further addresses besides the configuration's: all
-    /// of them lead to the same cluster, with the same credentials and authorities. The configuration's proxy is on the way to
-    /// its own address only. Requests are spread over those that can
-    /// be reached.
+    /// As [`connect`](Self::connect), to a member that can be reached at further addresses besides the configuration's:
+    /// all of them lead to the same cluster, with the same credentials and authorities. The configuration's proxy is on
+    /// the way to its own address only. Requests are spread over those that can be reached.
     ///
     /// # Errors
     /// [`ConnectError`] for a configuration that cannot work.
@@ -166,8 +165,9 @@ impl ClusterClient {
 
     /// Takes over another user: other credentials, other `as` fields. Of the configuration nothing else counts.
     ///
-    /// New requests are sent as the new user. Those in flight go on as the old one, and so do open streams, until they end by
-    /// themselves. Connections are kept where they show the same client certificate; else new ones are opened for new requests.
+    /// New requests are sent as the new user. Those in flight go on as the old one, and so do open streams, until they
+    /// end by themselves. Connections are kept where they show the same client certificate;
+    /// else new ones are opened for new requests.
     ///
     /// # Errors
     /// [`ConnectError`] for a user that cannot be used; the old one stays then.
@@ -182,14 +182,14 @@ impl ClusterClient {
         Ok(())
     }
 
-    /// How often the member has come to see other credentials of ours, renewed ones or another user's. What a member allows is
-    /// known anew with the first request after that.
+    /// How often the member has come to see other credentials of ours, renewed ones or another user's. What a member
+    /// allows is known anew with the first request after that.
     pub fn renewals(&self) -> u64 {
         self.member.user.load().credentials.renewals()
     }
 
-    /// What is wrong with the renewal of the credentials, for people and without secrets; those that there are may still be
-    /// valid.
+    /// What is wrong with the renewal of the credentials, for people and without secrets;
+    /// those that there are may still be valid.
     pub fn credentials_problem(&self) -> Option<String> {
         self.member.user.load().credentials.problem()
     }
@@ -226,8 +226,8 @@ impl ClusterClient {
     ///
     /// The request's URI counts with its path and query only. See [`crate::headers::prepare_request`] for what is
     /// removed from its headers; `identity` says in whose name it is sent. Bodies are streamed, never held. A
-    /// [`RequestClass`](tributary_apimachinery::RequestClass) among its extensions says how long the answer may take; without
-    /// one it is a short request.
+    /// [`RequestClass`](tributary_apimachinery::RequestClass) among its extensions says how long the answer may take;
+    /// without one it is a short request.
     ///
     /// Upgrades need the `hyper::upgrade::OnUpgrade` that hyper's HTTP/1.1 server puts into a request's extensions; on
     /// a 101 the returned response has to be sent to the client, after which a task in [`Tuning::tunnels`] copies
@@ -265,8 +265,9 @@ impl ClusterClient {
         }
     }
 
-    /// As [`forward`](Self::forward), for a question that this process has of its own, in whoever's name it is put: it finds a connection
-    /// though clients have taken all that they may. Its answer is to be read at once, as those of [`transport`](Self::transport) are.
+    /// As [`forward`](Self::forward), for a question that this process has of its own, in whoever's name it is put: it
+    /// finds a connection though clients have taken all that they may. Its answer is to be read at once, as those of
+    /// [`transport`](Self::transport) are.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
@@ -316,8 +317,8 @@ impl ClusterClient {
         statistics.fold(PoolStatistics::default(), PoolStatistics::plus)
     }
 
-    /// How many long-running requests (watches, logs that are followed) of all clients together the connections to the member carry at
-    /// once, as far as is known: it depends on the version of HTTP that the member speaks.
+    /// How many long-running requests (watches, logs that are followed) of all clients together the connections to the
+    /// member carry at once, as far as is known: it depends on the version of HTTP that the member speaks.
     pub fn long_running_for_clients(&self) -> usize {
         self.for_clients(LaneKind::LongRunning)
     }

@@ -7,14 +7,16 @@
 //! exactly one HTTP/2 connection and queues what exceeds its streams, which makes long watches block each other
 //! (hyper#2197, hyper#3623).
 //!
-//! All streams of a connection share its flow-control window (RFC 9113 §5.2), and a client need not read its answers. So a connection for
-//! clients carries no more streams than have room in its window with all that each of them may leave unread: whoever reads goes on.
-//! What is for cachers, and what else this process asks, it reads at once, whatever clients do.
+//! All streams of a connection share its flow-control window (RFC 9113 §5.2), and a client need not read its answers.
+//! So a connection for clients carries no more streams than have room in its window with all that each of them may
+//! leave unread: whoever reads goes on. What is for cachers, and what else this process asks, it reads at once,
+//! whatever clients do.
 //!
-//! A connection is driven in the tokio runtime in which it was dialed. A process may have several, so that clients and its own
-//! questions do not stand in one line; a request that crosses from one to the other wakes a sleeping thread of the other for each step of
-//! its way. So a request takes a connection of its own runtime. Where there is none yet it takes another's for this once, and one is dialed
-//! meanwhile for those who come later. How many there may be is counted over all runtimes together.
+//! A connection is driven in the tokio runtime in which it was dialed. A process may have several, so that clients and
+//! its own questions do not stand in one line; a request that crosses from one to the other wakes a sleeping thread of
+//! the other for each step of its way. So a request takes a connection of its own runtime. Where there is none yet it
+//! takes another's for this once, and one is dialed meanwhile for those who come later. How many there may be is
+//! counted over all runtimes together.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -49,14 +51,14 @@ const MAX_STREAMS: usize = 500;
 /// (`MaxConcurrentStreams` in apiserver's `secure_serving.go`).
 const USUAL_STREAMS: usize = 100;
 
-/// How long a request waits for a connection to a member that could not be reached last time, counted from the start of the
-/// dial. The dial itself goes on to its own limit and is found by those who come later; people at a terminal, whose client
-/// asks several things one after the other, get an error instead of a hanging command.
+/// How long a request waits for a connection to a member that could not be reached last time, counted from the start of
+/// the dial. The dial itself goes on to its own limit and is found by those who come later; people at a terminal, whose
+/// client asks several things one after the other, get an error instead of a hanging command.
 const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long after the start of a dial that failed none is begun for those who have a connection, if not the best one. 30 s: where old
-/// connections go on and new ones fail, every request would begin another dial, and the member be called unreachable by each. As long as
-/// the longest pause between two dials of an endpoint that was lost.
+/// How long after the start of a dial that failed none is begun for those who have a connection, if not the best one.
+/// 30 s: where old connections go on and new ones fail, every request would begin another dial, and the member be
+/// called unreachable by each. As long as the longest pause between two dials of an endpoint that was lost.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
 
 /// What a member's pool holds at a moment.
@@ -205,7 +207,8 @@ impl Dial {
 /// What a lane has for a request.
 enum Pick {
     Room(StreamPermit),
-    /// There is room, but it is time for another connection: the last streams are being used, or it is driven in another runtime.
+    /// There is room, but it is time for another connection: the last streams are being used,
+    /// or it is driven in another runtime.
     Tight(StreamPermit),
     Full,
 }
@@ -261,8 +264,8 @@ impl Connections {
         dial.as_ref().is_some_and(|dial| dial.begun.elapsed() < PAUSE_AFTER_FAILURE && failed(dial))
     }
 
-    /// Adds a connection and forgets those that take no more requests: closed ones, and those of older credentials. A request
-    /// that began with the older ones may still add one, which takes nothing from those of newer ones.
+    /// Adds a connection and forgets those that take no more requests: closed ones, and those of older credentials. A
+    /// request that began with the older ones may still add one, which takes nothing from those of newer ones.
     fn push(&self, slot: Arc<Slot>) {
         let stays = |other: &Arc<Slot>| other.version >= slot.version && !other.sender.is_closed();
         self.slots.rcu(|slots| {
@@ -352,7 +355,8 @@ impl Pool {
         pool
     }
 
-    /// A place for one request, on a connection made with these credentials, whether or not they were renewed meanwhile.
+    /// A place for one request, on a connection made with these credentials, whether or not they were
+    /// renewed meanwhile.
     ///
     /// Waits for a dial only where no connection has room. Cancelling leaves the dial running for others.
     ///
@@ -529,7 +533,8 @@ impl Pool {
         started
     }
 
-    /// Opens a connection, which is driven where this runs. An HTTP/2 one goes to its like, an HTTP/1.1 one to the caller.
+    /// Opens a connection, which is driven where this runs. An HTTP/2 one goes to its like,
+    /// an HTTP/1.1 one to the caller.
     async fn open(self: &Arc<Self>, claim: Claim, credentials: &Current) -> Result<Option<Checkout>, ForwardError> {
         let (version, runtime) = (credentials.version, Handle::current().id());
         let dialed = self.dialer.dial(Protocols::Http2OrHttp1, self.windows(claim.asker), credentials).await;

@@ -32,8 +32,8 @@ pub struct Tuning {
     /// SYN packets, shorter than a client's patience.
     pub connect_timeout: Duration,
     /// The limit from sending a request to its response head; not for long-running requests and upgrades. Default
-    /// 75 s, for discovery and cachers: kube-apiserver itself answers 504 after 60 s, and its answer says more than ours would. A client's
-    /// request may be given less by whoever forwards it.
+    /// 75 s, for discovery and cachers: kube-apiserver itself answers 504 after 60 s, and its answer says more than
+    /// ours would. A client's request may be given less by whoever forwards it.
     pub head_timeout: Duration,
     /// The quiet time on a connection after which it is pinged. Default 20 s.
     pub keep_alive_interval: Duration,
@@ -41,14 +41,15 @@ pub struct Tuning {
     /// half-open connection (a suspended laptop, a firewall that forgot the flow) goes unnoticed: 30 s, less than the
     /// 45 s that client-go needs by default.
     pub keep_alive_timeout: Duration,
-    /// The flow-control windows of connections for clients. A client need not read what it asked for, so a connection carries no more
-    /// streams than have their whole windows in the connection's. Default 256 KiB and 16 MiB: 64 streams, each of 8.7 MB/s at 30 ms
-    /// round-trip time (87 MB/s at 3 ms), compressed where the client takes that. 16 MiB on each of 24 connections in both lanes make
-    /// 768 MiB that all clients together may leave unread of one endpoint; wider streams would make it more, or the requests fewer.
+    /// The flow-control windows of connections for clients. A client need not read what it asked for, so a connection
+    /// carries no more streams than have their whole windows in the connection's. Default 256 KiB and 16 MiB: 64
+    /// streams, each of 8.7 MB/s at 30 ms round-trip time (87 MB/s at 3 ms), compressed where the client takes that.
+    /// 16 MiB on each of 24 connections in both lanes make 768 MiB that all clients together may leave unread of one
+    /// endpoint; wider streams would make it more, or the requests fewer.
     pub client_windows: Windows,
-    /// The flow-control windows of connections for what this process asks for itself. Default 4 MiB and 16 MiB: 140 MB/s at 30 ms
-    /// round-trip time, and what a connection may bring before it is read. It is read at once, whatever clients do, so there may be
-    /// more streams than have room together.
+    /// The flow-control windows of connections for what this process asks for itself. Default 4 MiB and 16 MiB: 140
+    /// MB/s at 30 ms round-trip time, and what a connection may bring before it is read. It is read at once, whatever
+    /// clients do, so there may be more streams than have room together.
     pub own_windows: Windows,
     /// The largest response head, in bytes. Default 1 MiB; hyper's own 16 KiB is too small for many Warnings.
     pub max_header_list_size: u32,
@@ -70,19 +71,19 @@ pub struct Tuning {
     /// The limit of one run of a credential plugin. Default 60 s: some ask the user in a browser.
     pub exec_timeout: Duration,
     /// The time between two runs of a credential plugin or two forced renewals after a 401. Default 5 s, so that a
-    /// broken plugin or account does not become a fork storm; while a plugin fails it doubles to 10 minutes, and so it does for
-    /// the member that rejects what the plugin gives.
+    /// broken plugin or account does not become a fork storm; while a plugin fails it doubles to 10 minutes, and so it
+    /// does for the member that rejects what the plugin gives.
     pub credential_retry_interval: Duration,
     /// The credential plugins. Clones share them, so that a few run at once in all clients of a process.
     pub plugins: Plugins,
     /// Where upgraded connections (exec, attach, port-forward) run. Clones share one tracker: `tunnels.len()` counts
     /// them, and after `tunnels.close()` `tunnels.wait()` returns when the last has ended.
     pub tunnels: TaskTracker,
-    /// How many upgraded connections there may be at once, to all members whose clients share this. Default 1,024: each takes
-    /// two descriptors, and people open a few.
+    /// How many upgraded connections there may be at once, to all members whose clients share this. Default 1,024: each
+    /// takes two descriptors, and people open a few.
     pub tunnel_places: Places,
-    /// Cancelling it ends every tunnel, and breaks off every answer that may go on for hours (watches, logs, what comes from
-    /// workloads): the process ends, or the member is no longer served.
+    /// Cancelling it ends every tunnel, and breaks off every answer that may go on for hours (watches, logs, what comes
+    /// from workloads): the process ends, or the member is no longer served.
     pub shutdown: CancellationToken,
 }
 

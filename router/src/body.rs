@@ -18,7 +18,8 @@ pub(crate) use tributary_apimachinery::body::{Body, BoxError, empty, full};
 
 /// The largest body of a request, and of a member's answer to a write, that is held whole to be rewritten, in bytes.
 ///
-/// kube-apiserver takes 3 MiB (`MaxRequestBodyBytes` in apiserver's `config.go`); answers grow by defaults and managedFields.
+/// kube-apiserver takes 3 MiB (`MaxRequestBodyBytes` in apiserver's `config.go`);
+/// answers grow by defaults and managedFields.
 pub const WHOLE_BODY_BYTES_MAX: usize = 8 << 20;
 
 /// A body is larger than so many bytes.
@@ -67,8 +68,8 @@ async fn gathered(
     Ok(whole.into())
 }
 
-/// What was read of a body, in one piece: its sender decides how many frames there are, and each that was kept would take 32 bytes beside
-/// its own.
+/// What was read of a body, in one piece: its sender decides how many frames there are, and each that was kept would
+/// take 32 bytes beside its own.
 #[derive(Debug, Default)]
 pub struct Gathered {
     /// The first frame. Most bodies are one: it is passed on as it is.
@@ -136,7 +137,8 @@ impl http_body::Body for Holding {
     }
 }
 
-/// Sends a request to a member with our own rights. Boxed, so that callers' futures keep to lifetimes that tasks can have.
+/// Sends a request to a member with our own rights. Boxed, so that callers' futures keep to lifetimes
+/// that tasks can have.
 pub(crate) fn send(
     transport: Transport,
     request: Request<Body>,

@@ -1,8 +1,9 @@
 //! What the router holds at most, and how much of what a client sends it looks at.
 //!
-//! What is held is in the configuration and, as `tributary_limit`, in the metrics, beside what is used of it. A client that sends more
-//! than is looked at is answered 400 with the bound, or 413 for a body; `router/tests/simulated/bounds.rs` and `held.rs` have a row for
-//! each. How long a watch may last is a type, [`Timeout`](tributary_apimachinery::Timeout), which cuts what is more.
+//! What is held is in the configuration and, as `tributary_limit`, in the metrics, beside what is used of it. A client
+//! that sends more than is looked at is answered 400 with the bound, or 413 for a body;
+//! `router/tests/simulated/bounds.rs` and `held.rs` have a row for each. How long a watch may last is a type,
+//! [`Timeout`](tributary_apimachinery::Timeout), which cuts what is more.
 
 use std::time::Duration;
 
@@ -17,8 +18,8 @@ use crate::refusal::{Refusal, RequestRefusal};
 /// The bounds that can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// What the changes that are remembered of one resource in one cluster may occupy, in bytes. A client that was cut off for
-    /// longer than this covers lists again.
+    /// What the changes that are remembered of one resource in one cluster may occupy, in bytes. A client that was cut
+    /// off for longer than this covers lists again.
     pub history_bytes: usize,
     /// How long changes are remembered.
     pub history_age: Duration,
@@ -28,16 +29,17 @@ pub struct Limits {
     pub long_answers: usize,
     /// How long a resource is held that nobody reads or watches.
     pub unused_after: Duration,
-    /// How many requests are in flight at once until the heads of their answers are made; what lasts (watches, exec, logs) and
-    /// health checks do not count.
+    /// How many requests are in flight at once until the heads of their answers are made; what lasts (watches, exec,
+    /// logs) and health checks do not count.
     pub requests_in_flight: usize,
-    /// What may be held of bodies, in bytes: of requests that are read whole, of lists that are asked of members, of members' answers to
-    /// questions where an object is and what a caller may do, and of those to writes, the room for which is taken before a write is sent.
+    /// What may be held of bodies, in bytes: of requests that are read whole, of lists that are asked of members, of
+    /// members' answers to questions where an object is and what a caller may do, and of those to writes, the room for
+    /// which is taken before a write is sent.
     pub held_bytes: usize,
     /// How long a request may take that does not last.
     pub request_timeout: Duration,
-    /// What the objects of one resource in one cluster may occupy, in bytes. A cluster that has more is unknown with respect to the
-    /// resource, so that it takes nobody else's memory.
+    /// What the objects of one resource in one cluster may occupy, in bytes. A cluster that has more is unknown with
+    /// respect to the resource, so that it takes nobody else's memory.
     pub collection_bytes: u64,
     /// How many namespaces of a resource are held beside the view of all, where a cluster forbids to read all.
     pub namespace_views: usize,
@@ -46,37 +48,38 @@ pub struct Limits {
 /// 4 GiB: 600,000 pods of 7 KB, four times what Kubernetes says that a cluster should have.
 const COLLECTION_BYTES: u64 = 4 << 30;
 
-/// Of a label or field selector: 128 requirements, because each is asked of each object, and people and controllers write up to ten; 1,000
-/// values, because a value is searched for and a list of the names of a namespace is not unheard of. kube-apiserver has no bound but the
-/// length of a request.
+/// Of a label or field selector: 128 requirements, because each is asked of each object, and people and controllers
+/// write up to ten; 1,000 values, because a value is searched for and a list of the names of a namespace is not unheard
+/// of. kube-apiserver has no bound but the length of a request.
 pub const SELECTOR: SelectorBounds = SelectorBounds { requirements: 128, values: 1_000 };
 
-/// How long a name or namespace may be, in bytes. Most are at most 253; RBAC's have no bound but what etcd takes. 8 KiB are what proxies let
-/// a whole request line have.
+/// How long a name or namespace may be, in bytes. Most are at most 253; RBAC's have no bound but what etcd takes. 8 KiB
+/// are what proxies let a whole request line have.
 pub const NAME_BYTES: usize = 8 << 10;
 
-/// How many parameters a query may have. Reads and writes have up to ten; those of exec and of workloads are passed on untouched, and not
-/// counted. kube-apiserver has no bound but the length of a request.
+/// How many parameters a query may have. Reads and writes have up to ten; those of exec and of workloads are passed on
+/// untouched, and not counted. kube-apiserver has no bound but the length of a request.
 pub const QUERY_PARAMETERS: usize = 64;
 
-/// 4,000: a connection alone may have 1,500 of its 2,000 streams, which no client comes near, and dozens share the rest. Each costs some 10 KiB until it is
-/// answered. kube-apiserver's 400 and 200 (`--max-requests-inflight`, `--max-mutating-requests-inflight`) protect its etcd; here
-/// there is none, and a member that is frozen keeps the requests for it for a minute, which must not refuse those for others.
+/// 4,000: a connection alone may have 1,500 of its 2,000 streams, which no client comes near, and dozens share the
+/// rest. Each costs some 10 KiB until it is answered. kube-apiserver's 400 and 200 (`--max-requests-inflight`,
+/// `--max-mutating-requests-inflight`) protect its etcd; here there is none, and a member that is frozen keeps the
+/// requests for it for a minute, which must not refuse those for others.
 const REQUESTS_IN_FLIGHT: usize = 4_000;
 
-/// 128 MiB: a client alone may have 48 MiB, which are three writes of 8 MiB with their answers, or some 1,700 of 6 KB (each takes its
-/// size twice, and 16 KiB).
+/// 128 MiB: a client alone may have 48 MiB, which are three writes of 8 MiB with their answers, or some 1,700 of 6 KB
+/// (each takes its size twice, and 16 KiB).
 const HELD_BYTES: usize = 128 << 20;
 
 /// 60 s: kube-apiserver's own (`--request-timeout`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The largest question about the caller's own rights, in bytes; it goes to every member. One has some 300 bytes. 64 KiB leave room for a
-/// SelfSubjectAccessReview with selectors.
+/// The largest question about the caller's own rights, in bytes; it goes to every member. One has some 300 bytes.
+/// 64 KiB leave room for a SelfSubjectAccessReview with selectors.
 pub const REVIEW_BYTES_MAX: usize = 64 << 10;
 
-/// The largest answer of a cluster to such a question, in bytes; every cluster's is held until all are there. A decision is as large as its
-/// question. 1 MiB leaves room for a SelfSubjectRulesReview of several thousand rules.
+/// The largest answer of a cluster to such a question, in bytes; every cluster's is held until all are there. A
+/// decision is as large as its question. 1 MiB leaves room for a SelfSubjectRulesReview of several thousand rules.
 pub const REVIEW_ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// The largest options of the deletion of a collection, in bytes; they go to every member. They have some 200 bytes.
@@ -85,28 +88,29 @@ pub const DELETE_OPTIONS_BYTES_MAX: usize = 256 << 10;
 /// 8 MiB: a second of 1,000 events of 8 KB; a watcher that is further behind encodes for itself.
 const ENCODINGS_BYTES: usize = 8 << 20;
 
-/// 30 minutes: a person at a terminal comes back to the same resources, and a list of them anew costs a member more than
-/// an idle watch does in a day.
+/// 30 minutes: a person at a terminal comes back to the same resources, and a list of them anew costs a member more
+/// than an idle watch does in a day.
 const UNUSED_AFTER: Duration = Duration::from_secs(30 * 60);
 
 /// How long a member may take from the head of an answer to its end: half of what a whole request is given, so that the
 /// client hears which cluster was slow.
 pub const WHOLE_WITHIN: Duration = Duration::from_secs(30);
 
-/// What is gathered of members' answers before an answer begins, in bytes: some thousand pods, or the metrics of twenty thousand.
+/// What is gathered of members' answers before an answer begins, in bytes:
+/// some thousand pods, or the metrics of twenty thousand.
 pub(crate) const GATHERED_BYTES_MAX: usize = 8 << 20;
 
-/// How many clusters that are not configured a client's version may name: clusters that left since, or were made up. Each is looked
-/// for in several places. A fleet that loses more at once has its clients list anew.
+/// How many clusters that are not configured a client's version may name: clusters that left since, or were made up.
+/// Each is looked for in several places. A fleet that loses more at once has its clients list anew.
 pub const UNKNOWN_CLUSTERS: usize = 1024;
 
-/// How many objects that were written through this process, and are not seen yet, are told apart per cluster and resource; beyond it
-/// each read waits for all that was written there. They are seen within milliseconds, so there are this many only if the member's watch
-/// lags. 1,024 are 100 KB.
+/// How many objects that were written through this process, and are not seen yet, are told apart per cluster and
+/// resource; beyond it each read waits for all that was written there. They are seen within milliseconds, so there are
+/// this many only if the member's watch lags. 1,024 are 100 KB.
 pub const FENCE_OBJECTS: usize = 1024;
 
-/// How many past states of a resource are remembered for the next pages of lists. 16: as many as there are turns to write them. One
-/// keeps the objects alive that changed since.
+/// How many past states of a resource are remembered for the next pages of lists. 16: as many as there are turns to
+/// write them. One keeps the objects alive that changed since.
 pub const PAST_STATES: usize = 16;
 
 /// The name of the bound of requests in flight in the metrics.
@@ -121,9 +125,10 @@ pub(crate) const BYTES: &str = "held_bytes";
 /// use are shared among connections: one alone may have 96, as of [`fair_share`](crate::flow::fair_share).
 const NAMESPACE_VIEWS: usize = 256;
 
-/// How long a namespace is held beside the view of all that nobody reads or watches. 2 minutes: whoever goes through many namespaces does
-/// not come back to each, and the list of one costs a member little. So long one is kept, too, that is watched and forbidden, before it may
-/// make room for another: if it went at once, those who watch such namespaces would end each other's watches for ever.
+/// How long a namespace is held beside the view of all that nobody reads or watches. 2 minutes: whoever goes through
+/// many namespaces does not come back to each, and the list of one costs a member little. So long one is kept, too,
+/// that is watched and forbidden, before it may make room for another: if it went at once, those who watch such
+/// namespaces would end each other's watches for ever.
 pub const NAMESPACE_UNUSED_AFTER: Duration = Duration::from_secs(120);
 
 impl Default for Limits {
@@ -144,8 +149,8 @@ impl Default for Limits {
     }
 }
 
-/// Whether what a request names and asks for is of a size that is looked at. A cluster's own view, and what is passed on to workloads,
-/// is their receiver's to bound.
+/// Whether what a request names and asks for is of a size that is looked at. A cluster's own view, and what is passed
+/// on to workloads, is their receiver's to bound.
 ///
 /// # Errors
 /// 400 that names the bound.

@@ -204,8 +204,8 @@ async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
     }
 }
 
-/// RFC 9113 §5.2: what is not read of one stream takes the connection's window from all others. How much a client leaves unread is its own
-/// business.
+/// RFC 9113 §5.2: what is not read of one stream takes the connection's window from all others. How much a client
+/// leaves unread is its own business.
 #[tokio::test]
 async fn answers_that_are_not_read_leave_a_window_to_others() {
     let member = Member::start(Options::default(), |seen, _| async move {

@@ -1,8 +1,9 @@
 //! A few at once, clients in turn: what somebody behind us does for all of them.
 //!
-//! A client that asks for much has its own line, and nobody stands behind it there. Of the places that there are it may hold as many as
-//! it leaves to others, as in [`fair_share`](crate::flow::fair_share): so one that comes later finds a place that is free at once, though
-//! those which are taken are held for long. A client that holds none may have the last one.
+//! A client that asks for much has its own line, and nobody stands behind it there. Of the places that there are it may
+//! hold as many as it leaves to others, as in [`fair_share`](crate::flow::fair_share): so one that comes later finds a
+//! place that is free at once, though those which are taken are held for long.
+//! A client that holds none may have the last one.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! What is bounded for all clients together and shared among them: requests in flight, bytes that are held for them.
 //!
-//! Of three quarters a client may hold as much as it leaves to others (Choudhury and Hahne's dynamic thresholds, with a factor of
-//! one): one alone gets half of them, and each that comes later half of what is left. Nothing has to be configured per client, and
-//! what nobody uses is anybody's. A dozen greedy clients leave nothing of them, because nobody is made to give back; so the last
-//! quarter is for those who hold little: up to a 256th of the bound each.
+//! Of three quarters a client may hold as much as it leaves to others (Choudhury and Hahne's dynamic thresholds, with a
+//! factor of one): one alone gets half of them, and each that comes later half of what is left. Nothing has to be
+//! configured per client, and what nobody uses is anybody's. A dozen greedy clients leave nothing of them, because
+//! nobody is made to give back; so the last quarter is for those who hold little: up to a 256th of the bound each.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,8 +19,9 @@ use crate::flow::long_answers::Peer;
 /// Whose portion something is: the connection's. Requests without one share a portion.
 pub(crate) type Holder = Option<Peer>;
 
-/// Which part of the bound a client may hold where the others have taken all that is shared: a 256th, 15 requests of 4,000 and
-/// 512 KiB of 128 MiB. People and controllers have fewer under way; 64 clients have room for as much in the last quarter.
+/// Which part of the bound a client may hold where the others have taken all that is shared: a 256th, 15 requests of
+/// 4,000 and 512 KiB of 128 MiB. People and controllers have fewer under way;
+/// 64 clients have room for as much in the last quarter.
 const SMALL: usize = 256;
 
 /// What is counted of a bound.
@@ -148,8 +149,8 @@ impl Portion {
         self.grow(amount.saturating_sub(self.amount))
     }
 
-    /// Takes what is missing to this amount, and more for what is still to come where there is more: whoever takes little at a time takes the
-    /// lock, which is everybody's, once for each `step`. After an error it is as before.
+    /// Takes what is missing to this amount, and more for what is still to come where there is more: whoever takes
+    /// little at a time takes the lock, which is everybody's, once for each `step`. After an error it is as before.
     ///
     /// # Errors
     /// [`Exceeded`].

@@ -1,9 +1,10 @@
 //! Large bodies are read beside the other requests, and few at a time.
 //!
-//! A body of some megabytes takes a core for tenths of a second to be checked and taken apart. On the threads that answer requests, ten of
-//! them at once would leave nobody else a thread for as long; here each waits for its turn, and the runtime moves the other requests to
-//! another thread meanwhile. Connections are served in turn: what one has waiting, and it may be more than it holds bytes for, delays
-//! another's by one. The same goes for what is written for long: YAML, and text that is compressed or laid out as a whole.
+//! A body of some megabytes takes a core for tenths of a second to be checked and taken apart. On the threads that
+//! answer requests, ten of them at once would leave nobody else a thread for as long; here each waits for its turn, and
+//! the runtime moves the other requests to another thread meanwhile. Connections are served in turn: what one has
+//! waiting, and it may be more than it holds bytes for, delays another's by one. The same goes for what is written for
+//! long: YAML, and text that is compressed or laid out as a whole.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -17,10 +18,12 @@ use crate::flow::fair_line::FairLine;
 use crate::flow::fair_share::Holder;
 use crate::negotiate::{Encoding, Form};
 
-/// From how many bytes on a body is large. 64 KiB are read in one to two milliseconds, and nearly all bodies are smaller.
+/// From how many bytes on a body is large. 64 KiB are read in one to two milliseconds,
+/// and nearly all bodies are smaller.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// How many bytes can be read while one is written in YAML: JSON is scanned at hundreds of megabytes a second, YAML made of it at some ten.
+/// How many bytes can be read while one is written in YAML: JSON is scanned at hundreds of megabytes a second, YAML
+/// made of it at some ten.
 const YAML_COST: usize = 16;
 
 /// What it costs to write so many bytes of JSON in a form, as bytes that are read. Nothing where they are copied.
@@ -39,7 +42,8 @@ pub(crate) fn beside<T>(work: impl FnOnce() -> T) -> T {
     if others { block_in_place(work) } else { work() }
 }
 
-/// Looks through a body of so many bytes that has no time to wait for its turn. That is for what takes a fraction of taking it apart.
+/// Looks through a body of so many bytes that has no time to wait for its turn.
+/// That is for what takes a fraction of taking it apart.
 pub(crate) fn at_once<T>(bytes: usize, look: impl FnOnce() -> T) -> T {
     if bytes < LARGE_BYTES { look() } else { beside(look) }
 }
@@ -126,8 +130,8 @@ mod tests {
         assert!(flood[1].as_mut().now_or_never().is_some());
     }
 
-    /// With one worker thread, and that one busy with a large body, another task still runs: without the move to another thread this
-    /// would wait for ever.
+    /// With one worker thread, and that one busy with a large body, another task still runs: without the move to
+    /// another thread this would wait for ever.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn who_reads_a_large_body_keeps_no_worker() {
         let (begun, has_begun) = oneshot::channel();

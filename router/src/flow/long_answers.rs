@@ -1,9 +1,9 @@
 //! Who may write a long answer now: at most a few at once, and connections in turn.
 //!
-//! A list of 10,000 objects is gathered in milliseconds, but it goes through buffers of the frame, of HTTP/2 and of TLS, and
-//! while a thousand are under way together nobody else gets the processor. So an answer that does not fit one frame takes a turn
-//! first. Whoever waits holds a snapshot (two words per cluster) and no bytes. Turns are given to connections round robin, so
-//! that one which asks for a thousand lists delays another's by one.
+//! A list of 10,000 objects is gathered in milliseconds, but it goes through buffers of the frame, of HTTP/2 and of
+//! TLS, and while a thousand are under way together nobody else gets the processor. So an answer that does not fit one
+//! frame takes a turn first. Whoever waits holds a snapshot (two words per cluster) and no bytes. Turns are given to
+//! connections round robin, so that one which asks for a thousand lists delays another's by one.
 //!
 //! ```text
 //! take ──▶ waiting (in its connection's line) ──▶ active ──▶ done: given back when dropped
@@ -33,20 +33,21 @@ pub(crate) use lines::Lines;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub SocketAddr);
 
-/// How many answers of each length are written at once. A turn may hold a frame of 64 KiB here, what HTTP/2 has taken of it, and while
-/// a frame is compressed some 300 KiB. Two cores are busy with two, but readers far away take 10 MB/s each. With 32 a storm of
-/// 1,000 lists of 62 MB took 35 MB above the 102 MB of rest, 1.35 times, where 1.3 is meant to hold.
+/// How many answers of each length are written at once. A turn may hold a frame of 64 KiB here, what HTTP/2 has taken
+/// of it, and while a frame is compressed some 300 KiB. Two cores are busy with two, but readers far away take 10 MB/s
+/// each. With 32 a storm of 1,000 lists of 62 MB took 35 MB above the 102 MB of rest, 1.35 times,
+/// where 1.3 is meant to hold.
 pub(crate) const AT_ONCE: usize = 16;
 
 /// How many may wait. Each costs some 10 KiB (its request, its stream, its place in line), so this many are 100 MiB.
 pub(crate) const WAITING_MAX: usize = 10_000;
 
-/// How long one waits before it is told to come again. 50 s: less than a request may take by default, whose end is a 504 that says
-/// nothing of coming again.
+/// How long one waits before it is told to come again. 50 s: less than a request may take by default, whose end is a
+/// 504 that says nothing of coming again.
 pub(crate) const WAITS_MAX: Duration = Duration::from_secs(50);
 
-/// After how long without use a turn is another's who waits: its reader does not keep up. A frame of 64 KiB in this time is
-/// 256 KB/s, less than any client reads that is not stuck.
+/// After how long without use a turn is another's who waits: its reader does not keep up. A frame of 64 KiB in this
+/// time is 256 KB/s, less than any client reads that is not stuck.
 const OVERDUE: Duration = Duration::from_millis(250);
 
 /// Why there is no turn.
@@ -218,7 +219,8 @@ impl Drop for Place<'_> {
 }
 
 impl Turn {
-    /// Notes that the answer is being written; false if the turn has become another's, because it was not used for long.
+    /// Notes that the answer is being written; false if the turn has become another's,
+    /// because it was not used for long.
     pub(crate) fn is_live(&self) -> bool {
         match self.turns.state.lock().active.get_mut(&self.id) {
             Some(used) => {

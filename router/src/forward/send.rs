@@ -12,7 +12,8 @@ use crate::caller::Caller;
 use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use crate::topology::Cluster;
 
-/// Sends a request to one cluster, and its answer back, both streamed. `path` and `query` take the place of the request's own.
+/// Sends a request to one cluster, and its answer back, both streamed.
+/// `path` and `query` take the place of the request's own.
 ///
 /// # Errors
 /// Why there is no answer; 429 where the client has as many requests under way at the cluster as it may have.
@@ -35,8 +36,8 @@ pub(crate) async fn send(
     })
 }
 
-/// Asks one cluster what this process has to know to answer a client, in the client's name. It finds a connection however many the
-/// clients occupy; whoever calls this sees to it that few do so at once.
+/// Asks one cluster what this process has to know to answer a client, in the client's name. It finds a connection
+/// however many the clients occupy; whoever calls this sees to it that few do so at once.
 ///
 /// # Errors
 /// Why there is no answer.
@@ -87,8 +88,9 @@ fn addressed<'a>(
     Ok(client)
 }
 
-/// The place that a client's request takes among those to the cluster, also where it asks for an upgrade: whether there is one is the
-/// member's to say, and its answer may be any other. It is taken before the member can have carried anything out.
+/// The place that a client's request takes among those to the cluster, also where it asks for an upgrade: whether there
+/// is one is the member's to say, and its answer may be any other. It is taken before the member can
+/// have carried anything out.
 fn place(cluster: &Cluster, caller: &Caller, request: &Request<Body>) -> Result<Permit, Refusal> {
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
     cluster.place(class, caller.connection)
@@ -102,9 +104,9 @@ pub(crate) fn is_gone(cluster: &Cluster) -> bool {
     matches!(known.state, ReachabilityState::Unreachable { .. }) && known.since.elapsed() > BRIDGED
 }
 
-/// How long a member may be gone before clients are no longer told to try again in a second. client-go does so ten times for
-/// each request: a restart of a kube-apiserver goes unnoticed, but a command for a cluster that is down for good would hang for
-/// minutes.
+/// How long a member may be gone before clients are no longer told to try again in a second. client-go does so ten
+/// times for each request: a restart of a kube-apiserver goes unnoticed, but a command for a cluster that is down for
+/// good would hang for minutes.
 const BRIDGED: Duration = Duration::from_secs(10);
 
 /// A request that got no answer from its cluster, and how the cluster stands.

@@ -32,8 +32,8 @@ pub struct ClusterSetup {
     pub name: ClusterName,
     /// Sends requests to it, or says why none can be sent (a missing file, for example).
     pub client: Result<ClusterClient, String>,
-    /// Changes whenever the cluster is to be reached, or checked, in another way; an equal one keeps connections and caches.
-    /// Who we are to the cluster is no part of it: the client is told of another user itself.
+    /// Changes whenever the cluster is to be reached, or checked, in another way; an equal one keeps connections and
+    /// caches. Who we are to the cluster is no part of it: the client is told of another user itself.
     pub fingerprint: String,
     /// The index of `itemResourceVersions: Integer`, if one is set.
     pub index: Option<u16>,
@@ -46,8 +46,8 @@ const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a member may take over its discovery document.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The shortest time between two log lines that a cluster's revisions went back. A minute: by then all of its collections have
-/// found out.
+/// The shortest time between two log lines that a cluster's revisions went back. A minute: by then all of its
+/// collections have found out.
 const RESET_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How often a cluster was asked what it serves.
@@ -117,8 +117,8 @@ pub(crate) struct MemberShareMetrics {
     pub short: ShareMetrics,
 }
 
-/// How many questions where an object is go to a member at once. 32: a short line at the member, and at 30 ms each a thousand a
-/// second, or half of that for one client alone.
+/// How many questions where an object is go to a member at once. 32: a short line at the member, and at 30 ms each a
+/// thousand a second, or half of that for one client alone.
 const QUESTIONS_AT_ONCE: usize = 32;
 
 /// Who a cluster is.
@@ -134,8 +134,9 @@ pub(crate) enum Identity {
 }
 
 impl Cluster {
-    /// A place for a client's request, to be kept until its answer has ended. What the connections carry at once is shared among clients,
-    /// so that who reads slowly, or not at all, leaves room for others; what this process asks for itself takes none of it.
+    /// A place for a client's request, to be kept until its answer has ended. What the connections carry at once is
+    /// shared among clients, so that who reads slowly, or not at all, leaves room for others; what this process asks
+    /// for itself takes none of it.
     ///
     /// # Errors
     /// 429 that names the cluster and what to do.
@@ -155,7 +156,8 @@ impl Cluster {
         Ok(Permit::keeping(place))
     }
 
-    /// The right to ask it where an object is, for a client, one of few at once. Cancel: dropping the future gives up the place in line.
+    /// The right to ask it where an object is, for a client, one of few at once. Cancel:
+    /// dropping the future gives up the place in line.
     pub(crate) async fn question(&self, holder: Holder) -> Option<Permit> {
         self.questions.take(holder).await
     }
@@ -212,8 +214,8 @@ impl Cluster {
         self.fetched.load().as_ref().map(|fetched| fetched.discovery.clone())
     }
 
-    /// What is offered of the cluster to clients: what it serves, or, until it first answered, what was served under its name
-    /// before. So a new configuration does not take resources away for the time of a question.
+    /// What is offered of the cluster to clients: what it serves, or, until it first answered, what was served under
+    /// its name before. So a new configuration does not take resources away for the time of a question.
     pub(super) fn offers(&self) -> Option<Arc<MemberDiscovery>> {
         self.discovery().or_else(|| self.inherited.clone())
     }
@@ -295,7 +297,8 @@ impl Cluster {
         self.refresh.notify_one();
     }
 
-    /// Asks for a fresh discovery and waits until there was an answer to a question that began after this call, or none.
+    /// Asks for a fresh discovery and waits until there was an answer to a question that began after this call,
+    /// or none.
     pub(crate) async fn asked_anew(&self) {
         let mut attempts = self.attempts.subscribe();
         let begun = attempts.borrow().begun;
@@ -415,8 +418,9 @@ impl Cluster {
     }
 }
 
-/// What the member serves. A kube-apiserver that has just started does not know its CustomResourceDefinitions yet and leaves
-/// them out: what it served before is believed to be gone only if it says that it is ready and then still leaves it out.
+/// What the member serves. A kube-apiserver that has just started does not know its CustomResourceDefinitions yet and
+/// leaves them out: what it served before is believed to be gone only if it says that it is ready and
+/// then still leaves it out.
 async fn fetch_all(
     transport: Transport,
     before: Option<Arc<Fetched>>,
@@ -452,8 +456,8 @@ async fn changed(reachability: &mut Option<watch::Receiver<Reachability>>) {
     }
 }
 
-/// The uid of the kube-system namespace, if the member lets us read it. A cluster that is overloaded or breaks off has not said
-/// that it does not.
+/// The uid of the kube-system namespace, if the member lets us read it. A cluster that is overloaded or breaks off has
+/// not said that it does not.
 async fn identity(transport: Transport) -> Identity {
     #[derive(serde::Deserialize)]
     struct Namespace {

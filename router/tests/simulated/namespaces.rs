@@ -381,7 +381,8 @@ async fn more_namespaces_than_the_bound_are_refused_where_all_are_in_use() {
     until(|| async { fixture.get(&of("three")).await.code == 200 }).await;
 }
 
-/// Whether a namespace is there matters in the clusters that forbid to read all; another one that answers nothing delays nobody.
+/// Whether a namespace is there matters in the clusters that forbid to read all;
+/// another one that answers nothing delays nobody.
 #[tokio::test]
 async fn a_cluster_that_forbids_nothing_is_not_waited_for_to_tell_its_namespaces() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{NoTurn, Peer, Turn, TurnMetrics, Turns};
 
-/// What an answer of medium length has at most, in bytes. 1 MiB: a namespace of 150 pods, or a page of 500 small objects, gathered
-/// in under a millisecond.
+/// What an answer of medium length has at most, in bytes. 1 MiB: a namespace of 150 pods, or a page of 500 small
+/// objects, gathered in under a millisecond.
 pub(crate) const MEDIUM_BYTES: usize = 1 << 20;
 
 /// How long an answer will be, as far as that is known when it begins.
@@ -54,7 +54,8 @@ impl Lanes {
         })
     }
 
-    /// Takes a turn in the lane of this length, waiting for one if need be. Cancel: dropping the future gives up the place.
+    /// Takes a turn in the lane of this length, waiting for one if need be. Cancel:
+    /// dropping the future gives up the place.
     ///
     /// # Errors
     /// [`NoTurn`].
@@ -72,8 +73,8 @@ impl Lanes {
 }
 
 impl Share {
-    /// Waits until more may be written. That is at once, unless the turn has been lost to somebody who waited, because the reader
-    /// was slow, or the answer has become a long one.
+    /// Waits until more may be written. That is at once, unless the turn has been lost to somebody who waited, because
+    /// the reader was slow, or the answer has become a long one.
     ///
     /// # Errors
     /// [`NoTurn`].
@@ -84,7 +85,8 @@ impl Share {
         Ok(())
     }
 
-    /// Notes that so much was written. An answer that has become a long one loses its turn, and goes on in the other lane.
+    /// Notes that so much was written. An answer that has become a long one loses its turn,
+    /// and goes on in the other lane.
     pub(crate) fn wrote(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
         if self.length == Length::Medium && self.left == 0 {
