@@ -15,74 +15,122 @@ const AS_FAST_AS: f64 = 1.15;
 
 /// Judges the results. What was not measured is not judged.
 pub(crate) fn judge(results: &Results) -> Vec<Figure> {
-    let mut figures = Vec::new();
-    let mut judge = |name: &str, measured: Option<f64>, limit: f64, unit| {
-        if let Some(measured) = measured.filter(|measured| measured.is_finite()) {
-            figures.push(Figure { name: name.to_owned(), measured, limit, unit, reached: measured <= limit });
-        }
-    };
-    let p50 = |name: &str| results.read(name).map(|(member, tributary)| tributary.latency.p50 / member.latency.p50);
-    let cpu = |name: &str| results.read(name).and_then(|(member, tributary)| Some(tributary.cpu_ms? / member.cpu_ms?));
-    judge("list of all: time", p50("list-all"), 0.15, "×");
-    judge("list of all: CPU", cpu("list-all"), 0.1, "×");
-    judge("namespace of 100: p50", p50("namespace-100"), 0.25, "×");
-    judge("get: p50", p50("get"), 0.5, "×");
-    judge("get: CPU", cpu("get"), 0.3, "×");
-    for (unset, zero) in
-        [("list-all-unset", "list-all"), ("namespace-100-unset", "namespace-100"), ("get-unset", "get")]
-    {
-        let ratio = results
-            .read(unset)
-            .zip(results.read(zero))
-            .map(|((_, unset), (_, zero))| unset.latency.p50 / zero.latency.p50);
-        judge(&format!("{unset} against resourceVersion=0: p50"), ratio, AS_FAST_AS, "×");
-    }
-    let added = results.read("forwarded-get").map(|(member, tributary)| tributary.latency.p50 - member.latency.p50);
-    judge("forwarded GET: added p50", added, 0.5, "ms");
+    let mut judged = Judged::default();
+    judged.reads(results);
+    judged.watches(results);
+    judged.whole_collections(results);
+    judged.storms_and_worst(results);
+    judged.at_rest(results);
+    judged.0
+}
 
-    let one = results.watch("watch-1").map(|watch| watch.tributary.from_send.p50 - watch.member.from_send.p50);
-    judge("one watcher: p50 after the member's own", one, 1.0, "ms");
-    if let Some(Watch { member, tributary, alone, .. }) = results.watch("watch-500") {
-        // What delivery takes is what comes on top of a write that nobody watches: that part is the member's on both
-        // sides. Not from the response: with 500 watchers a member's response is late itself,
-        // behind most of their events.
-        let delivery = |side: &Measured| side.from_send.p50 - alone.latency.p50;
-        judge("500 watchers: p50 of delivery", Some(delivery(tributary) / delivery(member)), 0.5, "×");
-        judge("500 watchers: p99 from send", Some(tributary.from_send.p99 / member.from_send.p99), 1.0, "×");
-        let each = |ours: Option<f64>, theirs: Option<f64>| ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
-        // With and without the writes, which the member alone has to do.
-        judge("500 watchers: CPU per event", each(tributary.cpu_ms, member.cpu_with_writes_ms), 0.2, "×");
-        judge("500 watchers: CPU per event, writes not counted", each(tributary.cpu_ms, member.cpu_ms), 0.2, "×");
-        judge("500 watchers: streams cut", Some(tributary.cut as f64), 0.0, "");
-        judge("500 watchers: events lost", Some(tributary.lost as f64), 0.0, "");
+/// How long a read takes, of what the member itself takes.
+fn p50(results: &Results, name: &str) -> Option<f64> {
+    results.read(name).map(|(member, tributary)| tributary.latency.p50 / member.latency.p50)
+}
+
+/// The figures so far.
+#[derive(Default)]
+struct Judged(Vec<Figure>);
+
+impl Judged {
+    fn judge(&mut self, name: &str, measured: Option<f64>, limit: f64, unit: &'static str) {
+        if let Some(measured) = measured.filter(|measured| measured.is_finite()) {
+            self.0.push(Figure { name: name.to_owned(), measured, limit, unit, reached: measured <= limit });
+        }
     }
-    judge("Table of all: time", p50("table-all"), 0.5, "×");
-    judge("PartialObjectMetadata of all: time", p50("metadata-all"), 0.5, "×");
-    judge("selector of 1 %: time", p50("selector-1-percent"), 0.2, "×");
-    judge("all in pages of 200: time", p50("list-pages-200"), 0.5, "×");
-    for storm in &results.storms {
-        let ratio = storm.peak_bytes as f64 / storm.idle_bytes as f64;
-        judge(&format!("{}: peak memory against idle", storm.name), Some(ratio), 1.3, "×");
-        judge(&format!("{}: not answered", storm.name), Some(storm.refused as f64), 0.0, "");
+
+    /// Single reads.
+    fn reads(&mut self, results: &Results) {
+        let p50 = |name: &str| p50(results, name);
+        let cpu =
+            |name: &str| results.read(name).and_then(|(member, tributary)| Some(tributary.cpu_ms? / member.cpu_ms?));
+        self.judge("list of all: time", p50("list-all"), 0.15, "×");
+        self.judge("list of all: CPU", cpu("list-all"), 0.1, "×");
+        self.judge("namespace of 100: p50", p50("namespace-100"), 0.25, "×");
+        self.judge("get: p50", p50("get"), 0.5, "×");
+        self.judge("get: CPU", cpu("get"), 0.3, "×");
+        for (unset, zero) in
+            [("list-all-unset", "list-all"), ("namespace-100-unset", "namespace-100"), ("get-unset", "get")]
+        {
+            let ratio = results
+                .read(unset)
+                .zip(results.read(zero))
+                .map(|((_, unset), (_, zero))| unset.latency.p50 / zero.latency.p50);
+            self.judge(&format!("{unset} against resourceVersion=0: p50"), ratio, AS_FAST_AS, "×");
+        }
+        let added = results.read("forwarded-get").map(|(member, tributary)| tributary.latency.p50 - member.latency.p50);
+        self.judge("forwarded GET: added p50", added, 0.5, "ms");
     }
-    for worst in &results.worst {
-        judge(&format!("{}: another's get, p99", worst.name), Some(worst.get_during.p99), GET_MEANWHILE_MS, "ms");
+
+    /// One watcher and many.
+    fn watches(&mut self, results: &Results) {
+        let one = results.watch("watch-1").map(|watch| watch.tributary.from_send.p50 - watch.member.from_send.p50);
+        self.judge("one watcher: p50 after the member's own", one, 1.0, "ms");
+        if let Some(Watch { member, tributary, alone, .. }) = results.watch("watch-500") {
+            // What delivery takes is what comes on top of a write that nobody watches: that part is the member's on
+            // both sides. Not from the response: with 500 watchers a member's response is late itself, behind most of
+            // their events.
+            let delivery = |side: &Measured| side.from_send.p50 - alone.latency.p50;
+            self.judge("500 watchers: p50 of delivery", Some(delivery(tributary) / delivery(member)), 0.5, "×");
+            self.judge("500 watchers: p99 from send", Some(tributary.from_send.p99 / member.from_send.p99), 1.0, "×");
+            let each = |ours: Option<f64>, theirs: Option<f64>| ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
+            // With and without the writes, which the member alone has to do.
+            self.judge("500 watchers: CPU per event", each(tributary.cpu_ms, member.cpu_with_writes_ms), 0.2, "×");
+            self.judge(
+                "500 watchers: CPU per event, writes not counted",
+                each(tributary.cpu_ms, member.cpu_ms),
+                0.2,
+                "×",
+            );
+            self.judge("500 watchers: streams cut", Some(tributary.cut as f64), 0.0, "");
+            self.judge("500 watchers: events lost", Some(tributary.lost as f64), 0.0, "");
+        }
     }
-    judge("idle watcher", results.idle.as_ref().map(|idle| idle.bytes_each / 1e3), 20.0, "KB");
-    let lists = results.resumed.as_ref().map(|resumed| resumed.member_lists as f64);
-    judge("lists asked of the member after a restart", lists, 1.0, "");
-    if let Some(fleet) = &results.fleet {
-        judge("1,000 clusters: synced after ready", Some(fleet.synced_seconds), 90.0, "s");
-        judge("1,000 clusters: p99 of /livez", Some(fleet.livez.p99), 100.0, "ms");
-        judge("1,000 clusters: p99 of a page of 5", Some(fleet.page.p99), 30.0, "ms");
+
+    /// Reads of whole collections in other forms, by selectors and in pages.
+    fn whole_collections(&mut self, results: &Results) {
+        let p50 = |name: &str| p50(results, name);
+        self.judge("Table of all: time", p50("table-all"), 0.5, "×");
+        self.judge("PartialObjectMetadata of all: time", p50("metadata-all"), 0.5, "×");
+        self.judge("selector of 1 %: time", p50("selector-1-percent"), 0.2, "×");
+        self.judge("all in pages of 200: time", p50("list-pages-200"), 0.5, "×");
     }
-    if let Some(memory) = &results.memory
-        && let Some(resident) = memory.tributary_idle
-    {
-        let limit = 1.5 * memory.json_bytes as f64 + MEMORY_BASE;
-        judge("memory, idle after one round of reads", Some(resident as f64 / MB), limit / MB, "MB");
+
+    /// What others feel of storms and of the worst requests, and the memory of storms.
+    fn storms_and_worst(&mut self, results: &Results) {
+        for storm in &results.storms {
+            let ratio = storm.peak_bytes as f64 / storm.idle_bytes as f64;
+            self.judge(&format!("{}: peak memory against idle", storm.name), Some(ratio), 1.3, "×");
+            self.judge(&format!("{}: not answered", storm.name), Some(storm.refused as f64), 0.0, "");
+        }
+        for worst in &results.worst {
+            self.judge(
+                &format!("{}: another's get, p99", worst.name),
+                Some(worst.get_during.p99),
+                GET_MEANWHILE_MS,
+                "ms",
+            );
+        }
     }
-    figures
+
+    /// Idle watchers and their return after a restart, a fleet, and what is held at rest.
+    fn at_rest(&mut self, results: &Results) {
+        self.judge("idle watcher", results.idle.as_ref().map(|idle| idle.bytes_each / 1e3), 20.0, "KB");
+        let lists = results.resumed.as_ref().map(|resumed| resumed.member_lists as f64);
+        self.judge("lists asked of the member after a restart", lists, 1.0, "");
+        if let Some(fleet) = &results.fleet {
+            self.judge("1,000 clusters: synced after ready", Some(fleet.synced_seconds), 90.0, "s");
+            self.judge("1,000 clusters: p99 of /livez", Some(fleet.livez.p99), 100.0, "ms");
+            self.judge("1,000 clusters: p99 of a page of 5", Some(fleet.page.p99), 30.0, "ms");
+        }
+        if let Some(memory) = &results.memory
+            && let Some(resident) = memory.tributary_idle
+        {
+            let limit = 1.5 * memory.json_bytes as f64 + MEMORY_BASE;
+            self.judge("memory, idle after one round of reads", Some(resident as f64 / MB), limit / MB, "MB");
+        }
+    }
 }
 
 #[cfg(test)]

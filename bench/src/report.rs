@@ -121,6 +121,15 @@ impl Results {
             "{} pods in one member; first list through Tributary, cache empty: {:.0} ms\n",
             self.pods, self.first_list_ms
         )?;
+        self.write_reads(out)?;
+        self.write_watches(out)?;
+        if let Some(memory) = &self.memory {
+            write_memory(memory, out)?;
+        }
+        self.write_limits(out)
+    }
+
+    fn write_reads(&self, out: &mut String) -> std::fmt::Result {
         writeln!(
             out,
             "| read | member p50 / p99 ms | Tributary p50 / p99 ms | × | member CPU ms | Tributary CPU ms | × | per s, both | first byte ms, both | MB |"
@@ -143,6 +152,10 @@ impl Results {
                 t.bytes as f64 / 1e6,
             )?;
         }
+        Ok(())
+    }
+
+    fn write_watches(&self, out: &mut String) -> std::fmt::Result {
         writeln!(
             out,
             "\n| watch | side | delivered | lost | cut | from send p50 / p99 ms | from response p50 / p99 ms | CPU ms per event | with the writes |"
@@ -172,23 +185,26 @@ impl Results {
                 number(alone.cpu_ms)
             )?;
         }
-        if let Some(memory) = &self.memory {
-            let mb =
-                |bytes: Option<u64>| bytes.map_or("–".to_owned(), |bytes| format!("{:.0} MB", bytes as f64 / 1e6));
-            writeln!(
-                out,
-                "\nMemory: JSON {}; Tributary at start {}, idle after one round of reads {}, at the end {}; kube-apiserver at the end {}\n",
-                mb(Some(memory.json_bytes)),
-                mb(memory.tributary_start),
-                mb(memory.tributary_idle),
-                mb(memory.tributary_end),
-                mb(memory.member_end),
-            )?;
-        }
-        self.write_limits(out)
+        Ok(())
     }
 
     fn write_limits(&self, out: &mut String) -> std::fmt::Result {
+        self.write_storms(out)?;
+        self.write_worst(out)?;
+        if let Some(idle) = &self.idle {
+            writeln!(out, "\n{} idle watchers: {:.1} KB each", idle.watchers, idle.bytes_each / 1e3)?;
+        }
+        if let Some(resumed) = &self.resumed {
+            writeln!(
+                out,
+                "{} watchers after a restart: {} went on, {} listed again from memory, within {:.1} s; lists asked of the member: {}\n",
+                resumed.watchers, resumed.resumed, resumed.relisted, resumed.seconds, resumed.member_lists
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_storms(&self, out: &mut String) -> std::fmt::Result {
         if !self.storms.is_empty() {
             writeln!(
                 out,
@@ -214,6 +230,10 @@ impl Results {
                 pair(storm.list_during),
             )?;
         }
+        Ok(())
+    }
+
+    fn write_worst(&self, out: &mut String) -> std::fmt::Result {
         if !self.worst.is_empty() {
             writeln!(
                 out,
@@ -232,16 +252,6 @@ impl Results {
                 pair(worst.get_during),
                 worst.idle_bytes as f64 / 1e6,
                 worst.peak_bytes as f64 / 1e6,
-            )?;
-        }
-        if let Some(idle) = &self.idle {
-            writeln!(out, "\n{} idle watchers: {:.1} KB each", idle.watchers, idle.bytes_each / 1e3)?;
-        }
-        if let Some(resumed) = &self.resumed {
-            writeln!(
-                out,
-                "{} watchers after a restart: {} went on, {} listed again from memory, within {:.1} s; lists asked of the member: {}\n",
-                resumed.watchers, resumed.resumed, resumed.relisted, resumed.seconds, resumed.member_lists
             )?;
         }
         Ok(())
@@ -278,6 +288,19 @@ fn write_fleet(fleet: &Fleet, out: &mut String) -> std::fmt::Result {
         pair(fleet.page),
         fleet.resident_bytes as f64 / 1e6,
         fleet.idle_cores,
+    )
+}
+
+fn write_memory(memory: &Memory, out: &mut String) -> std::fmt::Result {
+    let mb = |bytes: Option<u64>| bytes.map_or("–".to_owned(), |bytes| format!("{:.0} MB", bytes as f64 / 1e6));
+    writeln!(
+        out,
+        "\nMemory: JSON {}; Tributary at start {}, idle after one round of reads {}, at the end {}; kube-apiserver at the end {}\n",
+        mb(Some(memory.json_bytes)),
+        mb(memory.tributary_start),
+        mb(memory.tributary_idle),
+        mb(memory.tributary_end),
+        mb(memory.member_end),
     )
 }
 
