@@ -149,46 +149,14 @@ impl Watcher {
         let (faults, resource) = (self.api.faults().clone(), CATALOG[self.target.resource].qualified());
         let mut hidden = faults.hidden.subscribe();
         let bookmarks = options.bookmarks && faults.has_bookmarks(&resource);
-        if options.initial_events {
-            // The end may come before that of the initial events.
-            let initial = tokio::time::timeout_at(end, self.initial_events(&options)).await;
-            initial.unwrap_or(Err(Over))?;
-        } else {
-            self.cursor = if options.version == 0 { store.revision() } else { options.version };
-            self.bookmarked = self.cursor;
-        }
+        self.begin(&options, end).await?;
         let mut replays = !options.initial_events;
-        let mut next_bookmark = self.bookmark_time(end);
-        let mut last_bookmark_due = true;
+        let mut next_bookmark = bookmarks.then(|| self.bookmark_time(end));
         loop {
             changes.mark_unchanged();
-            let lag = faults.watch_lag();
-            if !lag.is_zero() {
-                tokio::select! {
-                    () = sleep_until(Instant::now() + lag) => {}
-                    () = sleep_until(end) => return Ok(()),
-                    () = self.sender.closed() => return Err(Over),
-                }
-            }
-            let Some((events, upto)) = store.events_after(self.target.resource, self.cursor, BATCH) else {
-                // Too old at the start is an error; a reader that fell behind later is left with EOF.
-                if !self.sent_any && self.cursor == options.version {
-                    self.error(&Status::watch_expired(options.version, store.revision())).await?;
-                }
-                return Ok(());
-            };
-            let more = events.len() >= BATCH;
-            // As a kube-apiserver, which takes what it replays for told:
-            // no bookmark comes of the very version of the last of it.
-            if let Some(last) = events.last().filter(|_| replays) {
-                self.bookmarked = self.bookmarked.max(last.revision);
-            }
+            self.lag(end).await?;
+            let more = self.events(&options, replays).await?;
             replays &= more;
-            for event in events {
-                self.event(&event);
-            }
-            self.cursor = upto;
-            self.flush().await?;
             if more {
                 continue;
             }
@@ -199,14 +167,60 @@ impl Watcher {
                 _ = expire.changed() => {
                     return self.error(&Status::watch_expired(self.cursor, store.revision())).await;
                 }
-                () = sleep_until(next_bookmark), if bookmarks && last_bookmark_due => {
-                    last_bookmark_due = next_bookmark + BOOKMARK_BEFORE_END < end;
-                    next_bookmark = self.bookmark_time(end);
+                due = at(next_bookmark), if next_bookmark.is_some() => {
+                    next_bookmark = (due + BOOKMARK_BEFORE_END < end).then(|| self.bookmark_time(end));
                     self.bookmark(self.cursor, false).await?;
                 }
                 () = sleep_until(end) => return Ok(()),
             }
         }
+    }
+
+    /// Sends the state, or takes the place of the version that was given.
+    async fn begin(&mut self, options: &Options, end: Instant) -> Result<(), Over> {
+        if options.initial_events {
+            // The end may come before that of the initial events.
+            return tokio::time::timeout_at(end, self.initial_events(options)).await.unwrap_or(Err(Over));
+        }
+        self.cursor = if options.version == 0 { self.api.store().revision() } else { options.version };
+        self.bookmarked = self.cursor;
+        Ok(())
+    }
+
+    /// Waits for as long as events are held back.
+    async fn lag(&self, end: Instant) -> Result<(), Over> {
+        let lag = self.api.faults().watch_lag();
+        if lag.is_zero() {
+            return Ok(());
+        }
+        tokio::select! {
+            () = sleep_until(Instant::now() + lag) => Ok(()),
+            () = sleep_until(end) => Err(Over),
+            () = self.sender.closed() => Err(Over),
+        }
+    }
+
+    /// Sends the next events and says whether there are more. `replays`: they are of before the watch.
+    async fn events(&mut self, options: &Options, replays: bool) -> Result<bool, Over> {
+        let store = self.api.store().clone();
+        let Some((events, upto)) = store.events_after(self.target.resource, self.cursor, BATCH) else {
+            // Too old at the start is an error; a reader that fell behind later is left with EOF.
+            if !self.sent_any && self.cursor == options.version {
+                self.error(&Status::watch_expired(options.version, store.revision())).await?;
+            }
+            return Err(Over);
+        };
+        let more = events.len() >= BATCH;
+        // As a kube-apiserver, which takes what it replays for told: no bookmark comes of the very version of the last.
+        if let Some(last) = events.last().filter(|_| replays) {
+            self.bookmarked = self.bookmarked.max(last.revision);
+        }
+        for event in events {
+            self.event(&event);
+        }
+        self.cursor = upto;
+        self.flush().await?;
+        Ok(more)
     }
 
     /// When the next bookmark is due: after the interval, but once shortly before the end.
@@ -317,4 +331,11 @@ fn gzip_member(bytes: &[u8]) -> Vec<u8> {
     // Writing to memory cannot fail.
     let _ = encoder.write_all(bytes);
     encoder.finish().unwrap_or_default()
+}
+
+/// Ends at a moment, which it gives; never where there is none.
+async fn at(moment: Option<Instant>) -> Instant {
+    let Some(moment) = moment else { return std::future::pending().await };
+    sleep_until(moment).await;
+    moment
 }
