@@ -52,13 +52,7 @@ impl Api {
             let not_ready = path.starts_with("/readyz") && !self.faults().is_ready();
             return Ok(if not_ready { not_ok() } else { text("ok") });
         }
-        let given = request.headers().get(http::header::AUTHORIZATION).and_then(|given| given.to_str().ok());
-        let given = given.and_then(|given| given.strip_prefix("Bearer ")).unwrap_or_default();
-        match self.faults().token(given, kind, &resource, cluster_wide) {
-            (_, Some(rejection)) => return Err(status::rejected(&rejection)),
-            (is_accepted, None) if !is_accepted && given != self.token() => return Err(Status::unauthorized()),
-            _ => {}
-        }
+        self.authenticate(request.headers(), kind, &resource, cluster_wide)?;
         if self.faults().is_endless(kind) {
             return Ok(json(200, body::endless()));
         }
@@ -67,29 +61,58 @@ impl Api {
             // The sender lives as long as the member.
             let _ = held.wait_for(|held| !held).await;
         }
+        self.dispatch(route, request, &query, kind, &resource).await
+    }
+
+    /// Checks the token, with what is said of it on command.
+    fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        kind: RequestKind,
+        resource: &str,
+        cluster_wide: bool,
+    ) -> Result<(), Status> {
+        let given = headers.get(http::header::AUTHORIZATION).and_then(|given| given.to_str().ok());
+        let given = given.and_then(|given| given.strip_prefix("Bearer ")).unwrap_or_default();
+        match self.faults().token(given, kind, resource, cluster_wide) {
+            (_, Some(rejection)) => Err(status::rejected(&rejection)),
+            (is_accepted, None) if !is_accepted && given != self.token() => Err(Status::unauthorized()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has a request answered by who is there for its route.
+    async fn dispatch(
+        self: &Arc<Self>,
+        route: Route,
+        request: Request<Incoming>,
+        query: &Query<'_>,
+        kind: RequestKind,
+        resource: &str,
+    ) -> Result<Response<Body>, Status> {
         match route {
-            Route::Resource(_) if self.faults().is_hidden(&resource) && self.faults().is_ready() => {
+            Route::Resource(_) if self.faults().is_hidden(resource) && self.faults().is_ready() => {
                 Err(Status::path_not_found())
             }
-            Route::Resource(_) if self.faults().is_hidden(&resource) => {
+            Route::Resource(_) if self.faults().is_hidden(resource) => {
                 Err(Status::service_unavailable("the server is currently initializing"))
             }
             Route::Resource(target) if workload::is_asked(&target) => Ok(workload::answer(request)),
             Route::Resource(target) => {
                 let writes = kind == RequestKind::Write;
-                let answer = self.resource(target, request, &query).await?;
+                let answer = self.resource(target, request, query).await?;
                 let answers = if writes { self.faults().write_answers() } else { WriteAnswers::Whole };
                 Ok(answer.map(|whole| body::of_write(whole, answers)))
             }
             Route::AccessReview(resource) => self.access_review(&resource, request).await,
-            route if request.method() == Method::GET => plain(&route, request.headers(), &query, self.faults()),
+            route if request.method() == Method::GET => plain(&route, request.headers(), query, self.faults()),
             _ => Err(Status::method_not_allowed()),
         }
     }
 
     async fn resource(
         self: &Arc<Self>,
-        mut target: Target,
+        target: Target,
         request: Request<Incoming>,
         query: &Query<'_>,
     ) -> Result<Response<Body>, Status> {
@@ -105,25 +128,41 @@ impl Api {
             });
         }
         if request.method() == Method::GET {
-            let watches = target.watch_path || query.bool("watch") == Some(true);
-            return match (target.name.is_some(), target.subresource.as_str()) {
-                // A watch of one object: the deprecated path, or `watch=1` on a name.
-                (_, "") if watches => watch::watch(self, &target, query, form, accepts_gzip(request.headers())),
-                (false, _) => list::list(self, &target, query, form).await,
-                (true, "log") => log::log(self, &target, query),
-                (true, "scale") => scale::get(self.store(), &target).map(|scale| json_value(200, &scale)),
-                (true, _) => self.get(&target, query, form).await,
-            };
+            self.read_resource(&target, request.headers(), query, form).await
+        } else {
+            self.write_resource(target, request, query, form).await
         }
+    }
+
+    /// Answers a get, list, watch or log.
+    async fn read_resource(
+        self: &Arc<Self>,
+        target: &Target,
+        headers: &HeaderMap,
+        query: &Query<'_>,
+        form: Form,
+    ) -> Result<Response<Body>, Status> {
+        let watches = target.watch_path || query.bool("watch") == Some(true);
+        match (target.name.is_some(), target.subresource.as_str()) {
+            // A watch of one object: the deprecated path, or `watch=1` on a name.
+            (_, "") if watches => watch::watch(self, target, query, form, accepts_gzip(headers)),
+            (false, _) => list::list(self, target, query, form).await,
+            (true, "log") => log::log(self, target, query),
+            (true, "scale") => scale::get(self.store(), target).map(|scale| json_value(200, &scale)),
+            (true, _) => self.get(target, query, form).await,
+        }
+    }
+
+    /// Writes, and does what follows from that.
+    async fn write_resource(
+        self: &Arc<Self>,
+        mut target: Target,
+        request: Request<Incoming>,
+        query: &Query<'_>,
+        form: Form,
+    ) -> Result<Response<Body>, Status> {
         let (parts, incoming) = request.into_parts();
-        let content_type = parts.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let mut content_type =
-            content_type.unwrap_or("application/json").split(';').next().unwrap_or_default().trim().to_owned();
-        let mut bytes = read(incoming).await?;
-        if content_type == protobuf::CONTENT_TYPE && !bytes.is_empty() {
-            bytes = protobuf::to_json(&bytes)?.into();
-            "application/json".clone_into(&mut content_type);
-        }
+        let (content_type, bytes) = json_body(&parts.headers, incoming).await?;
         let write = write::Request { content_type: &content_type, body: &bytes, query };
         let namespace_deleted = target.name.clone();
         let (code, answer) = match (parts.method.as_str(), target.name.is_some()) {
@@ -216,6 +255,17 @@ async fn read(body: Incoming) -> Result<Bytes, Status> {
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Status::request_entity_too_large(BODY_MAX)),
         Err(error) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
     }
+}
+
+/// A body and its media type; one of protobuf as JSON.
+async fn json_body(headers: &HeaderMap, incoming: Incoming) -> Result<(String, Bytes), Status> {
+    let content_type = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = content_type.unwrap_or("application/json").split(';').next().unwrap_or_default().trim();
+    let bytes = read(incoming).await?;
+    if content_type == protobuf::CONTENT_TYPE && !bytes.is_empty() {
+        return Ok(("application/json".to_owned(), protobuf::to_json(&bytes)?.into()));
+    }
+    Ok((content_type.to_owned(), bytes))
 }
 
 fn kind(route: &Route, method: &Method, query: &Query<'_>) -> RequestKind {
