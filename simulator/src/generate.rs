@@ -48,6 +48,42 @@ enum PodState {
     Pending,
 }
 
+/// What is known of a pod before its text is made.
+struct Pod {
+    index: usize,
+    deployment: usize,
+    hash: u64,
+    state: PodState,
+    node: usize,
+    name: String,
+    namespace: String,
+    app: &'static str,
+    replicaset: String,
+}
+
+impl Pod {
+    fn new(layout: &Layout, index: usize) -> Self {
+        let deployment = layout.deployment_of(index);
+        let hash = layout.hash(PODS, index, 3);
+        let state = match hash % 100 {
+            0..3 => PodState::Crashing,
+            3..5 => PodState::Pending,
+            _ => PodState::Running,
+        };
+        Self {
+            index,
+            deployment,
+            hash,
+            state,
+            node: layout.node_of(index),
+            name: layout.pod(index),
+            namespace: layout.namespace_of(deployment),
+            app: layout.app(deployment),
+            replicaset: layout.replicaset(deployment),
+        }
+    }
+}
+
 impl Generator {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
@@ -92,37 +128,37 @@ impl Generator {
     }
 
     fn pod(&self, index: usize, out: &mut String) {
-        let layout = &self.layout;
-        let deployment = layout.deployment_of(index);
-        let hash = layout.hash(PODS, index, 3);
-        let state = match hash % 100 {
-            0..3 => PodState::Crashing,
-            3..5 => PodState::Pending,
-            _ => PodState::Running,
-        };
-        let namespace = layout.namespace_of(deployment);
-        let (name, app, replicaset) = (layout.pod(index), layout.app(deployment), layout.replicaset(deployment));
-        let created = self.created(PODS, index);
-        let node = layout.node_of(index);
-        let status = match state {
+        let pod = Pod::new(&self.layout, index);
+        let status = match pod.state {
             PodState::Running => &self.running,
             PodState::Crashing => &self.crashing,
             PodState::Pending => &self.pending,
         };
-        let mut fill = |place: &str, out: &mut String| match place {
-            "name" => out.push_str(&name),
-            "namespace" => out.push_str(&namespace),
-            "app" => out.push_str(app),
-            "replicaset" => out.push_str(&replicaset),
+        self.pod.render(out, |place, out| match place {
+            "status" => status.render(out, |place, out| self.of_pod(&pod, place, out)),
+            _ => self.of_pod(&pod, place, out),
+        });
+    }
+
+    /// What stands in one place of a pod.
+    fn of_pod(&self, pod: &Pod, place: &str, out: &mut String) {
+        let layout = &self.layout;
+        let Pod { index, deployment, hash, state, node, .. } = *pod;
+        let created = || self.created(PODS, index);
+        match place {
+            "name" => out.push_str(&pod.name),
+            "namespace" => out.push_str(&pod.namespace),
+            "app" => out.push_str(pod.app),
+            "replicaset" => out.push_str(&pod.replicaset),
             "deployment" => out.push_str(&layout.deployment(deployment)),
             "hash" => out.push_str(&layout.template_hash(deployment)),
             "uid" => self.uid(PODS, index, out),
             "replicaset_uid" => self.uid(REPLICASETS, deployment, out),
             "version" => display(out, layout.revision(PODS, index)),
-            "created" => time(out, created),
-            "started" => time(out, created + STARTED_AFTER),
+            "created" => time(out, created()),
+            "started" => time(out, created() + STARTED_AFTER),
             "slice" => display(out, format_args!("s{:02}", hash / 100 % 100)),
-            "tier" => out.push_str(tier(app)),
+            "tier" => out.push_str(tier(pod.app)),
             "image_tag" => image_tag(out, layout.hash(DEPLOYMENTS, deployment, 2)),
             "checksum" => hex64(out, layout.hash(DEPLOYMENTS, deployment, 3)),
             "container_id" => hex64(out, hash),
@@ -139,13 +175,7 @@ impl Generator {
             "restarts" if state == PodState::Crashing => display(out, 5 + hash / 17 % 400),
             "restarts" => display(out, u64::from((hash / 17).is_multiple_of(20))),
             _ => {}
-        };
-        self.pod.render(
-            out,
-            |place, out| {
-                if place == "status" { status.render(out, &mut fill) } else { fill(place, out) }
-            },
-        );
+        }
     }
 
     fn of_deployment(&self, template: &Template, resource: ResourceIndex, index: usize, out: &mut String) {
