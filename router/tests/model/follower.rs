@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::truth::{History, Lie, Selection, State, Truth, Vector};
+use crate::truth::{Component, History, Lie, Selection, State, Truth, Vector};
 use crate::world::are_one_member;
 
 /// One event of a watch, decoded.
@@ -69,7 +69,7 @@ pub(crate) struct Follower {
     owed_later: BTreeSet<String>,
     /// Clusters of which this stream may tell something that the client has already.
     may_repeat: BTreeSet<String>,
-    /// Clusters that were listed anew while the client had a part of a revision.
+    /// Clusters that were listed anew while the client was at an earlier version.
     listed_anew: BTreeSet<String>,
     /// The integer of the last event, if nothing came since that says where all clusters are: what a client that takes its
     /// version from events would resume from.
@@ -397,9 +397,16 @@ impl Follower {
             let is_exact = expected.calm && !is_before_it && !self.listed_anew.contains(cluster);
             if is_exact && !self.may_repeat.contains(cluster) {
                 let exact = truth.is_cluster_state(&self.selection, &self.objects, cluster, *revision);
+                // Nothing need have happened for that: where no bookmark says that a part was all of its revision, a list does. What an
+                // object was between the client's version and the list is not told.
+                let listed = truth.history(cluster)?.listed_anew;
+                let may_be_listed = |had: &Component| listed.is_some_and(|listed| *had < listed.into());
+                let is_listed_anew = before.get(cluster).is_some_and(may_be_listed);
                 match exact {
-                    // Where nothing but a list says that a part was all of its revision, what was deleted since is told with the part.
-                    Err(_) if revision.part.is_some() => drop(self.listed_anew.insert(cluster.clone())),
+                    // What was deleted since is told with the part.
+                    Err(_) if revision.part.is_some() || is_listed_anew => {
+                        self.listed_anew.insert(cluster.clone());
+                    }
                     exact => exact?,
                 }
             }

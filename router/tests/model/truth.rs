@@ -98,6 +98,8 @@ pub(crate) struct History {
     /// Per era the revisions of its steps, ascending: (revision, step).
     eras: Vec<Era>,
     next: usize,
+    /// The latest revision as of which it was listed after the first list of each router.
+    pub(crate) listed_anew: Option<u64>,
 }
 
 /// The time between two restores.
@@ -156,7 +158,7 @@ impl History {
     /// A member that begins with nothing at this revision.
     pub(crate) fn new(base: u64) -> Self {
         let era = Era { base, ..Era::default() };
-        Self { objects: BTreeMap::new(), eras: vec![era], next: 1 }
+        Self { objects: BTreeMap::new(), eras: vec![era], next: 1, listed_anew: None }
     }
 
     /// Notes a change.

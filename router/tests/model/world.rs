@@ -332,6 +332,11 @@ impl World {
         for (number, member) in self.members.iter().enumerate() {
             let news = member.history(RESOURCE, known.read[number]);
             known.read[number] += news.len();
+            let listed_anew = listed_anew(&member.control().lists());
+            for name in NAMES[number] {
+                let Some(history) = known.truth.clusters.get_mut(name) else { continue };
+                history.listed_anew = listed_anew;
+            }
             for event in news {
                 for name in NAMES[number] {
                     let Some(history) = known.truth.clusters.get_mut(name) else { continue };
