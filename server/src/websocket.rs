@@ -34,7 +34,7 @@ use crate::handler::{Body, BoxError, empty, full};
 
 /// The largest message that a client may send, in bytes. None means anything here.
 const RECEIVED_BYTES_MAX: usize = 64 << 10;
-/// How long a client may take to read what there is at once, a frame of events. As long as over HTTP.
+/// How long a client may take to read what there is at once, a frame of events or a pong. As long as over HTTP.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 /// How long the last messages may take once the watch has ended: the client may not read them.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -152,17 +152,17 @@ async fn serve(client: OnUpgrade, mut events: Events) {
     let code = loop {
         tokio::select! {
             received = socket.next() => match received {
-                Some(Ok(message)) if !message.is_close() => {}
+                // Nothing more is read while a pong waits: there would be as many as there were pings.
+                Some(Ok(message)) if !message.is_close() => match taken(socket.flush()).await {
+                    true => {}
+                    false => return,
+                },
                 _ => break CloseCode::Normal,
             },
             event = events.next() => match event {
-                Some(Ok(event)) => match tokio::time::timeout(TAKEN_WITHIN, send(&mut socket, event, &mut events)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return,
-                    Err(_) => {
-                        tracing::debug!("the client reads no events; its watch over WebSocket is closed");
-                        return;
-                    }
+                Some(Ok(event)) => match taken(send(&mut socket, event, &mut events)).await {
+                    true => {}
+                    false => return,
                 },
                 Some(Err(error)) => {
                     tracing::debug!(error, "a watch over WebSocket broke");
@@ -177,6 +177,15 @@ async fn serve(client: OnUpgrade, mut events: Events) {
 }
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// Whether the client takes what is written to it, in time.
+async fn taken(written: impl Future<Output = Result<(), tokio_tungstenite::tungstenite::Error>>) -> bool {
+    let Ok(written) = tokio::time::timeout(TAKEN_WITHIN, written).await else {
+        tracing::debug!("the client reads nothing; its watch over WebSocket is closed");
+        return false;
+    };
+    written.is_ok()
+}
 
 /// Sends an event and those that are ready behind it, flushed once.
 async fn send(

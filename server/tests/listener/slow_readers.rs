@@ -14,9 +14,10 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2::SendRequest;
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prometheus_client::registry::Registry;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::Notify;
 use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::body::{Body, full};
@@ -161,6 +162,20 @@ impl Talker {
     }
 }
 
+impl Talker {
+    /// A watch that never has an event.
+    fn quiet(&self) -> Response<Body> {
+        self.0.open.fetch_add(1, Ordering::SeqCst);
+        let open = Open(Arc::clone(&self.0));
+        let frames = futures::stream::once(async move {
+            let _open = open;
+            std::future::pending().await
+        });
+        let body = StreamBody::new(frames).boxed_unsync();
+        Response::builder().header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
+    }
+}
+
 impl Handler for Talker {
     async fn handle(&self, request: Request<Body>, _: User) -> Response<Body> {
         match request.uri().path() {
@@ -175,6 +190,7 @@ impl Handler for Talker {
                 Response::new(StreamBody::new(frames.chain(futures::stream::pending())).boxed_unsync())
             }
             "/silent" => self.silent(),
+            "/api/v1/namespaces/quiet/pods" => self.quiet(),
             "/large" => self.object(),
             "/medium" => self.object_of(MEDIUM_BYTES),
             "/late" => {
@@ -558,13 +574,11 @@ async fn who_reads_gets_every_byte_however_many_answers_there_are() {
     assert_eq!(text(answer).await.len(), LARGE_BYTES);
 }
 
-#[tokio::test]
-async fn a_watch_over_websocket_that_nobody_reads_is_closed_and_not_counted() {
-    let talker = Talker::default();
-    let server = start(talker.clone()).await;
+/// Opens a watch over WebSocket. What is sent on it, and what comes, are bytes as they are.
+async fn watch_over_websocket(server: &Server, path: &str) -> TokioIo<Upgraded> {
     let mut client = server.http1().await;
     let request = server
-        .request("/api/v1/pods?watch=1")
+        .request(path)
         .header(header::CONNECTION, "upgrade")
         .header(header::UPGRADE, "websocket")
         .header(header::SEC_WEBSOCKET_KEY, "dGhlIHNhbXBsZSBub25jZQ==")
@@ -572,9 +586,41 @@ async fn a_watch_over_websocket_that_nobody_reads_is_closed_and_not_counted() {
         .header(header::ORIGIN, "https://example.test");
     let response = client.send_request(request.body(Empty::new()).unwrap()).await.unwrap();
     assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
-    let _unread = hyper::upgrade::on(response).await.unwrap();
+    TokioIo::new(hyper::upgrade::on(response).await.unwrap())
+}
+
+#[tokio::test]
+async fn a_watch_over_websocket_that_nobody_reads_is_closed_and_not_counted() {
+    let talker = Talker::default();
+    let server = start(talker.clone()).await;
+    let _unread = watch_over_websocket(&server, "/api/v1/pods?watch=1").await;
     until(|| talker.bytes() > 0).await;
     settled(|| talker.bytes()).await;
+    assert_eq!(talker.open(), 1);
+    pass(Duration::from_secs(70)).await;
+    until(|| talker.open() == 0).await;
+}
+
+#[tokio::test]
+async fn pongs_that_nobody_reads_are_not_heaped_up() {
+    /// More than the kernel holds of both directions together.
+    const BYTES_MAX: usize = 48 << 20;
+    /// As much as a ping may bring, behind two bytes of head and four of a mask that changes nothing (RFC 6455, 5.2).
+    const PING: [u8; 131] = {
+        let mut ping = [b'x'; 131];
+        (ping[0], ping[1]) = (0x89, 0x80 | 125);
+        (ping[2], ping[3], ping[4], ping[5]) = (0, 0, 0, 0);
+        ping
+    };
+    let talker = Talker::default();
+    let server = start(talker.clone()).await;
+    let mut socket = watch_over_websocket(&server, "/api/v1/namespaces/quiet/pods?watch=1").await;
+    let (pings, mut sent) = (PING.repeat(500), 0);
+    while let Ok(written) = tokio::time::timeout(Duration::from_secs(3), socket.write_all(&pings)).await {
+        written.expect("the connection is open");
+        sent += pings.len();
+        assert!(sent < BYTES_MAX, "{sent} bytes of pings are taken from a client that reads no pong");
+    }
     assert_eq!(talker.open(), 1);
     pass(Duration::from_secs(70)).await;
     until(|| talker.open() == 0).await;
