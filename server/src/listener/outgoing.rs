@@ -65,6 +65,10 @@ const PIECE_BYTES: usize = 16 << 10;
 /// stream costs by itself.
 const COUNTED_BYTES: usize = 1 << 10;
 
+/// What a piece of an answer counts at least, in bytes, however little it brings: what HTTP/2 keeps beside it until the
+/// socket has it. A member decides how small the pieces of its answers are.
+const PIECE_COSTS: usize = 256;
+
 /// The answers of one connection.
 pub(super) struct Outgoing {
     unread: Unread,
@@ -334,10 +338,11 @@ impl Answer {
     fn hold(&mut self, data: Bytes) -> Bytes {
         self.held = data.len();
         self.progressed();
-        let with_small = self.small + data.len();
+        let costs = data.len().max(PIECE_COSTS);
+        let with_small = self.small + costs;
         if with_small < COUNTED_BYTES {
             self.small = with_small;
-            self.counted = Some(Counted::new(&self.outgoing, data.len()));
+            self.counted = Some(Counted::new(&self.outgoing, costs));
             return data;
         }
         // A stream's pieces go one after another: when the socket has this one, it has those before.
@@ -422,6 +427,11 @@ impl http_body::Body for Metered {
         let Poll::Ready(Some(Ok(frame))) = polled else { return polled };
         let frame = match frame.into_data() {
             Ok(data) if self.is_whole => Frame::data(data),
+            // It brings nothing, and would cost as much as one that does. Others have their turn before the next.
+            Ok(data) if data.is_empty() => {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             Ok(data) => {
                 self.hold(data);
                 Frame::data(self.rest.next().unwrap_or_default())
@@ -479,6 +489,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
+    use http_body_util::StreamBody;
     use prometheus_client::metrics::gauge::Gauge;
 
     use super::super::unread::UNREAD_BYTES_MAX;
@@ -551,6 +562,21 @@ mod tests {
         assert!((all - COUNTED_BYTES..=all).contains(&counted()), "of {all} bytes {} are counted", counted());
         drop(given);
         assert_eq!(counted(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_brings_nothing_is_not_passed_on() {
+        let frames = ["", "a", "", "", "b", ""].map(|data| Ok(Frame::data(Bytes::from_static(data.as_bytes()))));
+        let body = StreamBody::new(futures::stream::iter(frames)).boxed_unsync();
+        let outgoing = Arc::new(Outgoing::new(Unread::new(Gauge::default(), UNREAD_BYTES_MAX)));
+        let mut given = Vec::new();
+        let mut metered = outgoing.meter(&Method::GET, Response::new(body)).into_body();
+        while let Some(frame) = metered.frame().await {
+            given.push(frame.unwrap().into_data().unwrap());
+        }
+        assert_eq!(given, ["a", "b"]);
+        drop((metered, given));
+        assert_eq!(outgoing.state.lock().bytes, 0);
     }
 
     /// Counts how often it is woken.

@@ -174,6 +174,17 @@ impl Talker {
         let body = StreamBody::new(frames).boxed_unsync();
         Response::builder().header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
     }
+
+    /// An answer without an end whose frames are a byte each.
+    fn crumbs(&self) -> Response<Body> {
+        let made = Arc::clone(&self.0);
+        let frames = futures::stream::repeat_with(move || {
+            made.held.fetch_add(1, Ordering::SeqCst);
+            let crumb = Object { bytes: vec![b'x'], made: Arc::clone(&made) };
+            Ok(Frame::data(Bytes::from_owner(crumb)))
+        });
+        Response::new(StreamBody::new(frames).boxed_unsync())
+    }
 }
 
 impl Handler for Talker {
@@ -191,6 +202,7 @@ impl Handler for Talker {
             }
             "/silent" => self.silent(),
             "/api/v1/namespaces/quiet/pods" => self.quiet(),
+            "/crumbs" => self.crumbs(),
             "/large" => self.object(),
             "/medium" => self.object_of(MEDIUM_BYTES),
             "/late" => {
@@ -524,6 +536,24 @@ async fn what_http2_has_taken_of_what_lasts_is_held_too() {
         pass(Duration::from_secs(20)).await;
     }
     until(|| server.unread.get() == 0).await;
+}
+
+#[tokio::test]
+async fn small_frames_do_not_cost_more_than_is_counted() {
+    const STREAMS: usize = 4;
+    /// What a frame costs at least, in bytes, however little it brings.
+    const FRAME_COSTS: usize = 256;
+    let talker = Talker::default();
+    let server = start(talker.clone()).await;
+    let (mut client, is_deaf) = deafened(&server).await;
+    is_deaf.store(true, Ordering::SeqCst);
+    let asked: Vec<_> = (0..STREAMS).map(|_| client.send_request(get(&server, "/crumbs"))).collect();
+    let _flood = tokio::spawn(join_all(asked));
+    let held = || talker.0.held.load(Ordering::SeqCst);
+    until(|| held() > 0).await;
+    // The rest is in the buffers of the kernel.
+    let held = settled(held).await;
+    assert!(held * FRAME_COSTS <= 17 << 20, "{held} frames are held for a client that takes none");
 }
 
 #[tokio::test]
