@@ -125,7 +125,11 @@ impl Portion {
         })
     }
 
-    fn try_grow(&mut self, by: usize) -> Result<(), Exceeded> {
+    /// As [`grow`](Self::grow), for whoever has another way: what is not there is not counted as refused.
+    ///
+    /// # Errors
+    /// [`Exceeded`].
+    pub(crate) fn try_grow(&mut self, by: usize) -> Result<(), Exceeded> {
         if by == 0 {
             return Ok(());
         }

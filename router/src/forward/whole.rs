@@ -111,6 +111,14 @@ impl Room<'_> {
         }
     }
 
+    /// Leaves the reserve to those who wait for it, where there is room for so many bytes without it by now.
+    fn leave_reserve(&mut self, bytes: usize) {
+        let missing = bytes.saturating_sub(self.own.amount());
+        if self.reserved.is_some() && self.own.try_grow(missing).is_ok() {
+            self.reserved = None;
+        }
+    }
+
     /// Until when it may be taken; `None` where that is left to whoever fills it.
     fn until(&self) -> Option<Instant> {
         self.reserved.as_ref().map(|(_, until)| *until)
@@ -143,8 +151,9 @@ pub(crate) async fn whole(body: Body, room: Portion) -> Result<(Bytes, Portion),
     }
 }
 
-/// Reads one of many answers to a request whole and says what `look` makes of it, a large one in its turn: in a room of
-/// its own that grows with it, and in the reserve where that cannot.
+/// Reads one of many answers to a request whole and says what `look` makes of it: in a room of its own that grows with
+/// it, and in the reserve where that cannot. A large one is seen in its turn, and without one where that does not come
+/// in half of the time that is left: what the member did is noted before the request ends, and the reserve passed on.
 ///
 /// # Errors
 /// [`Interrupted`]; [`Interrupted::NoRoom`] only where the reserve is smaller than [`WHOLE_BODY_BYTES_MAX`], and
@@ -159,8 +168,15 @@ pub(crate) async fn seen_whole<T>(
     let mut room = Room { own, reserve: Some(reserve), reserved: None };
     match read(&mut body, &mut room).await? {
         (text, None) => {
-            let turn = turns.turn(room.own.holder(), text.len()).await;
-            Ok(turn.run(|| look(&Bytes::from(text))))
+            let bytes = text.len();
+            room.leave_reserve(bytes);
+            let until = room.until().unwrap_or_else(|| Instant::now() + reserve.share());
+            let turn = timeout_at(until, turns.turn(room.own.holder(), bytes)).await;
+            let look = || look(&Bytes::from(text));
+            Ok(match turn {
+                Ok(turn) => turn.run(look),
+                Err(_) => at_once(bytes, look),
+            })
         }
         (_, Some(why)) => Err(why),
     }
@@ -230,6 +246,7 @@ fn from_its_beginning(read: Bytes, room: Portion, rest: Body) -> Body {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, mpsc};
 
     use futures::FutureExt;
@@ -347,6 +364,55 @@ mod tests {
         assert!(large.as_mut().now_or_never().is_none(), "its turn is taken");
         drop(of_another);
         large.await;
+    }
+
+    /// A reserve of so many bytes, and portions that leave nothing else but it.
+    fn all_but_a_reserve(share: &Arc<FairShare>, bytes: usize) -> (Reserve, Vec<Portion>) {
+        let room = Mutex::new(share.take(None, bytes).unwrap());
+        let others = std::iter::from_fn(|| share.take(None, 1 << 10).ok()).collect();
+        (Reserve { room, until: Instant::now() + Duration::from_secs(60) }, others)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_ones_of_many_answers_are_looked_at_before_the_request_ends_though_others_have_the_turns() {
+        const BYTES: usize = 100 << 10;
+        let turns = LargeBodies::one_at_a_time();
+        let _of_another = turns.turn(None, BYTES).await;
+        let (share, _) = share(1 << 20);
+        let (reserve, _others) = all_but_a_reserve(&share, BYTES);
+        let looks = AtomicUsize::new(0);
+        let look = |text: &[u8]| {
+            assert_eq!(text.len(), BYTES);
+            looks.fetch_add(1, Ordering::Relaxed);
+        };
+        let roomy = super::tests::share(1 << 20).0;
+        let portions = [share.take(None, 0), share.take(None, 0), roomy.take(None, 0)].map(Result::unwrap);
+        let seen = portions.map(|own| seen_whole(body_of(vec![chunk(BYTES)]), own, &reserve, &turns, look));
+        // Then the request ends, and whoever looks with it.
+        let all = timeout_at(reserve.until, futures::future::try_join_all(seen)).await;
+        assert_eq!(looks.load(Ordering::Relaxed), 3);
+        all.expect("in time").unwrap();
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_turn_and_has_found_room_leaves_the_reserve_to_others() {
+        const BYTES: usize = 100 << 10;
+        let turns = LargeBodies::one_at_a_time();
+        let of_another = turns.turn(None, BYTES).await;
+        let (share, _) = share(1 << 20);
+        let (reserve, others) = all_but_a_reserve(&share, BYTES);
+        let (end, ended) = oneshot::channel::<()>();
+        let rest = stream::once(ended).filter_map(|_| futures::future::ready(None));
+        let body = StreamBody::new(stream::iter([chunk(BYTES)]).chain(rest)).boxed_unsync();
+        let mut seen = std::pin::pin!(seen_whole(body, share.take(None, 0).unwrap(), &reserve, &turns, <[u8]>::len));
+        assert!(seen.as_mut().now_or_never().is_none(), "there is more to come");
+        assert!(reserve.room.try_lock().is_err(), "nothing else is left");
+        drop(others);
+        end.send(()).unwrap();
+        assert!(seen.as_mut().now_or_never().is_none(), "its turn is taken");
+        assert!(reserve.room.try_lock().is_ok(), "others need it now");
+        drop(of_another);
+        assert_eq!(seen.await.unwrap(), BYTES);
     }
 
     #[tokio::test]
