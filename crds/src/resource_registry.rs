@@ -36,13 +36,13 @@ pub struct ResourceRegistrySpec {
     /// or `apps/v1/deployments` in one version.
     #[schemars(length(min = 1))]
     pub resources: Vec<String>,
-    /// The clusters whose objects make up the merged lists and watches; all of them if missing. Answers name those that
-    /// are left out. Objects of the others are found by name, and under `/clusters/<name>`.
+    /// The clusters whose objects make up the merged lists and watches; all of them if missing. Warnings name those that
+    /// are left out; their objects are found by name, and under `/clusters/<name>`.
     #[serde(default, skip_serializing_if = "ClusterSelection::is_all")]
     pub clusters: ClusterSelection,
     /// The namespaces whose objects are held in memory; all of them if empty. Lists of other namespaces, and of all
     /// together, are asked of the clusters each time; they cannot be watched.
-    /// Of no meaning to resources without namespaces.
+    /// Ignored for resources without namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
     /// The form of the resourceVersion that single objects carry.
@@ -54,7 +54,7 @@ pub struct ResourceRegistrySpec {
     /// Whether a list or watch may leave out clusters that have never answered.
     #[serde(default)]
     pub partial: Partial,
-    /// The cluster that takes objects whose creation names none.
+    /// The cluster for new objects that name none and have no owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<String>,
 }
@@ -66,7 +66,7 @@ pub struct ClusterSelection {
     /// Clusters by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Clusters by their labels. With `names`, either is enough.
+    /// Clusters by their labels. Where `names` is given too, clusters that match either are chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }

@@ -37,7 +37,7 @@ pub struct Cli {
         help_heading = "Logging"
     )]
     pub log_format: LogFormat,
-    /// The least important log line that is written
+    /// The least important log lines that are written
     #[arg(
         long,
         global = true,
@@ -91,9 +91,9 @@ Cluster names:
   fails, and the others are served.
 
 Security:
-  The listener is for this machine alone. Requests need the bearer token that is kept in the data
+  Only this machine can connect. Requests need the bearer token that is kept in the data
   directory (0600) and stands in the kubeconfig of --write-kubeconfig; only plain /healthz, /livez
-  and /readyz are open. The members see the kubeconfig's own users.
+  and /readyz need none. The clusters see the kubeconfig's own users.
 
 Signals:
   SIGTERM, SIGINT  drain: bookmarks, GOAWAY, at most 10 s (for exec, port-forward, logs -f);
@@ -132,7 +132,7 @@ pub struct ServeArguments {
     /// The kubeconfig whose contexts are served [default: $KUBECONFIG, else ~/.kube/config; none with --config alone]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Which contexts: a,b,/regex/,name=context [default: all contexts of the kubeconfig]
+    /// The contexts to serve, separated by commas: a, /regex/, name=context [default: all contexts of the kubeconfig]
     #[arg(long, value_name = "LIST")]
     pub contexts: Option<String>,
     /// UpstreamClusters and ResourceRegistries in a YAML file, or in the .yaml, .yml and .json files of a directory
@@ -141,18 +141,18 @@ pub struct ServeArguments {
     /// The loopback address to listen on; port 0 is a free port
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7443")]
     pub listen: ListenAddress,
-    /// Write a kubeconfig for clients here: contexts 'all' and one per cluster
+    /// Write a kubeconfig for clients to this file, with the context 'all' and one for each cluster
     #[arg(long, value_name = "FILE")]
     pub write_kubeconfig: Option<PathBuf>,
-    /// Cache these resources only: pods, deployments.apps [default: everything that can be listed and watched,
+    /// Hold only these resources in memory: pods, deployments.apps [default: everything that can be listed and watched,
     /// on first use]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub resources: Vec<String>,
-    /// The cluster for new objects that name none
+    /// The cluster for new objects that name none and have no owner
     #[arg(long, value_name = "CLUSTER")]
     pub create_in: Option<ClusterName>,
-    /// What lists and watches do while a cluster has never been reached: wait and refuse, or leave it out with a
-    /// Warning [default: Allow; Deny with --config alone]
+    /// What lists and watches do about a cluster that has never been read: wait for it, then refuse; or leave it out,
+    /// with a Warning [default: Allow; Deny with --config alone]
     #[arg(long, value_parser = words::partial(), ignore_case = true, value_name = "Deny|Allow")]
     pub partial: Option<Partial>,
     /// The form of the versions that single objects carry: Composite, or Integer for clients that compare them as
@@ -182,40 +182,40 @@ pub struct ServeArguments {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArguments {
-    /// Client connections; more wait until one closes
+    /// Client connections that are open at once; further ones wait until one closes
     #[arg(long, value_name = "N", default_value_t = Self::default().max_connections, value_parser = parse_count)]
     pub max_connections: usize,
-    /// Bytes of answers that clients have not read, all connections together; one connection may have 16 MiB of them,
-    /// and no more than it leaves to others. Beyond that, its large reads are answered 429 and its streams wait; while
-    /// all of them are used, writes are answered 429 before they are made. An answer of which nothing is read for 60 s
-    /// is cut (logs are not); where little is left, any answer of a connection that has a fair part or
-    /// more is cut after 15 s
+    /// Bytes of answers that clients have not read, all connections together. One connection may use at most half of
+    /// what nobody else uses, and never more than 16 MiB; beyond that, its large reads are answered 429 and its streams
+    /// wait. While all of the bytes are used, writes are answered 429 before they are made. An answer of which nothing
+    /// is read for 60 s is cut (logs are not). When less than 16 MiB (or a quarter of the limit, if that is less) is
+    /// free, any answer of a connection that holds an equal share or more is cut if nothing is read of it for 15 s
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_unread_bytes, value_parser = parse_count)]
     pub max_unread_bytes: usize,
-    /// Lists and initial events longer than 64 KiB that are written at once;
-    /// more wait, connections in turn, at most 50 s
+    /// Lists, and initial events of watches, longer than 64 KiB that are written at once. Further ones wait, for at most
+    /// 50 s; connections take turns
     #[arg(long, value_name = "N", default_value_t = Self::default().max_long_answers, value_parser = parse_count)]
     pub max_long_answers: usize,
-    /// Bytes of changes that are remembered of each resource in each cluster;
-    /// a client that was away for longer lists again
+    /// Bytes of changes that are remembered for each resource of each cluster; a client that was away for longer than
+    /// they reach back lists again
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().history_bytes)]
     pub history_bytes: usize,
     /// Seconds for which changes are remembered
     #[arg(long, value_name = "SECONDS", default_value_t = Self::default().history_seconds)]
     pub history_seconds: u64,
-    /// Bytes of encoded watch events that watchers share, per resource
+    /// Bytes of encoded watch events that are kept for other watchers, for each resource
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().encodings_bytes)]
     pub encodings_bytes: usize,
     /// Seconds after which a resource that nobody reads or watches is no longer held
     #[arg(long, value_name = "SECONDS", default_value_t = Self::default().unused_seconds)]
     pub unused_seconds: u64,
-    /// Requests in flight, without watches, exec, logs and other long-running ones; of three quarters each connection
-    /// may have as many as it leaves to others (one alone three eighths: 1,500 of 4,000), and the last quarter is for
-    /// connections that have few. More is answered 429 with Retry-After
+    /// Requests in flight, without watches, exec, logs and other long-running ones. Of three quarters of them one
+    /// connection may use at most half of what nobody else uses (1,500 of 4,000 if it is alone); the last quarter is for
+    /// connections with few requests. More is answered 429 with Retry-After
     #[arg(long, value_name = "N", default_value_t = Self::default().max_requests_inflight, value_parser = parse_count)]
     pub max_requests_inflight: usize,
-    /// Bytes of bodies that are held: of writes, of members' answers to them, and of lists that members are asked for.
-    /// Shared among connections as requests are; a request that finds no room is answered 429
+    /// Bytes of bodies that are held: of writes, of clusters' answers to them, and of lists that clusters are asked for.
+    /// Shared among connections as requests in flight are; a request that finds no room is answered 429
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_count)]
     pub max_held_bytes: usize,
     /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is left out of that
@@ -223,8 +223,8 @@ pub struct LimitArguments {
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_collection_bytes, value_parser = parse_collection_bytes)]
     pub max_collection_bytes: u64,
     /// Namespaces, per resource, that are listed and watched one by one because a cluster forbids listing all of them
-    /// at once. The one that was used least lately makes room; of those in use, a connection may have as many as it
-    /// leaves to others, and is answered 429 for the next one
+    /// at once. A new one takes the place of the one that has been unused for longest. Those in use are shared among
+    /// connections as requests in flight are; a connection that has its share is answered 429 for the next one
     #[arg(long, value_name = "N", default_value_t = Self::default().max_namespace_views, value_parser = parse_count)]
     pub max_namespace_views: usize,
     /// Seconds that a request may take until its answer begins, unless it is long-running; 504 after that
@@ -343,7 +343,7 @@ pub struct DecodeArguments {
     /// The form of the output
     #[arg(long, short, value_enum, default_value = "table")]
     pub output: OutputFormat,
-    /// The data directory that knows the compact form's lists of clusters [default: as for serve]
+    /// The data directory with the lists of clusters that compact versions refer to [default: as for serve]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 }

@@ -8,13 +8,17 @@ use tributary_apimachinery::{ItemResourceVersions, Partial};
 type Word<T> = (&'static str, &'static str, T);
 
 const ITEM_RESOURCE_VERSIONS: &[Word<ItemResourceVersions>] = &[
-    ("Composite", "The object's own component in the form of lists and bookmarks", ItemResourceVersions::Composite),
-    ("Integer", "A number", ItemResourceVersions::Integer),
+    (
+        "Composite",
+        "The version of the object's own cluster, in the form that lists and bookmarks have",
+        ItemResourceVersions::Composite,
+    ),
+    ("Integer", "A number that names the cluster, too", ItemResourceVersions::Integer),
 ];
 
 const PARTIAL: &[Word<Partial>] = &[
-    ("Deny", "Wait, then 429", Partial::Deny),
-    ("Allow", "Answer without it, with a Warning that names each missing cluster", Partial::Allow),
+    ("Deny", "Wait for it up to 30 s, then answer 429", Partial::Deny),
+    ("Allow", "Answer without it; a Warning names each missing cluster", Partial::Allow),
 ];
 
 /// Reads the form of the versions that single objects carry.
