@@ -18,7 +18,9 @@ use crate::refusal::{ClusterRefusal, Refusal, VersionRefusal};
 /// How long lists and watches wait for clusters that are not known yet.
 pub(crate) const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long a watch that is ahead of this process is followed. An hour: no watch lasts longer.
+/// How long a watch that is ahead of this process is followed. An hour: no watch lasts longer whose client does not ask
+/// for it (`memory/watch.rs`). One that lasts longer goes on, and is not told any more if the member's revisions turn
+/// out to have gone back; that takes a member which does not answer for all of the hour.
 const AHEAD_WITHIN: Duration = Duration::from_secs(60 * 60);
 
 /// How long a read waits for a version (kube-apiserver's `blockTimeout` in `watch_cache.go`).
