@@ -3,8 +3,9 @@
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tributary_proxy::{GivenIdentity, Identity};
 
+use crate::answer_room::AnswerRoom;
 use crate::flow::fair_share::Holder;
-use crate::refusal::{Refusal, RequestRefusal};
+use crate::refusal::{LimitRefusal, Refusal, RequestRefusal};
 
 /// Who sends a request, as authentication found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,7 @@ pub(crate) struct Caller {
     identity: Identity,
     /// The connection that the request came by: its share of what clients share.
     pub(crate) connection: Holder,
+    answer_room: Option<AnswerRoom>,
 }
 
 impl Caller {
@@ -32,7 +34,18 @@ impl Caller {
     pub(crate) fn of(headers: &HeaderMap, extensions: &Extensions) -> Result<Self, Refusal> {
         let given = GivenIdentity::of(headers).map_err(RequestRefusal::Impersonation)?;
         let identity = given.map_or(Identity::Member, Identity::AsGiven);
-        Ok(Self { identity, connection: extensions.get().copied() })
+        Ok(Self { identity, connection: extensions.get().copied(), answer_room: extensions.get().cloned() })
+    }
+
+    /// Looks whether there is room for the answer to a write. Call once its body is there, and before anything is sent.
+    ///
+    /// # Errors
+    /// 429 where there is none.
+    pub(crate) fn answerable(&self) -> Result<(), LimitRefusal> {
+        match &self.answer_room {
+            Some(room) if !room.is_left() => Err(LimitRefusal::Unread),
+            _ => Ok(()),
+        }
     }
 
     /// In whose name members see the request.

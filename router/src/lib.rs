@@ -9,6 +9,7 @@
 //!
 //! This is the only crate that sees cachers, merge and proxy at once.
 
+mod answer_room;
 pub mod body;
 mod caller;
 mod configuration;
@@ -37,6 +38,7 @@ mod views;
 
 pub use crate::flow::long_answers::Peer;
 pub use crate::forward::one_cluster::ForwardedWatch;
+pub use answer_room::AnswerRoom;
 pub use caller::User;
 pub use limits::Limits;
 pub use metrics::Metrics;

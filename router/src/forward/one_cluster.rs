@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{Request, Response, header};
 use tributary_apimachinery::rewrite::{self, Format, Shape};
 use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Verb};
@@ -44,8 +45,13 @@ pub(crate) async fn forward(
     // What the body occupies counts until the member has answered.
     let mut portion = router.held_bytes().take(caller.connection, 0)?;
     let (request, dry_run) = match written {
-        Some(_) if info.verb == Verb::Delete => held_delete(request, &mut portion, router.large_bodies()).await?,
-        _ => (request, false),
+        // What the member answers is never withheld: there has to be room for it once the body has come to its end.
+        Some(_) => {
+            let held = held(request, &mut portion).await?;
+            let dry_run = info.verb == Verb::Delete && is_dry_run(&held, &portion, router.large_bodies()).await;
+            (held.map(as_it_came), dry_run)
+        }
+        None => (request, false),
     };
     let noted = written.filter(|_| is_noted && !dry_run);
     let room = noted.map(|_| whole::room(router, caller, 0)).transpose()?;
@@ -102,23 +108,29 @@ fn writes_object(verb: Verb) -> bool {
     matches!(verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete)
 }
 
-/// A delete as it came, and whether its body says that nothing is to be deleted.
+/// A request to write as it came, with its body read.
 ///
 /// # Errors
 /// 413 for a body of more than [`WHOLE_BODY_BYTES_MAX`], 400 for one that breaks off,
 /// 429 where so many bytes are held already.
-async fn held_delete(
-    request: Request<Body>,
-    portion: &mut Portion,
-    turns: &LargeBodies,
-) -> Result<(Request<Body>, bool), Refusal> {
+async fn held(request: Request<Body>, portion: &mut Portion) -> Result<Request<Bytes>, Refusal> {
     let (head, incoming) = request.into_parts();
     let text = body::whole_within(incoming, WHOLE_BODY_BYTES_MAX, portion).await.map_err(unreadable)?;
-    let format = Format::from_content_type(content_type(&head.headers));
+    Ok(Request::from_parts(head, text))
+}
+
+/// A body that was read, to be sent.
+fn as_it_came(text: Bytes) -> Body {
+    if text.is_empty() { body::empty() } else { body::full(text) }
+}
+
+/// Whether the body of a delete says that nothing is to be deleted.
+async fn is_dry_run(delete: &Request<Bytes>, portion: &Portion, turns: &LargeBodies) -> bool {
+    let text = delete.body();
+    let format = Format::from_content_type(content_type(delete.headers()));
     let turn = turns.turn(portion.holder(), text.len()).await;
-    let options = turn.run(|| format.and_then(|format| rewrite::read(format, Shape::DeleteOptions, &text).ok()));
-    let dry_run = options.is_some_and(|options| !options.dry_run.is_empty());
-    Ok((Request::from_parts(head, body::full(text)), dry_run))
+    let options = turn.run(|| format.and_then(|format| rewrite::read(format, Shape::DeleteOptions, text).ok()));
+    options.is_some_and(|options| !options.dry_run.is_empty())
 }
 
 /// Whether an answer is an object, or a Status, that can be read.

@@ -49,13 +49,14 @@ const ADDED_BYTES: usize = 16 << 10;
 const STEP_BYTES: usize = 16 << 10;
 
 /// Takes room for the answer to a request, of which so much is known: the object as it is, or as it is to be. Call
-/// before anything is sent.
+/// once the request is there whole, and before anything is sent.
 ///
 /// # Errors
-/// 429 where there is none. This cluster has not been asked then.
-pub(crate) fn room(router: &Router, caller: &Caller, known: usize) -> Result<Portion, Exceeded> {
+/// 429 where there is none, or none for it on the client's connection. This cluster has not been asked then.
+pub(crate) fn room(router: &Router, caller: &Caller, known: usize) -> Result<Portion, Refusal> {
+    caller.answerable()?;
     let likely = known.saturating_add(ADDED_BYTES).min(WHOLE_BODY_BYTES_MAX);
-    router.held_bytes().take(caller.connection, likely)
+    Ok(router.held_bytes().take(caller.connection, likely)?)
 }
 
 /// Room for one answer of [`WHOLE_BODY_BYTES_MAX`], for those to one request that find no more of their own: one after

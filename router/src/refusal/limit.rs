@@ -14,6 +14,9 @@ const RETRY_AFTER: u32 = 1;
 /// When a client is to come again for which no further namespace can be held, in seconds. Watches last for minutes.
 const NAMESPACE_RETRY_AFTER: u32 = 5;
 
+const UNREAD: &str = "so much of what was answered is not read, by this connection or by all together (--max-unread-bytes), \
+                      that there is no room for the answer to this write; nothing was changed; read the answers, or try again";
+
 /// Which bound is reached.
 #[derive(Clone, Debug)]
 pub(crate) enum LimitRefusal {
@@ -21,6 +24,8 @@ pub(crate) enum LimitRefusal {
     Share(Exceeded),
     /// There is no turn for a long answer: 429.
     Turn(NoTurn),
+    /// Too much is unread of what was answered for the answer to a write to find room: 429.
+    Unread,
     /// The client's share of what can be under way at a cluster: 429.
     ClusterPlaces {
         /// The cluster.
@@ -77,6 +82,7 @@ impl LimitRefusal {
         match self {
             Self::Share(exceeded) => Status::too_many_requests(exceeded.to_string(), RETRY_AFTER),
             Self::Turn(none) => Status::too_many_requests(none.to_string(), RETRY_AFTER),
+            Self::Unread => Status::too_many_requests(UNREAD, RETRY_AFTER),
             Self::ClusterPlaces { cluster, exceeded, is_lasting } => cluster_places(cluster, exceeded, *is_lasting),
             Self::ClusterAnswer { cluster, exceeded } => Status::too_many_requests(
                 format!("cluster {cluster}: no room for what it says of the object: {exceeded}"),

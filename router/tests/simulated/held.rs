@@ -1,5 +1,7 @@
 //! What clients may hold: requests in flight and the bytes of their bodies; and what one request may cost the members.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +12,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
 use tributary_apimachinery::body::Body;
-use tributary_router::{Limits, Peer, Policies, User};
+use tributary_router::{AnswerRoom, Limits, Peer, Policies, User};
 use tributary_simulator::{RequestKind, WriteAnswers};
 
 use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, in_time, items, until};
@@ -35,8 +37,13 @@ async fn call(fixture: &Fixture, from: Peer, method: &str, path: &str, body: Bod
 async fn send(fixture: &Fixture, from: Peer, method: &str, path: &str, content_type: &str, body: Body) -> Answer {
     let mut request = Request::builder().method(method).uri(path).header("content-type", content_type);
     request.extensions_mut().unwrap().insert(from);
+    answered(fixture, request.body(body).unwrap()).await
+}
+
+/// The whole answer to a request.
+async fn answered(fixture: &Fixture, request: Request<Body>) -> Answer {
     let user = User { name: "tester".to_owned() };
-    let response: Response<Body> = fixture.router.handle(request.body(body).unwrap(), &user).await;
+    let response: Response<Body> = fixture.router.handle(request, &user).await;
     let (head, body) = response.into_parts();
     Answer { code: head.status.as_u16(), headers: head.headers, body: body.collect().await.unwrap().to_bytes() }
 }
@@ -133,6 +140,36 @@ async fn what_members_answer_to_writes_is_counted_before_they_are_asked() {
     let made = patch(&fixture, peer(1), &path, DOUBLE).await.ok();
     assert_eq!(made["data"]["copy"].as_str().map(str::len), Some(150 << 10));
     assert_eq!(held(), 0);
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_finds_no_room_once_its_body_has_come_is_not_made() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.put_and_see("a", "x", "1").await;
+    let control = fixture.member("a").control();
+    let writes = || control.requests_of(RequestKind::Write, "configmaps");
+    let before = writes();
+    let json = "application/json";
+    for (method, path, content_type, text) in [
+        ("PATCH", format!("{CONFIG_MAPS}/x"), "application/json-patch+json", SMALL),
+        ("PATCH", format!("/clusters/a{CONFIG_MAPS}/x"), "application/json-patch+json", SMALL),
+        ("POST", CONFIG_MAPS.to_owned(), json, r#"{"metadata": {"name": "new"}}"#),
+        ("POST", format!("/clusters/a{CONFIG_MAPS}"), json, r#"{"metadata": {"name": "new"}}"#),
+        ("DELETE", format!("{CONFIG_MAPS}/x"), json, "{}"),
+        ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews".to_owned(), json, "{}"),
+    ] {
+        let has_room = Arc::new(AtomicBool::new(true));
+        let others = Arc::clone(&has_room);
+        let body = futures::stream::once(async move {
+            others.store(false, Ordering::SeqCst);
+            Ok(Frame::data(Bytes::from_static(text.as_bytes())))
+        });
+        let mut request = Request::builder().method(method).uri(&path).header("content-type", content_type);
+        request.extensions_mut().unwrap().insert(AnswerRoom::new(move || has_room.load(Ordering::SeqCst)));
+        let answer = answered(&fixture, request.body(StreamBody::new(body).boxed_unsync()).unwrap()).await;
+        refused_for_now(&answer, "--max-unread-bytes");
+        assert_eq!(writes(), before, "{method} {path}: the member never hears of it");
+    }
 }
 
 #[tokio::test]

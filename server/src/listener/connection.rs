@@ -9,7 +9,8 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Method;
+use http::{Method, Request};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -115,11 +116,12 @@ impl<H: Handler> Connection<H> {
         let (front, client) = (self.front, self.client);
         let (acquaintance, outgoing) = (Arc::new(Acquaintance::default()), Arc::new(Outgoing::new(self.unread)));
         let (known, answers, own) = (Arc::clone(&acquaintance), Arc::clone(&outgoing), Arc::clone(&front));
-        let service = service_fn(move |request| {
+        let service = service_fn(move |mut request: Request<Incoming>| {
             let (front, known, answers) = (Arc::clone(&front), Arc::clone(&known), Arc::clone(&answers));
             async move {
                 answers.room().await;
                 let method = request.method().clone();
+                request.extensions_mut().insert(answers.answer_room(&method));
                 let admits = |method: &Method| answers.admits(method);
                 let answer = front.call(request, client, |outcome| known.note(outcome), admits).await;
                 Ok::<_, Infallible>(answers.meter(&method, answer))

@@ -11,7 +11,7 @@
 //! what is too small for that, with the next that follows it on the same stream.
 //!
 //! What is written is written whatever becomes of its answer, which is never withheld. So where all have too much, a
-//! write is refused before it is made.
+//! write is refused before it is made: when its head comes, and once more when its body has come.
 //!
 //! ```text
 //! request ─▶ room? ─▶ handler ─▶ room? ─▶ Metered ── piece ──▶ hyper, HTTP/2 ──▶ TLS ──▶ socket
@@ -36,6 +36,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::RequestClass;
+use tributary_router::AnswerRoom;
 
 use super::tasks;
 use super::unread::Unread;
@@ -151,7 +152,13 @@ impl Outgoing {
 
     /// Whether a request with this method may be carried out. A read may: its answer can be withheld.
     pub(super) fn admits(&self, method: &Method) -> bool {
-        is_read(method) || !self.unread.load().is_full()
+        is_read(method) || (!self.unread.load().is_full() && self.state.lock().has_room(&self.unread))
+    }
+
+    /// Asks the same again, for a request that may be carried out much later than it came.
+    pub(super) fn answer_room(self: &Arc<Self>, method: &Method) -> AnswerRoom {
+        let (own, method) = (Arc::clone(self), method.clone());
+        AnswerRoom::new(move || own.admits(&method))
     }
 
     /// Meters the body of the answer to a request with this method. One that is in memory as a whole, as an object is,

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::future::join_all;
+use futures::{FutureExt, StreamExt};
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -19,9 +19,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::RequestClass;
-use tributary_apimachinery::body::{Body, full};
-use tributary_router::User;
+use tributary_apimachinery::body::{Body, BoxError, full};
+use tributary_router::{AnswerRoom, User};
 use tributary_server::handler::Handler;
 
 use tributary_server::listener::Bounds;
@@ -53,7 +54,7 @@ struct Made {
     objects: AtomicUsize,
     /// Objects that are there now.
     held: AtomicUsize,
-    /// Requests that wait for `go`.
+    /// Requests that wait for `go`, or for their bodies.
     late: AtomicUsize,
     go: Notify,
     /// Answers without an end whose bodies are there.
@@ -67,7 +68,7 @@ struct Promised {
 
 impl http_body::Body for Promised {
     type Data = Bytes;
-    type Error = tributary_apimachinery::body::BoxError;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
@@ -163,6 +164,19 @@ impl Talker {
 }
 
 impl Talker {
+    /// What a write is answered: a large object, if there is room for it once the body has come, as the router does it.
+    async fn write(&self, request: Request<Body>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        self.0.late.fetch_add(1, Ordering::SeqCst);
+        body.collect().await.unwrap();
+        if head.extensions.get().is_none_or(AnswerRoom::is_left) {
+            return self.object();
+        }
+        let mut refused = Response::new(full(""));
+        *refused.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        refused
+    }
+
     /// A watch that never has an event.
     fn quiet(&self) -> Response<Body> {
         self.0.open.fetch_add(1, Ordering::SeqCst);
@@ -204,6 +218,7 @@ impl Handler for Talker {
             "/api/v1/namespaces/quiet/pods" => self.quiet(),
             "/crumbs" => self.crumbs(),
             "/large" => self.object(),
+            "/write" => self.write(request).await,
             "/medium" => self.object_of(MEDIUM_BYTES),
             "/late" => {
                 let go = self.0.go.notified();
@@ -227,7 +242,10 @@ impl Handler for Talker {
 }
 
 /// A client that gives each answer room for one byte as long as it does not read it.
-async fn reluctant(server: &Server) -> SendRequest<Empty<Bytes>> {
+async fn reluctant<B>(server: &Server) -> SendRequest<B>
+where
+    B: http_body::Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
+{
     let stream = server.connect(&rustls::version::TLS13, "h2").await;
     let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
     builder.initial_stream_window_size(1).initial_connection_window_size(1 << 30);
@@ -367,6 +385,33 @@ async fn what_many_wait_for_together_is_not_held_for_all_of_them() {
     talker.0.go.notify_waiters();
     let answers = tokio::time::timeout(SOON, asked).await.expect("all are answered").unwrap();
     assert!(answers.into_iter().all(|answer| answer.unwrap().status() == StatusCode::OK));
+}
+
+#[tokio::test]
+async fn writes_whose_bodies_come_late_are_refused_where_there_is_no_room_by_then() {
+    const WRITES: usize = 100;
+    let talker = Talker::default();
+    let server = start(talker.clone()).await;
+    let mut stuck = reluctant::<Body>(&server).await;
+    let come = CancellationToken::new();
+    let asked: Vec<_> = (0..WRITES)
+        .map(|_| {
+            let come = come.clone().cancelled_owned();
+            let body = futures::stream::once(come.map(|()| Ok(Frame::data(Bytes::from_static(b"{}")))));
+            let write = server.request("/write").method(Method::PATCH);
+            stuck.send_request(write.body(StreamBody::new(body).boxed_unsync()).unwrap())
+        })
+        .collect();
+    let asked = tokio::spawn(join_all(asked));
+    until(|| talker.0.late.load(Ordering::SeqCst) == WRITES).await;
+    come.cancel();
+    let answers = tokio::time::timeout(SOON, asked).await.expect("all are answered").unwrap();
+    let (made, refused): (Vec<_>, Vec<_>) =
+        answers.into_iter().map(Result::unwrap).partition(|answer| answer.status() == StatusCode::OK);
+    let held = talker.0.held.load(Ordering::SeqCst);
+    assert!(held * LARGE_BYTES <= 17 << 20, "{held} objects are held for a client that takes none");
+    assert_eq!(talker.objects(), made.len(), "what is refused must not have been carried out");
+    assert!(refused.iter().all(|answer| answer.status() == StatusCode::TOO_MANY_REQUESTS));
 }
 
 #[tokio::test]
