@@ -119,11 +119,11 @@ impl<H: Handler> Connection<H> {
         let service = service_fn(move |mut request: Request<Incoming>| {
             let (front, known, answers) = (Arc::clone(&front), Arc::clone(&known), Arc::clone(&answers));
             async move {
-                answers.room().await;
+                let has_room = answers.room(head_bytes(&request)).await;
                 let method = request.method().clone();
                 request.extensions_mut().insert(answers.answer_room(&method));
                 let admits = |method: &Method| answers.admits(method);
-                let answer = front.call(request, client, |outcome| known.note(outcome), admits).await;
+                let answer = front.call(request, client, |outcome| known.note(outcome), has_room, admits).await;
                 Ok::<_, Infallible>(answers.meter(&method, answer))
             }
         });
@@ -149,6 +149,12 @@ impl<H: Handler> Connection<H> {
             tracing::debug!(%client, error, "connection ended");
         }
     }
+}
+
+/// What a request has in its head, in bytes, as HTTP/2 counts it (RFC 9113, 6.5.2).
+fn head_bytes<B>(request: &Request<B>) -> usize {
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    request.headers().iter().fold(target, |bytes, (name, value)| bytes + name.as_str().len() + value.len() + 32)
 }
 
 /// What a client is told that speaks plain HTTP: Go's words (`net/http` server.go), which people know.

@@ -54,6 +54,14 @@ const TAKEN_WITHIN_IN_THE_WAY: Duration = Duration::from_secs(15);
 /// How often it is looked at. What is stuck is cut so much later at most.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(15);
 
+/// How long a request waits for room. 10 s: longer than whoever reads needs to read on, and shorter than clients' own
+/// patience, so that they learn why nothing comes.
+const ROOM_WITHIN: Duration = Duration::from_secs(10);
+
+/// What the requests of a connection that wait for room may have in their heads, in bytes. 4 MiB: as many as there are
+/// streams, with 2 KiB each; tokens and groups make some larger.
+const WAITING_HEADS_BYTES_MAX: usize = 4 << 20;
+
 /// What is given at once, in bytes: what HTTP/2 has in a frame (`SETTINGS_MAX_FRAME_SIZE`, RFC 9113, 6.5.2). A client
 /// that reads slowly takes one in time: 300 bytes a second are enough.
 ///
@@ -91,6 +99,8 @@ struct State {
     /// Since when the socket takes nothing.
     blocked: Option<Instant>,
     waiting: Waiting,
+    /// What the requests that wait have in their heads, in bytes.
+    waiting_heads: usize,
 }
 
 /// An answer under way.
@@ -144,10 +154,20 @@ impl Outgoing {
         Self { unread, state: Mutex::default() }
     }
 
-    /// Waits until there is room for another answer.
-    pub(super) async fn room(self: &Arc<Self>) {
+    /// Waits until there is room for another answer, to a request whose head has so many bytes. Whether there is.
+    pub(super) async fn room(self: &Arc<Self>, head_bytes: usize) -> bool {
         let mut turn = Turn::new(self);
-        poll_fn(|cx| if turn.has_room(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+        let mut held = None;
+        let room = poll_fn(|cx| {
+            if turn.has_room(cx) {
+                return Poll::Ready(true);
+            }
+            if held.is_none() {
+                held = WaitingHead::hold(self, head_bytes);
+            }
+            if held.is_some() { Poll::Pending } else { Poll::Ready(false) }
+        });
+        tokio::time::timeout(ROOM_WITHIN, room).await.unwrap_or(false)
     }
 
     /// Whether a request with this method may be carried out. A read may: its answer can be withheld.
@@ -224,6 +244,32 @@ impl Outgoing {
 /// Whether a request with this method changes nothing.
 fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
+}
+
+/// The head of a request that waits for room. Released when dropped.
+struct WaitingHead {
+    outgoing: Arc<Outgoing>,
+    bytes: usize,
+}
+
+impl WaitingHead {
+    /// Holds it, unless those that wait have too much.
+    fn hold(outgoing: &Arc<Outgoing>, bytes: usize) -> Option<Self> {
+        let mut state = outgoing.state.lock();
+        let with = state.waiting_heads.saturating_add(bytes);
+        if with > WAITING_HEADS_BYTES_MAX {
+            return None;
+        }
+        state.waiting_heads = with;
+        drop(state);
+        Some(Self { outgoing: Arc::clone(outgoing), bytes })
+    }
+}
+
+impl Drop for WaitingHead {
+    fn drop(&mut self) {
+        self.outgoing.state.lock().waiting_heads -= self.bytes;
+    }
 }
 
 /// One's turn among those that wait for room. Passed on when dropped.

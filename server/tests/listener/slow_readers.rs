@@ -495,6 +495,39 @@ async fn a_connection_is_not_given_more_than_it_takes() {
     assert_eq!(answer.await.expect("others are answered meanwhile").unwrap().status(), StatusCode::OK);
 }
 
+#[tokio::test]
+async fn requests_do_not_wait_for_room_for_ever() {
+    const STREAMS: usize = 20;
+    /// The size of a head that is larger than any that is needed, in bytes.
+    const HEAD_BYTES: usize = 200 << 10;
+    let talker = Talker::default();
+    let server = start(talker.clone()).await;
+    let mut stuck = reluctant(&server).await;
+    let asked: Vec<_> = (0..STREAMS).map(|_| stuck.send_request(get(&server, "/large"))).collect();
+    let _flood = tokio::spawn(join_all(asked));
+    until(|| talker.objects() > 0).await;
+    let before = settled(|| talker.objects()).await;
+    let head: Vec<_> = (0..HEAD_BYTES / 1024).map(|at| (format!("x-{at}"), "x".repeat(1024))).collect();
+    let refused = Arc::new(AtomicUsize::new(0));
+    for _ in 0..100 {
+        let request = head.iter().fold(server.request("/large"), |request, (name, value)| request.header(name, value));
+        let (asked, refused) = (stuck.send_request(request.body(Empty::new()).unwrap()), Arc::clone(&refused));
+        tokio::spawn(async move {
+            let answer = asked.await.unwrap();
+            assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+            assert_eq!(answer.headers()[header::RETRY_AFTER], "1");
+            refused.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    let refused = || refused.load(Ordering::SeqCst);
+    until(|| refused() > 0).await;
+    let waiting = 100 - settled(refused).await;
+    assert!(waiting > 0 && waiting * HEAD_BYTES <= 4 << 20, "{waiting} heads of 200 KiB are held");
+    pass(Duration::from_secs(15)).await;
+    until(|| refused() == 100).await;
+    assert_eq!(talker.objects(), before, "what is refused must not have been carried out");
+}
+
 /// A client's side of a connection that reads nothing once it is told so.
 struct Deaf<S> {
     stream: S,
