@@ -67,14 +67,13 @@ impl<H: Handler> Front<H> {
     /// The request log is at debug level: method, path, status and time to the head of the answer; never the query
     /// (exec's holds commands), headers, bodies or tokens. `note` is told before the answer is begun who asked; a
     /// health check says nothing about that. Once that is known, a request is refused before anything is done where the
-    /// connection still has no room for an answer, or `admits` says that there is none for what its method is answered.
+    /// connection has no room for an answer.
     pub async fn call(
         &self,
         request: Request<Incoming>,
         client: SocketAddr,
         note: impl FnOnce(Outcome),
         has_room: bool,
-        admits: impl FnOnce(&Method) -> bool,
     ) -> Response<Body> {
         let start = Instant::now();
         let line = tracing::enabled!(tracing::Level::DEBUG)
@@ -82,7 +81,7 @@ impl<H: Handler> Front<H> {
         let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
         request.extensions_mut().insert(ClientAddress(client.ip()));
         request.extensions_mut().insert(Peer(client));
-        let response = self.answer(request, note, has_room, admits).await;
+        let response = self.answer(request, note, has_room).await;
         if let Some((method, path)) = line {
             let latency_ms = start.elapsed().as_secs_f64() * 1e3;
             tracing::debug!(%method, path, status = response.status().as_u16(), latency_ms, "request");
@@ -90,13 +89,7 @@ impl<H: Handler> Front<H> {
         response
     }
 
-    async fn answer(
-        &self,
-        request: Request<Body>,
-        note: impl FnOnce(Outcome),
-        has_room: bool,
-        admits: impl FnOnce(&Method) -> bool,
-    ) -> Response<Body> {
+    async fn answer(&self, request: Request<Body>, note: impl FnOnce(Outcome), has_room: bool) -> Response<Body> {
         let (mut head, body) = request.into_parts();
         let authentication = self.authenticator.authenticate(&mut head);
         let is_known = matches!(authentication, Authentication::User(_));
@@ -118,9 +111,6 @@ impl<H: Handler> Front<H> {
         }
         if !has_room {
             return status::too_many_unread();
-        }
-        if !admits(&head.method) {
-            return status::no_room_for_an_answer();
         }
         let handshake = websocket::take(&mut head);
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), user)).catch_unwind();

@@ -40,13 +40,6 @@ pub fn too_many_unread() -> Response<Body> {
     too_many_requests(message)
 }
 
-/// 429: of what all connections have been answered too much is not taken. A write is told so before it is made.
-pub fn no_room_for_an_answer() -> Response<Body> {
-    let message = "clients have left as much of their answers unread as all together may leave unread (--max-unread-bytes), so there is no \
-                   room for the answer to this write; nothing was changed; read the answers on other connections, or try again";
-    too_many_requests(message)
-}
-
 /// To be tried again in a second.
 fn too_many_requests(message: &str) -> Response<Body> {
     let mut response = status(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Method, Request};
+use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -122,8 +122,7 @@ impl<H: Handler> Connection<H> {
                 let has_room = answers.room(head_bytes(&request)).await;
                 let method = request.method().clone();
                 request.extensions_mut().insert(answers.answer_room(&method));
-                let admits = |method: &Method| answers.admits(method);
-                let answer = front.call(request, client, |outcome| known.note(outcome), has_room, admits).await;
+                let answer = front.call(request, client, |outcome| known.note(outcome), has_room).await;
                 Ok::<_, Infallible>(answers.meter(&method, answer))
             }
         });

@@ -10,7 +10,7 @@
 //! 128 KiB of each. So what is given is counted until the last piece of it is dropped, which is when the socket has it;
 //! what is too small for that, with the next that follows it on the same stream.
 //!
-//! What is written is written whatever becomes of its answer, which is never withheld. So where all have too much, a
+//! What is written is written whatever becomes of its answer, which is never withheld. So where there is no room, a
 //! write is refused before it is made: when its head comes, and once more when its body has come.
 //!
 //! ```text
@@ -170,15 +170,12 @@ impl Outgoing {
         tokio::time::timeout(ROOM_WITHIN, room).await.unwrap_or(false)
     }
 
-    /// Whether a request with this method may be carried out. A read may: its answer can be withheld.
-    pub(super) fn admits(&self, method: &Method) -> bool {
-        is_read(method) || (!self.unread.load().is_full() && self.state.lock().has_room(&self.unread))
-    }
-
-    /// Asks the same again, for a request that may be carried out much later than it came.
+    /// Says of a request with this method whether it may be carried out, when it is about to be: that may be much later
+    /// than it came. A read may: its answer can be withheld. Whoever has left nothing unread may write, however much
+    /// others have: they would keep everybody from it otherwise.
     pub(super) fn answer_room(self: &Arc<Self>, method: &Method) -> AnswerRoom {
-        let (own, method) = (Arc::clone(self), method.clone());
-        AnswerRoom::new(move || own.admits(&method))
+        let (own, is_read) = (Arc::clone(self), is_read(method));
+        AnswerRoom::new(move || is_read || own.state.lock().has_room(&own.unread))
     }
 
     /// Meters the body of the answer to a request with this method. One that is in memory as a whole, as an object is,
@@ -187,7 +184,7 @@ impl Outgoing {
     ///
     /// There was room when the request came; many that came together, and waited for the same, may find none. What was
     /// read for them is dropped, and they are told to come again. What a write is answered is never withheld;
-    /// see [`Self::admits`].
+    /// see [`Self::answer_room`].
     pub(super) fn meter(self: &Arc<Self>, method: &Method, response: Response<Body>) -> Response<Body> {
         let lasts = response.extensions().get() == Some(&RequestClass::LongRunning);
         let (head, mut body) = response.into_parts();
@@ -630,6 +627,18 @@ mod tests {
         assert_eq!(given, ["a", "b"]);
         drop((metered, given));
         assert_eq!(outgoing.state.lock().bytes, 0);
+    }
+
+    #[test]
+    fn who_has_nothing_unread_may_write_however_much_others_have() {
+        let unread = Unread::new(Gauge::default(), 1 << 20);
+        let stuck = Arc::new(Outgoing::new(unread.clone()));
+        let other = Arc::new(Outgoing::new(unread));
+        let _all = Counted::new(&stuck, 1 << 20);
+        let admits = |own: &Arc<Outgoing>, method| own.answer_room(&method).is_left();
+        assert!(!admits(&stuck, Method::PATCH));
+        assert!(admits(&stuck, Method::GET), "what a read is answered can be withheld");
+        assert!(admits(&other, Method::PATCH));
     }
 
     /// Counts how often it is woken.

@@ -85,11 +85,6 @@ impl Load {
         self.left() < little && own >= self.bytes_max / (self.holders + 1)
     }
 
-    /// Whether nothing is left of what all may have.
-    pub(super) fn is_full(self) -> bool {
-        self.left() == 0
-    }
-
     fn left(self) -> usize {
         self.bytes_max.saturating_sub(self.bytes)
     }

@@ -509,8 +509,10 @@ async fn requests_do_not_wait_for_room_for_ever() {
     let before = settled(|| talker.objects()).await;
     let head: Vec<_> = (0..HEAD_BYTES / 1024).map(|at| (format!("x-{at}"), "x".repeat(1024))).collect();
     let refused = Arc::new(AtomicUsize::new(0));
-    for _ in 0..100 {
-        let request = head.iter().fold(server.request("/large"), |request, (name, value)| request.header(name, value));
+    for at in 0..100 {
+        let method = if at % 2 == 0 { Method::GET } else { Method::PATCH };
+        let request = server.request("/large").method(method);
+        let request = head.iter().fold(request, |request, (name, value)| request.header(name, value));
         let (asked, refused) = (stuck.send_request(request.body(Empty::new()).unwrap()), Arc::clone(&refused));
         tokio::spawn(async move {
             let answer = asked.await.unwrap();
@@ -635,7 +637,7 @@ async fn small_frames_do_not_cost_more_than_is_counted() {
 }
 
 #[tokio::test]
-async fn a_write_is_refused_before_it_is_made_where_all_have_too_much() {
+async fn where_all_have_too_much_who_has_nothing_unread_may_write() {
     const BYTES: usize = 1 << 20;
     let talker = Talker::default();
     let server = start_within(Bounds { unread_bytes: BYTES, ..Bounds::default() }, talker.clone()).await;
@@ -654,18 +656,15 @@ async fn a_write_is_refused_before_it_is_made_where_all_have_too_much() {
         until(|| talker.bytes() > before).await;
         settled(|| talker.bytes()).await;
     }
+    // Who has much unread waits, until it is refused.
+    let _waiting = stuck[0].1.send_request(write());
+    // Who has nothing unread is not refused because of those who have: else a few could keep everybody from writing.
+    assert!(server.unread.get() >= i64::try_from(BYTES).unwrap());
     let mut other = server.http2().await;
-    let refused = other.send_request(write()).await.unwrap();
-    assert_eq!(
-        (refused.status(), &refused.headers()[header::RETRY_AFTER]),
-        (StatusCode::TOO_MANY_REQUESTS, &"1".parse().unwrap())
-    );
-    assert_eq!(talker.objects(), 0, "what is refused must not have been carried out");
-    others_are_answered(&mut other, &server).await;
-    stuck.into_iter().for_each(|(asked, _)| asked.abort());
-    until(|| server.unread.get() == 0).await;
     let made = other.send_request(write()).await.unwrap();
+    assert_eq!(made.status(), StatusCode::OK);
     assert_eq!(text(made).await.len(), LARGE_BYTES);
+    assert_eq!(talker.objects(), 1, "what there is no room for must not be carried out");
 }
 
 #[tokio::test]
