@@ -53,9 +53,8 @@ pub(crate) enum Asker {
 /// collections could, neither would. The last quarter is for whoever comes first, so each may have half.
 const KEPT_FOR_EACH: usize = 4;
 
-/// How many of `all` places an asker may have in all, where the others have taken so many.
-fn room(all: usize, others: impl Iterator<Item = usize>) -> usize {
-    let kept = all / KEPT_FOR_EACH;
+/// How many of `all` places an asker may have in all, where the others have taken so many, and each is kept some.
+fn room(all: usize, kept: usize, others: impl Iterator<Item = usize>) -> usize {
     all.saturating_sub(others.map(|taken| taken.max(kept)).sum())
 }
 
@@ -63,6 +62,8 @@ fn room(all: usize, others: impl Iterator<Item = usize>) -> usize {
 #[derive(Debug)]
 pub(crate) struct SharedPlaces {
     all: usize,
+    /// How many are kept for each.
+    kept: usize,
     /// By asker.
     taken: Arc<Mutex<[usize; 3]>>,
 }
@@ -70,7 +71,12 @@ pub(crate) struct SharedPlaces {
 impl SharedPlaces {
     /// So many places, all of them free.
     pub(crate) fn new(all: usize) -> Self {
-        Self { all, taken: Arc::default() }
+        Self { all, kept: all / KEPT_FOR_EACH, taken: Arc::default() }
+    }
+
+    /// So many places, for whoever comes first.
+    pub(crate) fn kept_for_nobody(all: usize) -> Self {
+        Self { all, kept: 0, taken: Arc::default() }
     }
 
     /// How many this asker may have, as the others leave them now.
@@ -92,7 +98,7 @@ impl SharedPlaces {
 
     fn room_beside(&self, asker: Asker, taken: &[usize; 3]) -> usize {
         let others = taken.iter().enumerate().filter(|(of, _)| *of != asker as usize);
-        room(self.all, others.map(|(_, taken)| *taken))
+        room(self.all, self.kept, others.map(|(_, taken)| *taken))
     }
 }
 
