@@ -286,6 +286,33 @@ async fn namespaces_that_are_forbidden_do_not_take_turns() {
     timeout(SOON, select(Box::pin(first.types()), Box::pin(second.types()))).await.expect("one makes room");
 }
 
+#[tokio::test]
+async fn what_namespaces_take_over_http2_leaves_room_for_clients() {
+    let member = Simulator::start(config("a")).await.unwrap();
+    // One connection of each kind: that for clients has 64 streams.
+    let tuning = Tuning { max_connections: 1, ..Tuning::default() };
+    let setup = setup_through(&member, "a", &[member.url().parse().unwrap()], tuning).await;
+    let fixture = Fixture { members: vec![member], router: router(allow()) };
+    let resources = ["configmaps", "serviceaccounts"];
+    forbid(&fixture, "a", &resources);
+    fixture.router.set_clusters(vec![setup]);
+    fixture.router.asked_once(SOON).await;
+    let mut watches = Vec::new();
+    for number in 0..34 {
+        let namespace = format!("n{number}");
+        let object = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": namespace}});
+        fixture.member("a").apply(object).unwrap();
+        for resource in resources {
+            let path = format!("/api/v1/namespaces/{namespace}/{resource}?watch=1");
+            watches.push(fixture.connection(1).watch(&path).await);
+        }
+    }
+    let control = fixture.member("a").control();
+    until(|| async { control.open_watches() >= watches.len() as u64 }).await;
+    let path = format!("/clusters/a{CONFIG_MAPS}?watch=1");
+    let _other = fixture.connection(2).watch(&path).await;
+}
+
 /// A member `a` that speaks HTTP/1.1 and forbids to read all ConfigMaps, with eight places for what lasts, and the
 /// watches of eight of its namespaces.
 async fn eight_namespaces_over_http1() -> (Fixture, Vec<Events>) {
