@@ -61,7 +61,8 @@ pub enum PolicyError {
 /// The clusters that there are, and the labels by which registries select them.
 pub type KnownClusters = BTreeMap<ClusterName, BTreeMap<String, String>>;
 
-/// The policies of a configuration. Registries come in the order of the source; the first that names a resource holds.
+/// The policies of a configuration. Registries come in the order of the source; the first that names a resource holds,
+/// and `*` where none does.
 ///
 /// # Errors
 /// [`PolicyError`] for the first thing that cannot be followed.
@@ -89,14 +90,28 @@ pub fn policies(
         (true, false) => Some(rules.iter().flat_map(|(patterns, _)| patterns.clone()).collect()),
         (true, true) => None,
     };
-    Ok(Policies { default, rules, registered })
+    Ok(Policies { default, rules: named_first(rules), registered })
 }
 
-fn rule(
-    registry: &ResourceRegistry,
-    default: &Policy,
-    clusters: &KnownClusters,
-) -> Result<(Vec<ResourcePattern>, Policy), PolicyError> {
+/// Puts `*` behind whatever names resources, in the same registry and in others: a registry for all is no reason to
+/// leave out what another one says of one of them.
+fn named_first(rules: Vec<Rule>) -> Vec<Rule> {
+    let (mut named, mut all) = (Vec::new(), Vec::new());
+    for (patterns, policy) in rules {
+        let (of_all, names): (Vec<_>, Vec<_>) =
+            patterns.into_iter().partition(|pattern| *pattern == ResourcePattern::All);
+        named.push((names, policy.clone()));
+        all.push((of_all, policy));
+    }
+    named.append(&mut all);
+    named.retain(|(patterns, _)| !patterns.is_empty());
+    named
+}
+
+/// How some resources are treated.
+type Rule = (Vec<ResourcePattern>, Policy);
+
+fn rule(registry: &ResourceRegistry, default: &Policy, clusters: &KnownClusters) -> Result<Rule, PolicyError> {
     let name = registry.metadata.name.as_deref().unwrap_or_default();
     let spec = &registry.spec;
     let field = |field: &str| format!("ResourceRegistry {name}: spec.{field}");
@@ -181,6 +196,23 @@ mod tests {
         assert_eq!(ruled.of(&deployments).partial, Partial::Deny);
         assert_eq!(ruled.of(&pods).partial, Partial::Allow);
         assert!(!ruled.is_registered(&pods) && ruled.is_registered(&deployments));
+    }
+
+    #[test]
+    fn what_names_a_resource_stands_before_every_resource() {
+        let resources = |name: &str| GroupVersionResource::new("", "v1", name);
+        let all = || registry(serde_json::json!({"resources": ["*"], "partial": "Allow"}));
+        let pods = || registry(serde_json::json!({"resources": ["pods"], "partial": "Deny"}));
+        for registries in [[all(), pods()], [pods(), all()]] {
+            let ruled = policies(&arguments(""), &registries, &clusters()).unwrap();
+            assert_eq!(ruled.of(&resources("pods")).partial, Partial::Deny);
+            assert_eq!(ruled.of(&resources("services")).partial, Partial::Allow);
+        }
+        // Beside a name it is still the last.
+        let both = registry(serde_json::json!({"resources": ["services", "*"], "partial": "Allow"}));
+        let ruled = policies(&arguments(""), &[both, pods()], &clusters()).unwrap();
+        let partial = ["pods", "services", "nodes"].map(|name| ruled.of(&resources(name)).partial);
+        assert_eq!(partial, [Partial::Deny, Partial::Allow, Partial::Allow]);
     }
 
     #[test]
