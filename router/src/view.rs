@@ -39,6 +39,7 @@ pub(crate) use earlier::EarlierStandings;
 pub(crate) use encodings::{Key as EncodingKey, Row};
 pub(crate) use fences::Deletion;
 pub(crate) use head::Waiting;
+pub(crate) use namespace::ServedAsHeld;
 pub(crate) use standing::{Standing, Standings};
 pub(crate) use wait::{KNOWN_WITHIN, Unreached};
 

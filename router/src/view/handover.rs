@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! watch of n ──▶ view of all ── b forbids it ──▶ n's own view ── b is out of reach, or allows it ──▶ view of all
-//!                      └─ told: handed over          └─ while it is there, and what it told: handed over
+//!                      │  └─ told: handed over       └─ while it is there, and what it told: handed over
+//!                      └─ no room for that: goes on as held, and n's own view may come beside it
 //! ```
 //!
 //! A number says how far one cluster is. How far the others are is read from the log that told it, and two logs have
@@ -24,29 +25,58 @@ pub(super) struct Handovers {
 
 #[derive(Default)]
 struct State {
-    /// How many views of each namespace there are. Two for a moment, where one takes the place of another.
-    parts: HashMap<String, usize>,
+    /// Who tells of each namespace.
+    tellers: HashMap<String, Tellers>,
     /// How far each cluster had been told, at most, when watches of single namespaces last went from
     /// one view to another.
     told: CompositeResourceVersion,
 }
 
+/// Who tells of a namespace where a cluster forbids to read all.
+#[derive(Default)]
+struct Tellers {
+    /// How many views of it there are. Two for a moment, where one takes the place of another.
+    parts: usize,
+    /// How many watches of it the view of all goes on with, for want of room for a view of the namespace.
+    as_held: usize,
+}
+
+impl State {
+    fn leave(&mut self, namespace: &str, leave: impl FnOnce(&mut Tellers)) {
+        let Some(tellers) = self.tellers.get_mut(namespace) else { return };
+        leave(tellers);
+        if tellers.parts == 0 && tellers.as_held == 0 {
+            self.tellers.remove(namespace);
+        }
+    }
+}
+
 impl Handovers {
     /// There is one more view of a namespace.
     pub(super) fn begin(&self, namespace: &str) {
-        *self.state.lock().parts.entry(namespace.to_owned()).or_default() += 1;
+        self.state.lock().tellers.entry(namespace.to_owned()).or_default().parts += 1;
     }
 
     /// A view of a namespace is gone, and may have told as much.
     pub(super) fn end(&self, namespace: &str, told: &CompositeResourceVersion) {
         let mut state = self.state.lock();
         state.told.join(told);
-        if let Some(count) = state.parts.get_mut(namespace) {
-            *count -= 1;
-            if *count == 0 {
-                state.parts.remove(namespace);
-            }
+        state.leave(namespace, |tellers| tellers.parts -= 1);
+    }
+
+    /// There is one more watch of a namespace with which the view of all goes on as held.
+    pub(super) fn begin_as_held(&self, namespace: &str) {
+        self.state.lock().tellers.entry(namespace.to_owned()).or_default().as_held += 1;
+    }
+
+    /// Such a watch is gone, and may have told as much. A view of the namespace that comes later has none of these
+    /// events: it begins with the state behind them.
+    pub(super) fn end_as_held(&self, namespace: &str, told: &CompositeResourceVersion) {
+        let mut state = self.state.lock();
+        if state.tellers.get(namespace).is_some_and(|tellers| tellers.parts > 0) {
+            state.told.join(told);
         }
+        state.leave(namespace, |tellers| tellers.as_held -= 1);
     }
 
     /// Makes a change after which the views of single namespaces may take over, and says whether they do. Nobody looks
@@ -74,8 +104,10 @@ impl Handovers {
         version: ResourceVersion,
     ) -> bool {
         let state = self.state.lock();
-        let parts = state.parts.get(namespace).copied().unwrap_or_default();
-        let others = parts.saturating_sub(usize::from(of_part));
+        let others = state.tellers.get(namespace).map_or(0, |tellers| match of_part {
+            true => tellers.parts.saturating_sub(1) + tellers.as_held,
+            false => tellers.parts,
+        });
         others > 0 || state.told.get(cluster).is_some_and(|told| told.revision() >= version)
     }
 }

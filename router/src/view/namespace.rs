@@ -88,6 +88,13 @@ impl View {
         }
     }
 
+    /// Notes that this view of all goes on with a watch of one namespace as its objects are held, until the guard is
+    /// dropped.
+    pub(crate) fn serving_as_held(self: &Arc<Self>, namespace: &str) -> ServedAsHeld {
+        self.handovers.begin_as_held(namespace);
+        ServedAsHeld { view: Arc::clone(self), namespace: namespace.to_owned() }
+    }
+
     /// Notes that this view is there, where it is of a namespace beside a view of all.
     pub(super) fn takes_part(&self) {
         if let (Some(whole), Some(namespace)) = (self.whole(), &self.namespace) {
@@ -103,5 +110,18 @@ impl View {
             told.join(&whole.log().resource_version());
             whole.handovers.end(namespace, &told);
         }
+    }
+}
+
+/// A watch of one namespace with which the view of all goes on, though a cluster forbids to read all.
+pub(crate) struct ServedAsHeld {
+    view: Arc<View>,
+    namespace: String,
+}
+
+impl Drop for ServedAsHeld {
+    fn drop(&mut self) {
+        let told = self.view.log().resource_version();
+        self.view.handovers.end_as_held(&self.namespace, &told);
     }
 }

@@ -7,15 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use tributary_apimachinery::{GroupVersionResource, ItemResourceVersions};
 use tributary_router::limits::NAMESPACE_UNUSED_AFTER;
-use tributary_router::{Policies, Policy, Router, RouterConfig};
+use tributary_router::{Limits, Policies, Policy, Router, RouterConfig};
 
 use tributary_simulator::{Config, Rejection, RequestKind};
 
 use crate::harness::{
-    ANNOTATION, CONFIG_MAPS, Events, Fixture, SOON, allow, brief, cluster, composite, config, config_map_in, items,
-    name, pass, setup, until, vector, version,
+    ANNOTATION, CONFIG_MAPS, Events, Fixture, SOON, allow, brief, cluster, composite, config, config_map,
+    config_map_in, items, name, pass, setup, until, vector, version,
 };
 use crate::namespaces::forbid;
 
@@ -596,6 +597,41 @@ async fn what_the_view_of_all_told_is_not_resumed_in_a_namespaces_own() {
     fixture.member("b").control().cut_streams();
     assert!(events.next().await.is_none(), "the namespace's own view goes on with it");
     assert!(is_expired(&mut from(&fixture, &number).await, "ADDED a/x2").await, "another view told it");
+    let number = integer("a", fixture.put_and_see("a", "v", "").await);
+    fixture.put("a", "w", "");
+    assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "it is the only one again");
+}
+
+/// Where there is no room for the view of a namespace, that of all goes on telling it beside one that comes later: it
+/// has objects of `b` that the other one knows to be gone.
+#[tokio::test]
+async fn what_is_told_as_held_is_not_resumed_in_a_namespaces_own_view() {
+    let limits = Limits { namespace_views: 1, ..Limits::default() };
+    let fixture = Fixture::within(limits, ["a", "b"].map(config), policies()).await;
+    let public = "/api/v1/namespaces/kube-public/configmaps?watch=1";
+    let mut object = config_map("there", "");
+    object["metadata"]["namespace"] = "kube-public".into();
+    fixture.member("a").apply(object).unwrap();
+    fixture.put("b", "x", "");
+    let list = || async { fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok() };
+    until(|| async { items(&list().await) == ["b/x"] }).await;
+    let of_all = fixture.watch(public).await;
+    forbid(&fixture, "b", &["configmaps"]);
+    fixture.member("b").control().cut_streams();
+    timeout(SOON, of_all.types()).await.expect("it ends where the namespace gets a view of its own");
+    let only = fixture.watch(public).await;
+    let mut events = from(&fixture, &version(&list().await)).await;
+    fixture.member("b").delete("configmaps", "default", "x");
+    drop(only);
+    until(|| async { items(&list().await) == [""; 0] }).await;
+    let _kept = from(&fixture, &version(&list().await)).await;
+    let number = integer("a", fixture.put("a", "y", ""));
+    assert_eq!(events.brief().await, "ADDED a/y");
+    fixture.put("a", "y2", "");
+    assert_eq!(events.brief().await, "ADDED a/y2");
+    assert!(is_expired(&mut from(&fixture, &number).await, "ADDED a/y2").await, "the client has b's x");
+    drop(events);
+    assert!(is_expired(&mut from(&fixture, &number).await, "ADDED a/y2").await, "nor later");
     let number = integer("a", fixture.put_and_see("a", "v", "").await);
     fixture.put("a", "w", "");
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "it is the only one again");

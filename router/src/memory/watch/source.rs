@@ -6,7 +6,7 @@ use tributary_apimachinery::Filter;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Outcome, Progress, WatchEvent, Watcher};
 
 use crate::flow::long_answers::Peer;
-use crate::view::{View, Waiting, Watching};
+use crate::view::{ServedAsHeld, View, Waiting, Watching};
 
 /// How many events one turn takes from the log. 32 of 7 KB are a quarter of a megabyte for a watcher that is behind,
 /// and the log is held for some microseconds.
@@ -18,6 +18,8 @@ pub(super) struct Source {
     watcher: Watcher<Filter>,
     head: Waiting,
     until: Until,
+    /// Of one that is followed [until what is held is given up](Until::GivenUp): says so to the views of the namespace.
+    _as_held: Option<ServedAsHeld>,
     /// How often clusters had come to forbid what is watched when it was last asked whether another view goes on with
     /// it.
     times_forbidden: usize,
@@ -38,14 +40,14 @@ impl Source {
     /// A watcher's place, read over this connection. `is_forbidden`: a cluster forbade to read all when the watch
     /// began.
     pub(super) fn new(view: &Arc<View>, peer: Option<Peer>, watcher: Watcher<Filter>, is_forbidden: bool) -> Self {
-        let is_one_namespace = view.namespace.is_none() && watcher.filter().scope().namespace.is_some();
-        let until = match (is_one_namespace, is_forbidden) {
-            (false, _) => Until::End,
-            (true, false) => Until::Forbidden,
-            (true, true) => Until::GivenUp,
+        let namespace = watcher.filter().scope().namespace.filter(|_| view.namespace.is_none());
+        let (until, as_held) = match namespace {
+            None => (Until::End, None),
+            Some(_) if !is_forbidden => (Until::Forbidden, None),
+            Some(namespace) => (Until::GivenUp, Some(view.serving_as_held(namespace))),
         };
         let (watching, head) = (view.watching(), view.wait(peer));
-        Self { watching, watcher, head, until, times_forbidden: view.times_forbidden() }
+        Self { watching, watcher, head, until, _as_held: as_held, times_forbidden: view.times_forbidden() }
     }
 
     /// The view that is followed.
