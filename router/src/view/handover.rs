@@ -11,11 +11,15 @@
 //! cluster that the view of all never knew. Nothing in a number says which of the two told it. So whatever the other
 //! one may have told is refused, and its client lists anew, from memory. A vector is good for both.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
 use tributary_apimachinery::{ClusterName, ResourceVersion};
 use tributary_merge::CompositeResourceVersion;
+
+/// How many namespaces are remembered by name to have had a view of their own. 4096: of names as long as they may be
+/// that is half a megabyte. Once there were more, all are taken to have had one.
+const REMEMBERED_MAX: usize = 4096;
 
 /// What has passed between a view of all namespaces and the views of single ones beside it. It is the former's.
 #[derive(Default)]
@@ -30,6 +34,16 @@ struct State {
     /// How far each cluster had been told, at most, when watches of single namespaces last went from
     /// one view to another.
     told: CompositeResourceVersion,
+    /// The namespaces that had a view of their own since the view of all was last as far as those were.
+    had_parts: HadParts,
+}
+
+/// The namespaces that had a view of their own.
+#[derive(Default)]
+struct HadParts {
+    names: HashSet<String>,
+    /// Whether there were more than are remembered.
+    too_many: bool,
 }
 
 /// Who tells of a namespace where a cluster forbids to read all.
@@ -39,6 +53,26 @@ struct Tellers {
     parts: usize,
     /// How many watches of it the view of all goes on with, for want of room for a view of the namespace.
     as_held: usize,
+}
+
+impl HadParts {
+    fn note(&mut self, namespace: &str) {
+        self.too_many |= self.names.len() >= REMEMBERED_MAX && !self.names.contains(namespace);
+        if !self.too_many {
+            self.names.insert(namespace.to_owned());
+        }
+    }
+
+    /// The namespaces that have one now.
+    fn of(tellers: &HashMap<String, Tellers>) -> Self {
+        let names = tellers.iter().filter(|(_, tellers)| tellers.parts > 0).map(|(namespace, _)| namespace.clone());
+        Self { names: names.collect(), too_many: false }
+    }
+}
+
+/// Whether a view of all is as far as was told, in every cluster that it holds.
+fn is_as_far(now: &CompositeResourceVersion, told: &CompositeResourceVersion) -> bool {
+    now.iter().all(|(cluster, version)| told.get(cluster).is_none_or(|told| told <= version))
 }
 
 impl State {
@@ -54,7 +88,9 @@ impl State {
 impl Handovers {
     /// There is one more view of a namespace.
     pub(super) fn begin(&self, namespace: &str) {
-        self.state.lock().tellers.entry(namespace.to_owned()).or_default().parts += 1;
+        let mut state = self.state.lock();
+        state.tellers.entry(namespace.to_owned()).or_default().parts += 1;
+        state.had_parts.note(namespace);
     }
 
     /// A view of a namespace is gone, and may have told as much.
@@ -89,9 +125,19 @@ impl Handovers {
         let mut state = self.state.lock();
         let take_over = change();
         if take_over {
-            state.told.join(&told());
+            let now = told();
+            if is_as_far(&now, &state.told) {
+                state.had_parts = HadParts::of(&state.tellers);
+            }
+            state.told.join(&now);
         }
         take_over
+    }
+
+    /// Whether a namespace may have had a view of its own that was further in a cluster than the view of all is.
+    pub(super) fn had_part(&self, namespace: &str) -> bool {
+        let HadParts { names, too_many } = &self.state.lock().had_parts;
+        *too_many || names.contains(namespace)
     }
 
     /// Whether a cluster's event may have been told to a watch of a namespace by another view than the one that asks,

@@ -88,6 +88,11 @@ impl View {
         }
     }
 
+    /// Whether a namespace may have had a view of its own that was further in a cluster than this one, of all, is.
+    pub(crate) fn had_part(&self, namespace: &str) -> bool {
+        self.handovers.had_part(namespace)
+    }
+
     /// Notes that this view of all goes on with a watch of one namespace as its objects are held, until the guard is
     /// dropped.
     pub(crate) fn serving_as_held(self: &Arc<Self>, namespace: &str) -> ServedAsHeld {

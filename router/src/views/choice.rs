@@ -99,8 +99,9 @@ impl Read<'_> {
                         let standings = part.known(partial, wanted, deadline).await;
                         (part, standings)
                     }
-                    // Where what was held of them all is still served, want of room keeps nobody from it.
-                    Err(_) if !standings.is_one_given_up() => {
+                    // Where what was held of them all is still served, want of room keeps nobody from it. Unless a view
+                    // of the namespace was there, which may have told more: nobody is taken back behind that.
+                    Err(_) if !standings.is_one_given_up() && !view.had_part(namespace) => {
                         let standings = view.known(partial, wanted, deadline).await;
                         (view, standings)
                     }

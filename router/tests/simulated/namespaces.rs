@@ -498,3 +498,49 @@ async fn more_namespaces_than_are_held_one_by_one_are_served_as_held_for_the_min
         fixture.get(&path).await.refused(429);
     }
 }
+
+/// Members `a` and `b` behind a router that holds one namespace beside the view of all, which `b` has come to forbid
+/// after an object of each was read.
+async fn one_namespace_at_a_time() -> Fixture {
+    let fixture = holding(["a", "b"], 1).await;
+    let mut object = crate::harness::config_map("there", "1");
+    object["metadata"]["namespace"] = "kube-public".into();
+    fixture.member("a").apply(object).unwrap();
+    fixture.put("a", "y", "1");
+    fixture.put("b", "x", "1");
+    until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/y", "b/x"] }).await;
+    let events = fixture.watch(&format!("{}?watch=1", of("kube-public"))).await;
+    forbid(&fixture, "b", &["configmaps"]);
+    fixture.member("b").control().cut_streams();
+    timeout(SOON, events.types()).await.expect("it ends where the namespace gets a view of its own");
+    fixture
+}
+
+#[tokio::test]
+async fn what_a_namespaces_own_view_told_is_not_taken_back_for_want_of_room() {
+    let fixture = one_namespace_at_a_time().await;
+    fixture.member("b").delete("configmaps", "default", "x");
+    until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/y"] }).await;
+    let from = version(&fixture.get(&made()).await.ok());
+    // Between a list and the watch from it another namespace is read.
+    let other = fixture.watch(&format!("{}?watch=1", of("kube-public"))).await;
+    let refused = fixture.get(&made()).await;
+    assert!(refused.refused(429).contains("--max-namespace-views"), "{refused:?}");
+    fixture.get(&format!("{CONFIG_MAPS}/x")).await.refused(429);
+    let watch = format!("{}&watch=1&resourceVersion={from}", made());
+    assert_eq!(fixture.client().call("GET", &watch, &[], "").await.status(), 429);
+    drop(other);
+    let mut events = opened(&fixture, 1, &watch).await;
+    fixture.member("a").delete("configmaps", "default", "y");
+    assert_eq!(events.brief().await, "DELETED a/y");
+}
+
+/// Another process may be further, and what is held here of a cluster that forbids it goes no further.
+#[tokio::test]
+async fn a_version_beyond_what_is_held_of_a_cluster_that_forbids_it_is_refused_at_once() {
+    let fixture = one_namespace_at_a_time().await;
+    let mut wanted = vector(&version(&fixture.get("/api/v1/configmaps").await.ok()));
+    wanted["b"] = fixture.put("b", "x", "2").to_string().into();
+    let watch = format!("/api/v1/configmaps?watch=1&resourceVersion={}", composite(&wanted));
+    assert_eq!(fixture.client().call("GET", &watch, &[], "").await.status(), 429);
+}

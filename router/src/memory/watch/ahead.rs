@@ -8,8 +8,8 @@ use tributary_apimachinery::{ClusterName, CollectionVersion};
 use tributary_cacher::Cacher;
 use tributary_merge::CompositeResourceVersion;
 
-use crate::refusal::Refusal;
-use crate::view::View;
+use crate::refusal::{ClusterRefusal, Refusal};
+use crate::view::{Standing, View};
 
 /// A cluster in which a client is ahead of this process, the client's version and the cacher that is to reach it.
 pub(super) type Ahead = (ClusterName, CollectionVersion, Arc<Cacher>);
@@ -34,6 +34,10 @@ pub(super) fn members_behind(view: &View, version: &CompositeResourceVersion) ->
             continue;
         };
         if own.is_none_or(|own| is_behind(own, component)) {
+            // What is held of one that forbids it goes no further: what the others do would wait until that is dropped.
+            if view.standings().of(cluster).is_some_and(Standing::is_forbidden) {
+                return Err(ClusterRefusal::unread(&view.kind.resource, vec![cluster.clone()], 1).into());
+            }
             ahead.push((cluster.clone(), component, cacher));
         }
     }
