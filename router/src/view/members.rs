@@ -171,8 +171,13 @@ impl View {
 
     /// The cacher of one cluster.
     pub(crate) fn cacher(&self, name: &ClusterName) -> Option<Arc<Cacher>> {
+        Some(self.cacher_and_whose(name)?.0)
+    }
+
+    /// The cacher of one cluster, and whether this view has started it.
+    pub(super) fn cacher_and_whose(&self, name: &ClusterName) -> Option<(Arc<Cacher>, bool)> {
         match self.members.lock().by_name.get(name) {
-            Some(Member::Cached(member)) => Some(Arc::clone(&member.cacher)),
+            Some(Member::Cached(member)) => Some((Arc::clone(&member.cacher), member.leader.is_none())),
             _ => None,
         }
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use tributary_apimachinery::{ClusterName, ClusterSelector, CollectionVersion, ObjectKey, Partial, ResourceVersion};
+use tributary_apimachinery::{
+    ClusterName, ClusterSelector, CollectionVersion, ObjectKey, Partial, ResourceVersion, Snapshot,
+};
 use tributary_cacher::{Cacher, NotReached};
 use tributary_merge::CompositeResourceVersion;
 
@@ -102,6 +104,29 @@ impl OwnWrites {
             }
         }
         self
+    }
+}
+
+/// Which of a member's answers to a cacher say that it has not come to a version.
+#[derive(Clone, Copy)]
+enum Heard {
+    /// All of them: the cacher was started when the version was known already.
+    Always,
+    /// Those to what is asked from now on. That of all namespaces may be older than the wait of a view that comes to
+    /// follow it.
+    FromNow,
+}
+
+/// Waits until a cacher has come to a version.
+async fn come_to(
+    cacher: &Cacher,
+    version: CollectionVersion,
+    heard: Heard,
+    within: Duration,
+) -> Result<Snapshot, NotReached> {
+    match heard {
+        Heard::Always => cacher.wait_for_known(version, within).await,
+        Heard::FromNow => cacher.wait_for(version, within).await,
     }
 }
 
@@ -313,37 +338,34 @@ impl View {
         version: CollectionVersion,
     ) -> Option<Result<(), NotReached>> {
         let deadline = Instant::now() + VERSION_WITHIN;
-        let wait = |cacher: Arc<Cacher>, is_first: bool| async move {
+        let wait = |cacher: Arc<Cacher>, heard| async move {
             let left = deadline.saturating_duration_since(Instant::now());
-            match is_first {
-                true => cacher.wait_for(version, left).await,
-                false => cacher.wait_for_known(version, left).await,
-            }
+            come_to(&cacher, version, heard, left).await
         };
         let reached = self.in_feeding_cacher(cluster, cacher, deadline, wait).await?;
         self.catch_up(cluster);
         Some(reached.map(drop))
     }
 
-    /// Waits in the cacher that feeds what is shown of a cluster, and gives what came of it; `is_first` says that it is
-    /// the one to begin with. What one has seen that was replaced meanwhile nobody is shown: then it is waited for in
-    /// the next one. `None` where the cluster has left, or is not fed again by the deadline.
+    /// Waits in the cacher that feeds what is shown of a cluster, and gives what came of it. What one has seen that was
+    /// replaced meanwhile nobody is shown: then it is waited for in the next one. `None` where the cluster has left, or
+    /// is not fed again by the deadline.
     async fn in_feeding_cacher<T, F: Future<Output = T>>(
         &self,
         cluster: &ClusterName,
         first: Arc<Cacher>,
         deadline: Instant,
-        wait: impl Fn(Arc<Cacher>, bool) -> F,
+        wait: impl Fn(Arc<Cacher>, Heard) -> F,
     ) -> Option<T> {
         let mut changes = self.board.changes();
-        let (mut cacher, mut is_first) = (first, true);
+        let (mut cacher, mut heard) = (first, Heard::FromNow);
         loop {
-            let value = wait(Arc::clone(&cacher), is_first).await;
+            let value = wait(Arc::clone(&cacher), heard).await;
             if self.is_fed_by(cluster, &cacher) {
                 return Some(value);
             }
             let next = timeout_at(deadline, self.other_cacher(cluster, &cacher, &mut changes)).await;
-            (cacher, is_first) = (next.ok().flatten()?, false);
+            (cacher, heard) = next.ok().flatten()?;
         }
     }
 
@@ -368,17 +390,11 @@ impl View {
         let mut changes = self.board.changes();
         // A cluster whose configuration changes has another cacher from then on,
         // which learns anew how far the member is.
-        let (mut cacher, mut replaced) = (cacher, false);
+        let (mut cacher, mut heard) = (cacher, Heard::FromNow);
         loop {
-            let reached = async {
-                match replaced {
-                    false => cacher.wait_for(version, AHEAD_WITHIN).await,
-                    true => cacher.wait_for_known(version, AHEAD_WITHIN).await,
-                }
-            };
             let other = tokio::select! {
                 biased;
-                reached = reached => {
+                reached = come_to(&cacher, version, heard, AHEAD_WITHIN) => {
                     self.catch_up(&cluster);
                     return match reached {
                         Err(error @ NotReached::Beyond { .. }) => {
@@ -391,21 +407,22 @@ impl View {
             };
             // Of a cluster that left the log says so.
             let Some(other) = other else { return Ok(()) };
-            (cacher, replaced) = (other, true);
+            (cacher, heard) = other;
         }
     }
 
-    /// Ends when a cluster has another cacher than this one, or none.
+    /// Ends when a cluster has another cacher than this one, or none. Gives it, and which of the answers to it count
+    /// for a version that was waited for in this one.
     async fn other_cacher(
         &self,
         cluster: &ClusterName,
         cacher: &Arc<Cacher>,
         changes: &mut watch::Receiver<u64>,
-    ) -> Option<Arc<Cacher>> {
+    ) -> Option<(Arc<Cacher>, Heard)> {
         loop {
-            let now = self.cacher(cluster);
-            if now.as_ref().is_none_or(|now| !Arc::ptr_eq(now, cacher)) || changes.changed().await.is_err() {
-                return now;
+            let (now, is_own) = self.cacher_and_whose(cluster)?;
+            if !Arc::ptr_eq(&now, cacher) || changes.changed().await.is_err() {
+                return Some((now, if is_own { Heard::Always } else { Heard::FromNow }));
             }
         }
     }

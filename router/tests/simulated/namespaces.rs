@@ -11,8 +11,8 @@ use tributary_router::{Limits, Policies, Router, RouterConfig};
 use tributary_simulator::{Config, Rejection, RequestKind, Simulator};
 
 use crate::harness::{
-    CONFIG_MAPS, Events, Fixture, SOON, allow, at_once, brief, composite, config, config_map_in, items, pass, router,
-    setup_through, until, vector, version,
+    CONFIG_MAPS, Events, Fixture, SOON, allow, at_once, brief, composite, config, config_map_in, items, pass,
+    quiet_without_time, router, setup_through, until, vector, version,
 };
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
@@ -543,4 +543,35 @@ async fn a_version_beyond_what_is_held_of_a_cluster_that_forbids_it_is_refused_a
     wanted["b"] = fixture.put("b", "x", "2").to_string().into();
     let watch = format!("/api/v1/configmaps?watch=1&resourceVersion={}", composite(&wanted));
     assert_eq!(fixture.client().call("GET", &watch, &[], "").await.status(), 429);
+}
+
+/// What the member said to the cacher of all namespaces was said before the version that is waited for was written.
+#[tokio::test]
+async fn a_version_that_is_waited_for_while_all_namespaces_are_read_again_has_not_gone_back() {
+    let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
+    forbid(&fixture, "b", &["configmaps"]);
+    let last = fixture.put("b", "x", "1");
+    until(|| async { items(&fixture.get(&made()).await.ok()) == ["b/x"] }).await;
+    let _kept = fixture.watch(&format!("{CONFIG_MAPS}?watch=1")).await;
+    let control = fixture.member("b").control();
+    control.hold_lists(true);
+    control.reject(None);
+    control.reset_counters();
+    until(|| async {
+        pass(Duration::from_secs(5)).await;
+        control.request_log().iter().any(|line| line.contains("/api/v1/configmaps?"))
+    })
+    .await;
+    let next = composite(&json!({"b": (last + 1).to_string()}));
+    let path = format!("{CONFIG_MAPS}/x?resourceVersion={next}");
+    let take_over = async {
+        control.hold_lists(false);
+        while !fixture.get("/api/v1/configmaps").await.warnings().is_empty() {
+            quiet_without_time().await;
+        }
+        quiet_without_time().await;
+        fixture.put("b", "x", "2")
+    };
+    let (answer, revision) = at_once(async { tokio::join!(fixture.get(&path), take_over) }).await;
+    assert_eq!((&answer.ok()["data"]["v"], revision), (&json!("2"), last + 1));
 }
