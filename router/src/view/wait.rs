@@ -395,13 +395,17 @@ impl View {
             let other = tokio::select! {
                 biased;
                 reached = come_to(&cacher, version, heard, AHEAD_WITHIN) => {
-                    self.catch_up(&cluster);
-                    return match reached {
-                        Err(error @ NotReached::Beyond { .. }) => {
-                            Err(Unreached::of(&cluster, version, error).of_collection())
-                        }
-                        Ok(_) | Err(NotReached::TooNew { .. }) => Ok(()),
-                    };
+                    if self.is_fed_by(&cluster, &cacher) {
+                        self.catch_up(&cluster);
+                        return match reached {
+                            Err(error @ NotReached::Beyond { .. }) => {
+                                Err(Unreached::of(&cluster, version, error).of_collection())
+                            }
+                            Ok(_) | Err(NotReached::TooNew { .. }) => Ok(()),
+                        };
+                    }
+                    // What one has seen that was replaced meanwhile nobody is shown.
+                    self.other_cacher(&cluster, &cacher, &mut changes).await
                 }
                 other = self.other_cacher(&cluster, &cacher, &mut changes) => other,
             };
