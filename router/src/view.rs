@@ -30,6 +30,8 @@ mod questions;
 mod quorum;
 pub(crate) mod standing;
 mod step;
+#[cfg(test)]
+mod testing;
 mod wait;
 mod warnings;
 

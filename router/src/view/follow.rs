@@ -160,7 +160,8 @@ impl View {
         tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "the collection is still forbidden; what was held of it is dropped");
         // Before the log: whoever reads that without it is to find it unknown.
         let reason = Some(Reason::Forbidden.to_string().into());
-        self.board.set(name, Standing::Unknown { since: Instant::now(), reason, forbidden: true });
+        let standing = Standing::Unknown { since: Instant::now(), reason, forbidden: true };
+        self.note(|board| board.set(name, standing));
         self.leave(members, name);
     }
 
@@ -220,5 +221,25 @@ impl Inheritance {
     /// Of what the view of all namespaces still holds, which may be old since then.
     fn of_held(since: Instant) -> Self {
         Self { goes_on: true, takes_over: Some(TakenOver { since, why: WhyAnew::Forbidden }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::ResourceVersion;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_told_before_a_cluster_is_given_up_is_told_elsewhere() {
+        let view = View::for_tests();
+        let name = ClusterName::new("b").unwrap();
+        view.join_for_tests(&name, ResourceVersion(7));
+        // It was out of reach, and that it forbids it again has not been noted yet.
+        let reason = "unreachable".into();
+        view.board.set(&name, Standing::Stale { since: Instant::now(), reason, forbidden: false });
+        view.give_up(&mut view.members.lock(), &name);
+        let is_told = |version| view.is_told_elsewhere("default", &name, ResourceVersion(version));
+        assert!(is_told(7) && !is_told(8));
     }
 }
