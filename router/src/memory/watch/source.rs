@@ -82,8 +82,9 @@ impl Source {
         events.clear();
         let view = self.watching.view();
         let log = view.log();
-        // A look under the lock: what is told is noted where another view takes over.
-        if view.times_forbidden() != self.times_forbidden {
+        // A look under the lock: what is told is noted where another view takes over. That this one has ended may be news
+        // to who has waited for a turn.
+        if view.is_ended() || view.times_forbidden() != self.times_forbidden {
             return Progress::More;
         }
         let Outcome { progress, own_before } = self.watcher.next(&log, EVENTS_PER_TURN, events);
@@ -111,5 +112,33 @@ impl Source {
             EventVersion::Log(version) => view.bookmarks.vector(&log, version),
             EventVersion::Vector(version) => Some(version),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::{ClusterName, FieldSelector, LabelSelector, ResourceVersion};
+
+    use super::*;
+
+    /// A watcher may have waited for its turn meanwhile.
+    #[tokio::test]
+    async fn what_comes_once_a_view_is_ended_is_not_taken() {
+        let view = View::for_tests();
+        let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
+        let (resource, selectable) = (&view.kind.resource, view.decoder.fields());
+        let filter = Filter::compile(None, None, &labels, &fields, resource, selectable, true).unwrap();
+        let watcher = Watcher::now(&view.log(), filter);
+        let mut source = Source::new(&view, None, watcher, false);
+        let mut take = || {
+            let mut events = Vec::new();
+            source.take(&mut events, |_, _| {});
+            events.len()
+        };
+        view.join_for_tests(&ClusterName::new("a").unwrap(), ResourceVersion(7));
+        assert_eq!(take(), 1);
+        view.join_for_tests(&ClusterName::new("b").unwrap(), ResourceVersion(8));
+        view.end();
+        assert_eq!(take(), 0);
     }
 }
