@@ -20,9 +20,8 @@ use crate::refusal::{ClusterRefusal, Refusal, VersionRefusal};
 /// How long lists and watches wait for clusters that are not known yet.
 pub(crate) const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long a watch that is ahead of this process is followed. An hour: no watch lasts longer whose client does not ask
-/// for it (`memory/watch.rs`). One that lasts longer goes on, and is not told any more if the member's revisions turn
-/// out to have gone back; that takes a member which does not answer for all of the hour.
+/// How long at a time is waited for a version that a watch has and this process has not. A cacher waits for a limited
+/// time; whoever still waits then asks again. An hour: the longest watch whose client does not ask for more.
 const AHEAD_WITHIN: Duration = Duration::from_secs(60 * 60);
 
 /// How long a read waits for a version (kube-apiserver's `blockTimeout` in `watch_cache.go`).
@@ -396,13 +395,16 @@ impl View {
                 biased;
                 reached = come_to(&cacher, version, heard, AHEAD_WITHIN) => {
                     if self.is_fed_by(&cluster, &cacher) {
-                        self.catch_up(&cluster);
-                        return match reached {
+                        match reached {
+                            Ok(_) => {}
+                            Err(NotReached::TooNew { .. }) => continue,
                             Err(error @ NotReached::Beyond { .. }) => {
-                                Err(Unreached::of(&cluster, version, error).of_collection())
+                                self.catch_up(&cluster);
+                                return Err(Unreached::of(&cluster, version, error).of_collection());
                             }
-                            Ok(_) | Err(NotReached::TooNew { .. }) => Ok(()),
-                        };
+                        }
+                        self.catch_up(&cluster);
+                        return Ok(());
                     }
                     // What one has seen that was replaced meanwhile nobody is shown.
                     self.other_cacher(&cluster, &cacher, &mut changes).await
