@@ -23,12 +23,12 @@ const PART: char = '-';
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollectionVersion {
     revision: ResourceVersion,
-    known: Known,
+    known: RevisionExtent,
 }
 
 /// How much of a revision is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Known {
+enum RevisionExtent {
     /// So many of its changes, the first ones.
     Part(u32),
     Whole,
@@ -37,12 +37,12 @@ enum Known {
 impl CollectionVersion {
     /// Everything up to a revision.
     pub const fn whole(revision: ResourceVersion) -> Self {
-        Self { revision, known: Known::Whole }
+        Self { revision, known: RevisionExtent::Whole }
     }
 
     /// Everything before a revision, and so many of its own changes, the first ones.
     pub const fn part(revision: ResourceVersion, changes: u32) -> Self {
-        Self { revision, known: Known::Part(changes) }
+        Self { revision, known: RevisionExtent::Part(changes) }
     }
 
     /// The least at which something of a revision was heard: what a write of that revision made is seen then,
@@ -56,7 +56,7 @@ impl CollectionVersion {
     pub fn after(self, change: &Change) -> Self {
         let revision = change.resource_version();
         match (change.change_type, self.known) {
-            (ChangeType::Deleted, Known::Part(changes)) if self.revision == revision => {
+            (ChangeType::Deleted, RevisionExtent::Part(changes)) if self.revision == revision => {
                 Self::part(revision, changes.saturating_add(1))
             }
             (ChangeType::Deleted, _) => self.max(Self::part(revision, 1)),
@@ -72,14 +72,14 @@ impl CollectionVersion {
     /// How many changes of the revision are known, unless it is all of them.
     pub fn changes(self) -> Option<u32> {
         match self.known {
-            Known::Part(changes) => Some(changes),
-            Known::Whole => None,
+            RevisionExtent::Part(changes) => Some(changes),
+            RevisionExtent::Whole => None,
         }
     }
 
     /// Whether more of the same revision may come.
     pub fn is_part(self) -> bool {
-        self.known != Known::Whole
+        self.known != RevisionExtent::Whole
     }
 
     /// All of the revision of which something is known here.
@@ -91,8 +91,8 @@ impl CollectionVersion {
     /// The revision after which a member is to go on, so that nothing is missed: of a part it sends all again.
     pub fn resume_after(self) -> ResourceVersion {
         match self.known {
-            Known::Part(_) => ResourceVersion(self.revision.0.saturating_sub(1)),
-            Known::Whole => self.revision,
+            RevisionExtent::Part(_) => ResourceVersion(self.revision.0.saturating_sub(1)),
+            RevisionExtent::Whole => self.revision,
         }
     }
 
@@ -139,8 +139,8 @@ impl PartialOrd<ResourceVersion> for CollectionVersion {
 impl fmt::Display for CollectionVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.known {
-            Known::Part(changes) => write!(f, "{}{PART}{changes}", self.revision),
-            Known::Whole => fmt::Display::fmt(&self.revision, f),
+            RevisionExtent::Part(changes) => write!(f, "{}{PART}{changes}", self.revision),
+            RevisionExtent::Whole => fmt::Display::fmt(&self.revision, f),
         }
     }
 }

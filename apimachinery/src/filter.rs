@@ -68,13 +68,13 @@ pub struct CompiledFieldSelector {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct CompiledRequirement {
-    place: Place,
+    place: FieldSource,
     equals: bool,
     value: Box<str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Place {
+enum FieldSource {
     Name,
     Namespace,
     /// A field of the decoder's list.
@@ -96,7 +96,7 @@ impl CompiledFieldSelector {
     /// An indexed field that has to be equal to a value, if one has to: its place in the decoder's list, and the value.
     fn indexed(&self) -> Option<(usize, &str)> {
         self.requirements.iter().find_map(|requirement| match requirement {
-            CompiledRequirement { place: Place::Field { index, indexed: true, .. }, equals: true, value } => {
+            CompiledRequirement { place: FieldSource::Field { index, indexed: true, .. }, equals: true, value } => {
                 Some((*index, &**value))
             }
             _ => None,
@@ -107,9 +107,9 @@ impl CompiledFieldSelector {
     pub fn matches(&self, object: &Object) -> bool {
         self.requirements.iter().all(|requirement| {
             let equal = match &requirement.place {
-                Place::Name => object.name() == &*requirement.value,
-                Place::Namespace => object.namespace() == &*requirement.value,
-                Place::Field { index, default, .. } => {
+                FieldSource::Name => object.name() == &*requirement.value,
+                FieldSource::Namespace => object.namespace() == &*requirement.value,
+                FieldSource::Field { index, default, .. } => {
                     object.field(*index).map_or(**default == *requirement.value, |text| {
                         // An escape of one byte has six at most: what is far longer is not resolved in vain.
                         text.len() <= 6 * requirement.value.len() && json::unescaped(text) == *requirement.value
@@ -179,12 +179,14 @@ impl Filter {
                 self.name = Some(value.as_str().into());
                 return Ok(());
             }
-            "metadata.name" => Place::Name,
-            "metadata.namespace" if namespaced || (fields.is_empty() && resource.is_built_in()) => Place::Namespace,
+            "metadata.name" => FieldSource::Name,
+            "metadata.namespace" if namespaced || (fields.is_empty() && resource.is_built_in()) => {
+                FieldSource::Namespace
+            }
             _ => fields
                 .iter()
                 .position(|known| *known.name == **field)
-                .map(|index| Place::Field {
+                .map(|index| FieldSource::Field {
                     index,
                     default: fields[index].default.clone(),
                     indexed: fields[index].indexed,

@@ -21,22 +21,22 @@ pub fn validate(text: &[u8]) -> Result<(), serde_json::Error> {
 ///
 /// Yields the raw key (without quotes, escapes not resolved) and the place of the value. Yields nothing if no object
 /// starts there.
-pub fn members(text: &[u8], start: usize) -> Members<'_> {
+pub fn members(text: &[u8], start: usize) -> JsonFields<'_> {
     let at = skip_space(text, start);
     let open = text.get(at) == Some(&b'{');
-    Members { text, at: if open { at + 1 } else { text.len() } }
+    JsonFields { text, at: if open { at + 1 } else { text.len() } }
 }
 
 /// Iterator of [`members`].
 #[derive(Debug, Clone)]
-pub struct Members<'a> {
+pub struct JsonFields<'a> {
     text: &'a [u8],
     at: usize,
 }
 
 /// One member of a JSON object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member<'a> {
+pub struct JsonField<'a> {
     /// The key between its quotes, escapes not resolved.
     pub key: &'a [u8],
     /// Where the member begins: its key's opening quote.
@@ -45,10 +45,10 @@ pub struct Member<'a> {
     pub value: Range<usize>,
 }
 
-impl<'a> Iterator for Members<'a> {
-    type Item = Member<'a>;
+impl<'a> Iterator for JsonFields<'a> {
+    type Item = JsonField<'a>;
 
-    fn next(&mut self) -> Option<Member<'a>> {
+    fn next(&mut self) -> Option<JsonField<'a>> {
         let mut at = skip_space(self.text, self.at);
         if self.text.get(at) == Some(&b',') {
             at = skip_space(self.text, at + 1);
@@ -68,7 +68,7 @@ impl<'a> Iterator for Members<'a> {
         let value_start = skip_space(self.text, at + 1);
         let value_end = skip_value(self.text, value_start);
         self.at = value_end;
-        Some(Member { key, start, value: value_start..value_end })
+        Some(JsonField { key, start, value: value_start..value_end })
     }
 }
 

@@ -71,12 +71,12 @@ pub struct RequestInfo {
     /// What is wanted.
     pub verb: Verb,
     /// Of what.
-    pub target: Target,
+    pub target: RequestTarget,
 }
 
 /// What a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum RequestTarget {
     /// An object, a collection or a subresource.
     Resource(ResourceRequest),
     /// Discovery, health, OpenAPI and every other path.
@@ -166,10 +166,10 @@ impl RequestInfo {
         let mut segments = Segments::new(path)?;
         let parsed = parse_target(&mut segments)?;
         let (verb, target) = match parsed {
-            None => (non_resource_verb(method), Target::NonResource),
+            None => (non_resource_verb(method), RequestTarget::NonResource),
             Some((legacy_watch, mut request)) => {
                 let verb = resource_verb(method, &mut request, legacy_watch, query);
-                (verb, Target::Resource(request))
+                (verb, RequestTarget::Resource(request))
             }
         };
         Ok(Self { cluster, path: path.to_owned(), verb, target })
@@ -179,8 +179,8 @@ impl RequestInfo {
     pub fn class(&self) -> RequestClass {
         match &self.target {
             _ if self.verb == Verb::Watch => RequestClass::Watch,
-            Target::Resource(request) if request.is_opaque() => RequestClass::LongRunning,
-            Target::NonResource if self.path.starts_with("/debug/pprof/") => RequestClass::LongRunning,
+            RequestTarget::Resource(request) if request.is_opaque() => RequestClass::LongRunning,
+            RequestTarget::NonResource if self.path.starts_with("/debug/pprof/") => RequestClass::LongRunning,
             _ => RequestClass::Short,
         }
     }
@@ -188,8 +188,8 @@ impl RequestInfo {
     /// The resource request, where it is one.
     pub fn resource(&self) -> Option<&ResourceRequest> {
         match &self.target {
-            Target::Resource(request) => Some(request),
-            Target::NonResource => None,
+            RequestTarget::Resource(request) => Some(request),
+            RequestTarget::NonResource => None,
         }
     }
 }

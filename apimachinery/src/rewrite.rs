@@ -15,9 +15,9 @@ mod yaml;
 
 use bytes::Bytes;
 
-pub use format::{Format, Shape};
+pub use format::{BodyKind, Format};
 pub use query::{rewrite_query, without_clusters};
-pub use written::Written;
+pub use written::WriteResult;
 
 use crate::Status;
 
@@ -106,7 +106,7 @@ pub struct Rewritten {
 ///
 /// # Errors
 /// 400 for a body that is not of its format, or lists more than 1,000 owners.
-pub fn read(format: Format, shape: Shape, body: &[u8]) -> Result<Facts, Status> {
+pub fn read(format: Format, shape: BodyKind, body: &[u8]) -> Result<Facts, Status> {
     if body.is_empty() {
         return Ok(Facts::default());
     }
@@ -129,7 +129,7 @@ pub fn read(format: Format, shape: Shape, body: &[u8]) -> Result<Facts, Status> 
 /// 400 for a body that is not of its format, and what `version` answers.
 pub fn rewrite(
     format: Format,
-    shape: Shape,
+    shape: BodyKind,
     body: &Bytes,
     has_annotations: bool,
     version: Translate<'_>,

@@ -1,7 +1,7 @@
 //! `metav1.Status`: the form in which every error (and some successes) goes over the wire.
 //!
-//! The type and its JSON are here; [`Reason`] is in `reason`, one constructor per case in `cases`: Kubernetes' own,
-//! with its messages. Those that only a view of many clusters has are made where such a view is.
+//! The type and its JSON are here; [`StatusReason`] is in `reason`, one constructor per case in `cases`: Kubernetes'
+//! own, with its messages. Those that only a view of many clusters has are made where such a view is.
 
 mod cases;
 mod field_error;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 pub(crate) use cases::aggregate;
 pub use field_error::{FieldError, FieldErrorType, go_quote};
-pub use reason::Reason;
+pub use reason::StatusReason;
 
 use crate::GroupVersionResource;
 
@@ -26,7 +26,7 @@ pub struct Status {
     /// The HTTP status code; 0 where a member left it out.
     pub code: u16,
     /// What clients decide by.
-    pub reason: Reason,
+    pub reason: StatusReason,
     /// What people read.
     pub message: String,
     /// What it is about.
@@ -117,7 +117,7 @@ where
 
 impl Status {
     /// A failure without details.
-    pub fn new(code: u16, reason: Reason, message: impl Into<String>) -> Self {
+    pub fn new(code: u16, reason: StatusReason, message: impl Into<String>) -> Self {
         Self { success: false, code, reason, message: message.into(), details: None, metadata: None }
     }
 
@@ -193,7 +193,7 @@ impl Serialize for Status {
         if !self.message.is_empty() {
             out.serialize_field("message", &self.message)?;
         }
-        if self.reason != Reason::Unknown {
+        if self.reason != StatusReason::Unknown {
             out.serialize_field("reason", &self.reason)?;
         }
         if let Some(details) = &self.details {
@@ -229,7 +229,7 @@ impl From<Wire> for Status {
         Self {
             success: wire.status == "Success",
             code: wire.code,
-            reason: Reason::from(wire.reason.as_str()),
+            reason: StatusReason::from(wire.reason.as_str()),
             message: wire.message,
             details: wire.details,
             metadata: wire.metadata.filter(|metadata| **metadata != StatusMetadata::default()),

@@ -16,7 +16,7 @@ use tributary_merge::{
     CompositeResourceVersion, Epochs, EventVersion, Heads, ItemEncoder, ListCursor, ListPage, Log, LogConfig,
     WatchEvent, Watcher,
 };
-use tributary_simulator::{Config, generated};
+use tributary_simulator::{SimulatorConfig, generated};
 
 /// Objects in all clusters together.
 const OBJECTS: usize = 100_000;
@@ -42,8 +42,13 @@ fn fixture() -> Fixture {
     let fields = selectable_fields(&GroupVersionResource::new("", "v1", "pods"));
     let decoder = ObjectDecoder::new("v1", "Pod", fields);
     let snapshot = |name: &str| {
-        let config =
-            Config { name: name.to_owned(), pods: OBJECTS / 2, namespaces: 500, nodes: NODES, ..Config::default() };
+        let config = SimulatorConfig {
+            name: name.to_owned(),
+            pods: OBJECTS / 2,
+            namespaces: 500,
+            nodes: NODES,
+            ..SimulatorConfig::default()
+        };
         let mut snapshot = Snapshot::indexed(decoder.fields());
         for text in generated(&config, "pods") {
             snapshot.insert(decode(&decoder, text.as_bytes()));

@@ -32,7 +32,7 @@ const SOCKET_BUFFER: usize = 256 << 10;
 
 /// One side of the comparison: a server, and how to speak to it.
 #[derive(Clone)]
-pub(crate) struct Target {
+pub(crate) struct Contestant {
     name: &'static str,
     authority: String,
     prefix: String,
@@ -42,7 +42,7 @@ pub(crate) struct Target {
 
 /// An answer that was read to its end and thrown away.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ResponseSummary {
     /// Bytes of the body.
     pub(crate) bytes: u64,
     /// From sending to the first byte of the body.
@@ -51,7 +51,7 @@ pub(crate) struct Answer {
     pub(crate) elapsed: Duration,
 }
 
-impl Target {
+impl Contestant {
     /// The server of a kubeconfig's context (the current one for `None`).
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Target {
 /// One HTTP/2 connection. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Connection {
-    target: Target,
+    target: Contestant,
     sender: SendRequest<Full<Bytes>>,
 }
 
@@ -153,7 +153,7 @@ impl Connection {
     ///
     /// # Errors
     /// When the answer is not 200 or breaks off.
-    pub(crate) async fn discard(&self, path: &str, accept: &str) -> anyhow::Result<Answer> {
+    pub(crate) async fn discard(&self, path: &str, accept: &str) -> anyhow::Result<ResponseSummary> {
         let start = Instant::now();
         let mut response = self.send(Method::GET, path, accept, "", Bytes::new()).await?;
         if response.status() != 200 {
@@ -166,7 +166,7 @@ impl Connection {
             bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
         }
         let elapsed = start.elapsed();
-        Ok(Answer { bytes, first_byte: first_byte.unwrap_or(elapsed), elapsed })
+        Ok(ResponseSummary { bytes, first_byte: first_byte.unwrap_or(elapsed), elapsed })
     }
 
     /// Reads a path whole.

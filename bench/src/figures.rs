@@ -137,14 +137,14 @@ impl Judged {
 mod tests {
     use super::*;
     use crate::reads::Measured;
-    use crate::report::Read;
+    use crate::report::ReadComparison;
     use crate::statistics::Percentiles;
 
     #[test]
     fn figures_follow_from_the_ratios() {
         let measured =
             |p50| Measured { latency: Percentiles { p50, p99: p50 }, cpu_ms: Some(p50), ..Measured::default() };
-        let read = |name: &str, member, tributary| Read {
+        let read = |name: &str, member, tributary| ReadComparison {
             name: name.to_owned(),
             member: measured(member),
             tributary: measured(tributary),

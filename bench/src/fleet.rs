@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 use tributary_e2e::Process;
 
-use crate::client::Target;
+use crate::client::Contestant;
 use crate::statistics::Percentiles;
 use crate::usage::Processes;
 
@@ -83,7 +83,7 @@ pub(crate) async fn run() -> anyhow::Result<Fleet> {
     let mut process = Process::spawn_with("demo", command, &out, &log, Stdio::null())?;
     process.wait_for_output(READY_WITHIN, |text| text.contains("Ctrl-C")).await?;
     let ready_seconds = started.elapsed().as_secs_f64();
-    let target = Target::from_kubeconfig("demo", &kubeconfig(folder.path())?, None).await?;
+    let target = Contestant::from_kubeconfig("demo", &kubeconfig(folder.path())?, None).await?;
     let processes = Processes { server: Some(process.pid()), storage: None };
 
     let over = Arc::new(AtomicBool::new(false));
@@ -122,7 +122,7 @@ fn kubeconfig(folder: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Asks for `/livez` on a connection of its own, and gives how long each took.
-async fn probe(target: Target, over: Arc<AtomicBool>) -> anyhow::Result<Vec<Duration>> {
+async fn probe(target: Contestant, over: Arc<AtomicBool>) -> anyhow::Result<Vec<Duration>> {
     let connection = target.connect().await?;
     let mut times = Vec::new();
     while !over.load(Ordering::Relaxed) {
@@ -133,7 +133,7 @@ async fn probe(target: Target, over: Arc<AtomicBool>) -> anyhow::Result<Vec<Dura
 }
 
 /// Waits until a list has the objects of all clusters.
-async fn synced(target: &Target) -> anyhow::Result<Duration> {
+async fn synced(target: &Contestant) -> anyhow::Result<Duration> {
     let (begun, connection) = (Instant::now(), target.connect().await?);
     loop {
         let answer = connection.send(Method::GET, PAGE, JSON, "", Bytes::new()).await?;

@@ -15,7 +15,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::client::{Connection, Target};
+use crate::client::{Connection, Contestant};
 use crate::load;
 use crate::reads::Side;
 use crate::statistics::Percentiles;
@@ -275,7 +275,7 @@ impl IdleWatchers {
     ///
     /// # Errors
     /// When a watch or list is refused otherwise.
-    pub(crate) async fn resume(&self, target: &Target, open: Open) -> anyhow::Result<(usize, usize, f64)> {
+    pub(crate) async fn resume(&self, target: &Contestant, open: Open) -> anyhow::Result<(usize, usize, f64)> {
         drop(open.streams);
         let start = Instant::now();
         let relisted = Arc::new(AtomicU64::new(0));
@@ -300,7 +300,7 @@ impl IdleWatchers {
         Ok((self.watchers - relisted.min(self.watchers), relisted, start.elapsed().as_secs_f64()))
     }
 
-    async fn watch(&self, target: &Target, version: &str, watchers: usize) -> anyhow::Result<Vec<Incoming>> {
+    async fn watch(&self, target: &Contestant, version: &str, watchers: usize) -> anyhow::Result<Vec<Incoming>> {
         let mut connections = Vec::new();
         for _ in 0..self.connections.min(watchers) {
             connections.push(target.connect().await?);
@@ -354,7 +354,7 @@ async fn come_back(connection: &Connection, version: &str, relisted: &AtomicU64)
 ///
 /// # Errors
 /// When it gives no metrics.
-pub(crate) async fn lists_of_pods(member: &Target) -> anyhow::Result<u64> {
+pub(crate) async fn lists_of_pods(member: &Contestant) -> anyhow::Result<u64> {
     let text = member.connect().await?.read("/metrics").await?;
     let text = String::from_utf8_lossy(&text);
     let lines = text.lines().filter(|line| {

@@ -6,7 +6,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::client::Target;
+use crate::client::Contestant;
 
 /// Pods per namespace.
 pub(crate) const PODS_PER_NAMESPACE: usize = 100;
@@ -29,7 +29,7 @@ pub(crate) fn pod_name(number: usize) -> String {
 ///
 /// # Errors
 /// When the member refuses one.
-pub(crate) async fn fill(target: &Target, pods: usize) -> anyhow::Result<()> {
+pub(crate) async fn fill(target: &Contestant, pods: usize) -> anyhow::Result<()> {
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
         connections.push(target.connect().await?);

@@ -11,11 +11,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Parser;
 use tokio::time::{Instant, sleep};
-use tributary_e2e::{Member, Tools, Tributary};
+use tributary_e2e::{TestCluster, Tools, Tributary};
 
-use crate::client::Target;
+use crate::client::Contestant;
 use crate::reads::Side;
-use crate::report::{Memory, Read, Results, Watch};
+use crate::report::{Memory, ReadComparison, Results, Watch};
 use crate::usage::Processes;
 use crate::watches::Sides;
 
@@ -96,7 +96,7 @@ struct Stage {
 struct Started {
     // Tributary before its member, so that its log does not end in connection errors.
     tributary: Option<Tributary>,
-    member: Member,
+    member: TestCluster,
     /// Tributary's data, which a restart finds again.
     folder: tempfile::TempDir,
 }
@@ -105,7 +105,7 @@ impl Started {
     async fn start_tributary(&mut self, listen: &str) -> anyhow::Result<Side> {
         let builder = Tributary::builder(&self.member.kubeconfig(), ["member1"]).folder(self.folder.path());
         let tributary = builder.listen(listen).start().await.context("start tributary")?;
-        let target = Target::from_kubeconfig("tributary", tributary.kubeconfig(), None).await?;
+        let target = Contestant::from_kubeconfig("tributary", tributary.kubeconfig(), None).await?;
         let side = Side { target, processes: Processes { server: Some(tributary.pid()), storage: None } };
         self.tributary = Some(tributary);
         Ok(side)
@@ -158,7 +158,7 @@ async fn measure_both_sides(arguments: &Arguments, results: &mut Results) -> any
         eprintln!("measuring {} …", scenario.name);
         let [member, tributary] = <[_; 2]>::try_from(scenario.run(&[&stage.member, &stage.tributary], seconds).await?)
             .map_err(|_| anyhow::anyhow!("two sides were measured"))?;
-        results.reads.push(Read { name: scenario.name.to_owned(), member, tributary });
+        results.reads.push(ReadComparison { name: scenario.name.to_owned(), member, tributary });
     }
     measure_watches(&stage, arguments, &wanted, results).await?;
     memory.tributary_end = stage.tributary.processes.resident();
@@ -174,8 +174,8 @@ async fn set_up(arguments: &Arguments) -> anyhow::Result<Stage> {
     if let (Some(member), Some(tributary)) = (&arguments.member, &arguments.tributary) {
         let side = |target, pid| Side { target, processes: Processes { server: pid, storage: None } };
         let stage = Stage {
-            member: side(Target::from_kubeconfig("member", member, None).await?, arguments.member_pid),
-            tributary: side(Target::from_kubeconfig("tributary", tributary, None).await?, arguments.tributary_pid),
+            member: side(Contestant::from_kubeconfig("member", member, None).await?, arguments.member_pid),
+            tributary: side(Contestant::from_kubeconfig("tributary", tributary, None).await?, arguments.tributary_pid),
             started: None,
         };
         if arguments.fill {
@@ -187,8 +187,8 @@ async fn set_up(arguments: &Arguments) -> anyhow::Result<Stage> {
     tributary_e2e::tributary::binary()?;
     let tools = Tools::locate().await.context("build the servers")?;
     eprintln!("starting a member …");
-    let member = Member::builder("member1").start(&tools).await.context("start a member")?;
-    let target = Target::from_kubeconfig("member", &member.kubeconfig(), None).await?;
+    let member = TestCluster::builder("member1").start(&tools).await.context("start a member")?;
+    let target = Contestant::from_kubeconfig("member", &member.kubeconfig(), None).await?;
     eprintln!("filling it with {} pods …", arguments.pods);
     let start = Instant::now();
     load::fill(&target, arguments.pods).await?;

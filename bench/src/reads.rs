@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::client::{Answer, Connection, Target};
+use crate::client::{Connection, Contestant, ResponseSummary};
 use crate::load;
 use crate::statistics::Percentiles;
 use crate::usage::Processes;
@@ -35,7 +35,7 @@ pub(crate) struct Scenario {
 /// One side of the comparison.
 pub(crate) struct Side {
     /// The server.
-    pub(crate) target: Target,
+    pub(crate) target: Contestant,
     /// Its processes.
     pub(crate) processes: Processes,
 }
@@ -141,7 +141,7 @@ impl Scenario {
     }
 
     /// One request, or all pages.
-    async fn once(&self, connection: &Connection) -> anyhow::Result<Answer> {
+    async fn once(&self, connection: &Connection) -> anyhow::Result<ResponseSummary> {
         if !self.paged {
             return connection.discard(&self.path, self.accept).await;
         }
@@ -156,7 +156,7 @@ impl Scenario {
             path = format!("{}&continue={token}", self.path);
         }
         let elapsed = start.elapsed();
-        Ok(Answer { bytes, first_byte: first_byte.unwrap_or(elapsed), elapsed })
+        Ok(ResponseSummary { bytes, first_byte: first_byte.unwrap_or(elapsed), elapsed })
     }
 }
 
@@ -171,7 +171,7 @@ fn continue_token(page: &[u8]) -> Option<&str> {
 
 #[derive(Default)]
 struct Tally {
-    answers: Vec<Answer>,
+    answers: Vec<ResponseSummary>,
     elapsed: Duration,
     cpu: Option<Duration>,
     storage_cpu: Option<Duration>,

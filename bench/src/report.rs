@@ -12,7 +12,7 @@ use crate::{limits, reads, watches, worst};
 
 /// One read on both sides.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Read {
+pub(crate) struct ReadComparison {
     /// The scenario.
     pub(crate) name: String,
     /// The member itself.
@@ -57,7 +57,7 @@ pub(crate) struct Results {
     /// From the first list to its last byte, the cache still empty, in milliseconds.
     pub(crate) first_list_ms: f64,
     /// Reads.
-    pub(crate) reads: Vec<Read>,
+    pub(crate) reads: Vec<ReadComparison>,
     /// Watches.
     pub(crate) watches: Vec<Watch>,
     /// Storms.
@@ -135,7 +135,7 @@ impl Results {
             "| read | member p50 / p99 ms | Tributary p50 / p99 ms | × | member CPU ms | Tributary CPU ms | × | per s, both | first byte ms, both | MB |"
         )?;
         writeln!(out, "|---|---|---|---|---|---|---|---|---|---|")?;
-        for Read { name, member: m, tributary: t } in &self.reads {
+        for ReadComparison { name, member: m, tributary: t } in &self.reads {
             writeln!(
                 out,
                 "| {name} | {} | {} | {:.2} | {} | {} | {} | {:.1} / {:.1} | {:.1} / {:.1} | {:.2} |",

@@ -18,7 +18,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 
-use crate::client::{Connection, Target};
+use crate::client::{Connection, Contestant};
 use crate::load;
 use crate::reads::Side;
 use crate::statistics::Percentiles;
@@ -109,7 +109,7 @@ impl Clock {
 }
 
 /// What one watcher saw.
-struct Seen {
+struct WatcherRecord {
     /// Number of the write and when its event was there.
     events: Vec<(usize, u64)>,
     cut: bool,
@@ -193,7 +193,7 @@ impl Scenario {
     }
 
     /// Measures one side for `time`.
-    async fn run(&self, side: &Side, writer: &Target, time: Duration, pods: usize) -> anyhow::Result<Run> {
+    async fn run(&self, side: &Side, writer: &Contestant, time: Duration, pods: usize) -> anyhow::Result<Run> {
         let warm_up = count(self.writes_per_second, WARM_UP);
         let total = warm_up + count(self.writes_per_second, time);
         let clock = Arc::new(Clock::new(total));
@@ -219,7 +219,12 @@ impl Scenario {
     }
 
     /// Opens the watches from now on and returns when all are open.
-    async fn open(&self, side: &Side, clock: &Arc<Clock>, done: &Arc<AtomicBool>) -> anyhow::Result<JoinSet<Seen>> {
+    async fn open(
+        &self,
+        side: &Side,
+        clock: &Arc<Clock>,
+        done: &Arc<AtomicBool>,
+    ) -> anyhow::Result<JoinSet<WatcherRecord>> {
         let mut connections = Vec::new();
         for _ in 0..self.connections {
             connections.push(side.target.connect().await?);
@@ -239,7 +244,7 @@ impl Scenario {
                 opened.wait().await;
                 match response {
                     Ok(response) if response.status() == 200 => follow(response.into_body(), &clock, &done).await,
-                    _ => Seen { events: Vec::new(), cut: true },
+                    _ => WatcherRecord { events: Vec::new(), cut: true },
                 }
             });
         }
@@ -250,7 +255,7 @@ impl Scenario {
 
 impl Run {
     /// Adds what one watcher saw after the warm-up.
-    fn add(&mut self, clock: &Clock, warm_up: usize, seen: &Seen) {
+    fn add(&mut self, clock: &Clock, warm_up: usize, seen: &WatcherRecord) {
         self.cut += usize::from(seen.cut);
         for (number, at) in seen.events.iter().filter(|(number, _)| *number >= warm_up) {
             let after = |then: &AtomicU64| (*at as f64 - then.load(Ordering::SeqCst) as f64) / 1e9;
@@ -316,7 +321,7 @@ async fn write(
 }
 
 /// Reads a watch until it is over and notes when each number arrived.
-async fn follow(mut body: hyper::body::Incoming, clock: &Clock, done: &AtomicBool) -> Seen {
+async fn follow(mut body: hyper::body::Incoming, clock: &Clock, done: &AtomicBool) -> WatcherRecord {
     let mut events = Vec::new();
     let mut search = Search::default();
     while !done.load(Ordering::SeqCst) {
@@ -331,10 +336,10 @@ async fn follow(mut body: hyper::body::Incoming, clock: &Clock, done: &AtomicBoo
                 }
             }
             // The writer's last write arrives after `done` is set; an end before that is a cut.
-            Some(Err(_)) | None => return Seen { events, cut: !done.load(Ordering::SeqCst) },
+            Some(Err(_)) | None => return WatcherRecord { events, cut: !done.load(Ordering::SeqCst) },
         }
     }
-    Seen { events, cut: false }
+    WatcherRecord { events, cut: false }
 }
 
 /// Finds the numbers in a stream of pieces, also where a piece ends within one.

@@ -9,14 +9,14 @@ use tracing::Instrument;
 use tributary_apimachinery::{CollectionVersion, Object, ResourceVersion, Snapshot};
 
 use crate::Transport;
-use crate::config::Config;
+use crate::config::CacherConfig;
 use crate::reflector::Reflector;
 use crate::request::{self, LatestError};
 use crate::shared::Shared;
-use crate::state::State;
+use crate::state::CacherState;
 use crate::stats::Stats;
 use crate::update::Observer;
-use crate::wait::{NotReached, StillThere, Waiting};
+use crate::wait::{NotReached, StillThere, VersionWaiter};
 
 /// One resource of one cluster, held in memory by one task.
 ///
@@ -31,7 +31,7 @@ impl Cacher {
     /// Starts to list and watch. Must be called within a tokio runtime.
     ///
     /// The observer is told every step, the first complete state included; see [`Observer`] for what it may rely on.
-    pub fn start(config: Config, transport: Transport, observer: Arc<dyn Observer>) -> Self {
+    pub fn start(config: CacherConfig, transport: Transport, observer: Arc<dyn Observer>) -> Self {
         let span = tracing::info_span!(
             "cacher",
             cluster = %config.cluster,
@@ -45,7 +45,7 @@ impl Cacher {
     }
 
     /// What this cacher holds.
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &CacherConfig {
         &self.shared.config
     }
 
@@ -55,12 +55,12 @@ impl Cacher {
     }
 
     /// How far this cacher is.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> CacherState {
         self.shared.state.borrow().clone()
     }
 
     /// How far this cacher is, followed. The channel closes when the cacher is dropped.
-    pub fn states(&self) -> watch::Receiver<State> {
+    pub fn states(&self) -> watch::Receiver<CacherState> {
         self.shared.state.subscribe()
     }
 
@@ -119,7 +119,7 @@ impl Cacher {
         self.wait(self.shared.wanted.enter_known(version.into(), 0), within).await
     }
 
-    async fn wait(&self, waiting: Waiting<'_>, within: Duration) -> Result<Snapshot, NotReached> {
+    async fn wait(&self, waiting: VersionWaiter<'_>, within: Duration) -> Result<Snapshot, NotReached> {
         let version = waiting.version();
         let reached = |snapshot: &Option<Snapshot>| snapshot.as_ref().is_some_and(|s| s.resource_version() >= version);
         let mut published = self.shared.published.subscribe();
@@ -164,7 +164,8 @@ impl Cacher {
     /// Asks the member for its latest version: an unset list with `limit=1` of the collection, which a kube-apiserver
     /// answers as of "most recent".
     ///
-    /// The store is not touched. One request, at most the answer timeout of [`Tuning`](crate::Tuning).
+    /// The store is not touched. One request, at most the answer timeout of
+    /// [`ReflectorTuning`](crate::ReflectorTuning).
     ///
     /// # Errors
     /// [`LatestError`]; cancelling is safe and cancels the request.

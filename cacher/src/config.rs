@@ -6,7 +6,7 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder};
 
 /// What one cacher holds.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct CacherConfig {
     /// The member's name, for logs and errors.
     pub cluster: ClusterName,
     /// The resource whose collection is held.
@@ -16,10 +16,10 @@ pub struct Config {
     /// Makes objects of the member's text; knows the kind and the selectable fields.
     pub decoder: ObjectDecoder,
     /// Times and sizes; `Tuning::default()` is right but for tests and measurements.
-    pub tuning: Tuning,
+    pub tuning: ReflectorTuning,
 }
 
-impl Config {
+impl CacherConfig {
     /// The path of the collection.
     pub(crate) fn path(&self) -> String {
         self.resource.path(self.namespace.as_deref())
@@ -28,7 +28,7 @@ impl Config {
 
 /// The times and sizes of a reflector. Each default has its reason.
 #[derive(Clone, Debug)]
-pub struct Tuning {
+pub struct ReflectorTuning {
     /// Objects per page of a list. 10,000: what a kube-apiserver itself asks of etcd at once at most, so larger pages
     /// gain nothing and smaller ones only add round trips; a page is decoded as it streams and never held. Where pages
     /// take too long, they have fewer.
@@ -64,8 +64,8 @@ pub struct Tuning {
     /// collection of 1 GB over a line of 2 Mbit/s takes more than an hour;
     /// one that ends before its initial events do has to begin again.
     pub watch_list_timeout: (Duration, Duration),
-    /// How long contact may be lost before the state is [`Stale`](crate::State::Stale). 5 s: the end of a watch and its
-    /// resumption, or the restart of a load balancer, are no news.
+    /// How long contact may be lost before the state is [`Stale`](crate::CacherState::Stale). 5 s: the end of a watch
+    /// and its resumption, or the restart of a load balancer, are no news.
     pub stale_after: Duration,
     /// How long a watch must be open to count as re-established though nothing has come. 1 s: a member that accepts and
     /// then ends or fails it does so at once.
@@ -87,7 +87,7 @@ pub struct Tuning {
     pub collection_size_max: u64,
 }
 
-impl Default for Tuning {
+impl Default for ReflectorTuning {
     fn default() -> Self {
         Self {
             page_size: 10_000,

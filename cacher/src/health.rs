@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::state::{Reason, State};
+use crate::state::{CacherState, StaleReason};
 
 /// Follows whether changes arrive.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(crate) struct Health {
     started: Instant,
     stale_after: Duration,
     synced: bool,
-    lost: Option<(Instant, Reason)>,
+    lost: Option<(Instant, StaleReason)>,
 }
 
 impl Health {
@@ -32,21 +32,21 @@ impl Health {
     }
 
     /// Changes do not arrive. The first loss since the last contact counts for the time, the latest for the reason.
-    pub(crate) fn lost(&mut self, now: Instant, reason: Reason) {
+    pub(crate) fn lost(&mut self, now: Instant, reason: StaleReason) {
         let since = self.lost.as_ref().map_or(now, |(since, _)| *since);
         self.lost = Some((since, reason));
     }
 
     /// What readers see.
-    pub(crate) fn state(&self, now: Instant) -> State {
+    pub(crate) fn state(&self, now: Instant) -> CacherState {
         match &self.lost {
             lost if !self.synced => {
-                State::Syncing { since: self.started, reason: lost.as_ref().map(|(_, reason)| reason.clone()) }
+                CacherState::Syncing { since: self.started, reason: lost.as_ref().map(|(_, reason)| reason.clone()) }
             }
             Some((since, reason)) if now >= *since + self.stale_after => {
-                State::Stale { since: *since, reason: reason.clone() }
+                CacherState::Stale { since: *since, reason: reason.clone() }
             }
-            _ => State::Synced,
+            _ => CacherState::Synced,
         }
     }
 
@@ -75,13 +75,15 @@ pub(crate) enum News {
 
 impl Announced {
     /// Whether the step from one state to the next is worth a line.
-    pub(crate) fn news(&mut self, before: &State, after: &State) -> Option<News> {
+    pub(crate) fn news(&mut self, before: &CacherState, after: &CacherState) -> Option<News> {
         match after.reason() {
             None => {
                 let said = !std::mem::take(&mut self.reasons).is_empty();
-                (*after == State::Synced && (said || before.is_unknown())).then_some(News::Recovery)
+                (*after == CacherState::Synced && (said || before.is_unknown())).then_some(News::Recovery)
             }
-            Some(reason @ (Reason::Forbidden | Reason::NotFound)) if !self.reasons.contains(&reason.as_str()) => {
+            Some(reason @ (StaleReason::Forbidden | StaleReason::NotFound))
+                if !self.reasons.contains(&reason.as_str()) =>
+            {
                 self.reasons.push(reason.as_str());
                 Some(News::Trouble)
             }
@@ -94,8 +96,8 @@ impl Announced {
 mod tests {
     use super::*;
 
-    fn unreachable(text: &str) -> Reason {
-        Reason::Unreachable(text.to_owned())
+    fn unreachable(text: &str) -> StaleReason {
+        StaleReason::Unreachable(text.to_owned())
     }
 
     #[test]
@@ -103,43 +105,43 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = Health::new(start, Duration::from_secs(5));
-        assert_eq!(health.state(at(0)), State::Syncing { since: start, reason: None });
-        health.lost(at(1), Reason::Forbidden);
-        assert_eq!(health.state(at(1)), State::Syncing { since: start, reason: Some(Reason::Forbidden) });
+        assert_eq!(health.state(at(0)), CacherState::Syncing { since: start, reason: None });
+        health.lost(at(1), StaleReason::Forbidden);
+        assert_eq!(health.state(at(1)), CacherState::Syncing { since: start, reason: Some(StaleReason::Forbidden) });
         assert_eq!(health.turns_stale_at(at(1)), None);
         health.synced();
-        assert_eq!(health.state(at(60)), State::Synced);
+        assert_eq!(health.state(at(60)), CacherState::Synced);
         health.lost(at(100), unreachable("a"));
         health.lost(at(103), unreachable("b"));
-        assert_eq!(health.state(at(104)), State::Synced);
+        assert_eq!(health.state(at(104)), CacherState::Synced);
         assert_eq!(health.turns_stale_at(at(104)), Some(at(105)));
-        assert_eq!(health.state(at(105)), State::Stale { since: at(100), reason: unreachable("b") });
+        assert_eq!(health.state(at(105)), CacherState::Stale { since: at(100), reason: unreachable("b") });
         assert_eq!(health.turns_stale_at(at(105)), None);
         health.contact();
-        assert_eq!(health.state(at(106)), State::Synced);
+        assert_eq!(health.state(at(106)), CacherState::Synced);
     }
 
     #[test]
     fn each_reason_is_said_once_until_recovery() {
         let since = Instant::now();
-        let stale = |reason| State::Stale { since, reason };
-        let (syncing, synced) = (State::Syncing { since, reason: None }, State::Synced);
+        let stale = |reason| CacherState::Stale { since, reason };
+        let (syncing, synced) = (CacherState::Syncing { since, reason: None }, CacherState::Synced);
         let mut announced = Announced::default();
         let mut before = syncing.clone();
         let steps = [
-            (State::Syncing { since, reason: Some(unreachable("a")) }, None),
-            (State::Syncing { since, reason: Some(Reason::Forbidden) }, Some(News::Trouble)),
-            (State::Syncing { since, reason: Some(unreachable("c")) }, None),
-            (State::Syncing { since, reason: Some(Reason::Forbidden) }, None),
+            (CacherState::Syncing { since, reason: Some(unreachable("a")) }, None),
+            (CacherState::Syncing { since, reason: Some(StaleReason::Forbidden) }, Some(News::Trouble)),
+            (CacherState::Syncing { since, reason: Some(unreachable("c")) }, None),
+            (CacherState::Syncing { since, reason: Some(StaleReason::Forbidden) }, None),
             (synced.clone(), Some(News::Recovery)),
             (stale(unreachable("d")), None),
             (synced.clone(), None),
-            (stale(Reason::Unauthorized), None),
-            (stale(Reason::NotFound), Some(News::Trouble)),
+            (stale(StaleReason::Unauthorized), None),
+            (stale(StaleReason::NotFound), Some(News::Trouble)),
             (stale(unreachable("e")), None),
-            (stale(Reason::Forbidden), Some(News::Trouble)),
+            (stale(StaleReason::Forbidden), Some(News::Trouble)),
             (synced.clone(), Some(News::Recovery)),
-            (stale(Reason::Forbidden), Some(News::Trouble)),
+            (stale(StaleReason::Forbidden), Some(News::Trouble)),
         ];
         for (after, expected) in steps {
             assert_eq!(announced.news(&before, &after), expected, "{after:?}");

@@ -37,10 +37,10 @@ mod wait;
 mod watch_event;
 
 pub use cacher::Cacher;
-pub use config::{Config, Tuning};
+pub use config::{CacherConfig, ReflectorTuning};
 pub use list_stream::ListError;
-pub use request::{LatestError, Refusal};
-pub use state::{Reason, State};
+pub use request::{LatestError, MemberError};
+pub use state::{CacherState, StaleReason};
 pub use stats::Stats;
 pub use update::{Observer, Update};
 pub use wait::{NotReached, StillThere};
@@ -51,7 +51,7 @@ use tributary_apimachinery::body::{Body, BoxError};
 pub mod wire {
     pub use crate::frames::{FrameSplitter, FrameTooLarge};
     pub use crate::list_stream::{ListError, ListMeta, ListParser, Part};
-    pub use crate::watch_event::{FrameError, WatchEvent};
+    pub use crate::watch_event::{FrameError, MemberEvent};
 }
 
 /// The way to one member: requests carry path and query only; authority, credentials and HTTP/2 are the

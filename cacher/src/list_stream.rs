@@ -54,7 +54,7 @@ struct RawListMeta {
 
 /// Where in the list the next byte stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ListParserState {
     Start,
     /// Before a member's key, or the end.
     Key,
@@ -97,7 +97,7 @@ pub enum Part<'a> {
 /// Reads one list, or one page of it, from chunks.
 #[derive(Debug)]
 pub struct ListParser {
-    place: Place,
+    place: ListParserState,
     name: Name,
     value: ValueEnd,
     /// The beginning of a key, of the metadata or of an item whose end has not come.
@@ -111,7 +111,7 @@ impl ListParser {
     /// A parser that refuses items of more than `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
-            place: Place::Start,
+            place: ListParserState::Start,
             name: Name::Other,
             value: ValueEnd::default(),
             partial: Vec::new(),
@@ -140,26 +140,28 @@ impl ListParser {
     pub fn push_parts(&mut self, chunk: &[u8], mut part: impl FnMut(Part<'_>)) -> Result<(), ListError> {
         let mut at = 0;
         while let Some(&byte) = chunk.get(at) {
-            let within = matches!(self.place, Place::Name | Place::Member | Place::Item);
+            let within = matches!(self.place, ListParserState::Name | ListParserState::Member | ListParserState::Item);
             if !within && byte.is_ascii_whitespace() {
                 at += 1;
                 continue;
             }
             at = match (self.place, byte) {
-                (Place::Start, b'{') => self.goto(Place::Key, at + 1),
-                (Place::Key, b',') => at + 1,
-                (Place::Key, b'"') => self.begin(Place::Name, at),
-                (Place::Key, b'}') => self.goto(Place::End, at + 1),
-                (Place::Colon, b':') => self.goto(Place::Value, at + 1),
-                (Place::Value, b'[') if matches!(self.name, Name::Items | Name::Rows) => {
-                    self.goto(Place::Items, at + 1)
+                (ListParserState::Start, b'{') => self.goto(ListParserState::Key, at + 1),
+                (ListParserState::Key, b',') => at + 1,
+                (ListParserState::Key, b'"') => self.begin(ListParserState::Name, at),
+                (ListParserState::Key, b'}') => self.goto(ListParserState::End, at + 1),
+                (ListParserState::Colon, b':') => self.goto(ListParserState::Value, at + 1),
+                (ListParserState::Value, b'[') if matches!(self.name, Name::Items | Name::Rows) => {
+                    self.goto(ListParserState::Items, at + 1)
                 }
-                (Place::Value, _) => self.begin(Place::Member, at),
-                (Place::Items, b',') => at + 1,
-                (Place::Items, b']') => self.goto(Place::Key, at + 1),
-                (Place::Items, _) => self.begin(Place::Item, at),
-                (Place::Name | Place::Member | Place::Item, _) => self.within(chunk, at, &mut part)?,
-                (Place::Start | Place::Key | Place::Colon | Place::End, _) => {
+                (ListParserState::Value, _) => self.begin(ListParserState::Member, at),
+                (ListParserState::Items, b',') => at + 1,
+                (ListParserState::Items, b']') => self.goto(ListParserState::Key, at + 1),
+                (ListParserState::Items, _) => self.begin(ListParserState::Item, at),
+                (ListParserState::Name | ListParserState::Member | ListParserState::Item, _) => {
+                    self.within(chunk, at, &mut part)?
+                }
+                (ListParserState::Start | ListParserState::Key | ListParserState::Colon | ListParserState::End, _) => {
                     return Err(ListError::Syntax(self.read + at as u64));
                 }
             };
@@ -173,7 +175,7 @@ impl ListParser {
     /// # Errors
     /// [`ListError`] where the list is not complete, or its metadata cannot be used.
     pub fn finish(self) -> Result<ListMeta, ListError> {
-        if self.place != Place::End {
+        if self.place != ListParserState::End {
             return Err(ListError::Incomplete(self.read));
         }
         let raw: RawListMeta = serde_json::from_slice(&self.metadata).map_err(ListError::Metadata)?;
@@ -189,7 +191,7 @@ impl ListParser {
     /// # Errors
     /// [`ListError`] where the list is not complete, or its metadata cannot be used.
     pub fn finish_any(self) -> Result<(Option<ResourceVersion>, Option<String>), ListError> {
-        if self.place != Place::End {
+        if self.place != ListParserState::End {
             return Err(ListError::Incomplete(self.read));
         }
         if self.metadata.is_empty() {
@@ -200,13 +202,13 @@ impl ListParser {
         Ok((ResourceVersion::parse(&raw.resource_version).ok(), token))
     }
 
-    fn goto(&mut self, place: Place, at: usize) -> usize {
+    fn goto(&mut self, place: ListParserState, at: usize) -> usize {
         self.place = place;
         at
     }
 
     /// A key or value starts at `at`; its bytes are taken by [`Self::within`].
-    fn begin(&mut self, place: Place, at: usize) -> usize {
+    fn begin(&mut self, place: ListParserState, at: usize) -> usize {
         self.value = ValueEnd::default();
         self.partial.clear();
         self.goto(place, at)
@@ -221,7 +223,7 @@ impl ListParser {
             // A delimiter where a value should be.
             return Err(ListError::Syntax(self.read + at as u64));
         }
-        let kept = self.place != Place::Member || matches!(self.name, Name::Metadata | Name::Columns);
+        let kept = self.place != ListParserState::Member || matches!(self.name, Name::Metadata | Name::Columns);
         if kept && self.partial.len() + part.len() > self.limit {
             return Err(ListError::TooLarge(self.limit));
         }
@@ -250,7 +252,7 @@ impl ListParser {
     /// A key or value is complete.
     fn complete(&mut self, text: &[u8], give: &mut impl FnMut(Part<'_>)) {
         self.place = match self.place {
-            Place::Name => {
+            ListParserState::Name => {
                 self.name = match text {
                     b"\"items\"" => Name::Items,
                     b"\"rows\"" => Name::Rows,
@@ -258,11 +260,11 @@ impl ListParser {
                     b"\"metadata\"" => Name::Metadata,
                     _ => Name::Other,
                 };
-                Place::Colon
+                ListParserState::Colon
             }
-            Place::Item => {
+            ListParserState::Item => {
                 give(if self.name == Name::Rows { Part::Row(text) } else { Part::Item(text) });
-                Place::Items
+                ListParserState::Items
             }
             _ => {
                 match self.name {
@@ -270,7 +272,7 @@ impl ListParser {
                     Name::Columns => give(Part::Columns(text)),
                     Name::Items | Name::Rows | Name::Other => {}
                 }
-                Place::Key
+                ListParserState::Key
             }
         };
     }

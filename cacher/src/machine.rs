@@ -33,7 +33,7 @@
 use std::time::Duration;
 
 use crate::amount::Amount;
-use crate::request::Target;
+use crate::request::ReflectorRequest;
 
 /// Where the reflector is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ enum Phase {
     /// The same, before pages go on behind this token.
     LatestThenPage { continue_token: String },
     /// A failure is being waited out.
-    Waiting { then: Target },
+    Waiting { then: ReflectorRequest },
 }
 
 /// What happened.
@@ -102,7 +102,7 @@ pub(crate) enum Input {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Drop what is being read and send this request.
-    Open(Target),
+    Open(ReflectorRequest),
     /// Go on reading.
     Read,
     /// Drop what is being read and wait, as after so many failures and at least so long; then `Elapsed`.
@@ -179,14 +179,14 @@ impl Machine {
                         let next = machine.page(Some(token));
                         machine.open(next)
                     }
-                    None => Self { void: false, ..machine }.open(Target::Watch { short: false }),
+                    None => Self { void: false, ..machine }.open(ReflectorRequest::Watch { short: false }),
                 }
             }
             // The token expired: a list put together of two moments would be none. Pages take longer than the member
             // remembers revisions, and would again, so it is asked for in one piece (client-go's `FullListIfExpired`).
             Input::Expired if continue_token.is_some() => {
                 let machine = self.with(Amount::after_expiry);
-                let whole = Target::Whole { compressed: machine.amount.is_compressed() };
+                let whole = ReflectorRequest::Whole { compressed: machine.amount.is_compressed() };
                 machine.open(whole)
             }
             Input::BrokeOff { read, late } => self.after_break(continue_token, read, late),
@@ -214,19 +214,21 @@ impl Machine {
     fn in_watch(self, proved: bool, input: Input) -> (Self, Action) {
         match input {
             Input::Proved => (Self { phase: Phase::Watch { proved: true }, failures: 0, ..self }, Action::Read),
-            Input::Progress { bookmarks: true } => self.open(Target::Watch { short: true }),
+            Input::Progress { bookmarks: true } => self.open(ReflectorRequest::Watch { short: true }),
             Input::Progress { bookmarks: false } => self.list(),
-            Input::Renewed => self.open(Target::Watch { short: false }),
-            Input::Ended if proved => self.open(Target::Watch { short: false }),
+            Input::Renewed => self.open(ReflectorRequest::Watch { short: false }),
+            Input::Ended if proved => self.open(ReflectorRequest::Watch { short: false }),
             // The first that ends with nothing may be chance; after that it is a failure like others.
-            Input::Ended if self.failures == 0 => Self { failures: 1, ..self }.open(Target::Watch { short: false }),
-            Input::Ended => self.wait(Target::Latest, None),
-            Input::Silent | Input::Suspect => self.open(Target::Latest),
+            Input::Ended if self.failures == 0 => {
+                Self { failures: 1, ..self }.open(ReflectorRequest::Watch { short: false })
+            }
+            Input::Ended => self.wait(ReflectorRequest::Latest, None),
+            Input::Silent | Input::Suspect => self.open(ReflectorRequest::Latest),
             // A member that expires the very version of its list is not to be listed without pause.
             Input::Expired if proved || self.failures == 0 => Self { failures: self.failures + 1, ..self }.list(),
             // The version itself may be what it does not take.
             Input::Expired | Input::Unsupported => self.wait_to_list(None),
-            Input::Failed { retry_after } => self.wait(Target::Latest, retry_after),
+            Input::Failed { retry_after } => self.wait(ReflectorRequest::Latest, retry_after),
             _ => (self, Action::Read),
         }
     }
@@ -234,9 +236,9 @@ impl Machine {
     fn in_latest(self, input: Input) -> (Self, Action) {
         match input {
             // Who may watch but not list cannot ask; the watch itself will tell.
-            Input::Latest { behind: false } | Input::Unsupported => self.open(Target::Watch { short: false }),
-            Input::Failed { retry_after } => self.wait(Target::Latest, retry_after),
-            _ => self.wait(Target::Latest, None),
+            Input::Latest { behind: false } | Input::Unsupported => self.open(ReflectorRequest::Watch { short: false }),
+            Input::Failed { retry_after } => self.wait(ReflectorRequest::Latest, retry_after),
+            _ => self.wait(ReflectorRequest::Latest, None),
         }
     }
 
@@ -247,8 +249,10 @@ impl Machine {
                 self.open(next)
             }
             Input::Unsupported => self.wait_to_list(None),
-            Input::Failed { retry_after } => self.wait(Target::LatestThenPage { continue_token }, retry_after),
-            _ => self.wait(Target::LatestThenPage { continue_token }, None),
+            Input::Failed { retry_after } => {
+                self.wait(ReflectorRequest::LatestThenPage { continue_token }, retry_after)
+            }
+            _ => self.wait(ReflectorRequest::LatestThenPage { continue_token }, None),
         }
     }
 
@@ -258,14 +262,14 @@ impl Machine {
         self.open(target)
     }
 
-    fn list_target(&self) -> Target {
-        if self.streaming { Target::WatchList } else { self.page(None) }
+    fn list_target(&self) -> ReflectorRequest {
+        if self.streaming { ReflectorRequest::WatchList } else { self.page(None) }
     }
 
     /// The page behind this token, or the first.
-    fn page(&self, continue_token: Option<String>) -> Target {
+    fn page(&self, continue_token: Option<String>) -> ReflectorRequest {
         let (limit, compressed) = (self.amount.limit(), self.amount.is_compressed());
-        Target::Page { continue_token, limit, compressed }
+        ReflectorRequest::Page { continue_token, limit, compressed }
     }
 
     /// The same with more or less to be asked for at once.
@@ -273,14 +277,14 @@ impl Machine {
         Self { amount: amount(self.amount), ..self }
     }
 
-    fn open(self, target: Target) -> (Self, Action) {
+    fn open(self, target: ReflectorRequest) -> (Self, Action) {
         let phase = match &target {
-            Target::WatchList => Phase::WatchList,
-            Target::Page { continue_token, .. } => Phase::Pages { continue_token: continue_token.clone() },
-            Target::Whole { .. } => Phase::Pages { continue_token: None },
-            Target::Watch { .. } => Phase::Watch { proved: false },
-            Target::Latest => Phase::Latest,
-            Target::LatestThenPage { continue_token } => {
+            ReflectorRequest::WatchList => Phase::WatchList,
+            ReflectorRequest::Page { continue_token, .. } => Phase::Pages { continue_token: continue_token.clone() },
+            ReflectorRequest::Whole { .. } => Phase::Pages { continue_token: None },
+            ReflectorRequest::Watch { .. } => Phase::Watch { proved: false },
+            ReflectorRequest::Latest => Phase::Latest,
+            ReflectorRequest::LatestThenPage { continue_token } => {
                 Phase::LatestThenPage { continue_token: continue_token.clone() }
             }
         };
@@ -298,13 +302,13 @@ impl Machine {
     /// apiserver that lags.
     fn wait_to_ask_first(self, continue_token: Option<String>, at_least: Option<Duration>) -> (Self, Action) {
         let then = match continue_token {
-            Some(continue_token) => Target::LatestThenPage { continue_token },
+            Some(continue_token) => ReflectorRequest::LatestThenPage { continue_token },
             None => self.list_target(),
         };
         self.wait(then, at_least)
     }
 
-    fn wait(self, then: Target, at_least: Option<Duration>) -> (Self, Action) {
+    fn wait(self, then: ReflectorRequest, at_least: Option<Duration>) -> (Self, Action) {
         let failures = self.failures.saturating_add(1);
         (Self { phase: Phase::Waiting { then }, failures, ..self }, Action::Wait { failures, at_least })
     }
@@ -315,12 +319,12 @@ mod tests {
     use super::*;
 
     const FAILED: Input = Input::Failed { retry_after: None };
-    const WATCH: Target = Target::Watch { short: false };
-    const SHORT: Target = Target::Watch { short: true };
-    const FIRST: Target = Target::Page { continue_token: None, limit: SIZE, compressed: false };
+    const WATCH: ReflectorRequest = ReflectorRequest::Watch { short: false };
+    const SHORT: ReflectorRequest = ReflectorRequest::Watch { short: true };
+    const FIRST: ReflectorRequest = ReflectorRequest::Page { continue_token: None, limit: SIZE, compressed: false };
     const SIZE: u32 = 10_000;
 
-    fn open(target: Target) -> Action {
+    fn open(target: ReflectorRequest) -> Action {
         Action::Open(target)
     }
 
@@ -333,24 +337,24 @@ mod tests {
     }
 
     /// The first page where lists are compressed.
-    fn compressed(limit: u32) -> Target {
-        Target::Page { continue_token: None, limit, compressed: true }
+    fn compressed(limit: u32) -> ReflectorRequest {
+        ReflectorRequest::Page { continue_token: None, limit, compressed: true }
     }
 
     /// The page behind the token `t`.
     fn second(limit: u32, compressed: bool) -> Action {
-        open(Target::Page { continue_token: Some("t".to_owned()), limit, compressed })
+        open(ReflectorRequest::Page { continue_token: Some("t".to_owned()), limit, compressed })
     }
 
     /// The question before the page behind the token `t`.
     fn asked_first() -> Action {
-        open(Target::LatestThenPage { continue_token: "t".to_owned() })
+        open(ReflectorRequest::LatestThenPage { continue_token: "t".to_owned() })
     }
 
     /// Runs inputs from the start and compares each action.
     fn run(story: &str, steps: Vec<(Input, Action)>) -> Machine {
         let (mut machine, first) = Machine::start(SIZE);
-        assert_eq!(first, open(Target::WatchList), "{story}");
+        assert_eq!(first, open(ReflectorRequest::WatchList), "{story}");
         for (index, (input, expected)) in steps.into_iter().enumerate() {
             let (next, action) = machine.step(input.clone());
             assert_eq!(action, expected, "{story}: step {index}, {input:?}");
@@ -393,7 +397,7 @@ mod tests {
             vec![
                 (Input::Unsupported, open(FIRST)),
                 (page(Some("t")), second(SIZE, false)),
-                (Input::Expired, open(Target::Whole { compressed: true })),
+                (Input::Expired, open(ReflectorRequest::Whole { compressed: true })),
                 (Input::Opened, Action::Read),
             ]
         };
@@ -416,9 +420,9 @@ mod tests {
             "failures grow the pause",
             vec![
                 (FAILED, wait(1)),
-                (Input::Elapsed, open(Target::WatchList)),
+                (Input::Elapsed, open(ReflectorRequest::WatchList)),
                 (FAILED, wait(2)),
-                (Input::Elapsed, open(Target::WatchList)),
+                (Input::Elapsed, open(ReflectorRequest::WatchList)),
                 (
                     Input::Failed { retry_after: Some(Duration::from_secs(4)) },
                     Action::Wait { failures: 3, at_least: Some(Duration::from_secs(4)) },
@@ -503,7 +507,10 @@ mod tests {
             "what is not answered is asked for in smaller pages",
             paged(vec![
                 (Input::Unanswered, wait(1)),
-                (Input::Elapsed, open(Target::Page { continue_token: None, limit: SIZE / 2, compressed: false })),
+                (
+                    Input::Elapsed,
+                    open(ReflectorRequest::Page { continue_token: None, limit: SIZE / 2, compressed: false }),
+                ),
                 (page(Some("t")), second(SIZE, false)),
                 (Input::Unanswered, wait(2)),
                 (Input::Elapsed, asked_first()),
@@ -518,7 +525,7 @@ mod tests {
             "in one piece it does not come through either: the next pages are compressed and smaller",
             paged(vec![
                 (page(Some("t")), second(SIZE, false)),
-                (Input::Expired, open(Target::Whole { compressed: true })),
+                (Input::Expired, open(ReflectorRequest::Whole { compressed: true })),
                 (late(5000), wait(1)),
                 (Input::Elapsed, open(compressed(2500))),
             ]),
@@ -528,7 +535,7 @@ mod tests {
     #[test]
     fn pages_of_a_member_that_went_back() {
         let second_page = || vec![(Input::Unsupported, open(FIRST)), (page(Some("t")), second(SIZE, false))];
-        let half = Target::Page { continue_token: None, limit: SIZE / 2, compressed: false };
+        let half = ReflectorRequest::Page { continue_token: None, limit: SIZE / 2, compressed: false };
         let stories = [
             (
                 "it is asked after it said so",
@@ -573,7 +580,7 @@ mod tests {
             (Input::Unanswered, wait(1)),
             (Input::Elapsed, asked_first()),
             (Input::Unsupported, wait(2)),
-            (Input::Elapsed, open(Target::Page { continue_token: None, limit: SIZE / 2, compressed: false })),
+            (Input::Elapsed, open(ReflectorRequest::Page { continue_token: None, limit: SIZE / 2, compressed: false })),
         ];
         run("one that cannot be asked is listed anew", second_page().into_iter().chain(cannot_be_asked).collect());
     }
@@ -587,27 +594,31 @@ mod tests {
                 (Input::Ended, open(WATCH)),
                 (Input::Ended, open(WATCH)),
                 (Input::Ended, wait(2)),
-                (Input::Elapsed, open(Target::Latest)),
+                (Input::Elapsed, open(ReflectorRequest::Latest)),
                 (Input::Latest { behind: false }, open(WATCH)),
                 (Input::Proved, Action::Read),
                 (FAILED, wait(1)),
             ],
         );
-        after_sync("a silent watch is dropped", vec![(Input::Silent, open(Target::Latest))]);
+        after_sync("a silent watch is dropped", vec![(Input::Silent, open(ReflectorRequest::Latest))]);
         after_sync(
             "a failure asks for the latest version first",
             vec![
                 (FAILED, wait(1)),
-                (Input::Elapsed, open(Target::Latest)),
+                (Input::Elapsed, open(ReflectorRequest::Latest)),
                 (FAILED, wait(2)),
-                (Input::Elapsed, open(Target::Latest)),
+                (Input::Elapsed, open(ReflectorRequest::Latest)),
                 (Input::Latest { behind: false }, open(WATCH)),
                 (FAILED, wait(3)),
             ],
         );
         after_sync(
             "who may not list resumes without asking",
-            vec![(FAILED, wait(1)), (Input::Elapsed, open(Target::Latest)), (Input::Unsupported, open(WATCH))],
+            vec![
+                (FAILED, wait(1)),
+                (Input::Elapsed, open(ReflectorRequest::Latest)),
+                (Input::Unsupported, open(WATCH)),
+            ],
         );
         after_sync(
             "progress replaces the watch by a short one and that by a long one",
@@ -621,7 +632,7 @@ mod tests {
         after_sync(
             "where no bookmarks come, a list says how far the member is",
             vec![
-                (Input::Progress { bookmarks: false }, open(Target::WatchList)),
+                (Input::Progress { bookmarks: false }, open(ReflectorRequest::WatchList)),
                 (Input::InitialEnd, Action::Read),
                 (Input::Ended, open(WATCH)),
             ],
@@ -636,30 +647,33 @@ mod tests {
     fn lost_continuity() {
         after_sync(
             "410 lists anew",
-            vec![(Input::Expired, open(Target::WatchList)), (Input::InitialEnd, Action::Read)],
+            vec![(Input::Expired, open(ReflectorRequest::WatchList)), (Input::InitialEnd, Action::Read)],
         );
         after_sync(
             "410 right after a list is waited out",
             vec![
-                (Input::Expired, open(Target::WatchList)),
+                (Input::Expired, open(ReflectorRequest::WatchList)),
                 (Input::InitialEnd, Action::Read),
                 (Input::Expired, wait(2)),
-                (Input::Elapsed, open(Target::WatchList)),
+                (Input::Elapsed, open(ReflectorRequest::WatchList)),
             ],
         );
         let machine = after_sync(
             "a member behind voids versions",
-            vec![(Input::Silent, open(Target::Latest)), (Input::Latest { behind: true }, open(Target::WatchList))],
+            vec![
+                (Input::Silent, open(ReflectorRequest::Latest)),
+                (Input::Latest { behind: true }, open(ReflectorRequest::WatchList)),
+            ],
         );
         assert!(machine.is_void());
         let (machine, _) = machine.step(FAILED);
         assert!(machine.is_void(), "a failure does not forget it");
         let (machine, action) = machine.step(Input::Elapsed);
-        assert_eq!(action, open(Target::WatchList));
+        assert_eq!(action, open(ReflectorRequest::WatchList));
         assert!(!machine.step(Input::InitialEnd).0.is_void());
         for before in [vec![], synced(), vec![(FAILED, wait(1))]] {
             let (machine, action) = run("told so", before).step(Input::WentBack);
-            assert_eq!((machine.is_void(), action), (true, open(Target::WatchList)));
+            assert_eq!((machine.is_void(), action), (true, open(ReflectorRequest::WatchList)));
         }
     }
 
@@ -694,7 +708,7 @@ mod tests {
         let phases = [
             run("while it is streamed", vec![]),
             after_sync("while it is watched", vec![]),
-            after_sync("while its version is asked for", vec![(Input::Silent, open(Target::Latest))]),
+            after_sync("while its version is asked for", vec![(Input::Silent, open(ReflectorRequest::Latest))]),
             run("in a page behind a token", second_page.clone()),
             run("before a page behind a token", second_page.into_iter().chain(asking).collect()),
         ];

@@ -29,13 +29,13 @@ use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::{CollectionVersion, GroupVersionResource, ResourceVersion};
 
 use crate::request::{Latest, LatestError};
-use crate::wait::Wanted;
+use crate::wait::VersionWaiters;
 
 /// Whether and when the member is asked. Used by the reflector's task alone, while a watch is open.
 #[derive(Default)]
-pub(crate) struct Progress {
+pub(crate) struct ProgressRequests {
     due: Option<Instant>,
-    asked: Option<Question>,
+    asked: Option<PendingLatest>,
     /// Whether no bookmarks come.
     unmarked: bool,
     /// When the list began that is made for want of them.
@@ -53,7 +53,7 @@ const PAUSE_PER_LIST: u32 = 4;
 const UNCACHED: (&str, [&str; 2]) = ("events", ["", "events.k8s.io"]);
 
 /// A question under way.
-struct Question {
+struct PendingLatest {
     /// Its number.
     number: u64,
     /// The version held when it was put.
@@ -85,7 +85,7 @@ pub(crate) enum Verdict {
     Idle,
 }
 
-impl Progress {
+impl ProgressRequests {
     /// For one collection.
     pub(crate) fn new(resource: &GroupVersionResource) -> Self {
         let (name, groups) = UNCACHED;
@@ -122,8 +122,8 @@ impl Progress {
     }
 
     /// Ends with the next thing that calls for attention. Cancelling loses nothing.
-    pub(crate) async fn next(&mut self, wanted: &Wanted) -> Call {
-        if let Some(Question { number, held, latest }) = &mut self.asked {
+    pub(crate) async fn next(&mut self, wanted: &VersionWaiters) -> Call {
+        if let Some(PendingLatest { number, held, latest }) = &mut self.asked {
             let (number, held, latest) = (*number, *held, latest.as_mut().await);
             self.asked = None;
             return Call::Answered { number, held, latest };
@@ -144,7 +144,7 @@ impl Progress {
 
     /// Puts a question.
     pub(crate) fn ask(&mut self, number: u64, held: CollectionVersion, latest: Latest) {
-        self.asked = Some(Question { number, held, latest });
+        self.asked = Some(PendingLatest { number, held, latest });
     }
 
     /// Forgets the question under way: its answer would be compared with another state.

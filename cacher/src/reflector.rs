@@ -26,10 +26,10 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 pub(crate) use self::task::Reflector;
-use self::task::{Reading, ResetAsked};
+use self::task::{ReflectorStream, ResetAsked};
 use crate::backoff;
 use crate::machine::{Action, Input};
-use crate::state::Reason;
+use crate::state::StaleReason;
 
 impl Reflector {
     /// Lists and watches until the task is aborted.
@@ -50,7 +50,7 @@ impl Reflector {
 
     /// Waits out a failure.
     async fn wait(&mut self, failures: u32, at_least: Option<Duration>) -> Result<Input, ResetAsked> {
-        self.reading = Reading::Nothing;
+        self.reading = ReflectorStream::Nothing;
         let tuning = &self.shared.config.tuning;
         let at_least = at_least.map(|asked| asked.min(tuning.retry_after_max));
         let delay = backoff::delay(tuning.backoff_min, tuning.backoff_max, failures, at_least, rand::random());
@@ -60,10 +60,10 @@ impl Reflector {
     }
 
     async fn read(&mut self) -> Result<Input, ResetAsked> {
-        match std::mem::replace(&mut self.reading, Reading::Nothing) {
-            Reading::Watch(stream) => self.read_watch(stream).await,
-            Reading::Page(page) => self.read_page(*page).await,
-            Reading::Nothing => Ok(self.failed(Reason::Other("there is nothing to read".to_owned()))),
+        match std::mem::replace(&mut self.reading, ReflectorStream::Nothing) {
+            ReflectorStream::Watch(stream) => self.read_watch(stream).await,
+            ReflectorStream::Page(page) => self.read_page(*page).await,
+            ReflectorStream::Nothing => Ok(self.failed(StaleReason::Other("there is nothing to read".to_owned()))),
         }
     }
 }

@@ -15,13 +15,13 @@ use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ResourceVersion, explain};
 
 use crate::Transport;
-use crate::config::Config;
+use crate::config::CacherConfig;
 use crate::list_stream::{ListError, ListParser};
-use crate::state::Reason;
+use crate::state::StaleReason;
 
 /// What the reflector asks the member for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum ReflectorRequest {
     /// A watch that first streams the collection as of "most recent" (KEP-3157).
     WatchList,
     /// One page of the collection, the first one as of "most recent".
@@ -36,7 +36,7 @@ pub(crate) enum Target {
     Watch { short: bool },
 }
 
-impl Target {
+impl ReflectorRequest {
     /// Whether this is a list of the collection, or of a page of it.
     pub(crate) fn is_list(&self) -> bool {
         matches!(self, Self::Page { .. } | Self::Whole { .. })
@@ -62,22 +62,26 @@ const REASON_LENGTH_MAX: usize = 300;
 /// The request for a target; `version` is the one that a watch goes on after.
 ///
 /// Fails only for a continue token that does not fit into a URI.
-pub(crate) fn build(config: &Config, target: &Target, version: ResourceVersion) -> Result<Request<Body>, http::Error> {
+pub(crate) fn build(
+    config: &CacherConfig,
+    target: &ReflectorRequest,
+    version: ResourceVersion,
+) -> Result<Request<Body>, http::Error> {
     let tuning = &config.tuning;
     let timeout =
         |(shortest, longest): (Duration, Duration)| rand::random_range(shortest..=longest.max(shortest)).as_secs();
     let query = match target {
-        Target::WatchList => format!(
+        ReflectorRequest::WatchList => format!(
             "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds={}",
             timeout(tuning.watch_list_timeout)
         ),
-        Target::Page { continue_token: None, limit, .. } => format!("limit={limit}"),
-        Target::Page { continue_token: Some(token), limit, .. } => {
+        ReflectorRequest::Page { continue_token: None, limit, .. } => format!("limit={limit}"),
+        ReflectorRequest::Page { continue_token: Some(token), limit, .. } => {
             format!("limit={limit}&continue={}", utf8_percent_encode(token, QUERY_VALUE))
         }
-        Target::Whole { .. } => "limit=0".to_owned(),
-        Target::Latest | Target::LatestThenPage { .. } => "limit=1".to_owned(),
-        Target::Watch { short } => {
+        ReflectorRequest::Whole { .. } => "limit=0".to_owned(),
+        ReflectorRequest::Latest | ReflectorRequest::LatestThenPage { .. } => "limit=1".to_owned(),
+        ReflectorRequest::Watch { short } => {
             let seconds = if *short { tuning.progress_timeout.as_secs().max(1) } else { timeout(tuning.watch_timeout) };
             format!("watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds={seconds}")
         }
@@ -91,11 +95,11 @@ pub(crate) fn build(config: &Config, target: &Target, version: ResourceVersion) 
 /// A member's refusal: an HTTP status other than 200, or a Status in an ERROR event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {reason}")]
-pub struct Refusal {
+pub struct MemberError {
     /// The HTTP status code.
     pub code: u16,
     /// What it means.
-    pub reason: Reason,
+    pub reason: StaleReason,
     /// How long the member asks to wait.
     pub retry_after: Option<Duration>,
     /// Whether the version that was asked for is one that the member has not reached.
@@ -129,7 +133,7 @@ struct RawCause {
 /// `pkg/storage/errors.go`).
 const AHEAD: &str = "ResourceVersionTooLarge";
 
-impl Refusal {
+impl MemberError {
     /// Reads the Status of an ERROR event, or of an answer whose HTTP status code is `code`.
     ///
     /// What is no Status yields the code alone: the text of a stranger's page is no reason.
@@ -137,14 +141,14 @@ impl Refusal {
         let raw: RawStatus = serde_json::from_slice(text).unwrap_or_default();
         let code = code.unwrap_or(raw.code);
         let reason = match code {
-            401 => Reason::Unauthorized,
-            403 => Reason::Forbidden,
-            404 => Reason::NotFound,
-            410 => Reason::Expired,
-            429 => Reason::TooManyRequests,
-            _ if matches!(&*raw.reason, "Expired" | "Gone") => Reason::Expired,
-            _ if raw.message.is_empty() => Reason::Other(describe(code)),
-            _ => Reason::Other(format!("{code}: {}", shortened(&raw.message))),
+            401 => StaleReason::Unauthorized,
+            403 => StaleReason::Forbidden,
+            404 => StaleReason::NotFound,
+            410 => StaleReason::Expired,
+            429 => StaleReason::TooManyRequests,
+            _ if matches!(&*raw.reason, "Expired" | "Gone") => StaleReason::Expired,
+            _ if raw.message.is_empty() => StaleReason::Other(describe(code)),
+            _ => StaleReason::Other(format!("{code}: {}", shortened(&raw.message))),
         };
         let details = raw.details.unwrap_or_default();
         let retry_after = Some(details.retry_after_seconds).filter(|seconds| *seconds > 0).map(Duration::from_secs);
@@ -154,7 +158,7 @@ impl Refusal {
 
     /// Whether the request as such is not understood or not supported, so that repeating it is of no use.
     pub(crate) fn is_unsupported(&self) -> bool {
-        self.reason != Reason::Expired && matches!(self.code, 400 | 405 | 406 | 415 | 422 | 501)
+        self.reason != StaleReason::Expired && matches!(self.code, 400 | 405 | 406 | 415 | 422 | 501)
     }
 }
 
@@ -175,14 +179,14 @@ fn shortened(text: &str) -> String {
 }
 
 /// Reads what a refusal says. A body that does not come leaves the status code.
-pub(crate) async fn refusal(response: Response<Body>, within: Duration) -> Refusal {
+pub(crate) async fn refusal(response: Response<Body>, within: Duration) -> MemberError {
     let code = response.status().as_u16();
     let retry_after = retry_after(response.headers());
     let mut text = Vec::new();
     // What did not come in time, or broke off, is no Status and leaves the code.
     let _ = timeout(within, read_refusal(response.into_body(), &mut text)).await;
-    let refusal = Refusal::from_status(&text, Some(code));
-    Refusal { retry_after: retry_after.or(refusal.retry_after), ..refusal }
+    let refusal = MemberError::from_status(&text, Some(code));
+    MemberError { retry_after: retry_after.or(refusal.retry_after), ..refusal }
 }
 
 async fn read_refusal(mut body: Body, text: &mut Vec<u8>) {
@@ -203,7 +207,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 ///
 /// # Errors
 /// The encoding of a body that cannot be read: a proxy on the way may compress what was asked for plain.
-pub(crate) fn is_gzip(headers: &HeaderMap, target: &Target) -> Result<bool, String> {
+pub(crate) fn is_gzip(headers: &HeaderMap, target: &ReflectorRequest) -> Result<bool, String> {
     match headers.get(CONTENT_ENCODING) {
         None => Ok(false),
         Some(encoding) if encoding.as_bytes().eq_ignore_ascii_case(b"identity") => Ok(false),
@@ -237,17 +241,17 @@ pub enum LatestError {
     Timeout(Duration),
     /// The member refused.
     #[error("the member refused the list")]
-    Refused(#[source] Refusal),
+    Refused(#[source] MemberError),
     /// The answer is no list.
     #[error("the member's list cannot be read")]
     Malformed(#[source] ListError),
 }
 
 /// An answer's head, under way.
-pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
+pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
 
 /// Sends a request once the transport is ready. Boxed because the compiler cannot see through the service's lifetimes.
-pub(crate) fn send(transport: &Transport, request: Request<Body>) -> Answer {
+pub(crate) fn send(transport: &Transport, request: Request<Body>) -> ResponseFuture {
     Box::pin(transport.clone().oneshot(request))
 }
 
@@ -255,9 +259,10 @@ pub(crate) fn send(transport: &Transport, request: Request<Body>) -> Answer {
 pub(crate) type Latest = Pin<Box<dyn Future<Output = Result<ResourceVersion, LatestError>> + Send>>;
 
 /// Asks the member for its latest version, within the answer timeout. Nothing is sent before the first poll.
-pub(crate) fn latest(config: &Config, transport: &Transport) -> Latest {
+pub(crate) fn latest(config: &CacherConfig, transport: &Transport) -> Latest {
     let (within, object_size_max) = (config.tuning.answer_timeout, config.tuning.object_size_max);
-    let answer = build(config, &Target::Latest, ResourceVersion::default()).map(|request| send(transport, request));
+    let answer =
+        build(config, &ReflectorRequest::Latest, ResourceVersion::default()).map(|request| send(transport, request));
     Box::pin(async move {
         let asked = read_latest(answer, within, object_size_max);
         timeout(within, asked).await.unwrap_or(Err(LatestError::Timeout(within)))
@@ -265,7 +270,7 @@ pub(crate) fn latest(config: &Config, transport: &Transport) -> Latest {
 }
 
 async fn read_latest(
-    answer: Result<Answer, http::Error>,
+    answer: Result<ResponseFuture, http::Error>,
     within: Duration,
     object_size_max: usize,
 ) -> Result<ResourceVersion, LatestError> {
@@ -289,18 +294,18 @@ mod tests {
     use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder};
 
     use super::*;
-    use crate::config::Tuning;
+    use crate::config::ReflectorTuning;
 
-    fn uri(namespace: Option<&str>, target: &Target) -> String {
-        let config = Config {
+    fn uri(namespace: Option<&str>, target: &ReflectorRequest) -> String {
+        let config = CacherConfig {
             cluster: ClusterName::new("c").unwrap(),
             resource: GroupVersionResource::new("apps", "v1", "deployments"),
             namespace: namespace.map(str::to_owned),
             decoder: ObjectDecoder::new("apps/v1", "Deployment", [].into()),
-            tuning: Tuning {
+            tuning: ReflectorTuning {
                 watch_timeout: (Duration::from_secs(9), Duration::from_secs(9)),
                 watch_list_timeout: (Duration::from_secs(3600), Duration::from_secs(3600)),
-                ..Tuning::default()
+                ..ReflectorTuning::default()
             },
         };
         let request = build(&config, target, ResourceVersion(7)).unwrap();
@@ -313,27 +318,27 @@ mod tests {
     fn requests_are_what_kubernetes_documents() {
         let path = "/apis/apps/v1/deployments";
         assert_eq!(
-            uri(None, &Target::WatchList),
+            uri(None, &ReflectorRequest::WatchList),
             format!(
                 "{path}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=3600"
             )
         );
-        assert_eq!(uri(None, &Target::Whole { compressed: true }), format!("{path}?limit=0"));
+        assert_eq!(uri(None, &ReflectorRequest::Whole { compressed: true }), format!("{path}?limit=0"));
         assert_eq!(
-            uri(None, &Target::Page { continue_token: None, limit: 10_000, compressed: false }),
+            uri(None, &ReflectorRequest::Page { continue_token: None, limit: 10_000, compressed: false }),
             format!("{path}?limit=10000")
         );
         assert_eq!(
             uri(
                 Some("n"),
-                &Target::Page { continue_token: Some("a+b/=_-".to_owned()), limit: 5_000, compressed: true }
+                &ReflectorRequest::Page { continue_token: Some("a+b/=_-".to_owned()), limit: 5_000, compressed: true }
             ),
             "/apis/apps/v1/namespaces/n/deployments?limit=5000&continue=a%2Bb%2F%3D_-"
         );
-        assert_eq!(uri(None, &Target::Latest), format!("{path}?limit=1"));
+        assert_eq!(uri(None, &ReflectorRequest::Latest), format!("{path}?limit=1"));
         for (short, seconds) in [(false, 9), (true, 3)] {
             assert_eq!(
-                uri(None, &Target::Watch { short }),
+                uri(None, &ReflectorRequest::Watch { short }),
                 format!("{path}?watch=1&resourceVersion=7&allowWatchBookmarks=true&timeoutSeconds={seconds}")
             );
         }
@@ -343,35 +348,35 @@ mod tests {
     fn what_is_compressed_must_have_been_asked_for() {
         let read = |encoding: &str, compressed| {
             let headers = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_str(encoding).unwrap())]);
-            is_gzip(&headers, &Target::Whole { compressed })
+            is_gzip(&headers, &ReflectorRequest::Whole { compressed })
         };
-        assert_eq!(is_gzip(&HeaderMap::new(), &Target::Whole { compressed: true }), Ok(false));
+        assert_eq!(is_gzip(&HeaderMap::new(), &ReflectorRequest::Whole { compressed: true }), Ok(false));
         assert_eq!((read("Identity", true), read("GZIP", true)), (Ok(false), Ok(true)));
         assert_eq!((read("gzip", false), read("br", true)), (Err("gzip".to_owned()), Err("br".to_owned())));
     }
 
     #[test]
     fn refusals_have_reasons() {
-        let read = |text: &str, code| Refusal::from_status(text.as_bytes(), code);
-        assert_eq!(read("", Some(401)).reason, Reason::Unauthorized);
-        assert_eq!(read("{}", Some(403)).reason, Reason::Forbidden);
-        assert_eq!(read("404 page not found", Some(404)).reason, Reason::NotFound);
+        let read = |text: &str, code| MemberError::from_status(text.as_bytes(), code);
+        assert_eq!(read("", Some(401)).reason, StaleReason::Unauthorized);
+        assert_eq!(read("{}", Some(403)).reason, StaleReason::Forbidden);
+        assert_eq!(read("404 page not found", Some(404)).reason, StaleReason::NotFound);
         let gone = read(r#"{"code":410,"reason":"Expired","message":"too old resource version: 5 (100)"}"#, None);
-        assert_eq!((gone.code, &gone.reason), (410, &Reason::Expired));
+        assert_eq!((gone.code, &gone.reason), (410, &StaleReason::Expired));
         assert!(!gone.is_unsupported());
-        assert_eq!(read(r#"{"reason":"Gone"}"#, None).reason, Reason::Expired);
-        assert_eq!(read("<html>secret</html>", Some(502)).reason, Reason::Other("502: Bad Gateway".to_owned()));
+        assert_eq!(read(r#"{"reason":"Gone"}"#, None).reason, StaleReason::Expired);
+        assert_eq!(read("<html>secret</html>", Some(502)).reason, StaleReason::Other("502: Bad Gateway".to_owned()));
         let invalid = read(r#"{"code":422,"reason":"Invalid","message":"sendInitialEvents is forbidden"}"#, Some(422));
-        assert_eq!(invalid.reason, Reason::Other("422: sendInitialEvents is forbidden".to_owned()));
+        assert_eq!(invalid.reason, StaleReason::Other("422: sendInitialEvents is forbidden".to_owned()));
         assert!(invalid.is_unsupported());
         let busy = read(r#"{"code":429,"details":{"retryAfterSeconds":4}}"#, Some(429));
-        assert_eq!((busy.reason, busy.retry_after), (Reason::TooManyRequests, Some(Duration::from_secs(4))));
+        assert_eq!((busy.reason, busy.retry_after), (StaleReason::TooManyRequests, Some(Duration::from_secs(4))));
         let ahead = r#"{"code":504,"details":{"causes":[{"reason":"ResourceVersionTooLarge"}]}}"#;
         assert!(read(ahead, Some(504)).is_ahead);
         assert!(!read(r#"{"code":504,"reason":"Timeout","details":{}}"#, Some(504)).is_ahead);
         let long = "ä".repeat(400);
         let text = format!(r#"{{"message":"{long}"}}"#);
-        let Reason::Other(reason) = read(&text, Some(500)).reason else { panic!("another reason") };
+        let StaleReason::Other(reason) = read(&text, Some(500)).reason else { panic!("another reason") };
         assert!(reason.len() <= REASON_LENGTH_MAX + 5);
     }
 

@@ -4,33 +4,33 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tributary_apimachinery::Snapshot;
 
-use crate::config::Config;
-use crate::state::State;
-use crate::stats::Counts;
-use crate::wait::Wanted;
+use crate::config::CacherConfig;
+use crate::state::CacherState;
+use crate::stats::ReflectorCounters;
+use crate::wait::VersionWaiters;
 
 /// What the reflector's task and the handle share. The task writes, the handle reads.
 pub(crate) struct Shared {
-    pub(crate) config: Config,
+    pub(crate) config: CacherConfig,
     pub(crate) published: watch::Sender<Option<Snapshot>>,
-    pub(crate) state: watch::Sender<State>,
-    pub(crate) wanted: Wanted,
+    pub(crate) state: watch::Sender<CacherState>,
+    pub(crate) wanted: VersionWaiters,
     pub(crate) reset: Notify,
     /// When the watch is to be opened anew, if it is.
     pub(crate) reopen_at: watch::Sender<Option<Instant>>,
-    pub(crate) counts: Counts,
+    pub(crate) counts: ReflectorCounters,
 }
 
 impl Shared {
     /// As it is before the first request: nothing is held, and nobody waits.
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: CacherConfig) -> Self {
         Self {
             published: watch::Sender::new(None),
-            state: watch::Sender::new(State::Syncing { since: Instant::now(), reason: None }),
-            wanted: Wanted::default(),
+            state: watch::Sender::new(CacherState::Syncing { since: Instant::now(), reason: None }),
+            wanted: VersionWaiters::default(),
             reset: Notify::new(),
             reopen_at: watch::Sender::new(None),
-            counts: Counts::default(),
+            counts: ReflectorCounters::default(),
             config,
         }
     }

@@ -6,13 +6,13 @@ use tokio::time::Instant;
 
 /// How far a cacher is. Until it is first `Synced` its cluster is unknown for this resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum CacherState {
     /// There is no complete state yet.
     Syncing {
         /// When the cacher started.
         since: Instant,
         /// What kept the last attempt from succeeding; `None` while the first is under way.
-        reason: Option<Reason>,
+        reason: Option<StaleReason>,
     },
     /// The collection is complete and changes arrive.
     Synced,
@@ -21,13 +21,13 @@ pub enum State {
         /// When contact was lost.
         since: Instant,
         /// Why it is not back.
-        reason: Reason,
+        reason: StaleReason,
     },
 }
 
 /// Why changes do not arrive. Its text is fit for logs, `/readyz?verbose` and `Warning` headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum StaleReason {
     /// The member cannot be reached, or broke off; the text says how.
     Unreachable(String),
     /// 401: our credentials are not accepted.
@@ -46,7 +46,7 @@ pub enum Reason {
     Other(String),
 }
 
-impl Reason {
+impl StaleReason {
     /// The reason without its text, in Kubernetes' spelling, for metrics labels and for telling new reasons from old.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for StaleReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable(text) => write!(f, "unreachable: {text}"),
@@ -77,9 +77,9 @@ impl fmt::Display for Reason {
     }
 }
 
-impl State {
+impl CacherState {
     /// Why changes do not arrive, if so.
-    pub fn reason(&self) -> Option<&Reason> {
+    pub fn reason(&self) -> Option<&StaleReason> {
         match self {
             Self::Syncing { reason, .. } => reason.as_ref(),
             Self::Synced => None,

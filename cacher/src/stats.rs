@@ -48,7 +48,7 @@ impl Count {
 
 /// The counts as the reflector writes them.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct ReflectorCounters {
     pub(crate) objects: Count,
     pub(crate) object_bytes: Count,
     pub(crate) events: Count,
@@ -61,7 +61,7 @@ pub(crate) struct Counts {
     pub(crate) progress_requests: Count,
 }
 
-impl Counts {
+impl ReflectorCounters {
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             objects: self.objects.get(),

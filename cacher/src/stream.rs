@@ -9,18 +9,18 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::body::{Body, BoxError};
 
-use crate::config::Tuning;
+use crate::config::ReflectorTuning;
 use crate::frames::FrameSplitter;
 use crate::machine::Input;
-use crate::progress::{Call, Progress};
-use crate::wait::Wanted;
+use crate::progress::{Call, ProgressRequests};
+use crate::wait::VersionWaiters;
 
 /// How long before its `timeoutSeconds` a watch may have been ended by them, seen from here. Half a second: they count
 /// from when the member took the request, not from its answer.
 const ENDS_EARLY: Duration = Duration::from_millis(500);
 
 /// A watch that is being read.
-pub(crate) struct WatchStream {
+pub(crate) struct MemberWatch {
     body: Body,
     pub(crate) frames: FrameSplitter,
     /// The initial events of a WatchList are not complete.
@@ -48,7 +48,7 @@ struct Limits {
 }
 
 /// What happened to a watch.
-pub(crate) enum Turn {
+pub(crate) enum WatchWakeup {
     /// Bytes, an error, or the end.
     Read(Option<Result<Frame<Bytes>, BoxError>>),
     /// Nothing came for too long.
@@ -61,8 +61,8 @@ pub(crate) enum Turn {
     Renewed,
 }
 
-impl WatchStream {
-    pub(crate) fn new(body: Body, initial: bool, short: bool, now: Instant, tuning: &Tuning) -> Self {
+impl MemberWatch {
+    pub(crate) fn new(body: Body, initial: bool, short: bool, now: Instant, tuning: &ReflectorTuning) -> Self {
         Self {
             body,
             frames: FrameSplitter::new(tuning.object_size_max),
@@ -83,7 +83,7 @@ impl WatchStream {
 
     /// Whether this watch, which has ended, was a short one that should have brought a bookmark and did not. One that
     /// ended long before its time says nothing: the member may be shutting down. Nor does one that brought events.
-    pub(crate) fn lacks_bookmark(&self, now: Instant, tuning: &Tuning) -> bool {
+    pub(crate) fn lacks_bookmark(&self, now: Instant, tuning: &ReflectorTuning) -> bool {
         self.bookmark_due && !self.brought && now + ENDS_EARLY >= self.opened + tuning.progress_timeout
     }
 
@@ -101,10 +101,10 @@ impl WatchStream {
     /// Waits for the next thing. Cancelling loses nothing.
     pub(crate) async fn turn(
         &mut self,
-        progress: &mut Progress,
-        wanted: &Wanted,
+        progress: &mut ProgressRequests,
+        wanted: &VersionWaiters,
         reopen_at: &mut watch::Receiver<Option<Instant>>,
-    ) -> Turn {
+    ) -> WatchWakeup {
         let silent_at = self.heard + self.silence_max();
         let settled_at = self.opened + self.limits.settled_after;
         let settling = !self.initial && !self.proved;
@@ -113,12 +113,12 @@ impl WatchStream {
             biased;
             read = self.body.frame() => {
                 self.heard = Instant::now();
-                Turn::Read(read)
+                WatchWakeup::Read(read)
             }
-            () = sleep_until(silent_at) => Turn::Silent,
-            () = sleep_until(settled_at), if settling => Turn::Settled,
-            () = due(reopen_at), if live => Turn::Renewed,
-            call = progress.next(wanted), if live => Turn::Progress(call),
+            () = sleep_until(silent_at) => WatchWakeup::Silent,
+            () = sleep_until(settled_at), if settling => WatchWakeup::Settled,
+            () = due(reopen_at), if live => WatchWakeup::Renewed,
+            call = progress.next(wanted), if live => WatchWakeup::Progress(call),
         }
     }
 }

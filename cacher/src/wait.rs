@@ -42,34 +42,34 @@ pub struct StillThere {
 /// The versions that are waited for, and what the member says of them. The reflector looks here to see whether the
 /// member is to be asked for progress, and leaves its answers here.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct VersionWaiters {
     /// How many wait for each version.
     versions: Mutex<BTreeMap<CollectionVersion, usize>>,
     arrived: Notify,
     /// How many questions for the latest version were put.
     questions: AtomicU64,
-    answer: watch::Sender<Answer>,
+    answer: watch::Sender<LatestVersion>,
 }
 
 /// The member's latest version, as of some moment between question and answer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct LatestVersion {
     /// The number of the question; 0 for none.
     question: u64,
     latest: ResourceVersion,
 }
 
-impl Wanted {
+impl VersionWaiters {
     /// Enters a version that has just become known until the guard is dropped, and wakes the reflector.
-    pub(crate) fn enter(&self, version: CollectionVersion) -> Waiting<'_> {
+    pub(crate) fn enter(&self, version: CollectionVersion) -> VersionWaiter<'_> {
         self.enter_known(version, self.questions.load(Ordering::SeqCst))
     }
 
     /// Enters a version that was known when so many questions had been put.
-    pub(crate) fn enter_known(&self, version: CollectionVersion, questions: u64) -> Waiting<'_> {
+    pub(crate) fn enter_known(&self, version: CollectionVersion, questions: u64) -> VersionWaiter<'_> {
         *self.versions.lock().entry(version).or_default() += 1;
         self.arrived.notify_one();
-        Waiting { wanted: self, version, questions }
+        VersionWaiter { wanted: self, version, questions }
     }
 
     /// Ends when a version has been entered since the last call ended.
@@ -84,7 +84,7 @@ impl Wanted {
 
     /// Tells the waiters what the member answered.
     pub(crate) fn answered(&self, question: u64, latest: ResourceVersion) {
-        self.answer.send_replace(Answer { question, latest });
+        self.answer.send_replace(LatestVersion { question, latest });
     }
 
     /// The lowest version above `current` that is waited for.
@@ -96,14 +96,14 @@ impl Wanted {
 
 /// One waiter's entry.
 #[derive(Debug)]
-pub(crate) struct Waiting<'a> {
-    wanted: &'a Wanted,
+pub(crate) struct VersionWaiter<'a> {
+    wanted: &'a VersionWaiters,
     version: CollectionVersion,
     /// How many questions had been put when the version was known.
     questions: u64,
 }
 
-impl Waiting<'_> {
+impl VersionWaiter<'_> {
     /// The version that is waited for.
     pub(crate) fn version(&self) -> CollectionVersion {
         self.version
@@ -115,7 +115,7 @@ impl Waiting<'_> {
     /// than the version.
     pub(crate) async fn beyond(&self) -> ResourceVersion {
         let mut answers = self.wanted.answer.subscribe();
-        let beyond = |answer: &Answer| answer.question > self.questions && self.version > answer.latest;
+        let beyond = |answer: &LatestVersion| answer.question > self.questions && self.version > answer.latest;
         let latest = answers.wait_for(beyond).await.ok().map(|answer| answer.latest);
         match latest {
             Some(latest) => latest,
@@ -125,7 +125,7 @@ impl Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for VersionWaiter<'_> {
     fn drop(&mut self) {
         let mut versions = self.wanted.versions.lock();
         if let Some(count) = versions.get_mut(&self.version) {
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn versions_are_counted_until_the_last_waiter_leaves() {
-        let wanted = Wanted::default();
+        let wanted = VersionWaiters::default();
         let version = |revision| CollectionVersion::whole(ResourceVersion(revision));
         let first = wanted.enter(version(5));
         let second = wanted.enter(version(5));
@@ -160,7 +160,7 @@ mod tests {
     }
     #[tokio::test]
     async fn only_answers_to_later_questions_count() {
-        let wanted = Wanted::default();
+        let wanted = VersionWaiters::default();
         let early = wanted.next_question();
         let waiting = wanted.enter(ResourceVersion(5).into());
         let beyond = waiting.beyond();

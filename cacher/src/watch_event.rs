@@ -7,7 +7,7 @@ const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 
 /// What a frame says.
 #[derive(Debug, PartialEq, Eq)]
-pub enum WatchEvent<'a> {
+pub enum MemberEvent<'a> {
     /// An object changed; its text is not checked yet.
     Object {
         /// What happened.
@@ -46,7 +46,7 @@ pub enum FrameError {
     Bookmark,
 }
 
-impl<'a> WatchEvent<'a> {
+impl<'a> MemberEvent<'a> {
     /// Reads a frame. Cost: one walk over the text; the object itself is checked by whoever decodes it.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl<'a> WatchEvent<'a> {
     }
 }
 
-fn bookmark(object: &[u8]) -> Result<WatchEvent<'_>, FrameError> {
+fn bookmark(object: &[u8]) -> Result<MemberEvent<'_>, FrameError> {
     let text = json::find(object, 0, &["metadata", "resourceVersion"])
         .and_then(|value| json::string_contents(object, &value))
         .and_then(|contents| std::str::from_utf8(object.get(contents)?).ok())
@@ -89,7 +89,7 @@ fn bookmark(object: &[u8]) -> Result<WatchEvent<'_>, FrameError> {
         json::members(object, annotations.start)
             .any(|member| member.key == INITIAL_EVENTS_END && object[member.value] == *b"\"true\"")
     });
-    Ok(WatchEvent::Bookmark { version, initial_events_end })
+    Ok(MemberEvent::Bookmark { version, initial_events_end })
 }
 
 #[cfg(test)]
@@ -98,29 +98,29 @@ mod tests {
 
     #[test]
     fn reads_what_members_send() {
-        let parse = |text: &'static str| WatchEvent::parse(text.as_bytes());
+        let parse = |text: &'static str| MemberEvent::parse(text.as_bytes());
         for (name, change_type) in
             [("ADDED", ChangeType::Added), ("MODIFIED", ChangeType::Modified), ("DELETED", ChangeType::Deleted)]
         {
             let text = format!(r#" {{"object": {{"a":"}}"}} , "more":[1], "type":"{name}" }} "#);
-            let event = WatchEvent::parse(text.as_bytes());
-            assert_eq!(event, Ok(WatchEvent::Object { change_type, object: br#"{"a":"}"}"# }));
+            let event = MemberEvent::parse(text.as_bytes());
+            assert_eq!(event, Ok(MemberEvent::Object { change_type, object: br#"{"a":"}"}"# }));
         }
         assert_eq!(
             parse(
                 r#"{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"12","creationTimestamp":null}}}"#
             ),
-            Ok(WatchEvent::Bookmark { version: ResourceVersion(12), initial_events_end: false })
+            Ok(MemberEvent::Bookmark { version: ResourceVersion(12), initial_events_end: false })
         );
         assert_eq!(
             parse(
                 r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"12","annotations":{"a":"b","k8s.io/initial-events-end":"true"}}}}"#
             ),
-            Ok(WatchEvent::Bookmark { version: ResourceVersion(12), initial_events_end: true })
+            Ok(MemberEvent::Bookmark { version: ResourceVersion(12), initial_events_end: true })
         );
         assert_eq!(
             parse(r#"{"type":"ERROR","object":{"code":410}}"#),
-            Ok(WatchEvent::Error { status: br#"{"code":410}"# })
+            Ok(MemberEvent::Error { status: br#"{"code":410}"# })
         );
     }
 
@@ -143,7 +143,7 @@ mod tests {
             (r#"{"type":"BOOKMARK","object":null}"#, FrameError::Bookmark),
         ];
         for (text, error) in cases {
-            assert_eq!(WatchEvent::parse(text.as_bytes()), Err(error), "{text}");
+            assert_eq!(MemberEvent::parse(text.as_bytes()), Err(error), "{text}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::*;
 use tokio::time::Instant;
 use tributary_apimachinery::ResourceVersion;
-use tributary_cacher::{Reason, State, Tuning, Update};
+use tributary_cacher::{CacherState, ReflectorTuning, StaleReason, Update};
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_watch_is_relisted_while_the_old_state_is_served() {
@@ -22,7 +22,7 @@ async fn an_expired_watch_is_relisted_while_the_old_state_is_served() {
     assert_eq!(cacher.snapshot().unwrap().len(), 4);
     let feed = relist.stream();
     feed.send(event("ADDED", &pod("changed", 8)) + &event("ADDED", &pod("new", 9)));
-    state(&cacher, |state| matches!(state, State::Stale { reason: Reason::Expired, .. })).await;
+    state(&cacher, |state| matches!(state, CacherState::Stale { reason: StaleReason::Expired, .. })).await;
     assert_eq!(cacher.snapshot().unwrap().len(), 4, "half a list is never seen");
     feed.send(event("ADDED", &pod("same", 1)) + &end_bookmark(10) + &event("DELETED", &pod("new", 11)));
     let Update::Relisted { before, after } = updates.next().await else { panic!("not relisted") };
@@ -32,7 +32,7 @@ async fn an_expired_watch_is_relisted_while_the_old_state_is_served() {
     let same = |key| Arc::ptr_eq(before.get(key).unwrap(), after.get(key).unwrap());
     assert!(same("ns/same") && !same("ns/changed"));
     assert_eq!(updates.changes().await.0, [("DELETED", "new".to_owned(), 11)]);
-    assert_eq!(cacher.state(), State::Synced);
+    assert_eq!(cacher.state(), CacherState::Synced);
     assert_eq!((cacher.stats().relists, cacher.stats().resets), (1, 0));
 }
 
@@ -72,7 +72,7 @@ async fn an_ended_watch_is_resumed_at_once_from_the_last_version() {
     let feed = member.expect(&["resourceVersion=9"]).await.stream();
     feed.send(event("DELETED", &pod("a", 10)));
     assert_eq!(updates.changes().await.0, [("DELETED", "a".to_owned(), 10)]);
-    assert_eq!(cacher.state(), State::Synced);
+    assert_eq!(cacher.state(), CacherState::Synced);
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +98,8 @@ async fn a_request_without_answer_is_given_up() {
     let asked = member.asked().await;
     asked.cancelled().await;
     assert_eq!(started.elapsed(), Duration::from_secs(30));
-    state(&cacher, |state| matches!(state.reason(), Some(Reason::Unreachable(text)) if text.contains("30 s"))).await;
+    state(&cacher, |state| matches!(state.reason(), Some(StaleReason::Unreachable(text)) if text.contains("30 s")))
+        .await;
     // A list whose bytes stop, too.
     member.expect(&["sendInitialEvents"]).await.status(400, "");
     let feed = member.expect(&["limit"]).await.stream();
@@ -138,7 +139,7 @@ async fn delays_grow_with_jitter_and_start_over_after_success() {
 async fn a_compressed_answer_is_named_and_not_misread() {
     let (cacher, mut member, _updates) = start();
     member.asked().await.respond(http::Response::builder().header("Content-Encoding", "gzip"), "\u{1f}");
-    state(&cacher, |state| matches!(state.reason(), Some(Reason::Other(text)) if text.contains("gzip"))).await;
+    state(&cacher, |state| matches!(state.reason(), Some(StaleReason::Other(text)) if text.contains("gzip"))).await;
     assert_eq!(cacher.stats().decode_errors, 0);
     member.asked().await.respond(http::Response::builder().header("Content-Encoding", "identity"), &end_bookmark(5));
     assert!(cacher.wait_for(ResourceVersion(5), Duration::from_secs(1)).await.is_ok());
@@ -152,23 +153,23 @@ async fn retry_after_is_obeyed() {
     asked.respond(http::Response::builder().status(429).header("Retry-After", "7"), "");
     let again = member.asked().await;
     assert_eq!((again.at - started).as_secs(), 7);
-    assert_eq!(cacher.state().reason(), Some(&Reason::TooManyRequests));
+    assert_eq!(cacher.state().reason(), Some(&StaleReason::TooManyRequests));
     // From an ERROR event too, but not without measure.
     let feed = again.stream();
     let failed = Instant::now();
     feed.send(event("ERROR", r#"{"code":500,"message":"boom","details":{"retryAfterSeconds":86400}}"#));
     assert_eq!((member.asked().await.at - failed).as_secs(), 60);
-    assert_eq!(cacher.state().reason(), Some(&Reason::Other("500: boom".to_owned())));
+    assert_eq!(cacher.state().reason(), Some(&StaleReason::Other("500: boom".to_owned())));
 }
 
 #[tokio::test(start_paused = true)]
 async fn refusals_are_told_apart_and_recovered_from() {
     let (cacher, mut member, _updates) = start();
     let reasons = [
-        (401, Reason::Unauthorized),
-        (403, Reason::Forbidden),
-        (404, Reason::NotFound),
-        (503, Reason::Other("503: Service Unavailable".to_owned())),
+        (401, StaleReason::Unauthorized),
+        (403, StaleReason::Forbidden),
+        (404, StaleReason::NotFound),
+        (503, StaleReason::Other("503: Service Unavailable".to_owned())),
     ];
     for (code, reason) in reasons {
         member.expect(&["sendInitialEvents"]).await.status(code, "");
@@ -177,21 +178,21 @@ async fn refusals_are_told_apart_and_recovered_from() {
         assert!(cacher.snapshot().is_none());
     }
     let feed = member.sync(&[], 5).await;
-    state(&cacher, |state| *state == State::Synced).await;
+    state(&cacher, |state| *state == CacherState::Synced).await;
     // The same after the first sync is staleness, and the state is served on.
     feed.cut();
     let lost = Instant::now();
-    while !matches!(cacher.state(), State::Stale { .. }) {
+    while !matches!(cacher.state(), CacherState::Stale { .. }) {
         member.expect(&["limit=1"]).await.status(401, "");
         tokio::task::yield_now().await;
     }
-    let State::Stale { since, reason } = cacher.state() else { panic!("not stale") };
-    assert_eq!((since, reason), (lost, Reason::Unauthorized));
+    let CacherState::Stale { since, reason } = cacher.state() else { panic!("not stale") };
+    assert_eq!((since, reason), (lost, StaleReason::Unauthorized));
     assert!(cacher.snapshot().is_some());
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
     let feed = member.expect(&["resourceVersion=5"]).await.stream();
     feed.send(bookmark(6));
-    state(&cacher, |state| *state == State::Synced).await;
+    state(&cacher, |state| *state == CacherState::Synced).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,7 +207,7 @@ async fn a_short_interruption_is_not_staleness() {
     let feed = member.expect(&["resourceVersion=5"]).await.stream();
     tokio::time::advance(Duration::from_secs(2)).await;
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(cacher.state(), State::Synced);
+    assert_eq!(cacher.state(), CacherState::Synced);
     assert!(!states.has_changed().unwrap_or(true), "nobody was bothered");
     assert!(!feed.is_dropped());
 }
@@ -214,12 +215,12 @@ async fn a_short_interruption_is_not_staleness() {
 #[tokio::test(start_paused = true)]
 async fn staleness_comes_by_time_alone() {
     let (cacher, mut member, mut updates) =
-        start_with(Tuning { backoff_min: Duration::from_secs(60), ..Tuning::default() });
+        start_with(ReflectorTuning { backoff_min: Duration::from_secs(60), ..ReflectorTuning::default() });
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
     let lost = Instant::now();
     feed.cut();
-    state(&cacher, |state| matches!(state, State::Stale { since, .. } if *since == lost)).await;
+    state(&cacher, |state| matches!(state, CacherState::Stale { since, .. } if *since == lost)).await;
     assert!((lost.elapsed().as_secs_f64() - 5.0).abs() < 0.01, "{:?}", lost.elapsed());
 }
 
@@ -236,7 +237,7 @@ async fn a_member_that_went_back_is_reset() {
     let Update::Reset { before, after } = updates.next().await else { panic!("not reset") };
     assert_eq!((before.resource_version().revision().0, after.resource_version().revision().0), (100, 120));
     assert!(Arc::ptr_eq(before.get("ns/a").unwrap(), after.get("ns/a").unwrap()));
-    assert_eq!(cacher.state(), State::Synced);
+    assert_eq!(cacher.state(), CacherState::Synced);
     assert_eq!((cacher.stats().relists, cacher.stats().resets), (1, 1));
 
     // Seen by a list alone: after a 410 the list is below what was held.
@@ -315,7 +316,7 @@ async fn dropping_cancels_the_request() {
     drop(cacher);
     feed.dropped().await;
     while states.changed().await.is_ok() {}
-    assert!(!matches!(*states.borrow(), State::Synced), "what is not followed is not synced");
+    assert!(!matches!(*states.borrow(), CacherState::Synced), "what is not followed is not synced");
 
     let (cacher, mut member, _updates) = start();
     let asked = member.asked().await;
@@ -334,10 +335,13 @@ impl tributary_cacher::Observer for Panics {
 #[tokio::test(start_paused = true)]
 async fn a_reflector_that_ends_does_not_look_synced() {
     let (transport, mut member) = transport();
-    let cacher = tributary_cacher::Cacher::start(config(Tuning::default()), transport, Arc::new(Panics));
+    let cacher = tributary_cacher::Cacher::start(config(ReflectorTuning::default()), transport, Arc::new(Panics));
     member.sync(&[], 5).await;
-    state(&cacher, |state| matches!(state.reason(), Some(Reason::Other(text)) if text.contains("no longer followed")))
-        .await;
+    state(
+        &cacher,
+        |state| matches!(state.reason(), Some(StaleReason::Other(text)) if text.contains("no longer followed")),
+    )
+    .await;
     assert!(cacher.wait_for(ResourceVersion(5), Duration::from_secs(3)).await.is_err());
 }
 
@@ -379,5 +383,5 @@ async fn a_member_that_ends_each_watch_after_one_event_is_not_asked_without_paus
     }
     let took = began.elapsed();
     assert!((Duration::from_secs(4)..Duration::from_secs(6)).contains(&took), "{took:?}");
-    assert_eq!(cacher.state(), State::Synced);
+    assert_eq!(cacher.state(), CacherState::Synced);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::*;
 use tokio::time::Instant;
-use tributary_cacher::{Reason, State};
+use tributary_cacher::{CacherState, StaleReason};
 
 const WITHIN: Duration = Duration::from_secs(60);
 
@@ -25,7 +25,7 @@ async fn the_watch_is_opened_anew_within_the_time_and_nothing_is_listed_or_lost(
     let feed = asked.stream();
     feed.send(event("ADDED", &pod("c", 7)));
     assert_eq!(updates.changes().await.0, [("ADDED", "c".to_owned(), 7)]);
-    assert_eq!((cacher.state(), cacher.stats().relists, cacher.stats().failures), (State::Synced, 0, 0));
+    assert_eq!((cacher.state(), cacher.stats().relists, cacher.stats().failures), (CacherState::Synced, 0, 0));
     // Once is enough.
     tokio::time::sleep(WITHIN).await;
     assert!(!member.is_asked());
@@ -40,8 +40,9 @@ async fn lesser_rights_show() {
     cacher.reopen(WITHIN);
     member.expect(&["watch=1", "resourceVersion=5&"]).await.status(403, "{}");
     assert!(said.elapsed() <= WITHIN);
-    let stale = state(&cacher, |state| matches!(state, State::Stale { reason: Reason::Forbidden, .. })).await;
-    assert_eq!(stale.reason(), Some(&Reason::Forbidden));
+    let stale =
+        state(&cacher, |state| matches!(state, CacherState::Stale { reason: StaleReason::Forbidden, .. })).await;
+    assert_eq!(stale.reason(), Some(&StaleReason::Forbidden));
     assert_eq!(cacher.snapshot().unwrap().len(), 1, "what is held is served");
 }
 

@@ -9,7 +9,7 @@ use common::*;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tokio::time::{Instant, sleep};
-use tributary_cacher::{Reason, State, Tuning, Update};
+use tributary_cacher::{CacherState, ReflectorTuning, StaleReason, Update};
 
 /// The time after which a kube-apiserver ends a list by default (`--request-timeout`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -108,7 +108,7 @@ fn large_pod(number: usize, random: bool) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_takes_longer_than_the_member_allows_comes_in_smaller_pages() {
-    let tuning = Tuning { page_size: 1000, ..Tuning::default() };
+    let tuning = ReflectorTuning { page_size: 1000, ..ReflectorTuning::default() };
     let (cacher, mut member, mut updates) = start_with(tuning);
     // A page of 1,000 takes five minutes.
     let objects = (0..2000).map(|number| large_pod(number, true)).collect();
@@ -116,7 +116,7 @@ async fn a_list_that_takes_longer_than_the_member_allows_comes_in_smaller_pages(
     let began = Instant::now();
     let (pages, _watch) = slow.serve(&mut member).await;
     assert_eq!(updates.synced().await.len(), 2000);
-    assert_eq!(cacher.state(), State::Synced);
+    assert_eq!(cacher.state(), CacherState::Synced);
     let cut = pages.iter().filter(|page| !page.came).count();
     assert!(cut <= 2, "{cut} were cut: {pages:?}");
     // 2 MB over 4 kB a second are 500 s.
@@ -130,7 +130,7 @@ async fn a_list_that_takes_longer_than_the_member_allows_comes_in_smaller_pages(
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_broke_off_is_asked_for_compressed() {
-    let tuning = Tuning { page_size: 1000, ..Tuning::default() };
+    let tuning = ReflectorTuning { page_size: 1000, ..ReflectorTuning::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let objects = (0..2000).map(|number| large_pod(number, false)).collect();
     let slow = SlowMember { objects, bytes_per_second: 10_000, compresses: true, request_timeout: REQUEST_TIMEOUT };
@@ -144,7 +144,7 @@ async fn a_list_that_broke_off_is_asked_for_compressed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_member_nearby_is_asked_for_whole_pages_as_they_are() {
-    let tuning = Tuning { page_size: 1000, ..Tuning::default() };
+    let tuning = ReflectorTuning { page_size: 1000, ..ReflectorTuning::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let objects = (0..2000).map(|number| large_pod(number, false)).collect();
     let near = SlowMember { objects, bytes_per_second: 1_000_000, compresses: true, request_timeout: REQUEST_TIMEOUT };
@@ -211,7 +211,7 @@ async fn a_page_that_a_lagging_apiserver_refuses_is_asked_for_again() {
     page.status(504, TOO_LARGE);
     let question = expect_latest(&mut member).await;
     assert!(question.at - refused_at >= Duration::from_secs(1), "it said when to come again");
-    assert_ne!(cacher.state().reason(), Some(&Reason::Reset), "nothing says so");
+    assert_ne!(cacher.state().reason(), Some(&StaleReason::Reset), "nothing says so");
     question.text(list(&[pod("a", 900)], 1000, None));
     // It was not refused for its length.
     member.expect(&["limit=10000", "continue=t1"]).await.text(list(&[pod("b", 950)], 1000, None));
@@ -253,7 +253,7 @@ async fn a_page_that_failed_is_not_asked_for_again_of_a_member_that_went_back() 
 #[tokio::test(start_paused = true)]
 async fn a_member_that_cuts_lists_before_long_is_asked_for_smaller_pages() {
     for seconds in [3, 8] {
-        let tuning = Tuning { page_size: 1000, ..Tuning::default() };
+        let tuning = ReflectorTuning { page_size: 1000, ..ReflectorTuning::default() };
         let (_cacher, mut member, mut updates) = start_with(tuning);
         let objects = (0..2000).map(|number| large_pod(number, true)).collect();
         let request_timeout = Duration::from_secs(seconds);
@@ -292,7 +292,7 @@ async fn a_page_that_falls_silent_has_taken_too_long() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_was_cut_by_chance_is_forgotten_over_those_that_come_through() {
-    let tuning = Tuning { page_time: Duration::from_secs(4), ..Tuning::default() };
+    let tuning = ReflectorTuning { page_time: Duration::from_secs(4), ..ReflectorTuning::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let text = list(&(0..100).map(|number| pod(&format!("pod-{number}"), 3)).collect::<Vec<_>>(), 5, None);
     let cut_after = async |asked: Asked, milliseconds| {

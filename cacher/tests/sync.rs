@@ -8,12 +8,12 @@ use std::time::Duration;
 use common::*;
 use tokio::time::Instant;
 use tributary_apimachinery::ResourceVersion;
-use tributary_cacher::{Cacher, Observer, Reason, State, Update};
+use tributary_cacher::{Cacher, CacherState, Observer, StaleReason, Update};
 
 #[tokio::test(start_paused = true)]
 async fn a_member_with_watch_list_is_streamed() {
     let (cacher, mut member, mut updates) = start();
-    assert!(matches!(cacher.state(), State::Syncing { reason: None, .. }));
+    assert!(matches!(cacher.state(), CacherState::Syncing { reason: None, .. }));
     assert!(cacher.snapshot().is_none());
     let asked = member
         .expect(&[
@@ -34,7 +34,7 @@ async fn a_member_with_watch_list_is_streamed() {
     let (changes, snapshot) = updates.changes().await;
     assert_eq!(changes, [("MODIFIED", "a".to_owned(), 10), ("DELETED", "b".to_owned(), 11)]);
     assert_eq!((contents(&snapshot), snapshot.resource_version().revision().0), (names(&[("a", 10)]), 11));
-    assert_eq!(cacher.state(), State::Synced);
+    assert_eq!(cacher.state(), CacherState::Synced);
     feed.send(bookmark(15));
     assert!(
         matches!(updates.next().await, Update::Progress { snapshot } if snapshot.resource_version().revision().0 == 15)
@@ -114,7 +114,7 @@ async fn a_member_without_watch_list_is_listed_in_pages() {
         .expect(&["continue=abc%2B%2F"])
         .await
         .status(410, r#"{"code":410,"reason":"Expired","metadata":{"continue":"inconsistent"}}"#);
-    state(&cacher, |state| matches!(state, State::Syncing { reason: Some(Reason::Expired), .. })).await;
+    state(&cacher, |state| matches!(state, CacherState::Syncing { reason: Some(StaleReason::Expired), .. })).await;
     let again = member.expect(&["/api/v1/pods?limit=0"]).await;
     assert!(!again.uri.contains("continue"), "a list of two moments would be none");
     again.text(list(&[pod("b", 2)], 30, Some("t2")));
@@ -168,7 +168,8 @@ async fn one_namespace_is_asked_for_by_its_path() {
     impl Observer for Nobody {
         fn update(&self, _update: Update) {}
     }
-    let config = tributary_cacher::Config { namespace: Some("kube-system".to_owned()), ..config(Default::default()) };
+    let config =
+        tributary_cacher::CacherConfig { namespace: Some("kube-system".to_owned()), ..config(Default::default()) };
     let cacher = Cacher::start(config, transport, Arc::new(Nobody));
     member.expect(&["/api/v1/namespaces/kube-system/pods?watch=1"]).await;
     assert!(format!("{cacher:?}").contains("kube-system"));
@@ -195,7 +196,7 @@ async fn malformed_objects_are_skipped_and_counted_and_the_stream_lives_on() {
     assert_eq!(contents(&snapshot), names(&[("a", 3), ("b", 12)]), "what was known stays");
     assert_eq!(cacher.stats().decode_errors, 9);
     assert!(!feed.is_dropped());
-    assert_eq!(cacher.state(), State::Synced);
+    assert_eq!(cacher.state(), CacherState::Synced);
 
     // In pages too.
     let (cacher, mut member, mut updates) = start();
@@ -208,7 +209,7 @@ async fn malformed_objects_are_skipped_and_counted_and_the_stream_lives_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_frame_without_end_restarts_the_watch() {
-    let tuning = tributary_cacher::Tuning { object_size_max: 1000, ..Default::default() };
+    let tuning = tributary_cacher::ReflectorTuning { object_size_max: 1000, ..Default::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let feed = member.sync(&[pod("a", 3)], 5).await;
     updates.synced().await;
@@ -225,10 +226,12 @@ async fn a_page_of_something_else_is_no_list() {
     member.expect(&["sendInitialEvents"]).await.status(400, "");
     member.expect(&["limit"]).await.text("<html>hello</html>");
     let reason = state(&cacher, |state| state.reason().is_some()).await;
-    assert!(matches!(reason.reason(), Some(Reason::Other(text)) if text == "the list is not valid JSON at byte 0"));
+    assert!(
+        matches!(reason.reason(), Some(StaleReason::Other(text)) if text == "the list is not valid JSON at byte 0")
+    );
     member.expect(&["limit"]).await.text(r#"{"metadata":{"resourceVersion":"3"},"items":[{"#);
     member.expect(&["limit"]).await.text(list(&[], 3, None));
-    state(&cacher, |state| *state == State::Synced).await;
+    state(&cacher, |state| *state == CacherState::Synced).await;
 }
 
 /// Looks at the cacher from within the call.

@@ -8,12 +8,15 @@ use std::time::Duration;
 use common::*;
 use tokio::time::Instant;
 use tributary_apimachinery::{GroupVersionResource, ResourceVersion};
-use tributary_cacher::{Cacher, Config, Tuning, Update};
+use tributary_cacher::{Cacher, CacherConfig, ReflectorTuning, Update};
 
 const THREE_SECONDS: Duration = Duration::from_secs(3);
 
 fn start_of(group: &str, resource: &str) -> (Cacher, Member, Updates) {
-    let config = Config { resource: GroupVersionResource::new(group, "v1", resource), ..config(Tuning::default()) };
+    let config = CacherConfig {
+        resource: GroupVersionResource::new(group, "v1", resource),
+        ..config(ReflectorTuning::default())
+    };
     start_of_config(config)
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::*;
 use tokio::time::Instant;
 use tributary_apimachinery::ResourceVersion;
-use tributary_cacher::{LatestError, NotReached, Reason, StillThere, Update};
+use tributary_cacher::{LatestError, NotReached, StaleReason, StillThere, Update};
 
 const THREE_SECONDS: Duration = Duration::from_secs(3);
 
@@ -239,7 +239,7 @@ async fn the_member_tells_its_latest_version() {
     let (refused, ()) = tokio::join!(cacher.latest(), async {
         member.asked().await.status(403, r#"{"code":403,"message":"no"}"#);
     });
-    assert!(matches!(refused, Err(LatestError::Refused(refusal)) if refusal.reason == Reason::Forbidden));
+    assert!(matches!(refused, Err(LatestError::Refused(refusal)) if refusal.reason == StaleReason::Forbidden));
     let (unreachable, ()) = tokio::join!(cacher.latest(), async { member.asked().await.refuse_connection() });
     assert!(matches!(unreachable, Err(LatestError::Unreachable(_))));
     let (malformed, ()) = tokio::join!(cacher.latest(), async { member.asked().await.text("{}") });

@@ -13,12 +13,12 @@ pub mod secret;
 pub mod upstream_cluster;
 pub mod validate;
 
-pub use configuration::Configuration;
+pub use configuration::ConfigurationObjects;
 pub use load::{LoadError, LoadErrors, load, parse};
 pub use resource_registry::{ClusterSelection, ResourceRegistry, ResourceRegistrySpec};
 pub use secret::Secret;
 pub use upstream_cluster::{Credentials, KubeconfigReference, UpstreamCluster, UpstreamClusterSpec};
-pub use validate::{Problem, Severity};
+pub use validate::{Severity, ValidationProblem};
 
 /// The API group of the configuration objects.
 pub const GROUP: &str = "tributary.dev";

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::render::definitions;
 use crate::schema::{self, Violation};
-use crate::{API_VERSION, Configuration};
+use crate::{API_VERSION, ConfigurationObjects};
 
 /// Why a file or one of its documents could not be read. A field's value is shown only where it cannot be a secret.
 #[derive(Debug, thiserror::Error)]
@@ -112,14 +112,14 @@ impl fmt::Display for Origin {
 /// Reads a file, or all `.yaml`, `.yml` and `.json` files of a directory (not of those in it; hidden ones are left out)
 /// in the order of their names.
 ///
-/// Blocks on the file system. What is loaded has the right form; [`Configuration::validate`] says
+/// Blocks on the file system. What is loaded has the right form; [`ConfigurationObjects::validate`] says
 /// whether it makes sense.
 ///
 /// # Errors
 /// Everything that is wrong, not only the first.
-pub fn load(path: &Path) -> Result<Configuration, LoadErrors> {
+pub fn load(path: &Path) -> Result<ConfigurationObjects, LoadErrors> {
     let mut errors = Vec::new();
-    let mut configuration = Configuration::default();
+    let mut configuration = ConfigurationObjects::default();
     for file in files(path, &mut errors) {
         match std::fs::read_to_string(&file) {
             Ok(text) => read_documents(&text, &file, &mut configuration, &mut errors),
@@ -133,9 +133,9 @@ pub fn load(path: &Path) -> Result<Configuration, LoadErrors> {
 ///
 /// # Errors
 /// Everything that is wrong, not only the first.
-pub fn parse(text: &str, file: &Path) -> Result<Configuration, LoadErrors> {
+pub fn parse(text: &str, file: &Path) -> Result<ConfigurationObjects, LoadErrors> {
     let mut errors = Vec::new();
-    let mut configuration = Configuration::default();
+    let mut configuration = ConfigurationObjects::default();
     read_documents(text, file, &mut configuration, &mut errors);
     if errors.is_empty() { Ok(configuration) } else { Err(LoadErrors(errors)) }
 }
@@ -166,7 +166,7 @@ fn is_configuration(path: &Path) -> bool {
     !hidden && matches!(extension, Some("yaml" | "yml" | "json")) && path.is_file()
 }
 
-fn read_documents(text: &str, file: &Path, configuration: &mut Configuration, errors: &mut Vec<LoadError>) {
+fn read_documents(text: &str, file: &Path, configuration: &mut ConfigurationObjects, errors: &mut Vec<LoadError>) {
     let documents = split(text).into_iter().filter(|(_, document)| !is_blank(document));
     for (number, (line, document)) in documents.enumerate() {
         let origin = Origin { file: file.to_owned(), document: number + 1, line };
@@ -200,7 +200,7 @@ fn is_blank(document: &str) -> bool {
     document.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
 }
 
-fn read_document(text: &str, origin: &Origin, configuration: &mut Configuration) -> Result<(), Vec<LoadError>> {
+fn read_document(text: &str, origin: &Origin, configuration: &mut ConfigurationObjects) -> Result<(), Vec<LoadError>> {
     // The lines before the document make the parser count as the file does.
     let padded = format!("{}{text}", "\n".repeat(origin.line - 1));
     // Without the snippet: it would show the lines around, and a token may stand there.
@@ -321,7 +321,7 @@ mod tests {
             configuration.registries[0].spec.item_resource_versions,
             tributary_apimachinery::ItemResourceVersions::Integer
         );
-        assert_eq!(parse("", Path::new("a.yaml")).unwrap(), Configuration::default());
+        assert_eq!(parse("", Path::new("a.yaml")).unwrap(), ConfigurationObjects::default());
     }
 
     #[test]

@@ -36,8 +36,8 @@ pub struct ResourceRegistrySpec {
     /// or `apps/v1/deployments` in one version.
     #[schemars(length(min = 1))]
     pub resources: Vec<String>,
-    /// The clusters whose objects make up the merged lists and watches; all of them if missing. Warnings name those that
-    /// are left out; their objects are found by name, and under `/clusters/<name>`.
+    /// The clusters whose objects make up the merged lists and watches; all of them if missing. Warnings name those
+    /// that are left out; their objects are found by name, and under `/clusters/<name>`.
     #[serde(default, skip_serializing_if = "ClusterSelection::is_all")]
     pub clusters: ClusterSelection,
     /// The namespaces whose objects are held in memory; all of them if empty. Lists of other namespaces, and of all

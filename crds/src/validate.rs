@@ -8,7 +8,7 @@ use std::fmt;
 
 use tributary_apimachinery::{ItemResourceVersions, ResourcePattern};
 
-use crate::{Configuration, ResourceRegistry};
+use crate::{ConfigurationObjects, ResourceRegistry};
 
 /// Whether a problem keeps the configuration from being used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +21,7 @@ pub enum Severity {
 
 /// Something that is wrong or doubtful. Secrets are never part of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ValidationProblem {
     /// Whether it keeps the configuration from being used.
     pub severity: Severity,
     /// The object by kind and name: `UpstreamCluster "eu"`.
@@ -32,7 +32,7 @@ pub struct Problem {
     pub message: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ValidationProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.object, self.field, self.message)
     }
@@ -41,7 +41,7 @@ impl fmt::Display for Problem {
 /// Collects the problems of one object.
 struct Problems<'a> {
     object: String,
-    found: &'a mut Vec<Problem>,
+    found: &'a mut Vec<ValidationProblem>,
 }
 
 impl Problems<'_> {
@@ -54,16 +54,16 @@ impl Problems<'_> {
     }
 
     fn push(&mut self, severity: Severity, field: String, message: String) {
-        self.found.push(Problem { severity, object: self.object.clone(), field, message });
+        self.found.push(ValidationProblem { severity, object: self.object.clone(), field, message });
     }
 }
 
-impl Configuration {
+impl ConfigurationObjects {
     /// All that is wrong or doubtful. It may be used if there is no [`Severity::Error`].
     ///
-    /// Names of clusters are looked up in [`Configuration::clusters`]: clusters that come from elsewhere (the contexts
-    /// of a kubeconfig) have to be added there first.
-    pub fn validate(&self) -> Vec<Problem> {
+    /// Names of clusters are looked up in [`ConfigurationObjects::clusters`]: clusters that come from elsewhere (the
+    /// contexts of a kubeconfig) have to be added there first.
+    pub fn validate(&self) -> Vec<ValidationProblem> {
         let mut found = Vec::new();
         for cluster in &self.clusters {
             let object = object("UpstreamCluster", cluster.metadata.name.as_deref());
@@ -79,7 +79,7 @@ impl Configuration {
         found
     }
 
-    fn unique_names(&self, found: &mut Vec<Problem>) {
+    fn unique_names(&self, found: &mut Vec<ValidationProblem>) {
         let clusters = self.clusters.iter().map(|cluster| ("UpstreamCluster", cluster.metadata.name.as_deref()));
         let registries = self.registries.iter().map(|registry| ("ResourceRegistry", registry.metadata.name.as_deref()));
         let mut counts = BTreeMap::new();
@@ -94,7 +94,7 @@ impl Configuration {
         }
     }
 
-    fn unique_indexes(&self, found: &mut Vec<Problem>) {
+    fn unique_indexes(&self, found: &mut Vec<ValidationProblem>) {
         let mut owners: BTreeMap<u16, &str> = BTreeMap::new();
         for cluster in &self.clusters {
             let name = cluster.metadata.name.as_deref().unwrap_or_default();
@@ -115,7 +115,7 @@ impl Configuration {
 
     /// A resource is one merged list with one set of properties, so one registry has to answer for it. `*` stands
     /// behind those that name the resource.
-    fn one_registry_per_resource(&self, found: &mut Vec<Problem>) {
+    fn one_registry_per_resource(&self, found: &mut Vec<ValidationProblem>) {
         for (index, registry) in self.registries.iter().enumerate() {
             for other in &self.registries[..index] {
                 if let Some((field, mine, theirs)) = overlap(registry, other) {

@@ -208,13 +208,13 @@ impl RequestBuilder {
     ///
     /// # Errors
     /// When there is none, or not within 70 s. An HTTP error status is an answer, not an error.
-    pub async fn send(self) -> anyhow::Result<Answer> {
+    pub async fn send(self) -> anyhow::Result<HttpResponse> {
         let shown = format!("{} {}", self.method, self.url);
         let whole = async {
             let response = self.stream().await?;
             let (status, headers) = (response.status, response.headers);
             let body = response.body.collect().await.with_context(|| format!("read the answer to {shown}"))?.to_bytes();
-            anyhow::Ok(Answer { request: shown.clone(), status, headers, body })
+            anyhow::Ok(HttpResponse { request: shown.clone(), status, headers, body })
         };
         tokio::time::timeout(ANSWER_TIMEOUT, whole)
             .await
@@ -243,7 +243,7 @@ impl RequestBuilder {
 
 /// A whole answer.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     /// Method and URL, for messages.
     pub request: String,
     /// The HTTP status.
@@ -254,7 +254,7 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-impl Answer {
+impl HttpResponse {
     /// The body as text.
     #[must_use]
     pub fn text(&self) -> String {

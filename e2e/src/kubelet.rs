@@ -1,6 +1,6 @@
 //! A kubelet that rejects whoever asks, as one does whose authority for clients is not its kube-apiserver's.
 
-use crate::{Member, certificates::Certificates};
+use crate::{TestCluster, certificates::Certificates};
 use anyhow::Context;
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -43,7 +43,7 @@ impl RefusingKubelet {
     ///
     /// # Errors
     /// When the member refuses the node.
-    pub async fn register(&self, member: &Member, node: &str) -> anyhow::Result<()> {
+    pub async fn register(&self, member: &TestCluster, node: &str) -> anyhow::Result<()> {
         let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}});
         member.http().post("/api/v1/nodes", &object).send().await?.expect(201)?;
         let status = json!({"status": {

@@ -35,10 +35,10 @@ pub mod tributary;
 pub mod websocket;
 
 pub use self::{
-    http::{Answer, EventStream, HttpClient},
+    http::{EventStream, HttpClient, HttpResponse},
     kubeconfig::Access,
     kubectl::Kubectl,
-    member::{Member, MemberBuilder},
+    member::{MemberBuilder, TestCluster},
     metrics_server::MetricsServer,
     process::Process,
     tools::Tools,

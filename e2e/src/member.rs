@@ -108,7 +108,7 @@ impl MemberBuilder {
     ///
     /// # Errors
     /// When a program does not start or is not ready in time; the message has the end of its log.
-    pub async fn start(self, tools: &Tools) -> anyhow::Result<Member> {
+    pub async fn start(self, tools: &Tools) -> anyhow::Result<TestCluster> {
         let folder = guard::temporary_folder(&self.name)?;
         let certificates = Certificates::generate(&self.name)?;
         certificates.write(folder.path())?;
@@ -134,8 +134,15 @@ impl MemberBuilder {
             kwok::write_configuration(folder.path(), tools.kwok_stages(), &self.name, ports.etcd)?;
         }
         let http = HttpClient::from_access(&access).await?;
-        let member =
-            Member { builder: self, tools: tools.clone(), folder, ports, access, http, processes: Mutex::default() };
+        let member = TestCluster {
+            builder: self,
+            tools: tools.clone(),
+            folder,
+            ports,
+            access,
+            http,
+            processes: Mutex::default(),
+        };
         member.start_again().await?;
         member.create_nodes().await?;
         Ok(member)
@@ -165,7 +172,7 @@ struct Processes {
 
 /// A running member. Dropping it kills its processes and removes its folder.
 #[derive(Debug)]
-pub struct Member {
+pub struct TestCluster {
     builder: MemberBuilder,
     tools: Tools,
     // Before the folder, so that nothing writes into it any more when it is removed.
@@ -176,7 +183,7 @@ pub struct Member {
     http: HttpClient,
 }
 
-impl Member {
+impl TestCluster {
     /// Begins a member of etcd and kube-apiserver alone.
     #[must_use]
     pub fn builder(name: &str) -> MemberBuilder {

@@ -1,7 +1,7 @@
 //! A small aggregated API server: `metrics.k8s.io/v1beta1`, with the figures that a test gives it. It stands in for
 //! metrics-server behind a member's own aggregator, which speaks to it as to any other.
 
-use crate::{Member, certificates::Certificates};
+use crate::{TestCluster, certificates::Certificates};
 use anyhow::Context;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
@@ -81,7 +81,7 @@ impl MetricsServer {
     ///
     /// # Errors
     /// When the member refuses one of the objects.
-    pub async fn register(&self, member: &Member) -> anyhow::Result<()> {
+    pub async fn register(&self, member: &TestCluster) -> anyhow::Result<()> {
         let service = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": "metrics"},
             "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": self.port}]},

@@ -1,6 +1,6 @@
 //! One namespace per test, so that tests share members without seeing each other.
 
-use crate::Member;
+use crate::TestCluster;
 use serde_json::json;
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ pub fn unique_name(prefix: &str) -> String {
 ///
 /// # Errors
 /// When a member refuses.
-pub async fn create(name: &str, members: &[&Member]) -> anyhow::Result<()> {
+pub async fn create(name: &str, members: &[&TestCluster]) -> anyhow::Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     for member in members {
         member.http().post("/api/v1/namespaces", &namespace).send().await?.expect(201)?;
@@ -23,7 +23,7 @@ pub async fn create(name: &str, members: &[&Member]) -> anyhow::Result<()> {
 }
 
 /// What a failed test leaves in its namespace: a line per object of the kinds that tests use.
-pub async fn dump(name: &str, member: &Member) -> String {
+pub async fn dump(name: &str, member: &TestCluster) -> String {
     let mut text = String::new();
     for (group, resource) in
         [("api/v1", "pods"), ("api/v1", "configmaps"), ("apis/apps/v1", "deployments"), ("apis/apps/v1", "replicasets")]

@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use serde_json::Value;
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
-use tributary_apimachinery::rewrite::{Format, Shape, VersionOf, read, rewrite};
+use tributary_apimachinery::rewrite::{BodyKind, Format, VersionOf, read, rewrite};
 use tributary_apimachinery::{Status, json};
 
 use crate::choice;
 
-pub(crate) const SHAPES: [Shape; 5] =
-    [Shape::Object, Shape::CoreEvent, Shape::Event, Shape::Eviction, Shape::DeleteOptions];
+pub(crate) const SHAPES: [BodyKind; 5] =
+    [BodyKind::Object, BodyKind::CoreEvent, BodyKind::Event, BodyKind::Eviction, BodyKind::DeleteOptions];
 
 /// What a version becomes: another text, the same, none, or a refusal.
 pub(crate) fn translated(of: VersionOf, version: &str) -> Result<String, Status> {
@@ -24,30 +24,30 @@ pub(crate) fn translated(of: VersionOf, version: &str) -> Result<String, Status>
 }
 
 /// Where versions stand in a body of a shape.
-fn places(shape: Shape) -> &'static [(VersionOf, &'static [&'static str])] {
+fn places(shape: BodyKind) -> &'static [(VersionOf, &'static [&'static str])] {
     use VersionOf::{Object, Reference};
     match shape {
-        Shape::Object => &[(Object, &["metadata", "resourceVersion"])],
-        Shape::CoreEvent => &[
+        BodyKind::Object => &[(Object, &["metadata", "resourceVersion"])],
+        BodyKind::CoreEvent => &[
             (Object, &["metadata", "resourceVersion"]),
             (Reference, &["involvedObject", "resourceVersion"]),
             (Reference, &["related", "resourceVersion"]),
         ],
-        Shape::Event => &[
+        BodyKind::Event => &[
             (Object, &["metadata", "resourceVersion"]),
             (Reference, &["regarding", "resourceVersion"]),
             (Reference, &["related", "resourceVersion"]),
         ],
-        Shape::Eviction => &[
+        BodyKind::Eviction => &[
             (Object, &["metadata", "resourceVersion"]),
             (Object, &["deleteOptions", "preconditions", "resourceVersion"]),
         ],
-        Shape::DeleteOptions => &[(Object, &["preconditions", "resourceVersion"])],
+        BodyKind::DeleteOptions => &[(Object, &["preconditions", "resourceVersion"])],
     }
 }
 
 /// What must come out, done to a tree; an error where a version is refused.
-fn expected(shape: Shape, mut value: Value) -> Result<Value, Status> {
+fn expected(shape: BodyKind, mut value: Value) -> Result<Value, Status> {
     for (of, place) in places(shape) {
         let found = place.iter().try_fold(&mut value, |value, key| value.as_object_mut()?.get_mut(*key));
         if let Some(Value::String(version)) = found
@@ -56,7 +56,7 @@ fn expected(shape: Shape, mut value: Value) -> Result<Value, Status> {
             *version = translated(*of, version)?;
         }
     }
-    if shape != Shape::DeleteOptions
+    if shape != BodyKind::DeleteOptions
         && let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut)
         && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
         && annotations.remove(CLUSTER_ANNOTATION).is_some()

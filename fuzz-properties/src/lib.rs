@@ -24,10 +24,10 @@ pub use requests::{accept, options, path, selectors};
 pub use versions::{continue_token, version};
 
 /// A property, and the name of its target and corpus.
-pub type Target = (&'static str, fn(&[u8]));
+pub type FuzzTarget = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [FuzzTarget; 12] = [
     ("path", path),
     ("options", options),
     ("selectors", selectors),

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tributary_cacher::wire::{FrameSplitter, ListMeta, ListParser, WatchEvent};
+use tributary_cacher::wire::{FrameSplitter, ListMeta, ListParser, MemberEvent};
 
 use crate::choice;
 
@@ -57,7 +57,7 @@ fn split(chunks: &[&[u8]]) -> (Vec<Vec<u8>>, bool) {
 
 /// One frame, against serde_json. A name that comes twice means the last one to both.
 fn event(frame: &[u8]) {
-    let read = WatchEvent::parse(frame);
+    let read = MemberEvent::parse(frame);
     let Ok(value) = serde_json::from_slice::<Value>(frame) else { return };
     let Some(object) = value.get("object") else {
         assert!(read.is_err() || has_escapes(frame), "{read:?}");
@@ -65,12 +65,12 @@ fn event(frame: &[u8]) {
     };
     let same = |text: &[u8]| serde_json::from_slice::<Value>(text).is_ok_and(|own| own == *object);
     match read {
-        Ok(WatchEvent::Object { change_type, object: text }) => {
+        Ok(MemberEvent::Object { change_type, object: text }) => {
             assert!(has_escapes(frame) || value["type"] == change_type.as_str(), "{value}");
             assert!(has_escapes(frame) || same(text), "{value}");
         }
-        Ok(WatchEvent::Error { status }) => assert!(has_escapes(frame) || same(status), "{value}"),
-        Ok(WatchEvent::Bookmark { version, .. }) => {
+        Ok(MemberEvent::Error { status }) => assert!(has_escapes(frame) || same(status), "{value}"),
+        Ok(MemberEvent::Bookmark { version, .. }) => {
             let own = &object["metadata"]["resourceVersion"];
             assert!(has_escapes(frame) || *own == version.to_string(), "{value}");
         }

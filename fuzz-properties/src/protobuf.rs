@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tributary_apimachinery::Status;
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
-use tributary_apimachinery::rewrite::{Format, Shape, VersionOf, read, rewrite};
+use tributary_apimachinery::rewrite::{BodyKind, Format, VersionOf, read, rewrite};
 
 use crate::bodies::{SHAPES, translated};
 use crate::choice;
@@ -128,18 +128,18 @@ fn last_text(message: &Message, number: u64) -> Result<String, Refused> {
 }
 
 /// What must come out.
-fn expected(shape: Shape, unknown: &[u8]) -> Result<Vec<u8>, Refused> {
+fn expected(shape: BodyKind, unknown: &[u8]) -> Result<Vec<u8>, Refused> {
     use VersionOf::{Object, Reference};
     if !last_text(&decode(unknown).ok_or(Refused::Malformed)?, 3)?.is_empty() {
         return Err(Refused::Malformed);
     }
     const OWN: (VersionOf, &[u64]) = (Object, &[2, 1, 6]);
     let places: &[(VersionOf, &[u64])] = match shape {
-        Shape::Object => &[OWN],
-        Shape::CoreEvent => &[OWN, (Reference, &[2, 2, 6]), (Reference, &[2, 13, 6])],
-        Shape::Event => &[OWN, (Reference, &[2, 8, 6]), (Reference, &[2, 9, 6])],
-        Shape::Eviction => &[OWN, (Object, &[2, 2, 2, 2])],
-        Shape::DeleteOptions => &[(Object, &[2, 2, 2])],
+        BodyKind::Object => &[OWN],
+        BodyKind::CoreEvent => &[OWN, (Reference, &[2, 2, 6]), (Reference, &[2, 13, 6])],
+        BodyKind::Event => &[OWN, (Reference, &[2, 8, 6]), (Reference, &[2, 9, 6])],
+        BodyKind::Eviction => &[OWN, (Object, &[2, 2, 2, 2])],
+        BodyKind::DeleteOptions => &[(Object, &[2, 2, 2])],
     };
     let mut out = unknown.to_vec();
     for (of, path) in places {
@@ -148,7 +148,7 @@ fn expected(shape: Shape, unknown: &[u8]) -> Result<Vec<u8>, Refused> {
             Ok(if version.is_empty() { version } else { translated(*of, &version)? }.into_bytes())
         })?;
     }
-    if shape == Shape::DeleteOptions {
+    if shape == BodyKind::DeleteOptions {
         return Ok(out);
     }
     at(&out, &[2, 1], &mut |metadata| {

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use http::{HeaderMap, HeaderValue, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tributary_apimachinery::query::Query;
-use tributary_apimachinery::request_info::Target;
+use tributary_apimachinery::request_info::RequestTarget;
 use tributary_apimachinery::selector::LabelOperator;
 use tributary_apimachinery::selector::field::{self, FieldRequirement};
 use tributary_apimachinery::{
     FieldSelector, GetOptions, GroupVersionResource, LabelSelector, ListOptions, RequestInfo, ResourceVersionMatch,
     SelectorBounds, Status, WatchOptions,
 };
-use tributary_router::testing::{Answer, Form, Preferences};
+use tributary_router::testing::{AnswerForm, Preferences, ResponseKind};
 
 use crate::choice;
 
@@ -69,12 +69,12 @@ fn escaped(method: &str, path: &str, query: Option<&str>, parsed: &Result<Reques
     match (parsed, &escaped) {
         (Ok(info), Ok(escaped)) => {
             assert_eq!(info.verb, escaped.verb, "{path:?}");
-            let named = |target: &Target| match target {
-                Target::Resource(request) => {
+            let named = |target: &RequestTarget| match target {
+                RequestTarget::Resource(request) => {
                     let request = request.clone();
                     Some((request.resource, request.namespace, request.name, request.subresource))
                 }
-                Target::NonResource => None,
+                RequestTarget::NonResource => None,
             };
             assert_eq!(named(&info.target), named(&escaped.target), "{path:?}");
         }
@@ -232,15 +232,15 @@ fn fields(text: &str) {
 pub fn accept(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let services = GroupVersionResource::new("", "v1", "services");
-    for answer in [Answer::Object, Answer::Review, Answer::List, Answer::Watch] {
-        let form = |text: &str| -> Option<Option<Form>> {
+    for answer in [ResponseKind::Object, ResponseKind::Review, ResponseKind::List, ResponseKind::Watch] {
+        let form = |text: &str| -> Option<Option<AnswerForm>> {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, HeaderValue::from_str(text).ok()?);
             let preferences = Preferences::of(&headers, None);
             // An error always has a form.
             let _ = preferences.error_form();
             let form = preferences.admit(answer, &services).and_then(|()| preferences.form(answer));
-            let fits = |form: &Form| preferences.fits(*form, answer, &services, "Service").is_ok();
+            let fits = |form: &AnswerForm| preferences.fits(*form, answer, &services, "Service").is_ok();
             Some(form.ok().filter(fits))
         };
         let Some(given) = form(text) else { return };

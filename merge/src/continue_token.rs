@@ -16,7 +16,7 @@ use tributary_apimachinery::ClusterName;
 
 use crate::Epochs;
 use crate::composite::CompositeResourceVersion;
-use crate::decode_error::{DecodeError, Foreign};
+use crate::decode_error::{Foreign, VersionDecodeError};
 use crate::version_text::TEXT_MAX;
 
 /// What every token begins with; the digit is the version of the layout.
@@ -112,10 +112,10 @@ impl ContinueToken {
         let version = version.map(|text| CompositeResourceVersion::decode(text, epochs)).transpose();
         match version {
             Ok(version) => Ok(Self { position, remaining, version }),
-            Err(DecodeError::Malformed(_)) => {
+            Err(VersionDecodeError::Malformed(_)) => {
                 Err(ContinueError::Invalid("incorrect encoded start resourceVersion (version v1)"))
             }
-            Err(DecodeError::Foreign(source)) => Err(ContinueError::Foreign { position, source }),
+            Err(VersionDecodeError::Foreign(source)) => Err(ContinueError::Foreign { position, source }),
         }
     }
 }

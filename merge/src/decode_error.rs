@@ -6,7 +6,7 @@ use crate::ClusterIndex;
 
 /// Why a text is not a composite resourceVersion that can be honoured here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
+pub enum VersionDecodeError {
     /// Garbage: no version that anybody ever handed out. On a list this is 400.
     #[error("not a composite resourceVersion: {0}")]
     Malformed(&'static str),

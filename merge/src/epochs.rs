@@ -27,7 +27,7 @@ use sha2::{Digest as _, Sha256};
 use tributary_apimachinery::{ClusterName, CollectionVersion, ResourceVersion};
 
 use crate::composite::CompositeResourceVersion;
-use crate::decode_error::{DecodeError, Foreign};
+use crate::decode_error::{Foreign, VersionDecodeError};
 
 /// What the compact form begins with; the digit is the version of the layout.
 const PREFIX: &str = "c1.";
@@ -150,24 +150,26 @@ impl Epochs {
     }
 
     /// Reads the compact form.
-    pub(crate) fn decode(&self, text: &str) -> Result<CompositeResourceVersion, DecodeError> {
+    pub(crate) fn decode(&self, text: &str) -> Result<CompositeResourceVersion, VersionDecodeError> {
         let Some(packed) = text.strip_prefix(PREFIX) else {
             return Err(if is_later_form(text) {
                 Foreign::Form.into()
             } else {
-                DecodeError::Malformed("it has a dot")
+                VersionDecodeError::Malformed("it has a dot")
             });
         };
-        let bytes =
-            URL_SAFE_NO_PAD.decode(packed).map_err(|_| DecodeError::Malformed("it is not unpadded base64url"))?;
-        let (id, mut rest) = bytes.split_first_chunk().ok_or(DecodeError::Malformed("it is cut short"))?;
+        let bytes = URL_SAFE_NO_PAD
+            .decode(packed)
+            .map_err(|_| VersionDecodeError::Malformed("it is not unpadded base64url"))?;
+        let (id, mut rest) = bytes.split_first_chunk().ok_or(VersionDecodeError::Malformed("it is cut short"))?;
         let id = u64::from_be_bytes(*id);
         let epoch = self.lists.iter().find(|epoch| epoch.id == id).ok_or(Foreign::Epoch(id))?;
         let mut vector = CompositeResourceVersion::new();
         for (name, uid) in &epoch.members {
-            let packed = take_varint(&mut rest).ok_or(DecodeError::Malformed("a component is not a number"))?;
+            let packed = take_varint(&mut rest).ok_or(VersionDecodeError::Malformed("a component is not a number"))?;
             let Some(version) = packed.checked_sub(1) else { continue };
-            let version = u64::try_from(version).map_err(|_| DecodeError::Malformed("a component is too large"))?;
+            let version =
+                u64::try_from(version).map_err(|_| VersionDecodeError::Malformed("a component is too large"))?;
             if self.lists.front().and_then(|current| current.uid(name)).is_some_and(|current| current != uid) {
                 return Err(Foreign::Incarnation(name.clone()).into());
             }
@@ -175,7 +177,7 @@ impl Epochs {
         }
         let mut ranks = 0..epoch.members.len() as u128;
         while !rest.is_empty() {
-            const LEFT: DecodeError = DecodeError::Malformed("bytes are left over");
+            const LEFT: VersionDecodeError = VersionDecodeError::Malformed("bytes are left over");
             let rank = take_varint(&mut rest).filter(|rank| ranks.contains(rank)).ok_or(LEFT)?;
             let changes = take_varint(&mut rest).and_then(|changes| u32::try_from(changes).ok()).ok_or(LEFT)?;
             ranks.start = rank + 1;
@@ -274,7 +276,7 @@ mod tests {
         }
         epochs.update([]);
         let unknown = CompositeResourceVersion::decode(&text, &epochs);
-        assert!(matches!(unknown, Err(DecodeError::Foreign(Foreign::Epoch(_)))), "{unknown:?}");
+        assert!(matches!(unknown, Err(VersionDecodeError::Foreign(Foreign::Epoch(_)))), "{unknown:?}");
     }
 
     #[test]
@@ -370,10 +372,10 @@ mod tests {
             &[0x80; 12],
             &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0],
         ] {
-            assert!(matches!(decode(&text(rest)), Err(DecodeError::Malformed(_))), "{rest:?}");
+            assert!(matches!(decode(&text(rest)), Err(VersionDecodeError::Malformed(_))), "{rest:?}");
         }
         for bad in ["c1.", "c1.AAAA", ".", "c.AAAA", "c1.=", "x1.AAAA", "c01.AAAA", "c1.é"] {
-            assert!(matches!(decode(bad), Err(DecodeError::Malformed(_))), "{bad}");
+            assert!(matches!(decode(bad), Err(VersionDecodeError::Malformed(_))), "{bad}");
         }
         assert_eq!(decode("c2.AAAA"), Err(Foreign::Form.into()));
     }

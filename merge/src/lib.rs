@@ -69,11 +69,11 @@ pub mod watch;
 
 pub use composite::CompositeResourceVersion;
 pub use continue_token::{ContinueError, ContinueToken, Position};
-pub use decode_error::{DecodeError, Foreign};
+pub use decode_error::{Foreign, VersionDecodeError};
 pub use epochs::Epochs;
 pub use filter::ObjectFilter;
 pub use integer::{ClusterIndex, IntegerError, IntegerResourceVersion};
 pub use item::{ItemEncoder, item};
 pub use list::{ListCursor, ListPage, OpeningList};
 pub use log::{Heads, Log, LogConfig, LogVersion, Past, SnapshotError, TooOld};
-pub use watch::{EventVersion, ObjectEvent, Outcome, Progress, SharedKey, WatchEvent, Watcher};
+pub use watch::{BatchOutcome, EventVersion, ObjectEvent, Progress, SharedKey, WatchEvent, Watcher};

@@ -30,7 +30,7 @@ pub struct ListPage {
 pub struct ListCursor<F> {
     snapshots: Heads,
     filter: F,
-    place: Place,
+    place: SnapshotPosition,
     /// How many objects the page still has.
     left: usize,
     continue_at: Option<Position>,
@@ -39,14 +39,14 @@ pub struct ListCursor<F> {
 
 /// A place in a list.
 #[derive(Clone, Default)]
-struct Place {
+struct SnapshotPosition {
     /// The snapshot that it lies in.
     at: usize,
     /// The last key done there.
     after: Option<Box<str>>,
 }
 
-impl Place {
+impl SnapshotPosition {
     fn of(start: &Position, snapshots: &Heads) -> Self {
         let at = snapshots.partition_point(|(cluster, _)| *cluster < start.cluster);
         let is_there = snapshots.get(at).is_some_and(|(cluster, _)| *cluster == start.cluster);
@@ -92,7 +92,7 @@ pub struct OpeningList<F> {
     limit: usize,
     /// How many objects follow the page's start, if its token said so.
     total: Option<u64>,
-    place: Place,
+    place: SnapshotPosition,
     sought: Sought,
 }
 
@@ -111,7 +111,7 @@ impl<F: ObjectFilter> OpeningList<F> {
     ///
     /// A cluster that left since the token was made is skipped; the list goes on in the next one.
     pub fn new(snapshots: Heads, filter: F, page: ListPage) -> Self {
-        let place = page.start.as_ref().map(|start| Place::of(start, &snapshots)).unwrap_or_default();
+        let place = page.start.as_ref().map(|start| SnapshotPosition::of(start, &snapshots)).unwrap_or_default();
         let left = if page.limit > 0 { page.limit } else { usize::MAX };
         let cursor = ListCursor { snapshots, filter, place: place.clone(), left, continue_at: None, remaining: None };
         let sought = Sought::Last { left: page.limit.saturating_sub(1) };
@@ -263,7 +263,7 @@ impl<F: ObjectFilter> ListCursor<F> {
     }
 
     fn rest(&self) -> impl Iterator<Item = (&ClusterName, &Arc<Object>)> {
-        let Place { at: first, after } = &self.place;
+        let SnapshotPosition { at: first, after } = &self.place;
         self.snapshots.iter().enumerate().skip(*first).flat_map(move |(at, (cluster, snapshot))| {
             let after = after.as_deref().filter(|_| at == *first);
             snapshot.range(&self.filter.scope(), after).map(move |object| (cluster, object))

@@ -33,9 +33,9 @@ use std::time::Duration;
 use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion, Object, Snapshot};
 
 use crate::CompositeResourceVersion;
-pub(crate) use entry::{Boundary, BoundaryKind, Entry};
+pub(crate) use entry::{Boundary, BoundaryKind, LogEntry};
 use entry::{EntryKind, Left, Others};
-use history::{Counts, History, Mark};
+use history::{DeletionCountScope, History, Mark};
 use names::Names;
 pub use past::Past;
 
@@ -106,7 +106,7 @@ pub enum SnapshotError {
 pub struct Log {
     config: LogConfig,
     head: Heads,
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, LogEntry>,
     /// The number of the next entry.
     next: u64,
     histories: BTreeMap<ClusterName, History>,
@@ -118,7 +118,7 @@ pub struct Log {
     /// How often clusters were dropped.
     drops: u64,
     /// What the count of a revision's deletions says in versions that clients come with.
-    counts: Counts,
+    counts: DeletionCountScope,
 }
 
 // What it says
@@ -140,7 +140,7 @@ impl Log {
     /// one deletion. The other way round a count is safe: so many of one namespace are as many of all, or more, as far
     /// as that namespace goes.
     pub fn of_namespace(config: LogConfig) -> Self {
-        Self { counts: Counts::OfOthers, ..Self::new(config) }
+        Self { counts: DeletionCountScope::OfOthers, ..Self::new(config) }
     }
 
     /// Each cluster's latest snapshot, by name.
@@ -223,12 +223,12 @@ impl Log {
     }
 
     /// The entries from a position on, with their numbers.
-    pub(crate) fn entries_from(&self, position: u64) -> impl Iterator<Item = (u64, &Entry)> {
+    pub(crate) fn entries_from(&self, position: u64) -> impl Iterator<Item = (u64, &LogEntry)> {
         self.entries.range(position..).map(|(seq, entry)| (*seq, entry))
     }
 
     /// The entry at a place, if it is kept.
-    pub(crate) fn entry(&self, seq: u64) -> Option<&Entry> {
+    pub(crate) fn entry(&self, seq: u64) -> Option<&LogEntry> {
         self.entries.get(&seq)
     }
 
@@ -312,8 +312,8 @@ impl Log {
             component = component.after(&change);
             let others = self.others(cluster, std::slice::from_ref(&change));
             self.index(cluster, &change);
-            let bytes = change.object.size() + size_of::<Entry>();
-            let entry = Entry { cluster: cluster.clone(), kind: EntryKind::Change(change), others };
+            let bytes = change.object.size() + size_of::<LogEntry>();
+            let entry = LogEntry { cluster: cluster.clone(), kind: EntryKind::Change(change), others };
             self.push(entry, Some(component), bytes, now);
         }
         let version = snapshot.resource_version().max(component);
@@ -392,11 +392,11 @@ impl Log {
         }
         self.set_head(cluster, after);
         let boundary = Boundary { kind, before, differences, component_before, component };
-        let entry = Entry { cluster: cluster.clone(), kind: EntryKind::Boundary(Box::new(boundary)), others };
-        self.push(entry, component, size_of::<Entry>(), now);
+        let entry = LogEntry { cluster: cluster.clone(), kind: EntryKind::Boundary(Box::new(boundary)), others };
+        self.push(entry, component, size_of::<LogEntry>(), now);
     }
 
-    fn push(&mut self, entry: Entry, component: Option<CollectionVersion>, bytes: usize, now: Duration) {
+    fn push(&mut self, entry: LogEntry, component: Option<CollectionVersion>, bytes: usize, now: Duration) {
         let is_boundary = matches!(entry.kind, EntryKind::Boundary(_));
         let mark = Mark { seq: self.next, component, at: now, bytes, is_boundary };
         let history = self.histories.entry(entry.cluster.clone()).or_default();
@@ -454,7 +454,7 @@ impl Log {
 }
 
 /// Forgets a cluster's oldest entries, as far as they are too old or too large.
-fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64, Entry>, now: Duration) {
+fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64, LogEntry>, now: Duration) {
     let old = |mark: &Mark| now.saturating_sub(mark.at) > config.history_age_max;
     while let Some(oldest) = history.events.queue.front().copied() {
         // A boundary keeps a whole snapshot in memory, so it goes in time, and with it whatever comes before.

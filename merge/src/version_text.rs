@@ -11,7 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tributary_apimachinery::{ClusterName, CollectionVersion};
 
 use crate::composite::CompositeResourceVersion;
-use crate::decode_error::{DecodeError, Foreign};
+use crate::decode_error::{Foreign, VersionDecodeError};
 use crate::epochs::Epochs;
 
 /// The longest text of the JSON form, in bytes; a larger vector is written in the compact form. Well below nginx's
@@ -38,11 +38,11 @@ impl CompositeResourceVersion {
     /// Reads a text that a client sent back, in either form.
     ///
     /// # Errors
-    /// [`DecodeError`]; never a vector that merely resembles the text. The empty text and `0` have meanings of their
-    /// own in Kubernetes and are errors here: callers deal with them before.
-    pub fn decode(text: &str, epochs: &Epochs) -> Result<Self, DecodeError> {
+    /// [`VersionDecodeError`]; never a vector that merely resembles the text. The empty text and `0` have meanings of
+    /// their own in Kubernetes and are errors here: callers deal with them before.
+    pub fn decode(text: &str, epochs: &Epochs) -> Result<Self, VersionDecodeError> {
         if text.len() > TEXT_MAX {
-            return Err(DecodeError::Malformed("it is too long"));
+            return Err(VersionDecodeError::Malformed("it is too long"));
         }
         if is_number(text) {
             return Err(Foreign::Number.into());
@@ -50,7 +50,8 @@ impl CompositeResourceVersion {
         if text.contains('.') {
             return epochs.decode(text);
         }
-        let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| DecodeError::Malformed("it is not unpadded base64url"))?;
+        let json =
+            URL_SAFE_NO_PAD.decode(text).map_err(|_| VersionDecodeError::Malformed("it is not unpadded base64url"))?;
         parse_json(&json)
     }
 }
@@ -66,8 +67,9 @@ fn is_number(text: &str) -> bool {
 }
 
 /// Reads the one canonical spelling: no space, no escape, keys strictly ascending (so none twice), values as strings.
-fn parse_json(json: &[u8]) -> Result<CompositeResourceVersion, DecodeError> {
-    const SHAPE: DecodeError = DecodeError::Malformed("it is not an object of cluster and resourceVersion");
+fn parse_json(json: &[u8]) -> Result<CompositeResourceVersion, VersionDecodeError> {
+    const SHAPE: VersionDecodeError =
+        VersionDecodeError::Malformed("it is not an object of cluster and resourceVersion");
     let text = std::str::from_utf8(json).map_err(|_| SHAPE)?;
     let members = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or(SHAPE)?;
     let mut components: Vec<(ClusterName, CollectionVersion)> = Vec::new();
@@ -80,11 +82,11 @@ fn parse_json(json: &[u8]) -> Result<CompositeResourceVersion, DecodeError> {
             .and_then(|rest| rest.strip_suffix('"'))
             .and_then(|rest| rest.split_once("\":\""))
             .ok_or(SHAPE)?;
-        let name = ClusterName::new(name).map_err(|_| DecodeError::Malformed("it names no valid cluster"))?;
-        let version =
-            CollectionVersion::parse(version).map_err(|_| DecodeError::Malformed("a component is not a number"))?;
+        let name = ClusterName::new(name).map_err(|_| VersionDecodeError::Malformed("it names no valid cluster"))?;
+        let version = CollectionVersion::parse(version)
+            .map_err(|_| VersionDecodeError::Malformed("a component is not a number"))?;
         if components.last().is_some_and(|(last, _)| *last >= name) {
-            return Err(DecodeError::Malformed("its clusters are not in order"));
+            return Err(VersionDecodeError::Malformed("its clusters are not in order"));
         }
         components.push((name, version));
     }
@@ -150,7 +152,7 @@ mod tests {
         ];
         for text in malformed {
             let result = CompositeResourceVersion::decode(&text, &Epochs::default());
-            assert!(matches!(result, Err(DecodeError::Malformed(_))), "{text:.60}: {result:?}");
+            assert!(matches!(result, Err(VersionDecodeError::Malformed(_))), "{text:.60}: {result:?}");
         }
         for text in ["0", "1", "5", "12340001", "340282366920938463463374607431768211455"] {
             let result = CompositeResourceVersion::decode(text, &Epochs::default());

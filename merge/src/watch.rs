@@ -21,13 +21,13 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion, Filter, Object, ResourceVersion};
 
-use crate::log::{Boundary, BoundaryKind, Entry, Log, LogVersion, TooOld};
+use crate::log::{Boundary, BoundaryKind, Log, LogEntry, LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
-pub use event::{EventVersion, ObjectEvent, Outcome, Progress, SharedKey, WatchEvent};
-use event::{Turn, classify};
+pub use event::{BatchOutcome, EventVersion, ObjectEvent, Progress, SharedKey, WatchEvent};
+use event::{WatchBatch, classify};
 use initial::InitialEvents;
 use missing::MissingClusters;
-use pending::{Further, Pending};
+use pending::{Further, UnpassedClusters};
 
 /// The native version of the DELETED events of a cluster that leaves: every etcd begins there, so it is too old
 /// everywhere. Not 0, because in the integer form that may be the number which asks for any state.
@@ -42,7 +42,7 @@ pub struct Watcher<F> {
     part: usize,
     /// The clusters in which the log has not passed the client's version yet. Empty once the watcher shares the log's
     /// versions.
-    pending: Pending,
+    pending: UnpassedClusters,
     /// Where it waits behind a DELETED: the cluster of whose object it is not known whether the client has it,
     /// and the client's component.
     awaited: Option<(ClusterName, CollectionVersion)>,
@@ -66,7 +66,7 @@ impl<F: ObjectFilter> Watcher<F> {
     /// [`TooOld`] names the first cluster whose changes since are not known here: forgotten, inside a gap that a
     /// relist or a join left, or of a cluster that is not known at all.
     pub fn resume(log: &Log, from: &CompositeResourceVersion, filter: F) -> Result<Self, TooOld> {
-        let (pending, position) = Pending::new(log, from, &filter)?;
+        let (pending, position) = UnpassedClusters::new(log, from, &filter)?;
         let phase = match MissingClusters::new(log, from) {
             Some(missing) => Phase::Missing(missing),
             None => Phase::Live,
@@ -88,15 +88,15 @@ impl<F: ObjectFilter> Watcher<F> {
 
     /// Goes on at a position, with what stands before it and no more.
     fn live(log: &Log, position: u64, filter: F) -> Self {
-        let (pending, drops) = (Pending::default(), log.drops());
+        let (pending, drops) = (UnpassedClusters::default(), log.drops());
         Self { filter, phase: Phase::Live, position, part: 0, pending, awaited: None, drops }
     }
 
     /// Goes on after one event, named by its cluster and native version; `None` if it is not in the log, or if it is
     /// not certain that the client has what stands up to there and no more. `own_before` is the highest
-    /// [`Outcome::own_before`] of all watchers that this log has had, because the client may have got the event from
-    /// any of them. Only for a client that got that event from this very log, because the other clusters' positions are
-    /// taken from it; an object of a list or of the initial events is no such event.
+    /// [`BatchOutcome::own_before`] of all watchers that this log has had, because the client may have got the event
+    /// from any of them. Only for a client that got that event from this very log, because the other clusters'
+    /// positions are taken from it; an object of a list or of the initial events is no such event.
     ///
     /// A DELETED behind which another cluster's object of that name is told comes once more, with that object: whoever
     /// names the deletion has not got the object. And if that object is the one whose event is named, nobody knows
@@ -119,7 +119,7 @@ impl<F: ObjectFilter> Watcher<F> {
             watcher.position = seq + 1;
         }
         let is_named = |other: &ClusterName, object: &Object| other == cluster && object.resource_version() == version;
-        let is_told_again = |(seq, entry): (u64, &Entry)| {
+        let is_told_again = |(seq, entry): (u64, &LogEntry)| {
             entry.others.of(key).any(|(_, other, object)| is_named(other, object))
                 && watcher.told_with(log, seq, entry, key).is_some_and(|(other, object)| is_named(&other, &object))
         };
@@ -137,7 +137,7 @@ impl<F: ObjectFilter> Watcher<F> {
     }
 
     /// The other cluster's object that is told behind a DELETED of this key, if an entry has one.
-    fn told_with(&self, log: &Log, seq: u64, entry: &Entry, key: &str) -> Option<(ClusterName, Arc<Object>)> {
+    fn told_with(&self, log: &Log, seq: u64, entry: &LogEntry, key: &str) -> Option<(ClusterName, Arc<Object>)> {
         let own = entry.changes().iter().enumerate().filter(|(_, change)| change.object.key().as_str() == key);
         let mut deleted = own.filter(|(part, change)| {
             let told = classify(&self.filter, &entry.cluster, change);
@@ -151,13 +151,13 @@ impl<F: ObjectFilter> Watcher<F> {
     }
 
     /// Appends the next events, about `events_max` of them, and says what that came to. Never blocks; bounded work.
-    pub fn next(&mut self, log: &Log, events_max: usize, events: &mut Vec<WatchEvent>) -> Outcome {
-        let mut turn = Turn::new(events_max, events);
+    pub fn next(&mut self, log: &Log, events_max: usize, events: &mut Vec<WatchEvent>) -> BatchOutcome {
+        let mut turn = WatchBatch::new(events_max, events);
         let progress = self.next_events(log, &mut turn);
         turn.outcome(progress)
     }
 
-    fn next_events(&mut self, log: &Log, turn: &mut Turn<'_>) -> Progress {
+    fn next_events(&mut self, log: &Log, turn: &mut WatchBatch<'_>) -> Progress {
         match &mut self.phase {
             Phase::Initial(initial) => {
                 if !initial.next(&self.filter, turn) {
@@ -210,7 +210,7 @@ impl<F: ObjectFilter> Watcher<F> {
         matches!(self.phase, Phase::Live) && self.position == log.position()
     }
 
-    fn next_live(&mut self, log: &Log, turn: &mut Turn<'_>) -> Progress {
+    fn next_live(&mut self, log: &Log, turn: &mut WatchBatch<'_>) -> Progress {
         self.awaited = None;
         if self.lags(log) {
             return Progress::Lagged;
@@ -242,7 +242,7 @@ impl<F: ObjectFilter> Watcher<F> {
     }
 
     /// Gives out the rest of an entry's changes, or says why not all of them.
-    fn next_parts(&mut self, log: &Log, seq: u64, entry: &Entry, turn: &mut Turn<'_>) -> Option<Progress> {
+    fn next_parts(&mut self, log: &Log, seq: u64, entry: &LogEntry, turn: &mut WatchBatch<'_>) -> Option<Progress> {
         let changes = entry.changes();
         while let Some(change) = changes.get(self.part) {
             if turn.is_over() {
@@ -280,7 +280,7 @@ impl<F: ObjectFilter> Watcher<F> {
         change_type: ChangeType,
         object: &Arc<Object>,
         other: Other,
-        turn: &mut Turn<'_>,
+        turn: &mut WatchBatch<'_>,
     ) {
         let before = LogVersion { position: at.seq, component: at.entry.component_at(self.part) };
         let after = if self.part + 1 == at.entry.changes().len() {
@@ -299,7 +299,7 @@ impl<F: ObjectFilter> Watcher<F> {
         self.push(log, at, again, after, turn);
     }
 
-    fn push(&self, log: &Log, at: &At<'_>, emission: Emission<'_>, version: LogVersion, turn: &mut Turn<'_>) {
+    fn push(&self, log: &Log, at: &At<'_>, emission: Emission<'_>, version: LogVersion, turn: &mut WatchBatch<'_>) {
         let Emission { change_type, cluster, object, native, other } = emission;
         if let Some(end) = self.pending.further_until(log, at.seq, &self.filter) {
             turn.told_own(end);
@@ -373,7 +373,7 @@ impl<F: ObjectFilter> Watcher<F> {
 /// A change where it stands.
 struct At<'a> {
     seq: u64,
-    entry: &'a Entry,
+    entry: &'a LogEntry,
     change: &'a Change,
 }
 

@@ -17,17 +17,17 @@ use crate::endpoint::{Endpoint, EndpointStatus};
 use crate::endpoints::Endpoints;
 use crate::error::{ConnectError, ForwardError};
 use crate::forward;
-use crate::identity::Identity;
+use crate::identity::RequestIdentity;
 use crate::last_question::LastQuestion;
-use crate::member::Member;
+use crate::member::ClientInner;
 use crate::places::Asker;
 use crate::pool::{LaneKind, Pool, PoolStatistics};
 use crate::reachability::{Observer, Reachability};
-use crate::target::Target;
+use crate::target::ServerUrl;
 use crate::tls::TlsSource;
-use crate::tuning::Tuning;
+use crate::tuning::ClientTuning;
 use crate::upgrade;
-use crate::user::{CurrentUser, User};
+use crate::user::{CurrentUser, MemberUser};
 
 /// A transport to one member: requests carry a path and query, the rest is filled in. Errors are [`ForwardError`]s.
 pub type Transport = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
@@ -55,10 +55,11 @@ impl From<Uri> for Address {
 
 /// One member. Cheap to clone; all clones share connections, credentials and what is known of the member.
 ///
-/// The last clone's drop closes idle connections; requests in flight and tunnels go on, until [`Tuning::shutdown`].
+/// The last clone's drop closes idle connections; requests in flight and tunnels go on, until
+/// [`ClientTuning::shutdown`].
 #[derive(Clone)]
 pub struct ClusterClient {
-    member: Arc<Member>,
+    member: Arc<ClientInner>,
 }
 
 /// The answer of a member's `/readyz`.
@@ -82,7 +83,7 @@ impl ClusterClient {
     ///
     /// # Errors
     /// [`ConnectError`] for a configuration that cannot work.
-    pub async fn connect(name: ClusterName, config: kube::Config, tuning: Tuning) -> Result<Self, ConnectError> {
+    pub async fn connect(name: ClusterName, config: kube::Config, tuning: ClientTuning) -> Result<Self, ConnectError> {
         Self::new(name, config, &[], tuning, None).await
     }
 
@@ -96,7 +97,7 @@ impl ClusterClient {
         name: ClusterName,
         config: kube::Config,
         further: &[Address],
-        tuning: Tuning,
+        tuning: ClientTuning,
     ) -> Result<Self, ConnectError> {
         Self::new(name, config, further, tuning, None).await
     }
@@ -111,7 +112,7 @@ impl ClusterClient {
         connector: Connector,
         name: ClusterName,
         config: kube::Config,
-        tuning: Tuning,
+        tuning: ClientTuning,
     ) -> Result<Self, ConnectError> {
         Self::new(name, config, &[], tuning, Some(connector)).await
     }
@@ -120,7 +121,7 @@ impl ClusterClient {
         name: ClusterName,
         config: kube::Config,
         further: &[Address],
-        tuning: Tuning,
+        tuning: ClientTuning,
         connector: Option<Connector>,
     ) -> Result<Self, ConnectError> {
         // Without a process-wide provider rustls panics on first use if several are compiled in.
@@ -129,7 +130,7 @@ impl ClusterClient {
         }
         let header_error = |field, problem: String| ConnectError::Header { cluster: name.clone(), field, problem };
         let extra_headers = HeaderMap::from_iter(config.headers.iter().cloned());
-        let user = User::new(&name, &config, &tuning, None).await?;
+        let user = MemberUser::new(&name, &config, &tuning, None).await?;
         let certificate = user.credentials.configured_certificate().clone();
         let user: CurrentUser = Arc::new(ArcSwap::from_pointee(user));
         let observer = Arc::new(Observer::new(name.clone()));
@@ -137,7 +138,7 @@ impl ClusterClient {
         let mut endpoints = Vec::new();
         let first = Address { url: config.cluster_url.clone(), proxy: config.proxy_url.clone() };
         for Address { url, proxy } in std::iter::once(&first).chain(further) {
-            let target = Target::parse(url).map_err(|problem| ConnectError::Server {
+            let target = ServerUrl::parse(url).map_err(|problem| ConnectError::Server {
                 cluster: name.clone(),
                 server: without_user_info(&url.to_string()),
                 problem,
@@ -154,7 +155,7 @@ impl ClusterClient {
         }
         let endpoints = Endpoints::new(endpoints, &name, &observer);
         let last_question = LastQuestion::default();
-        let member = Member { name, endpoints, tuning, extra_headers, user, observer, last_question };
+        let member = ClientInner { name, endpoints, tuning, extra_headers, user, observer, last_question };
         Ok(Self { member: Arc::new(member) })
     }
 
@@ -173,7 +174,7 @@ impl ClusterClient {
     /// [`ConnectError`] for a user that cannot be used; the old one stays then.
     pub async fn set_user(&self, config: &kube::Config) -> Result<(), ConnectError> {
         let before = self.member.user.load_full();
-        let user = User::new(&self.member.name, config, &self.member.tuning, Some(&before)).await?;
+        let user = MemberUser::new(&self.member.name, config, &self.member.tuning, Some(&before)).await?;
         for endpoint in self.member.endpoints.iter() {
             endpoint.pool.check(user.credentials.configured_certificate()).await?;
         }
@@ -194,7 +195,7 @@ impl ClusterClient {
         self.member.user.load().credentials.problem()
     }
 
-    /// A transport with the member's own credentials ([`Identity::Member`]), for discovery and cachers of whole
+    /// A transport with the member's own credentials ([`RequestIdentity::Member`]), for discovery and cachers of whole
     /// collections: what is sent by it has connections of its own over HTTP/2, and a quarter of those over HTTP/1.1 at
     /// least. Its answers are to be read at once, since they share a connection's window. How long an answer may take
     /// is read from the request.
@@ -218,7 +219,7 @@ impl ClusterClient {
                 request.extensions_mut().insert(info.class());
             }
             request.extensions_mut().insert(asker);
-            async move { client.forward(request, Identity::Member).await.map_err(BoxError::from) }
+            async move { client.forward(request, RequestIdentity::Member).await.map_err(BoxError::from) }
         }))
     }
 
@@ -230,7 +231,7 @@ impl ClusterClient {
     /// without one it is a short request.
     ///
     /// Upgrades need the `hyper::upgrade::OnUpgrade` that hyper's HTTP/1.1 server puts into a request's extensions; on
-    /// a 101 the returned response has to be sent to the client, after which a task in [`Tuning::tunnels`] copies
+    /// a 101 the returned response has to be sent to the client, after which a task in [`ClientTuning::tunnels`] copies
     /// bytes both ways. Any other answer to an upgrade is an ordinary response.
     ///
     /// A request that the member has certainly not seen is sent again, and so is a GET or HEAD without a body whose
@@ -240,7 +241,11 @@ impl ClusterClient {
     /// # Errors
     /// [`ForwardError`] by the step that failed; an error status of the member is no error, except a 401 to our own
     /// credentials and redirects.
-    pub async fn forward(&self, request: Request<Body>, identity: Identity) -> Result<Response<Body>, ForwardError> {
+    pub async fn forward(
+        &self,
+        request: Request<Body>,
+        identity: RequestIdentity,
+    ) -> Result<Response<Body>, ForwardError> {
         let result = self.forward_unobserved(request, identity).await;
         match &result {
             Ok(_)
@@ -255,7 +260,7 @@ impl ClusterClient {
     async fn forward_unobserved(
         &self,
         mut request: Request<Body>,
-        identity: Identity,
+        identity: RequestIdentity,
     ) -> Result<Response<Body>, ForwardError> {
         // One user for the whole request, whoever takes its place meanwhile.
         let user = self.member.user.load_full();
@@ -271,7 +276,11 @@ impl ClusterClient {
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
-    pub async fn ask(&self, mut request: Request<Body>, identity: Identity) -> Result<Response<Body>, ForwardError> {
+    pub async fn ask(
+        &self,
+        mut request: Request<Body>,
+        identity: RequestIdentity,
+    ) -> Result<Response<Body>, ForwardError> {
         request.extensions_mut().insert(Asker::Ourselves);
         self.forward(request, identity).await
     }
@@ -287,7 +296,7 @@ impl ClusterClient {
         request.extensions_mut().insert(Asker::Ourselves);
         let timed_out = || ForwardError::HeadTimeout { cluster: self.member.name.clone(), after: HEALTH_TIMEOUT };
         let deadline = Instant::now() + HEALTH_TIMEOUT;
-        let response = tokio::time::timeout_at(deadline, self.forward(request, Identity::Member))
+        let response = tokio::time::timeout_at(deadline, self.forward(request, RequestIdentity::Member))
             .await
             .map_err(|_| timed_out())??;
         let status = response.status();

@@ -21,8 +21,8 @@ use tributary_apimachinery::body::BoxError;
 use crate::certificate::Certificate;
 use crate::error::ConnectError;
 use crate::exec_plugin::{self, bearer};
-use crate::plugins::{Given, Plugin, PluginTimes, Rejections};
-use crate::tuning::Tuning;
+use crate::plugins::{Plugin, PluginCredentials, PluginTimes, Rejections};
+use crate::tuning::ClientTuning;
 
 /// How long a header from one of kube's auth layers is used before the layer is asked again. The layer keeps the token
 /// and its expiry (with a margin of 10 s or more) itself.
@@ -32,7 +32,7 @@ const PROVIDER_INTERVAL: Duration = Duration::from_secs(5);
 type AuthLayer = BoxCloneSyncService<Request<kube::client::Body>, Response<Option<HeaderValue>>, BoxError>;
 
 /// Where credentials come from.
-enum Source {
+enum CredentialSource {
     /// A client certificate in the configuration, a static token, a user and password, or nothing.
     Static,
     TokenFile(PathBuf),
@@ -112,7 +112,7 @@ impl Counters {
 
 /// The credentials of one configured user.
 pub(crate) struct Credentials {
-    source: Source,
+    source: CredentialSource,
     /// The certificate that the configuration has, and the version under which connections show it first.
     configured: (Certificate, u64),
     /// What connections showed before this user.
@@ -134,7 +134,7 @@ impl Credentials {
     pub(crate) async fn new(
         cluster: &ClusterName,
         config: &kube::Config,
-        tuning: &Tuning,
+        tuning: &ClientTuning,
         before: Option<&Self>,
     ) -> Result<Arc<Self>, ConnectError> {
         let error = |message: String| ConnectError::Credentials { cluster: cluster.clone(), message };
@@ -190,7 +190,7 @@ impl Credentials {
     /// What is wrong with their renewal, though those that there are may still be valid; for people.
     pub(crate) fn problem(&self) -> Option<String> {
         match &self.source {
-            Source::Exec(plugin) => plugin.problem(),
+            CredentialSource::Exec(plugin) => plugin.problem(),
             _ => None,
         }
     }
@@ -205,7 +205,7 @@ impl Credentials {
             if current.is_fresh() {
                 return Ok(current);
             }
-            if current.is_valid() && matches!(self.source, Source::Exec(_)) {
+            if current.is_valid() && matches!(self.source, CredentialSource::Exec(_)) {
                 self.renew_in_background(&current);
                 return Ok(current);
             }
@@ -216,7 +216,7 @@ impl Credentials {
     /// After a 401: gets other credentials than `seen`, unless that was tried a moment ago. True if there are some, so
     /// that trying again makes sense.
     pub(crate) async fn renew_after_unauthorized(self: &Arc<Self>, seen: &Arc<Current>) -> bool {
-        if matches!(self.source, Source::Static) && !self.configured.0.is_in_files() {
+        if matches!(self.source, CredentialSource::Static) && !self.configured.0.is_in_files() {
             return false;
         }
         match self.renew(Why::Rejected, Some(seen)).await {
@@ -258,7 +258,8 @@ impl Credentials {
         }
         let recent = last.at.is_some_and(|at| at.elapsed() < self.retry_interval);
         // When a plugin may run again, it knows itself.
-        if recent && !matches!(self.source, Source::Exec(_)) && (why == Why::Rejected || last.error.is_some()) {
+        if recent && !matches!(self.source, CredentialSource::Exec(_)) && (why == Why::Rejected || last.error.is_some())
+        {
             return match (&last.error, current) {
                 (None, Some(current)) => Ok(current),
                 (error, _) => Err(error.clone().unwrap_or_else(|| "it was tried a moment ago".to_owned())),
@@ -294,8 +295,8 @@ impl Credentials {
         let before = || old.and_then(|old| old.authorization.clone());
         match &self.source {
             // Only certificate files can have changed: the next connection reads them again.
-            Source::Static => Ok(own(before(), self.counters.next_version(), None)),
-            Source::TokenFile(path) => {
+            CredentialSource::Static => Ok(own(before(), self.counters.next_version(), None)),
+            CredentialSource::TokenFile(path) => {
                 let header = match (read_token(path).await, before()) {
                     (Ok(header), _) => header,
                     // Token files are sometimes removed after the start, to limit exposure (kubernetes#68164).
@@ -304,14 +305,14 @@ impl Credentials {
                 };
                 Ok(own(Some(header), version, Some(self.token_file_interval)))
             }
-            Source::Exec(plugin) => {
+            CredentialSource::Exec(plugin) => {
                 let given = plugin.credentials(old.and_then(|old| old.run)).await?;
                 Ok(match old {
                     Some(old) if old.run == Some(given.run) => old.clone(),
                     _ => Arc::new(self.given(&given)),
                 })
             }
-            Source::Provider(layer) => match ask(layer).await {
+            CredentialSource::Provider(layer) => match ask(layer).await {
                 Ok(header) => Ok(own(header, version, Some(PROVIDER_INTERVAL))),
                 Err(error) => Err(format!("the auth-provider gave no token: {error}")),
             },
@@ -319,7 +320,7 @@ impl Credentials {
     }
 
     /// What a plugin gave, on earlier connections if they show the same certificate.
-    fn given(&self, given: &Given) -> Current {
+    fn given(&self, given: &PluginCredentials) -> Current {
         let certificate = given.certificate.clone().map_or_else(|| self.configured.0.clone(), Certificate::Plugin);
         let (shown, version) = self.shown();
         let same = shown == certificate && !certificate.is_in_files();
@@ -336,31 +337,34 @@ impl Credentials {
 
 /// Picks the source by kube's order of precedence: auth-provider, user and password, token, token file, plugin.
 /// Gives the `Authorization` header with it where it stays the same (`Some(None)`: none is sent).
-async fn source(config: &kube::Config, tuning: &Tuning) -> Result<(Source, Option<Option<HeaderValue>>), String> {
+async fn source(
+    config: &kube::Config,
+    tuning: &ClientTuning,
+) -> Result<(CredentialSource, Option<Option<HeaderValue>>), String> {
     let auth = &config.auth_info;
     if auth.auth_provider.is_some() {
-        return Ok((Source::Provider(provider_layer(config).await?), None));
+        return Ok((CredentialSource::Provider(provider_layer(config).await?), None));
     }
     if auth.username.is_some() && auth.password.is_some() {
         let header = ask(&layer(config)?).await.map_err(|_| "its password cannot be sent in a header")?;
-        return Ok((Source::Static, Some(header)));
+        return Ok((CredentialSource::Static, Some(header)));
     }
     if let Some(token) = &auth.token {
         // kube's layer panics where a token is no header.
         let header = bearer(token.expose_secret()).ok_or("its token cannot be sent in a header")?;
-        return Ok((Source::Static, Some(Some(header))));
+        return Ok((CredentialSource::Static, Some(Some(header))));
     }
     if let Some(path) = &auth.token_file {
         let path = PathBuf::from(path);
         read_token(&path).await?;
-        return Ok((Source::TokenFile(path), None));
+        return Ok((CredentialSource::TokenFile(path), None));
     }
     if let Some(exec) = &auth.exec {
         exec_plugin::check(exec)?;
         let times = PluginTimes { run: tuning.exec_timeout, pause: tuning.credential_retry_interval };
-        return Ok((Source::Exec(tuning.plugins.plugin(exec, times)), None));
+        return Ok((CredentialSource::Exec(tuning.plugins.plugin(exec, times)), None));
     }
-    Ok((Source::Static, Some(None)))
+    Ok((CredentialSource::Static, Some(None)))
 }
 
 /// kube's authentication for a user with an auth-provider. Making it may run a command (GCP),

@@ -19,9 +19,9 @@ use tributary_apimachinery::body::{Body, BoxError};
 use crate::certificate::Certificate;
 use crate::credentials::Current;
 use crate::error::{ConnectError, ForwardError, SharedError};
-use crate::target::Target;
+use crate::target::ServerUrl;
 use crate::tls::{self, Protocols, TlsSource};
-use crate::tuning::{Tuning, Windows};
+use crate::tuning::{ClientTuning, Windows};
 
 /// TCP keep-alive: HTTP/2 connections are pinged, but an upgraded or HTTP/1.1 one has only this to notice a silent
 /// peer: 15 s of quiet, then three probes 10 s apart.
@@ -57,7 +57,7 @@ pub(crate) enum Dialed {
 /// Dials one member.
 pub(crate) struct Dialer {
     cluster: ClusterName,
-    target: Arc<Target>,
+    target: Arc<ServerUrl>,
     connector: Connector,
     tls: Option<Arc<TlsSource>>,
     /// What is spoken without TLS, which alone could negotiate it.
@@ -83,9 +83,9 @@ impl Dialer {
     /// [`ConnectError::ProxyUrl`].
     pub(crate) fn new(
         cluster: ClusterName,
-        target: Arc<Target>,
+        target: Arc<ServerUrl>,
         proxy: Option<&Uri>,
-        tuning: &Tuning,
+        tuning: &ClientTuning,
         tls: Option<Arc<TlsSource>>,
         given: Option<Connector>,
     ) -> Result<Self, ConnectError> {
@@ -120,7 +120,7 @@ impl Dialer {
         checked.map_err(|source| ConnectError::Tls { cluster: self.cluster.clone(), source })
     }
 
-    /// Connects, within the limit of [`Tuning::connect_timeout`] for everything together.
+    /// Connects, within the limit of [`ClientTuning::connect_timeout`] for everything together.
     /// The windows are those of HTTP/2.
     ///
     /// # Errors

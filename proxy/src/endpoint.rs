@@ -7,11 +7,11 @@ use http::HeaderValue;
 
 use crate::pool::{LaneKind, Pool};
 use crate::reachability::{Observer, Reachability};
-use crate::target::Target;
+use crate::target::ServerUrl;
 
 /// One address of a member.
 pub(crate) struct Endpoint {
-    pub(crate) target: Arc<Target>,
+    pub(crate) target: Arc<ServerUrl>,
     /// The `Host` header of HTTP/1.1 requests.
     pub(crate) host: HeaderValue,
     pub(crate) pool: Arc<Pool>,
@@ -39,7 +39,7 @@ pub struct EndpointStatus {
 
 impl Endpoint {
     pub(crate) fn new(
-        target: Arc<Target>,
+        target: Arc<ServerUrl>,
         host: HeaderValue,
         pool: Arc<Pool>,
         observer: Arc<Observer>,
@@ -60,9 +60,9 @@ impl Endpoint {
     }
 
     /// Counts a request as in flight for as long as the guard lives.
-    pub(crate) fn hold(self: &Arc<Self>, kind: LaneKind) -> Held {
+    pub(crate) fn hold(self: &Arc<Self>, kind: LaneKind) -> EndpointRequest {
         self.load(kind).fetch_add(1, Ordering::Relaxed);
-        Held { endpoint: self.clone(), kind }
+        EndpointRequest { endpoint: self.clone(), kind }
     }
 
     /// A request is being sent to it.
@@ -95,18 +95,18 @@ impl Endpoint {
 }
 
 /// A request in flight at an endpoint. Counted until dropped.
-pub(crate) struct Held {
+pub(crate) struct EndpointRequest {
     pub(crate) endpoint: Arc<Endpoint>,
     kind: LaneKind,
 }
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for EndpointRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Held({})", self.endpoint.target.address)
     }
 }
 
-impl Drop for Held {
+impl Drop for EndpointRequest {
     fn drop(&mut self) {
         self.endpoint.load(self.kind).fetch_sub(1, Ordering::Relaxed);
     }

@@ -19,7 +19,7 @@ use rand::Rng;
 use tokio::time::{Duration, timeout};
 use tributary_apimachinery::ClusterName;
 
-use crate::endpoint::{Endpoint, EndpointStatus, Held};
+use crate::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
 use crate::error::ForwardError;
 use crate::pool::LaneKind;
 use crate::reachability::{Observer, ReachabilityState};
@@ -76,7 +76,7 @@ impl Endpoints {
         kind: LaneKind,
         avoid: Option<&Arc<Endpoint>>,
         open: impl Fn(Arc<Endpoint>) -> F,
-    ) -> Result<(Held, T), ForwardError> {
+    ) -> Result<(EndpointRequest, T), ForwardError> {
         let begin = |endpoint: &Arc<Endpoint>| {
             let held = endpoint.hold(kind);
             open(endpoint.clone()).map(|opened| opened.map(|opened| (held, opened)))

@@ -12,13 +12,13 @@ use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
-use crate::endpoint::{Endpoint, Held};
+use crate::endpoint::{Endpoint, EndpointRequest};
 use crate::error::{ForwardError, Sent};
 use crate::headers;
-use crate::member::Member;
+use crate::member::ClientInner;
 use crate::member_body::MemberBody;
 use crate::pool::{Claim, Connection};
-use crate::user::User;
+use crate::user::MemberUser;
 
 /// Further tries after the first. One is for a connection that closed under the request (GOAWAY), the other for
 /// meeting the same on the next connection while a load balancer drains an apiserver.
@@ -66,7 +66,7 @@ impl Replay {
     }
 }
 
-impl Member {
+impl ClientInner {
     /// Sends a prepared request, again where that is safe, and gives the answer with the credentials that it was sent
     /// with.
     pub(crate) async fn exchange(
@@ -75,7 +75,7 @@ impl Member {
         replay: Option<&Replay>,
         claim: Claim,
         limit: Option<Duration>,
-        user: &User,
+        user: &MemberUser,
     ) -> Result<(Response<Body>, Arc<Current>), ForwardError> {
         let path = request.uri().clone();
         let mut retries = 0;
@@ -109,7 +109,7 @@ impl Member {
 
     async fn send(
         &self,
-        held: Held,
+        held: EndpointRequest,
         connection: Connection,
         request: Request<Body>,
         path: &Uri,
@@ -187,7 +187,7 @@ impl Member {
         Ok(request)
     }
 
-    /// As [`Member::in_http1_form`]; undoes it where the request came back from such a connection.
+    /// As [`ClientInner::in_http1_form`]; undoes it where the request came back from such a connection.
     fn in_http2_form(
         &self,
         mut request: Request<Body>,

@@ -11,22 +11,22 @@ use tributary_apimachinery::body::Body;
 use crate::error::ForwardError;
 use crate::exchange::Replay;
 use crate::headers::{self, UpgradeProtocol};
-use crate::identity::{ClientAddress, Identity};
-use crate::member::Member;
+use crate::identity::{ClientAddress, RequestIdentity};
+use crate::member::ClientInner;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
 use crate::unauthorized::About;
-use crate::user::User;
+use crate::user::MemberUser;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Cleans the request's head and makes it this member's: identity, everything but `Authorization` and what the endpoint
 /// is to say.
 pub(crate) fn prepare(
-    member: &Member,
+    member: &ClientInner,
     request: &mut Request<Body>,
-    identity: &Identity,
-    user: &User,
+    identity: &RequestIdentity,
+    user: &MemberUser,
 ) -> Result<Option<UpgradeProtocol>, ForwardError> {
     let upgrade = headers::upgrade_protocol(request.headers())
         .map_err(|problem| ForwardError::UpgradeRefused { cluster: member.name.clone(), problem })?;
@@ -47,10 +47,10 @@ pub(crate) fn prepare(
 /// Sends a prepared request that asks for no upgrade; once more where the member rejects our credentials and there are
 /// others.
 pub(crate) async fn forward(
-    member: &Arc<Member>,
+    member: &Arc<ClientInner>,
     mut request: Request<Body>,
-    identity: Identity,
-    mut user: Arc<User>,
+    identity: RequestIdentity,
+    mut user: Arc<MemberUser>,
 ) -> Result<Response<Body>, ForwardError> {
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
     let asker = request.extensions().get::<Asker>().copied().unwrap_or_default();

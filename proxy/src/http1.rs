@@ -1,7 +1,7 @@
 //! Connections to members that speak HTTP/1.1 only: one request at a time on each, and the idle ones are kept.
 //!
-//! Each request in flight takes one, a watch for as long as it lasts; [`crate::Tuning::max_http1_requests`] bounds them
-//! in each lane, so that watches leave room for reads.
+//! Each request in flight takes one, a watch for as long as it lasts; [`crate::ClientTuning::max_http1_requests`]
+//! bounds them in each lane, so that watches leave room for reads.
 
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 
 /// In whose name a member sees a request.
 #[derive(Clone, Debug, Default)]
-pub enum Identity {
+pub enum RequestIdentity {
     /// The kubeconfig's own user, and whom that user's `as` fields name.
     #[default]
     Member,

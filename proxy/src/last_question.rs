@@ -8,10 +8,10 @@ use crate::credentials::Current;
 
 /// The last question, and what the member said.
 #[derive(Default)]
-pub(crate) struct LastQuestion(pub(crate) tokio::sync::Mutex<Option<Asked>>);
+pub(crate) struct LastQuestion(pub(crate) tokio::sync::Mutex<Option<LastCheck>>);
 
 /// When it was asked, and with which credentials.
-pub(crate) struct Asked {
+pub(crate) struct LastCheck {
     pub(crate) at: Instant,
     pub(crate) with: Arc<Current>,
     pub(crate) rejected: bool,

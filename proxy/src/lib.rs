@@ -2,11 +2,11 @@
 //!
 //! A [`ClusterClient`] stands for one member. It keeps a pool of HTTP/2 connections to each of the member's endpoints,
 //! attaches the credentials of the kubeconfig user, replaces whatever identity the client claimed by the one that the
-//! caller decided on ([`Identity`]), and streams bodies both ways without holding them.
+//! caller decided on ([`RequestIdentity`]), and streams bodies both ways without holding them.
 //!
 //! What a request meets, in order:
 //! 1. [`headers::prepare_request`] removes hop-by-hop headers, then the client's own credentials and identity;
-//! 2. the caller's [`Identity`] and the member's credentials are set;
+//! 2. the caller's [`RequestIdentity`] and the member's credentials are set;
 //! 3. the member's best endpoint is chosen, and the path joined to its base path;
 //! 4. an upgrade (exec, attach, port-forward, `proxy`) gets a connection of its own; everything else a stream of the
 //!    pool: one lane of connections for long-running requests, one for short ones;
@@ -47,10 +47,12 @@ pub use client::{Address, ClusterClient, Health, Transport, without_user_info};
 pub use dial::{BoxIo, Connector, Io};
 pub use endpoint::EndpointStatus;
 pub use error::{ConnectError, ForwardError, Sent};
-pub use identity::{ClientAddress, GivenIdentity, Identity, Impersonation, InvalidGivenIdentity, InvalidImpersonation};
+pub use identity::{
+    ClientAddress, GivenIdentity, Impersonation, InvalidGivenIdentity, InvalidImpersonation, RequestIdentity,
+};
 pub use member_body::ResponseBodyError;
 pub use places::Places;
 pub use plugins::Plugins;
 pub use pool::PoolStatistics;
 pub use reachability::{Reachability, ReachabilityState};
-pub use tuning::{Tuning, Windows};
+pub use tuning::{ClientTuning, Windows};

@@ -8,17 +8,17 @@ use tributary_apimachinery::ClusterName;
 use crate::credentials::Current;
 use crate::endpoints::Endpoints;
 use crate::error::ForwardError;
-use crate::identity::{Identity, Impersonation};
+use crate::identity::{Impersonation, RequestIdentity};
 use crate::last_question::LastQuestion;
 use crate::reachability::Observer;
-use crate::tuning::Tuning;
-use crate::user::{CurrentUser, User};
+use crate::tuning::ClientTuning;
+use crate::user::{CurrentUser, MemberUser};
 
 /// One member, as all clones of its client share it.
-pub(crate) struct Member {
+pub(crate) struct ClientInner {
     pub(crate) name: ClusterName,
     pub(crate) endpoints: Endpoints,
-    pub(crate) tuning: Tuning,
+    pub(crate) tuning: ClientTuning,
     /// Headers that the configuration adds to every request.
     pub(crate) extra_headers: HeaderMap,
     pub(crate) user: CurrentUser,
@@ -27,25 +27,25 @@ pub(crate) struct Member {
     pub(crate) last_question: LastQuestion,
 }
 
-impl Member {
+impl ClientInner {
     /// Sets in whose name the request is sent, after [`crate::headers::prepare_request`] has removed every claim.
     pub(crate) fn set_identity(
         &self,
         headers: &mut HeaderMap,
-        identity: &Identity,
-        user: &User,
+        identity: &RequestIdentity,
+        user: &MemberUser,
     ) -> Result<(), ForwardError> {
         for (name, value) in &self.extra_headers {
             headers.append(name, value.clone());
         }
         let own = user.impersonation.as_ref().map(Impersonation::headers);
         match identity {
-            Identity::Member => append(headers, own.into_iter().flatten()),
-            Identity::AsGiven(given) => append(headers, given.headers()),
-            Identity::Impersonate(_) if own.is_some() => {
+            RequestIdentity::Member => append(headers, own.into_iter().flatten()),
+            RequestIdentity::AsGiven(given) => append(headers, given.headers()),
+            RequestIdentity::Impersonate(_) if own.is_some() => {
                 return Err(ForwardError::ImpersonationConflict { cluster: self.name.clone() });
             }
-            Identity::Impersonate(user) => append(headers, user.headers()),
+            RequestIdentity::Impersonate(user) => append(headers, user.headers()),
         }
         Ok(())
     }
@@ -59,7 +59,7 @@ impl Member {
         }
     }
 
-    pub(crate) async fn credentials(&self, user: &User) -> Result<Arc<Current>, ForwardError> {
+    pub(crate) async fn credentials(&self, user: &MemberUser) -> Result<Arc<Current>, ForwardError> {
         user.credentials
             .get()
             .await

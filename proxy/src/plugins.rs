@@ -38,10 +38,10 @@ const JITTER: std::ops::RangeInclusive<f64> = 0.8..=1.0;
 #[derive(Clone)]
 pub struct Plugins {
     running: Arc<Semaphore>,
-    shared: Arc<Mutex<HashMap<Key, Weak<Plugin>>>>,
+    shared: Arc<Mutex<HashMap<PluginRunKey, Weak<Plugin>>>>,
 }
 
-/// How long a plugin may run, and how long it pauses after that: see [`Tuning`](crate::Tuning).
+/// How long a plugin may run, and how long it pauses after that: see [`ClientTuning`](crate::ClientTuning).
 #[derive(Clone, Copy)]
 pub(crate) struct PluginTimes {
     /// The limit of one run.
@@ -52,7 +52,7 @@ pub(crate) struct PluginTimes {
 
 /// What makes two configurations one run: the program, and all that it is told.
 #[derive(PartialEq, Eq, Hash)]
-struct Key {
+struct PluginRunKey {
     api_version: Option<String>,
     command: Option<String>,
     args: Vec<String>,
@@ -60,7 +60,7 @@ struct Key {
     drop_env: Vec<String>,
 }
 
-impl Key {
+impl PluginRunKey {
     /// `None` where the plugin is told for which cluster it runs: then no two runs are alike.
     fn of(config: &ExecConfig) -> Option<Self> {
         let variable = |pair: &HashMap<String, String>| (pair.get("name").cloned(), pair.get("value").cloned());
@@ -87,7 +87,7 @@ impl Plugins {
                 trouble: Mutex::default(),
             })
         };
-        let Some(key) = Key::of(config) else { return make() };
+        let Some(key) = PluginRunKey::of(config) else { return make() };
         let mut shared = self.shared.lock();
         if let Some(plugin) = shared.get(&key).and_then(Weak::upgrade) {
             return plugin;
@@ -118,14 +118,14 @@ pub(crate) struct Plugin {
     retry_interval: Duration,
     running: Arc<Semaphore>,
     /// Held while it runs: whoever comes meanwhile takes what the run brings.
-    state: tokio::sync::Mutex<State>,
+    state: tokio::sync::Mutex<PluginState>,
     /// What readers of the state see, without waiting for a run.
-    trouble: Mutex<Option<Trouble>>,
+    trouble: Mutex<Option<PluginTrouble>>,
 }
 
 #[derive(Default)]
-struct State {
-    given: Option<Arc<Given>>,
+struct PluginState {
+    given: Option<Arc<PluginCredentials>>,
     /// Runs that gave credentials.
     runs: u64,
     failures: u32,
@@ -134,14 +134,14 @@ struct State {
 
 /// A plugin that fails.
 #[derive(Clone)]
-struct Trouble {
+struct PluginTrouble {
     error: String,
     failures: u32,
     since: Instant,
     next: Instant,
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for PluginTrouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (error, age) = (&self.error, self.since.elapsed().as_secs());
         let next = self.next.saturating_duration_since(Instant::now()).as_secs_f64().ceil();
@@ -153,7 +153,7 @@ impl fmt::Display for Trouble {
 }
 
 /// What one run gave.
-pub(crate) struct Given {
+pub(crate) struct PluginCredentials {
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) certificate: Option<Arc<PluginCertificate>>,
     pub(crate) expires: Option<SystemTime>,
@@ -162,7 +162,7 @@ pub(crate) struct Given {
     pub(crate) run: u64,
 }
 
-impl Given {
+impl PluginCredentials {
     fn is_valid(&self) -> bool {
         self.expires.is_none_or(|at| SystemTime::now() < at)
     }
@@ -176,7 +176,7 @@ impl Plugin {
     ///
     /// # Errors
     /// Why there are none, for people and without secrets.
-    pub(crate) async fn credentials(&self, seen: Option<u64>) -> Result<Arc<Given>, String> {
+    pub(crate) async fn credentials(&self, seen: Option<u64>) -> Result<Arc<PluginCredentials>, String> {
         let mut state = self.state.lock().await;
         let valid = state.given.clone().filter(|given| given.is_valid());
         if let Some(given) = valid.as_ref().filter(|given| Some(given.run) != seen) {
@@ -200,15 +200,19 @@ impl Plugin {
                 let jitter = rand::rng().random_range(JITTER);
                 let renew_in = credential.expires.map(|at| time_to_renewal(at, SystemTime::now()).mul_f64(jitter));
                 let not_before = Instant::now() + self.retry_interval;
-                let given = Arc::new(Given {
+                let given = Arc::new(PluginCredentials {
                     authorization: credential.authorization,
                     certificate: credential.certificate.map(Arc::new),
                     expires: credential.expires,
                     renew_at: renew_in.map(|within| Instant::now() + within),
                     run: state.runs + 1,
                 });
-                *state =
-                    State { runs: given.run, given: Some(given.clone()), failures: 0, not_before: Some(not_before) };
+                *state = PluginState {
+                    runs: given.run,
+                    given: Some(given.clone()),
+                    failures: 0,
+                    not_before: Some(not_before),
+                };
                 Ok(given)
             }
             Err(error) => {
@@ -245,14 +249,14 @@ impl Plugin {
             tracing::warn!(error, "a credential plugin fails");
         }
         let since = trouble.as_ref().map_or_else(Instant::now, |trouble| trouble.since);
-        let now = Trouble { error, failures, since, next };
+        let now = PluginTrouble { error, failures, since, next };
         let text = now.to_string();
         *trouble = Some(now);
         text
     }
 
     fn recovered(&self) {
-        if let Some(Trouble { failures, .. }) = self.trouble.lock().take() {
+        if let Some(PluginTrouble { failures, .. }) = self.trouble.lock().take() {
             let plugin = self.config.command.as_deref().unwrap_or_default();
             tracing::info!(plugin, failures, "the credential plugin gives credentials again");
         }

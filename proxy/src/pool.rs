@@ -45,7 +45,7 @@ use crate::http1::{Checkout, IdleConnections};
 use crate::places::{Asker, SharedPlaces};
 use crate::reachability::Observer;
 use crate::tls::Protocols;
-use crate::tuning::{Tuning, Windows};
+use crate::tuning::{ClientTuning, Windows};
 use crate::user::CurrentUser;
 
 /// Streams on one connection where the member allows more, or any number. One lost packet delays them all, and Go's
@@ -334,7 +334,7 @@ pub(crate) struct Pool {
     dialer: Dialer,
     user: CurrentUser,
     observer: Arc<Observer>,
-    tuning: Tuning,
+    tuning: ClientTuning,
     short: Lane,
     long: Lane,
     opaque: Lane,
@@ -351,7 +351,7 @@ impl Pool {
         dialer: Dialer,
         user: CurrentUser,
         observer: Arc<Observer>,
-        tuning: Tuning,
+        tuning: ClientTuning,
     ) -> Arc<Self> {
         // An interval of zero is not allowed.
         let idle_timeout = tuning.idle_timeout.max(Duration::from_millis(1));

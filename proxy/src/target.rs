@@ -7,7 +7,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 
 /// A member's server URL, taken apart.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct ServerUrl {
     scheme: Scheme,
     authority: Authority,
     /// Without a trailing slash; empty for most members, `/k8s/clusters/c-1` behind Rancher.
@@ -16,7 +16,7 @@ pub(crate) struct Target {
     pub(crate) address: Arc<str>,
 }
 
-impl Target {
+impl ServerUrl {
     /// Takes a server URL apart.
     ///
     /// # Errors
@@ -113,8 +113,8 @@ fn has_dot_segment(path: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn target(url: &str) -> Result<Target, &'static str> {
-        Target::parse(&url.parse().unwrap())
+    fn target(url: &str) -> Result<ServerUrl, &'static str> {
+        ServerUrl::parse(&url.parse().unwrap())
     }
 
     #[test]

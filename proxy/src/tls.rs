@@ -13,7 +13,7 @@ use tributary_apimachinery::ClusterName;
 use crate::certificate::Certificate;
 use crate::credentials::Current;
 use crate::error::{ConnectError, SharedError};
-use crate::target::Target;
+use crate::target::ServerUrl;
 
 /// The age at which files of the client certificate are read again before a dial. A renewed certificate is on disk long
 /// before the old one expires.
@@ -28,7 +28,7 @@ pub(crate) enum Protocols {
     Http1,
 }
 
-struct State {
+struct TlsConfigs {
     any: Arc<ClientConfig>,
     http1: Arc<ClientConfig>,
     built: Instant,
@@ -44,7 +44,7 @@ pub(crate) struct TlsSource {
     server_name: ServerName<'static>,
     /// `server_name` for people.
     pub(crate) server_name_text: Arc<str>,
-    state: ArcSwapOption<State>,
+    state: ArcSwapOption<TlsConfigs>,
 }
 
 impl TlsSource {
@@ -55,7 +55,7 @@ impl TlsSource {
     pub(crate) async fn new(
         cluster: &ClusterName,
         config: &kube::Config,
-        target: &Target,
+        target: &ServerUrl,
     ) -> Result<Option<Arc<Self>>, ConnectError> {
         if !target.is_https() {
             return Ok(None);
@@ -101,7 +101,7 @@ impl TlsSource {
     ) -> Result<Arc<ClientConfig>, SharedError> {
         let Current { certificate, version, .. } = credentials;
         let known = self.state.load_full();
-        let is_current = |state: &Arc<State>| {
+        let is_current = |state: &Arc<TlsConfigs>| {
             state.version == *version && !(certificate.is_in_files() && state.built.elapsed() >= FILES_INTERVAL)
         };
         let state = match known {
@@ -126,7 +126,7 @@ impl TlsSource {
     }
 }
 
-async fn build(config: &kube::Config, certificate: &Certificate, version: u64) -> Result<State, SharedError> {
+async fn build(config: &kube::Config, certificate: &Certificate, version: u64) -> Result<TlsConfigs, SharedError> {
     let (mut config, certificate) = (config.clone(), certificate.clone());
     config.auth_info = certificate.as_user();
     blocking(move || {
@@ -134,7 +134,7 @@ async fn build(config: &kube::Config, certificate: &Certificate, version: u64) -
         let mut http1 = any.clone();
         any.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         http1.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(State { any: Arc::new(any), http1: Arc::new(http1), built: Instant::now(), certificate, version })
+        Ok(TlsConfigs { any: Arc::new(any), http1: Arc::new(http1), built: Instant::now(), certificate, version })
     })
     .await
 }

@@ -27,7 +27,7 @@ impl Windows {
 
 /// How a [`crate::ClusterClient`] behaves. `Tuning::default()` suits a member anywhere on the internet.
 #[derive(Clone, Debug)]
-pub struct Tuning {
+pub struct ClientTuning {
     /// The limit of one dial, from the name lookup to the end of the HTTP handshake. Default 10 s: longer than two lost
     /// SYN packets, shorter than a client's patience.
     pub connect_timeout: Duration,
@@ -87,7 +87,7 @@ pub struct Tuning {
     pub shutdown: CancellationToken,
 }
 
-impl Default for Tuning {
+impl Default for ClientTuning {
     fn default() -> Self {
         Self {
             connect_timeout: Duration::from_secs(10),

@@ -15,9 +15,9 @@ use tributary_apimachinery::body;
 
 use crate::credentials::Current;
 use crate::exchange::Replay;
-use crate::identity::Identity;
-use crate::last_question::Asked;
-use crate::member::Member;
+use crate::identity::RequestIdentity;
+use crate::last_question::LastCheck;
+use crate::member::ClientInner;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
 
@@ -40,7 +40,7 @@ pub(crate) enum About {
     Others,
 }
 
-impl Member {
+impl ClientInner {
     /// Finds out whom the 401 to a request with these credentials is about. One caller at a time asks, and those who
     /// waited share the answer.
     pub(crate) async fn about(self: &Arc<Self>, used: &Arc<Current>) -> About {
@@ -52,7 +52,7 @@ impl Member {
         let asked = timeout(OWN_WITHIN, self.ask_for_ourselves()).await.ok().flatten();
         let Some((status, with)) = asked else {
             // Those who wait do not ask again one after the other.
-            *last = Some(Asked { at: Instant::now(), with: Arc::clone(used), rejected: false });
+            *last = Some(LastCheck { at: Instant::now(), with: Arc::clone(used), rejected: false });
             return About::Others;
         };
         let about = match status {
@@ -60,7 +60,7 @@ impl Member {
             StatusCode::UNAUTHORIZED => About::Us,
             _ => About::Others,
         };
-        *last = Some(Asked { at: Instant::now(), with, rejected: status == StatusCode::UNAUTHORIZED });
+        *last = Some(LastCheck { at: Instant::now(), with, rejected: status == StatusCode::UNAUTHORIZED });
         about
     }
 
@@ -70,7 +70,7 @@ impl Member {
         *request.method_mut() = Method::GET;
         *request.uri_mut() = Uri::from_static(OWN_PATH);
         let user = self.user.load_full();
-        self.set_identity(request.headers_mut(), &Identity::Member, &user).ok()?;
+        self.set_identity(request.headers_mut(), &RequestIdentity::Member, &user).ok()?;
         let replay = Replay::of(&request);
         let limit = Some(self.tuning.head_timeout);
         let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves };

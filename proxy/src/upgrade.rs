@@ -17,24 +17,24 @@ use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
 use crate::dial::Dialed;
-use crate::endpoint::Held;
+use crate::endpoint::EndpointRequest;
 use crate::error::ForwardError;
 use crate::headers::{self, UpgradeProtocol};
-use crate::member::Member;
+use crate::member::ClientInner;
 use crate::member_body::MemberBody;
 use crate::pool::LaneKind;
 use crate::unauthorized::About;
-use crate::user::User;
+use crate::user::MemberUser;
 
 /// The buffer of each direction of a tunnel, in bytes: `kubectl cp` is a bulk transfer, and larger ones gain little.
 const TUNNEL_BUFFER: usize = 32 << 10;
 
 /// Forwards a prepared request that asks for an upgrade.
 pub(crate) async fn forward(
-    member: &Arc<Member>,
+    member: &Arc<ClientInner>,
     mut request: Request<Body>,
     protocol: UpgradeProtocol,
-    user: &User,
+    user: &MemberUser,
 ) -> Result<Response<Body>, ForwardError> {
     let refused =
         |problem: &str| ForwardError::UpgradeRefused { cluster: member.name.clone(), problem: problem.to_owned() };
@@ -77,9 +77,9 @@ pub(crate) async fn forward(
 
 /// Opens a connection that nobody else will use, and drives it.
 async fn connect(
-    member: &Member,
+    member: &ClientInner,
     credentials: &Arc<Current>,
-) -> Result<(Held, http1::SendRequest<Body>), ForwardError> {
+) -> Result<(EndpointRequest, http1::SendRequest<Body>), ForwardError> {
     let opened = member.endpoints.open(LaneKind::LongRunning, None, |endpoint| {
         let credentials = credentials.clone();
         async move {
@@ -105,7 +105,7 @@ async fn connect(
 /// The 101 for the client, and a task that joins both connections once it has been sent. What the request occupies it
 /// keeps for as long as they last.
 fn join(
-    member: &Member,
+    member: &ClientInner,
     client: OnUpgrade,
     mut response: Response<Incoming>,
     protocol: UpgradeProtocol,
@@ -128,7 +128,7 @@ fn join(
     Response::from_parts(head, body::empty())
 }
 
-impl Member {
+impl ClientInner {
     fn tunnels_are_full(&self) -> ForwardError {
         let (cluster, limit) = (self.name.clone(), self.tuning.tunnel_places.all());
         ForwardError::Full { cluster, what: "upgraded connections (exec, attach, port-forward) to clusters", limit }

@@ -8,20 +8,20 @@ use tributary_apimachinery::ClusterName;
 use crate::credentials::Credentials;
 use crate::error::ConnectError;
 use crate::identity::Impersonation;
-use crate::tuning::Tuning;
+use crate::tuning::ClientTuning;
 
 /// The configuration's user. Credentials and `as` fields stand together: a request takes one user and keeps it, so that
 /// a new user's token is never sent without the `as` that limits it.
-pub(crate) struct User {
+pub(crate) struct MemberUser {
     pub(crate) credentials: Arc<Credentials>,
     /// The user's own `as` fields.
     pub(crate) impersonation: Option<Impersonation>,
 }
 
 /// The user of a client now; shared by all that dial for it.
-pub(crate) type CurrentUser = Arc<ArcSwap<User>>;
+pub(crate) type CurrentUser = Arc<ArcSwap<MemberUser>>;
 
-impl User {
+impl MemberUser {
     /// Takes the user of a configuration; runs no plugin. `before` is whom the client was used as until now.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl User {
     pub(crate) async fn new(
         cluster: &ClusterName,
         config: &kube::Config,
-        tuning: &Tuning,
+        tuning: &ClientTuning,
         before: Option<&Self>,
     ) -> Result<Self, ConnectError> {
         let invalid = |problem| ConnectError::Header { cluster: cluster.clone(), field: "as", problem };

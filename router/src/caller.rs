@@ -1,7 +1,7 @@
 //! Who sends a request.
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
-use tributary_proxy::{GivenIdentity, Identity};
+use tributary_proxy::{GivenIdentity, RequestIdentity};
 
 use crate::answer_room::AnswerRoom;
 use crate::flow::fair_share::Holder;
@@ -19,7 +19,7 @@ pub struct User {
 /// in another name by an oversight.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    identity: Identity,
+    identity: RequestIdentity,
     /// The connection that the request came by: its share of what clients share.
     pub(crate) connection: Holder,
     answer_room: Option<AnswerRoom>,
@@ -33,7 +33,7 @@ impl Caller {
     /// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's.
     pub(crate) fn of(headers: &HeaderMap, extensions: &Extensions) -> Result<Self, Refusal> {
         let given = GivenIdentity::of(headers).map_err(RequestRefusal::Impersonation)?;
-        let identity = given.map_or(Identity::Member, Identity::AsGiven);
+        let identity = given.map_or(RequestIdentity::Member, RequestIdentity::AsGiven);
         Ok(Self { identity, connection: extensions.get().copied(), answer_room: extensions.get().cloned() })
     }
 
@@ -49,21 +49,21 @@ impl Caller {
     }
 
     /// In whose name members see the request.
-    pub(crate) fn identity(&self) -> &Identity {
+    pub(crate) fn identity(&self) -> &RequestIdentity {
         &self.identity
     }
 
     /// Whether the client asks to be somebody else, of whom memory knows nothing: it holds what our own rights can see.
     pub(crate) fn is_another(&self) -> bool {
-        !matches!(self.identity, Identity::Member)
+        !matches!(self.identity, RequestIdentity::Member)
     }
 
     /// The headers that say whom the client asks to be: what tells the identities of two requests apart.
     pub(crate) fn impersonation(&self) -> Box<[(HeaderName, HeaderValue)]> {
         let headers = match &self.identity {
-            Identity::Member => return Box::default(),
-            Identity::AsGiven(given) => given.headers(),
-            Identity::Impersonate(user) => user.headers(),
+            RequestIdentity::Member => return Box::default(),
+            RequestIdentity::AsGiven(given) => given.headers(),
+            RequestIdentity::Impersonate(user) => user.headers(),
         };
         headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
     }

@@ -14,7 +14,7 @@ use crate::versions::Versions;
 /// The policies, the clusters and what they serve, as they were when a request came: taken once, so that a change in
 /// between does not give one request a part of each. Cheap to take: four counters.
 #[derive(Clone)]
-pub(crate) struct Configuration {
+pub(crate) struct ConfigurationSnapshot {
     /// How resources are treated.
     pub(crate) policies: Arc<Policies>,
     /// What the clusters serve together.
@@ -25,7 +25,7 @@ pub(crate) struct Configuration {
     pub(crate) epochs: Arc<Epochs>,
 }
 
-impl Configuration {
+impl ConfigurationSnapshot {
     /// How a resource is treated.
     pub(crate) fn policy(&self, resource: &GroupVersionResource) -> &Policy {
         self.policies.of(resource)

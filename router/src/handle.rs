@@ -10,11 +10,11 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestClass, Re
 
 use crate::body::{self, Body};
 use crate::caller::Caller;
-use crate::configuration::Configuration;
+use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::documents::StorageVersionHashes;
 use crate::discovery::{DiscoveryPath, documents};
 use crate::flow::fair_share::Portion;
-use crate::metrics::{RequestLabels, Source};
+use crate::metrics::{RequestLabels, RequestSource};
 use crate::negotiate::Preferences;
 use crate::plan::{OwnerRequest, Plan, ResourcePlan, is_health_check, plan};
 use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal};
@@ -45,7 +45,7 @@ impl Router {
                 let configuration = self.configuration();
                 let query = query.as_deref();
                 let received = Received { info: &info, query, is_head, preferences: &preferences };
-                let mut source = Source::Refused;
+                let mut source = RequestSource::Refused;
                 let answer = self.answer(message, received, &configuration, &mut source).await;
                 let answer = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &preferences, &info));
                 (RequestLabels::of(&info, &configuration.union, source), answer)
@@ -66,8 +66,8 @@ impl Router {
         self: &Arc<Self>,
         message: Request<Body>,
         received: Received<'_>,
-        configuration: &Configuration,
-        source: &mut Source,
+        configuration: &ConfigurationSnapshot,
+        source: &mut RequestSource,
     ) -> Result<Response<Body>, Refusal> {
         let Received { info, query, .. } = received;
         limits::admit(info, query)?;
@@ -105,7 +105,7 @@ impl Router {
         message: Request<Body>,
         received: Received<'_>,
         caller: &Caller,
-        source: &mut Source,
+        source: &mut RequestSource,
     ) -> Result<Response<Body>, Refusal> {
         self.fleet.refresh_unknown().await;
         let configuration = self.configuration();
@@ -123,7 +123,7 @@ impl Router {
         self: &Arc<Self>,
         message: Request<Body>,
         received: Received<'_>,
-        configuration: &Configuration,
+        configuration: &ConfigurationSnapshot,
         caller: &Caller,
         plan: Plan<'_>,
     ) -> Result<Response<Body>, Refusal> {

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tributary_apimachinery::ClusterName;
 use tributary_merge::Epochs;
 
-use crate::topology::Identity;
+use crate::topology::ClusterIdentity;
 use crate::{KeepEpochs, Router};
 
 impl Router {
@@ -56,9 +56,9 @@ impl Router {
             .values()
             .map(|cluster| {
                 let uid = match &*cluster.identity() {
-                    Identity::Known(uid) => uid.to_string(),
-                    Identity::Withheld => String::new(),
-                    Identity::Unknown => epochs.uid_of(cluster.name()).unwrap_or_default().to_owned(),
+                    ClusterIdentity::Known(uid) => uid.to_string(),
+                    ClusterIdentity::Withheld => String::new(),
+                    ClusterIdentity::Unknown => epochs.uid_of(cluster.name()).unwrap_or_default().to_owned(),
                 };
                 (cluster.name().clone(), uid)
             })

@@ -55,10 +55,10 @@ use tributary_merge::Epochs;
 
 use crate::flow::fair_share::FairShare;
 use crate::flow::large_bodies::LargeBodies;
-use crate::flow::long_answers::Lanes;
-use crate::forward::locate::{Located, Question};
+use crate::flow::long_answers::AnswerTurns;
+use crate::forward::locate::{Located, LookupKey};
 use crate::forward::shared_questions::SharedQuestions;
-use configuration::Configuration;
+use configuration::ConfigurationSnapshot;
 use openapi::OpenApi;
 use topology::{EndpointMetrics, Fleet};
 use views::Views;
@@ -89,7 +89,7 @@ pub struct Router {
     policies: Arc<ArcSwap<Policies>>,
     epochs: ArcSwap<Epochs>,
     metrics: Arc<Metrics>,
-    lanes: Arc<Lanes>,
+    lanes: Arc<AnswerTurns>,
     requests: Arc<FairShare>,
     held_bytes: Arc<FairShare>,
     large_bodies: LargeBodies,
@@ -97,7 +97,7 @@ pub struct Router {
     draining: CancellationToken,
     alone: bool,
     openapi: OpenApi,
-    locations: Arc<SharedQuestions<Question, Located>>,
+    locations: Arc<SharedQuestions<LookupKey, Located>>,
 }
 
 impl Router {
@@ -114,7 +114,7 @@ impl Router {
             views,
             policies,
             epochs: ArcSwap::from_pointee(config.epochs),
-            lanes: Lanes::new(config.limits.long_answers, &metrics.lanes),
+            lanes: AnswerTurns::new(config.limits.long_answers, &metrics.lanes),
             requests: FairShare::new(
                 "requests in flight (--max-requests-inflight)",
                 config.limits.requests_in_flight,
@@ -181,8 +181,8 @@ impl Router {
     }
 
     /// What a request that comes now sees of the configuration.
-    pub(crate) fn configuration(&self) -> Configuration {
-        Configuration {
+    pub(crate) fn configuration(&self) -> ConfigurationSnapshot {
+        ConfigurationSnapshot {
             policies: self.policies.load_full(),
             union: self.fleet.union(),
             clusters: self.fleet.clusters(),
@@ -213,12 +213,12 @@ impl Router {
     }
 
     /// Who may write long answers.
-    pub(crate) fn lanes(&self) -> &Arc<Lanes> {
+    pub(crate) fn lanes(&self) -> &Arc<AnswerTurns> {
         &self.lanes
     }
 
     /// The questions where objects are.
-    pub(crate) fn locations(&self) -> &Arc<SharedQuestions<Question, Located>> {
+    pub(crate) fn locations(&self) -> &Arc<SharedQuestions<LookupKey, Located>> {
         &self.locations
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tributary_apimachinery::{RequestInfo, ResourceRequest, SelectorBounds};
 use tributary_merge::LogConfig;
-use tributary_proxy::Tuning;
+use tributary_proxy::ClientTuning;
 
 use crate::body::WHOLE_BODY_BYTES_MAX;
 use crate::flow::long_answers::{AT_ONCE, WAITING_MAX};
@@ -182,7 +182,7 @@ impl Limits {
 
     /// Every bound of what is held under its name in the metrics, those that cannot be set included; times in seconds.
     pub fn named(&self) -> Vec<(&'static str, u64)> {
-        let to_members = Tuning::default();
+        let to_members = ClientTuning::default();
         vec![
             ("history_bytes", self.history_bytes as u64),
             ("history_age_seconds", self.history_age.as_secs()),

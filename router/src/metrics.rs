@@ -16,7 +16,7 @@ use tributary_apimachinery::{GroupVersionResource, RequestInfo, Verb};
 
 use crate::discovery::Union;
 use crate::flow::fair_share::ShareMetrics;
-use crate::flow::long_answers::{LaneMetrics, TurnMetrics};
+use crate::flow::long_answers::{AnswerTurnMetrics, TurnMetrics};
 use crate::limits::Limits;
 use crate::topology::MemberShareMetrics;
 
@@ -44,7 +44,7 @@ pub struct RequestLabels {
 
 /// Who answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum RequestSource {
     /// Nobody: it was refused before that was decided.
     Refused,
     /// The objects that are held here.
@@ -55,7 +55,7 @@ pub(crate) enum Source {
     Own,
 }
 
-impl Source {
+impl RequestSource {
     fn as_str(self) -> &'static str {
         match self {
             Self::Refused => "",
@@ -83,7 +83,7 @@ impl RequestLabels {
     }
 
     /// The labels of a request. What no member serves is not named: a client could make series without end.
-    pub(crate) fn of(info: &RequestInfo, union: &Union, source: Source) -> Self {
+    pub(crate) fn of(info: &RequestInfo, union: &Union, source: RequestSource) -> Self {
         let mut labels = Self::unparsed();
         labels.verb = match info.verb {
             Verb::Create => "POST".into(),
@@ -140,7 +140,7 @@ pub(crate) struct LimitLabels {
 
 /// The labels of a lane of long answers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct LaneLabels {
+pub(crate) struct AnswerLengthLabels {
     /// How long its answers are.
     pub length: String,
 }
@@ -159,7 +159,7 @@ pub struct Metrics {
     limits_used: Family<LimitLabels, Gauge>,
     limits_refused: Family<LimitLabels, Counter>,
     /// Long answers and their turns.
-    pub lanes: LaneMetrics,
+    pub lanes: AnswerTurnMetrics,
     /// Objects held for one resource of one cluster.
     pub cached_objects: Family<CacherLabels, Gauge>,
     /// Whether a cacher is synced (1), or still unknown or stale (0).
@@ -202,21 +202,22 @@ impl Default for Metrics {
 
 /// The metrics of both lanes. A name is registered once, for all its labels: a second HELP line is an error to who
 /// reads it.
-fn lanes(registry: &mut Registry) -> LaneMetrics {
-    let (active, waiting) = (Family::<LaneLabels, Gauge>::default(), Family::<LaneLabels, Gauge>::default());
-    let refused = Family::<LaneLabels, Counter>::default();
+fn lanes(registry: &mut Registry) -> AnswerTurnMetrics {
+    let (active, waiting) =
+        (Family::<AnswerLengthLabels, Gauge>::default(), Family::<AnswerLengthLabels, Gauge>::default());
+    let refused = Family::<AnswerLengthLabels, Counter>::default();
     registry.register("tributary_answers_active", "Answers of more than a frame being written", active.clone());
     registry.register("tributary_answers_waiting", "Answers that wait for their turn", waiting.clone());
     registry.register("tributary_answers_refused", "Answers refused with 429: no turn in time", refused.clone());
     let lane = |length: &str| {
-        let labels = LaneLabels { length: length.into() };
+        let labels = AnswerLengthLabels { length: length.into() };
         TurnMetrics {
             active: active.get_or_create_owned(&labels),
             waiting: waiting.get_or_create_owned(&labels),
             refused: refused.get_or_create_owned(&labels),
         }
     };
-    LaneMetrics { medium: lane("medium"), long: lane("long") }
+    AnswerTurnMetrics { medium: lane("medium"), long: lane("long") }
 }
 
 /// The counters of one resource's watches.

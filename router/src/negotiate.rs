@@ -89,7 +89,7 @@ impl MetaVersion {
 
 /// Which shape objects are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Shape {
+pub enum Representation {
     /// The objects themselves.
     Object,
     /// `as=Table`: rows and cells for people.
@@ -100,25 +100,25 @@ pub enum Shape {
 
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Form {
+pub struct AnswerForm {
     /// How bytes are spelled.
     pub encoding: Encoding,
     /// Which shape objects are given.
-    pub shape: Shape,
+    pub shape: Representation,
     /// Indented, for people.
     pub pretty: bool,
     /// Whether the client takes gzip. Watches are never compressed.
     pub gzip: bool,
 }
 
-impl Form {
+impl AnswerForm {
     /// Plain JSON, which everybody reads.
-    pub const JSON: Self = Self { encoding: Encoding::Json, shape: Shape::Object, pretty: false, gzip: false };
+    pub const JSON: Self = Self { encoding: Encoding::Json, shape: Representation::Object, pretty: false, gzip: false };
 }
 
 /// What kind of answer is negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ResponseKind {
     /// One object.
     Object,
     /// The answer to a question, which is stored nowhere and has no rows to print.
@@ -156,7 +156,7 @@ impl Preferences {
     ///
     /// # Errors
     /// [`NotAcceptable`] with the list of what can be given.
-    pub fn admit(&self, answer: Answer, resource: &GroupVersionResource) -> Result<(), NotAcceptable> {
+    pub fn admit(&self, answer: ResponseKind, resource: &GroupVersionResource) -> Result<(), NotAcceptable> {
         if names_a_known_type(self.accept()) || !is_routed(resource) {
             return Ok(());
         }
@@ -179,13 +179,14 @@ impl Preferences {
     ///
     /// # Errors
     /// [`NotAcceptable`] with the list of what can be given.
-    pub fn form(&self, answer: Answer) -> Result<Form, NotAcceptable> {
+    pub fn form(&self, answer: ResponseKind) -> Result<AnswerForm, NotAcceptable> {
         let accept = self.accept();
-        let chosen = if accept.is_empty() { Some(Chosen::JSON) } else { choose(accept, answer != Answer::Review) };
         let chosen =
-            chosen.ok_or_else(|| NotAcceptable::Unavailable { available: representations(Answer::Object).to_vec() })?;
-        let is_watch = answer == Answer::Watch;
-        Ok(Form {
+            if accept.is_empty() { Some(Chosen::JSON) } else { choose(accept, answer != ResponseKind::Review) };
+        let chosen = chosen
+            .ok_or_else(|| NotAcceptable::Unavailable { available: representations(ResponseKind::Object).to_vec() })?;
+        let is_watch = answer == ResponseKind::Watch;
+        Ok(AnswerForm {
             encoding: chosen.encoding,
             shape: chosen.shape,
             pretty: !is_watch && self.is_pretty(chosen),
@@ -200,30 +201,32 @@ impl Preferences {
     /// [`NotAcceptable`].
     pub fn fits(
         &self,
-        form: Form,
-        answer: Answer,
+        form: AnswerForm,
+        answer: ResponseKind,
         resource: &GroupVersionResource,
         kind: &str,
     ) -> Result<(), NotAcceptable> {
-        if answer == Answer::Watch && form.encoding == Encoding::Yaml {
+        if answer == ResponseKind::Watch && form.encoding == Encoding::Yaml {
             return Err(NotAcceptable::Unavailable { available: vec!["application/json;stream=watch"] });
         }
-        if !matches!(form.shape, Shape::PartialMetadata(_)) {
+        if !matches!(form.shape, Representation::PartialMetadata(_)) {
             return Ok(());
         }
         let is_list_shape = choose(self.accept(), true).is_some_and(|chosen| chosen.is_list_shape);
-        if is_list_shape == (answer == Answer::List) {
+        if is_list_shape == (answer == ResponseKind::List) {
             return Ok(());
         }
         Err(NotAcceptable::Shape { is_list_shape, kind: go_type(resource, kind) })
     }
 
     /// The form of an error: what is asked for as far as an error has it, else indented JSON.
-    pub fn error_form(&self) -> Form {
+    pub fn error_form(&self) -> AnswerForm {
         let accept = self.accept();
         match if accept.is_empty() { Some(Chosen::JSON) } else { choose(accept, false) } {
-            Some(chosen) => Form { encoding: chosen.encoding, pretty: self.is_pretty(chosen), ..Form::JSON },
-            None => Form { pretty: true, ..Form::JSON },
+            Some(chosen) => {
+                AnswerForm { encoding: chosen.encoding, pretty: self.is_pretty(chosen), ..AnswerForm::JSON }
+            }
+            None => AnswerForm { pretty: true, ..AnswerForm::JSON },
         }
     }
 
@@ -294,10 +297,12 @@ fn go_type(resource: &GroupVersionResource, kind: &str) -> String {
 }
 
 /// The media types that can be given. A collection's route serves its watches, too.
-fn representations(answer: Answer) -> &'static [&'static str] {
+fn representations(answer: ResponseKind) -> &'static [&'static str] {
     match answer {
-        Answer::Object | Answer::Review => &["application/json", "application/yaml"],
-        Answer::List | Answer::Watch => &["application/json", "application/yaml", "application/json;stream=watch"],
+        ResponseKind::Object | ResponseKind::Review => &["application/json", "application/yaml"],
+        ResponseKind::List | ResponseKind::Watch => {
+            &["application/json", "application/yaml", "application/json;stream=watch"]
+        }
     }
 }
 
@@ -305,14 +310,15 @@ fn representations(answer: Answer) -> &'static [&'static str] {
 #[derive(Clone, Copy)]
 struct Chosen {
     encoding: Encoding,
-    shape: Shape,
+    shape: Representation,
     /// Whether the shape is that of a list (`PartialObjectMetadataList`).
     is_list_shape: bool,
     pretty: bool,
 }
 
 impl Chosen {
-    const JSON: Self = Self { encoding: Encoding::Json, shape: Shape::Object, is_list_shape: false, pretty: false };
+    const JSON: Self =
+        Self { encoding: Encoding::Json, shape: Representation::Object, is_list_shape: false, pretty: false };
 }
 
 /// The first clause that can be given, and how. Errors and reviews have no other shape than their own
@@ -348,13 +354,13 @@ fn answer_clause(clause: &Clause<'_>, encoding: Encoding, transforms: bool) -> O
         _ => return None,
     };
     let (shape, is_list_shape) = match kind {
-        Some("Table") => (Shape::Table(version), false),
-        Some("PartialObjectMetadata") => (Shape::PartialMetadata(version), false),
-        Some("PartialObjectMetadataList") => (Shape::PartialMetadata(version), true),
+        Some("Table") => (Representation::Table(version), false),
+        Some("PartialObjectMetadata") => (Representation::PartialMetadata(version), false),
+        Some("PartialObjectMetadataList") => (Representation::PartialMetadata(version), true),
         _ => return None,
     };
     // Metadata alone is written in protobuf.
-    let can_be_written = encoding != Encoding::Protobuf || shape == Shape::PartialMetadata(MetaVersion::V1);
+    let can_be_written = encoding != Encoding::Protobuf || shape == Representation::PartialMetadata(MetaVersion::V1);
     (transforms && can_be_written).then_some(Chosen { encoding, shape, is_list_shape, pretty })
 }
 

@@ -33,8 +33,8 @@ use crate::refusal::Refusal;
 use crate::response;
 use crate::topology::Fleet;
 use join::{Schema, Spelling};
-use members::{Document, Documents, V2_PATH, Wish};
-use sources::{Sources, digest};
+use members::{Document, Documents, OpenApiForm, V2_PATH};
+use sources::{DocumentSources, digest};
 
 const V3_PATH: &str = "/openapi/v3";
 
@@ -81,7 +81,7 @@ impl OpenApi {
             (Err(_), Some(path)) if !self.documents.index().await.contains_key(path) => return Ok(nothing()),
             (spelling, _) => spelling?,
         };
-        let wish = Wish { schema, spelling, gzip: accepts_gzip(headers) };
+        let wish = OpenApiForm { schema, spelling, gzip: accepts_gzip(headers) };
         let document = match v3 {
             Some(path) => match self.documents.v3(path, wish).await? {
                 Some(document) => document,
@@ -98,7 +98,7 @@ impl OpenApi {
     }
 
     async fn index(&self, headers: &HeaderMap) -> Response<Body> {
-        let url = |(path, sources): (String, Sources)| {
+        let url = |(path, sources): (String, DocumentSources)| {
             let query = sources.tag().map(|hash| format!("?hash={hash}")).unwrap_or_default();
             let entry = json!({ "serverRelativeURL": format!("{V3_PATH}/{path}{query}") });
             (path, entry)

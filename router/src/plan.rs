@@ -5,13 +5,13 @@ pub(crate) mod routes;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest, Target, Verb};
+use tributary_apimachinery::request_info::{RequestInfo, RequestTarget, ResourceRequest, Verb};
 use tributary_apimachinery::{ClusterName, Query};
 
 use crate::caller::Caller;
-use crate::configuration::Configuration;
+use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::{DiscoveryPath, ServedResource, Union};
-use crate::metrics::Source;
+use crate::metrics::RequestSource;
 use crate::refusal::{Refusal, RequestRefusal};
 use crate::request::Received;
 
@@ -34,12 +34,14 @@ pub(crate) enum Plan<'a> {
 
 impl Plan<'_> {
     /// Who answers, as the metrics tell it.
-    pub(crate) fn source(&self) -> Source {
+    pub(crate) fn source(&self) -> RequestSource {
         match self {
-            Self::Cluster(_) => Source::Member,
-            Self::Discovery(_) | Self::Health | Self::Version | Self::OpenApi => Source::Own,
-            Self::Resource(_, ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch) => Source::Memory,
-            Self::Resource(..) => Source::Member,
+            Self::Cluster(_) => RequestSource::Member,
+            Self::Discovery(_) | Self::Health | Self::Version | Self::OpenApi => RequestSource::Own,
+            Self::Resource(_, ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch) => {
+                RequestSource::Memory
+            }
+            Self::Resource(..) => RequestSource::Member,
         }
     }
 
@@ -95,7 +97,7 @@ pub(crate) enum OwnerRequest {
 pub(crate) fn plan<'a>(
     received: Received<'a>,
     headers: &HeaderMap,
-    configuration: &Configuration,
+    configuration: &ConfigurationSnapshot,
     caller: &Caller,
 ) -> Result<Plan<'a>, Refusal> {
     let Received { info, query, is_head, preferences } = received;
@@ -116,8 +118,8 @@ fn by_route<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Refusa
         return Ok(Plan::Cluster(cluster));
     }
     match &info.target {
-        Target::NonResource => non_resource(info, union),
-        Target::Resource(request) => {
+        RequestTarget::NonResource => non_resource(info, union),
+        RequestTarget::Resource(request) => {
             let served = union.get(&request.resource).ok_or(Refusal::NoRoute)?;
             resource(info.verb, request, served).map(|plan| Plan::Resource(Arc::clone(served), plan))
         }
@@ -132,7 +134,7 @@ fn by_what_is_held(
     served: &ServedResource,
     namespace: Option<&str>,
     query: Option<&str>,
-    configuration: &Configuration,
+    configuration: &ConfigurationSnapshot,
     caller: &Caller,
 ) -> Result<ResourcePlan, Refusal> {
     let resource = &served.resource;
@@ -185,7 +187,7 @@ fn non_resource<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Re
 /// Whether a request asks for this process's own health, which is told however busy it is.
 pub(crate) fn is_health_check(info: &RequestInfo) -> bool {
     let names_check = || matches!(first_segment(&info.path), "healthz" | "livez" | "readyz");
-    info.cluster.is_none() && matches!(info.target, Target::NonResource) && names_check()
+    info.cluster.is_none() && matches!(info.target, RequestTarget::NonResource) && names_check()
 }
 
 fn first_segment(path: &str) -> &str {
@@ -334,9 +336,9 @@ mod tests {
         Union::new(&[(ClusterName::new("a").unwrap(), Arc::new(member))])
     }
 
-    fn configuration(policies: Policies) -> Configuration {
+    fn configuration(policies: Policies) -> ConfigurationSnapshot {
         let (clusters, epochs) = (Arc::default(), Arc::default());
-        Configuration { policies: Arc::new(policies), union: Arc::new(union()), clusters, epochs }
+        ConfigurationSnapshot { policies: Arc::new(policies), union: Arc::new(union()), clusters, epochs }
     }
 
     /// What a route for patches asks for. Others do not look at it.
@@ -350,7 +352,7 @@ mod tests {
         method: &str,
         target: &str,
         headers: &[(&'static str, &'static str)],
-        configuration: &Configuration,
+        configuration: &ConfigurationSnapshot,
     ) -> String {
         let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         let info = match RequestInfo::parse(method, path, query) {

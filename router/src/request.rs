@@ -6,13 +6,13 @@ use tributary_apimachinery::{ClusterSelector, GroupVersionResource, Partial, Req
 
 use crate::Router;
 use crate::caller::Caller;
-use crate::configuration::Configuration;
+use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::ServedResource;
-use crate::negotiate::{Answer, Form, Preferences};
+use crate::negotiate::{AnswerForm, Preferences, ResponseKind};
 use crate::refusal::Refusal;
 use crate::response::{IncludeObject, include_object};
 use crate::view::{EarlierStandings, View};
-use crate::views::choice::{Lifetime, Read};
+use crate::views::choice::{Lifetime, ViewRead};
 
 /// A request as it came, taken apart: what it asks for, and in which form. Cheap to copy.
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ pub(crate) struct ClientRequest<'a> {
     /// The router that answers it.
     pub(crate) router: &'a Router,
     /// What it sees of the configuration.
-    pub(crate) configuration: &'a Configuration,
+    pub(crate) configuration: &'a ConfigurationSnapshot,
     /// Who sends it.
     pub(crate) caller: &'a Caller,
     /// What is asked for.
@@ -54,7 +54,7 @@ impl ClientRequest<'_> {
     ///
     /// # Errors
     /// 406; 400 for a value of `includeObject` that does not exist.
-    pub(crate) fn finish(&self, form: Form, answer: Answer) -> Result<IncludeObject, Refusal> {
+    pub(crate) fn finish(&self, form: AnswerForm, answer: ResponseKind) -> Result<IncludeObject, Refusal> {
         let resource = &self.served.resource;
         match self.resource.subresource.as_deref() {
             Some("scale") if resource.is_built_in() => {
@@ -83,7 +83,7 @@ impl ClientRequest<'_> {
     /// The view for a read of the clusters that are wanted, and how these stand.
     ///
     /// # Errors
-    /// As of [`Read::view`].
+    /// As of [`ViewRead::view`].
     pub(crate) async fn read(
         &self,
         wanted: &ClusterSelector,
@@ -92,7 +92,7 @@ impl ClientRequest<'_> {
     ) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
         let Self { configuration, served, .. } = *self;
         let (namespace, user) = (self.resource.namespace.as_deref(), self.caller.connection);
-        let read = Read { configuration, served, namespace, wanted, partial, lifetime, user };
+        let read = ViewRead { configuration, served, namespace, wanted, partial, lifetime, user };
         read.view(self.router.views()).await
     }
 
@@ -100,8 +100,8 @@ impl ClientRequest<'_> {
     ///
     /// # Errors
     /// 406; 400 for parameters of a Table that do not exist.
-    pub(crate) fn object_form(&self) -> Result<(Form, IncludeObject), Refusal> {
-        let form = self.preferences.form(Answer::Object)?;
-        Ok((form, self.finish(form, Answer::Object)?))
+    pub(crate) fn object_form(&self) -> Result<(AnswerForm, IncludeObject), Refusal> {
+        let form = self.preferences.form(ResponseKind::Object)?;
+        Ok((form, self.finish(form, ResponseKind::Object)?))
     }
 }

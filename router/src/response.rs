@@ -9,14 +9,14 @@ pub(crate) mod warnings;
 pub(crate) mod watch;
 pub(crate) mod yaml;
 
-pub(crate) use object_writer::{IncludeObject, ObjectWriter, Place, ResourceKind};
+pub(crate) use object_writer::{IncludeObject, ObjectContext, ObjectWriter, ResourceKind};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tributary_apimachinery::{Query, Status};
 
 use crate::body::{self, Body};
-use crate::negotiate::{Encoding, Form, Shape};
+use crate::negotiate::{AnswerForm, Encoding, Representation};
 use crate::refusal::{Refusal, RequestRefusal};
 
 /// The size from which frames are given to the connection, in bytes.
@@ -48,7 +48,7 @@ pub(crate) fn page_not_found() -> Response<Body> {
 }
 
 /// A Status as an answer.
-pub(crate) fn status(status: &Status, form: Form) -> Response<Body> {
+pub(crate) fn status(status: &Status, form: AnswerForm) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut text = status.to_json();
     text.push(b'\n');
@@ -61,11 +61,11 @@ pub(crate) fn status(status: &Status, form: Form) -> Response<Body> {
 
 /// JSON text in the encoding and layout that the client asked for, compressed if it is large and the client takes that;
 /// what was written in protobuf stays as it is. Only for answers that are held whole.
-pub(crate) fn whole(status: StatusCode, form: Form, text: Vec<u8>) -> Response<Body> {
+pub(crate) fn whole(status: StatusCode, form: AnswerForm, text: Vec<u8>) -> Response<Body> {
     let text = match form {
-        Form { encoding: Encoding::Protobuf, .. } => text,
-        Form { encoding: Encoding::Yaml, .. } => yaml::of_json(&text).map_or(text, String::into_bytes),
-        Form { pretty: true, .. } => pretty(&text),
+        AnswerForm { encoding: Encoding::Protobuf, .. } => text,
+        AnswerForm { encoding: Encoding::Yaml, .. } => yaml::of_json(&text).map_or(text, String::into_bytes),
+        AnswerForm { pretty: true, .. } => pretty(&text),
         _ => text,
     };
     let gzip = form.gzip && text.len() > compression::THRESHOLD_BYTES;
@@ -93,8 +93,8 @@ fn pretty(text: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// 400 for a value that does not exist.
-pub(crate) fn include_object(form: Form, query: Option<&str>) -> Result<IncludeObject, Refusal> {
-    if !matches!(form.shape, Shape::Table(_)) {
+pub(crate) fn include_object(form: AnswerForm, query: Option<&str>) -> Result<IncludeObject, Refusal> {
+    if !matches!(form.shape, Representation::Table(_)) {
         return Ok(IncludeObject::default());
     }
     let query = Query::parse(query);

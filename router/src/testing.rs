@@ -1,4 +1,4 @@
 //! What tests and fuzzing of other crates look at, and nobody else needs.
 
 pub use crate::discovery::{MemberDiscovery, Union, model};
-pub use crate::negotiate::{Answer, Form, NotAcceptable, Preferences};
+pub use crate::negotiate::{AnswerForm, NotAcceptable, Preferences, ResponseKind};

@@ -8,7 +8,7 @@ mod server_version;
 mod trouble;
 
 pub use cluster::ClusterSetup;
-pub(crate) use cluster::{Cluster, Identity, MemberShareMetrics};
+pub(crate) use cluster::{Cluster, ClusterIdentity, MemberShareMetrics};
 pub(crate) use endpoints::EndpointMetrics;
 pub(crate) use fleet::Fleet;
 pub(crate) use mark::ClusterMark;

@@ -8,12 +8,12 @@ use tributary_apimachinery::{
     ClusterName, ClusterSelector, CollectionVersion, GroupVersionResource, ItemResourceVersions, ResourceVersion,
 };
 use tributary_merge::{
-    CompositeResourceVersion, ContinueError, ContinueToken, DecodeError, Epochs, Foreign, IntegerResourceVersion,
+    CompositeResourceVersion, ContinueError, ContinueToken, Epochs, Foreign, IntegerResourceVersion, VersionDecodeError,
 };
 
 use crate::limits::UNKNOWN_CLUSTERS;
 use crate::refusal::{ClusterRefusal, Refusal, VersionRefusal};
-use crate::topology::{Cluster, Identity};
+use crate::topology::{Cluster, ClusterIdentity};
 
 /// Reads and writes the versions of one resource, for one request.
 pub(crate) struct Versions {
@@ -24,7 +24,7 @@ pub(crate) struct Versions {
 
 /// A version that was handed out here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Given {
+pub(crate) enum ClientVersion {
     /// A vector: of a list, a bookmark or an event, or an object's own component in that form.
     Vector(CompositeResourceVersion),
     /// The integer of one object: exactly that version of that cluster.
@@ -33,7 +33,7 @@ pub(crate) enum Given {
 
 /// What a resourceVersion asks of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum ReadVersion {
     /// None: the newest, the client's own writes included.
     Newest,
     /// `0`: whatever is held.
@@ -69,18 +69,18 @@ impl Versions {
     /// # Errors
     /// The reason why a text is no version that was handed out here. A number is garbage nowhere: an integer whose
     /// index is no cluster's, and any number where objects carry none, is foreign.
-    pub(crate) fn decode(&self, text: &str) -> Result<Given, DecodeError> {
+    pub(crate) fn decode(&self, text: &str) -> Result<ClientVersion, VersionDecodeError> {
         if self.items == ItemResourceVersions::Integer
             && let Ok(integer) = IntegerResourceVersion::decode(text)
         {
             let (version, index) = (integer.version(), integer.index());
             let owner = self.clusters.values().find(|cluster| cluster.mark.index() == Some(index));
             let owner = owner.ok_or(Foreign::Index(index))?;
-            return Ok(Given::Item(owner.name().clone(), version));
+            return Ok(ClientVersion::Item(owner.name().clone(), version));
         }
         let vector = CompositeResourceVersion::decode(text, &self.epochs)?;
         self.bounded(&vector)?;
-        Ok(Given::Vector(vector))
+        Ok(ClientVersion::Vector(vector))
     }
 
     /// Reads a continue token.
@@ -113,9 +113,9 @@ impl Versions {
         let silent = self.clusters.values().filter(|cluster| match &*cluster.identity() {
             _ if cluster.discovery().is_none() => true,
             // It has told, and the list with it is about to be made.
-            Identity::Known(uid) => self.epochs.current_uid_of(cluster.name()) != Some(uid.as_str()),
-            Identity::Withheld => self.epochs.current_uid_of(cluster.name()) != Some(""),
-            Identity::Unknown => false,
+            ClusterIdentity::Known(uid) => self.epochs.current_uid_of(cluster.name()) != Some(uid.as_str()),
+            ClusterIdentity::Withheld => self.epochs.current_uid_of(cluster.name()) != Some(""),
+            ClusterIdentity::Unknown => false,
         });
         let clusters: Vec<_> = silent.map(|cluster| cluster.name().clone()).collect();
         (!clusters.is_empty()).then(|| ClusterRefusal::unread(resource, clusters, 1))
@@ -130,19 +130,19 @@ impl Versions {
         &self,
         resource: &GroupVersionResource,
         text: Option<&str>,
-        refuse: impl FnOnce(&str, DecodeError) -> VersionRefusal,
-    ) -> Result<Wanted, Refusal> {
-        Wanted::parse(text, self).map_err(|error| {
+        refuse: impl FnOnce(&str, VersionDecodeError) -> VersionRefusal,
+    ) -> Result<ReadVersion, Refusal> {
+        ReadVersion::parse(text, self).map_err(|error| {
             let undecided = match &error {
-                DecodeError::Foreign(foreign) => self.undecided(resource, foreign),
-                DecodeError::Malformed(_) => None,
+                VersionDecodeError::Foreign(foreign) => self.undecided(resource, foreign),
+                VersionDecodeError::Malformed(_) => None,
             };
             undecided.map_or_else(|| refuse(text.unwrap_or_default(), error).into(), Refusal::from)
         })
     }
 }
 
-impl Given {
+impl ClientVersion {
     /// What is said of a cluster.
     pub(crate) fn component(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         match self {
@@ -152,18 +152,18 @@ impl Given {
     }
 }
 
-impl Wanted {
+impl ReadVersion {
     /// Reads a resourceVersion.
     ///
     /// # Errors
     /// As [`Versions::decode`].
-    fn parse(text: Option<&str>, versions: &Versions) -> Result<Self, DecodeError> {
+    fn parse(text: Option<&str>, versions: &Versions) -> Result<Self, VersionDecodeError> {
         match text {
             None | Some("") => Ok(Self::Newest),
             Some("0") => Ok(Self::Any),
             Some(text) => Ok(match versions.decode(text)? {
-                Given::Vector(vector) => Self::Version(vector),
-                Given::Item(cluster, version) => Self::Item(cluster, version),
+                ClientVersion::Vector(vector) => Self::Version(vector),
+                ClientVersion::Item(cluster, version) => Self::Item(cluster, version),
             }),
         }
     }
@@ -176,7 +176,7 @@ pub(crate) fn seen(cluster: &ClusterName, version: ResourceVersion) -> Composite
 }
 
 /// The refusal of a watch, to be told in the stream: clients treat an HTTP 410 as no answer.
-pub(crate) fn refuse_watch(_text: &str, error: DecodeError) -> VersionRefusal {
+pub(crate) fn refuse_watch(_text: &str, error: VersionDecodeError) -> VersionRefusal {
     VersionRefusal::ForeignToWatch(error)
 }
 
@@ -193,16 +193,16 @@ pub(crate) fn of_clusters<'a>(
 }
 
 /// The refusal of a get: whatever does not decode is the client's fault.
-pub(crate) fn refuse_get(text: &str, error: DecodeError) -> VersionRefusal {
+pub(crate) fn refuse_get(text: &str, error: VersionDecodeError) -> VersionRefusal {
     VersionRefusal::Invalid { text: text.to_owned(), error }
 }
 
 /// The refusal of a list: garbage is the client's fault; what is well-formed but means nothing here is expired, because
 /// an informer lists from scratch on 410 alone.
-pub(crate) fn refuse_list(text: &str, error: DecodeError) -> VersionRefusal {
+pub(crate) fn refuse_list(text: &str, error: VersionDecodeError) -> VersionRefusal {
     match error {
-        DecodeError::Malformed(_) => VersionRefusal::Invalid { text: text.to_owned(), error },
-        DecodeError::Foreign(_) => VersionRefusal::ForeignToList(error),
+        VersionDecodeError::Malformed(_) => VersionRefusal::Invalid { text: text.to_owned(), error },
+        VersionDecodeError::Foreign(_) => VersionRefusal::ForeignToList(error),
     }
 }
 
@@ -234,16 +234,16 @@ mod tests {
     #[test]
     fn numbers_are_versions_only_where_objects_carry_them() {
         let (integer, composite) = (versions(ItemResourceVersions::Integer), versions(ItemResourceVersions::Composite));
-        assert_eq!(integer.decode("12340003"), Ok(Given::Item(name("a"), ResourceVersion(1234))));
-        assert_eq!(integer.decode("50000"), Ok(Given::Item(name("b"), ResourceVersion(5))));
-        assert!(matches!(integer.decode("12340004"), Err(DecodeError::Foreign(Foreign::Index(_)))));
+        assert_eq!(integer.decode("12340003"), Ok(ClientVersion::Item(name("a"), ResourceVersion(1234))));
+        assert_eq!(integer.decode("50000"), Ok(ClientVersion::Item(name("b"), ResourceVersion(5))));
+        assert!(matches!(integer.decode("12340004"), Err(VersionDecodeError::Foreign(Foreign::Index(_)))));
         assert_eq!(composite.decode("12340003"), Err(Foreign::Number.into()));
         for garbage in ["-1", "01", "1x", "x"] {
-            assert!(matches!(integer.decode(garbage), Err(DecodeError::Malformed(_))), "{garbage}");
+            assert!(matches!(integer.decode(garbage), Err(VersionDecodeError::Malformed(_))), "{garbage}");
         }
-        assert!(matches!(integer.decode("99999999999999999999999"), Err(DecodeError::Foreign(Foreign::Number))));
-        assert_eq!(Wanted::parse(Some("0"), &integer), Ok(Wanted::Any));
-        assert_eq!(Wanted::parse(Some(""), &integer), Ok(Wanted::Newest));
+        assert!(matches!(integer.decode("99999999999999999999999"), Err(VersionDecodeError::Foreign(Foreign::Number))));
+        assert_eq!(ReadVersion::parse(Some("0"), &integer), Ok(ReadVersion::Any));
+        assert_eq!(ReadVersion::parse(Some(""), &integer), Ok(ReadVersion::Newest));
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
             let given = versions.decode(&text).unwrap();
             prop_assert_eq!(given.component(&owner), Some(ResourceVersion(version).into()));
             prop_assert_eq!(given.component(&name("c")), None);
-            prop_assert_eq!(matches!(given, Given::Item(..)), integer);
+            prop_assert_eq!(matches!(given, ClientVersion::Item(..)), integer);
         }
     }
 }

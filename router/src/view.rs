@@ -35,12 +35,12 @@ mod testing;
 mod wait;
 mod warnings;
 
-pub(crate) use bookmarks::Shape as BookmarkShape;
+pub(crate) use bookmarks::BookmarkForm as BookmarkShape;
 pub(crate) use contents::Contents;
 pub(crate) use earlier::EarlierStandings;
-pub(crate) use encodings::{Key as EncodingKey, Row};
+pub(crate) use encodings::{EncodingKey, Row};
 pub(crate) use fences::Deletion;
-pub(crate) use head::Waiting;
+pub(crate) use head::HeadWaiter;
 pub(crate) use namespace::ServedAsHeld;
 pub(crate) use standing::{Standing, Standings};
 pub(crate) use wait::{KNOWN_WITHIN, Unreached};
@@ -65,7 +65,7 @@ use crate::topology::Fleet;
 use board::Board;
 use handed_out::HandedOut;
 use handover::Handovers;
-use member::Members;
+use member::ViewClusters;
 
 /// One resource over all clusters, or one namespace of it: what it contains, and whatever keeps that as
 /// its clusters are.
@@ -84,7 +84,7 @@ pub(crate) struct View {
     policies: Arc<ArcSwap<Policies>>,
     /// How its clusters stand.
     board: Board,
-    members: Mutex<Members>,
+    members: Mutex<ViewClusters>,
     used: Mutex<Instant>,
     watchers: AtomicUsize,
     /// Whether it has begun to hold anything.
@@ -155,7 +155,7 @@ impl View {
             collection_bytes: limits.collection_bytes,
             policies,
             board: Board::default(),
-            members: Mutex::new(Members::default()),
+            members: Mutex::new(ViewClusters::default()),
             used: Mutex::new(Instant::now()),
             watchers: AtomicUsize::new(0),
             begun: Once::new(),

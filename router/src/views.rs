@@ -43,10 +43,10 @@ const ASK_AGAIN: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=
 /// For how long after its last use a view's CRD is looked at.
 const USED_WITHIN: Duration = Duration::from_secs(60);
 
-type Key = (GroupVersionResource, Option<String>);
+type ViewKey = (GroupVersionResource, Option<String>);
 
 /// A view and what it was described by.
-struct Held {
+struct HeldView {
     view: Arc<View>,
     described: Described,
     /// Of a namespace beside the view of all: who began to use it when nobody else did.
@@ -70,7 +70,7 @@ pub(crate) struct Views {
     policies: Arc<ArcSwap<Policies>>,
     metrics: Arc<Metrics>,
     limits: Limits,
-    by_key: Mutex<HashMap<Key, Held>>,
+    by_key: Mutex<HashMap<ViewKey, HeldView>>,
     /// The questions for CRDs that are under way.
     questions: Arc<SharedTasks<GroupVersionResource, Option<Definition>>>,
     /// Asks for a look at the CRDs.
@@ -219,7 +219,7 @@ impl Views {
     /// Ends the views that hold another kind or scope than the clusters have by now.
     fn end_clashing(&self) {
         let union = self.fleet.union();
-        let clashes = |(key, held): (&Key, &Held)| {
+        let clashes = |(key, held): (&ViewKey, &HeldView)| {
             let served = union.get(&key.0)?;
             (served.description.nature() != held.view.kind.nature()).then(|| key.clone())
         };
@@ -229,7 +229,7 @@ impl Views {
         }
     }
 
-    fn end(&self, key: &Key, reason: &str) {
+    fn end(&self, key: &ViewKey, reason: &str) {
         let ended = self.by_key.lock().remove(key);
         if let Some(held) = ended {
             tracing::info!(resource = %key.0, reason, "the resource is dropped, and read again on its next use");
@@ -240,7 +240,7 @@ impl Views {
 
     /// Ends the views of single namespaces that are fed by a view which ends.
     fn end_parts(&self, whole: &Arc<View>) {
-        let is_part = |_: &Key, held: &mut Held| held.view.is_part_of(whole);
+        let is_part = |_: &ViewKey, held: &mut HeldView| held.view.is_part_of(whole);
         let parts: Vec<_> = self.by_key.lock().extract_if(is_part).collect();
         parts.iter().for_each(|(_, held)| held.view.end());
     }
@@ -310,7 +310,7 @@ impl Views {
             let (fleet, policies, metrics) = (&self.fleet, &self.policies, &self.metrics);
             let (fleet, policies, metrics) = (Arc::clone(fleet), Arc::clone(policies), Arc::clone(metrics));
             let view = View::of(kind, namespace.clone(), decoder, fleet, policies, metrics, &self.limits);
-            Held { view, described, user: None }
+            HeldView { view, described, user: None }
         };
         let (view, outdated) = match self.by_key.lock().entry((served.resource.clone(), namespace.clone())) {
             Entry::Occupied(known) if is_of_kind(&known.get().view, served) => (Arc::clone(&known.get().view), None),
@@ -378,7 +378,7 @@ impl Views {
             }
         }
         let view = View::part_of(whole, namespace, &self.limits);
-        let outdated = by_key.insert(key, Held { view: Arc::clone(&view), described: Described::BuiltIn, user });
+        let outdated = by_key.insert(key, HeldView { view: Arc::clone(&view), described: Described::BuiltIn, user });
         drop(by_key);
         if let Some(outdated) = &outdated {
             outdated.view.end();
@@ -425,7 +425,7 @@ impl Views {
     }
 
     fn sweep(&self) {
-        let is_over = |held: &Held| {
+        let is_over = |held: &HeldView| {
             let unused_after = if held.view.is_part() { NAMESPACE_UNUSED_AFTER } else { self.limits.unused_after };
             held.view.idle() > unused_after && is_unused(&held.view)
         };
@@ -450,7 +450,7 @@ struct Used {
 
 impl Used {
     fn of(
-        by_key: &HashMap<Key, Held>,
+        by_key: &HashMap<ViewKey, HeldView>,
         resource: &GroupVersionResource,
         user: Holder,
         counts: impl Fn(&Arc<View>) -> bool,

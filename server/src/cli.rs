@@ -192,8 +192,8 @@ pub struct LimitArguments {
     /// free, any answer of a connection that holds an equal share or more is cut if nothing is read of it for 15 s
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_unread_bytes, value_parser = parse_count)]
     pub max_unread_bytes: usize,
-    /// Lists, and initial events of watches, longer than 64 KiB that are written at once. Further ones wait, for at most
-    /// 50 s; connections take turns
+    /// Lists, and initial events of watches, longer than 64 KiB that are written at once. Further ones wait, for at
+    /// most 50 s; connections take turns
     #[arg(long, value_name = "N", default_value_t = Self::default().max_long_answers, value_parser = parse_count)]
     pub max_long_answers: usize,
     /// Bytes of changes that are remembered for each resource of each cluster; a client that was away for longer than
@@ -210,12 +210,12 @@ pub struct LimitArguments {
     #[arg(long, value_name = "SECONDS", default_value_t = Self::default().unused_seconds)]
     pub unused_seconds: u64,
     /// Requests in flight, without watches, exec, logs and other long-running ones. Of three quarters of them one
-    /// connection may use at most half of what nobody else uses (1,500 of 4,000 if it is alone); the last quarter is for
-    /// connections with few requests. More is answered 429 with Retry-After
+    /// connection may use at most half of what nobody else uses (1,500 of 4,000 if it is alone); the last quarter is
+    /// for connections with few requests. More is answered 429 with Retry-After
     #[arg(long, value_name = "N", default_value_t = Self::default().max_requests_inflight, value_parser = parse_count)]
     pub max_requests_inflight: usize,
-    /// Bytes of bodies that are held: of writes, of clusters' answers to them, and of lists that clusters are asked for.
-    /// Shared among connections as requests in flight are; a request that finds no room is answered 429
+    /// Bytes of bodies that are held: of writes, of clusters' answers to them, and of lists that clusters are asked
+    /// for. Shared among connections as requests in flight are; a request that finds no room is answered 429
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_count)]
     pub max_held_bytes: usize,
     /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is left out of that

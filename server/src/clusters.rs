@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{ClusterName, explain};
-use tributary_proxy::{ClusterClient, Tuning};
+use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::ClusterSetup;
 
 use crate::config_source::ClusterSpec;
 
 /// The clusters as they were last described, with their clients.
 pub struct Clusters {
-    tuning: Tuning,
-    known: BTreeMap<ClusterName, Known>,
+    tuning: ClientTuning,
+    known: BTreeMap<ClusterName, ConnectedCluster>,
 }
 
-struct Known {
+struct ConnectedCluster {
     origin: String,
     /// The description's own fingerprint; the setup's also tells why there is no client.
     fingerprint: String,
@@ -31,7 +31,7 @@ struct Known {
 
 impl Clusters {
     /// No clusters yet; `tuning` is every client's, tunnels included. Its `shutdown` ends what is open to all of them.
-    pub fn new(tuning: Tuning) -> Self {
+    pub fn new(tuning: ClientTuning) -> Self {
         Self { tuning, known: BTreeMap::new() }
     }
 
@@ -55,7 +55,7 @@ impl Clusters {
     }
 
     /// Makes a client. Why there is none is said once, however often it is tried.
-    async fn connect(&self, spec: ClusterSpec, before: Option<Known>) -> Known {
+    async fn connect(&self, spec: ClusterSpec, before: Option<ConnectedCluster>) -> ConnectedCluster {
         let ClusterSpec { name, origin, config, further_endpoints, fingerprint, user_fingerprint, index, .. } = spec;
         for problem in spec.warnings {
             tracing::warn!(cluster = %name, origin, problem, "the cluster is used, though its configuration is dangerous");
@@ -64,7 +64,7 @@ impl Clusters {
         let shutdown = shutdown.unwrap_or_else(|| self.tuning.shutdown.child_token());
         let client = match config {
             Ok(config) => {
-                let tuning = Tuning { shutdown: shutdown.clone(), ..self.tuning.clone() };
+                let tuning = ClientTuning { shutdown: shutdown.clone(), ..self.tuning.clone() };
                 let client = ClusterClient::connect_to_all(name.clone(), config, &further_endpoints, tuning);
                 client.await.map_err(|e| explain(&e))
             }
@@ -89,7 +89,7 @@ impl Clusters {
             Err(reason) => format!("{fingerprint_with_index} {reason}"),
         };
         let setup = ClusterSetup { name, client, fingerprint: setup_fingerprint, index };
-        Known { origin, fingerprint, user_fingerprint, refused_user: None, shutdown, twin: None, setup }
+        ConnectedCluster { origin, fingerprint, user_fingerprint, refused_user: None, shutdown, twin: None, setup }
     }
 
     /// What the router is told.
@@ -104,7 +104,7 @@ impl Clusters {
 
     /// The fingerprints of the clusters and their users, which tell of every change.
     pub fn fingerprints(&self) -> Vec<(String, String)> {
-        let both = |known: &Known| (known.setup.fingerprint.clone(), known.user_fingerprint.clone());
+        let both = |known: &ConnectedCluster| (known.setup.fingerprint.clone(), known.user_fingerprint.clone());
         self.known.values().map(both).collect()
     }
 
@@ -120,7 +120,7 @@ impl Clusters {
 
     /// Whether a client could not be made, or not be given its user, so that another try may help.
     pub fn any_failed(&self) -> bool {
-        let without_client = |known: &Known| known.setup.client.is_err() && known.twin.is_none();
+        let without_client = |known: &ConnectedCluster| known.setup.client.is_err() && known.twin.is_none();
         self.known.values().any(|known| without_client(known) || known.refused_user.is_some())
     }
 
@@ -134,7 +134,7 @@ impl Clusters {
     }
 }
 
-impl Known {
+impl ConnectedCluster {
     /// The same cluster, with the user that is described now. One that cannot be used leaves the one before: a
     /// certificate and its key may be replaced one after the other.
     async fn with_user_of(self, spec: ClusterSpec) -> Self {
@@ -202,7 +202,7 @@ mod tests {
 
     #[tokio::test]
     async fn another_user_keeps_the_client() {
-        let mut clusters = Clusters::new(Tuning::default());
+        let mut clusters = Clusters::new(ClientTuning::default());
         clusters.update(vec![with_token("a", "1", "t")]).await;
         let client = clusters.setups()[0].client.clone().unwrap();
         clusters.update(vec![with_token("a", "1", "t")]).await;
@@ -220,7 +220,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_open_to_a_cluster_ends_when_it_is_removed_and_not_before() {
-        let tuning = Tuning::default();
+        let tuning = ClientTuning::default();
         let mut clusters = Clusters::new(tuning.clone());
         clusters.update(vec![with_token("a", "1", "t"), spec("b", "1")]).await;
         let ends = |clusters: &Clusters, name: &str| clusters.known[&ClusterName::new(name).unwrap()].shutdown.clone();
@@ -237,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn a_refused_twin_comes_back_when_the_other_goes() {
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
-        let mut clusters = Clusters::new(Tuning::default());
+        let mut clusters = Clusters::new(ClientTuning::default());
         clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
         assert_eq!(fingerprints(&clusters), ["1", "2"]);
         clusters.refuse(&b, &a, "same".to_owned());
@@ -254,7 +254,7 @@ mod tests {
     async fn a_cluster_without_a_client_is_named() {
         let mut broken = spec("a", "1");
         broken.config = Ok(kube::Config::new("ftp://127.0.0.1".parse().unwrap()));
-        let mut clusters = Clusters::new(Tuning::default());
+        let mut clusters = Clusters::new(ClientTuning::default());
         clusters.update(vec![broken]).await;
         assert!(clusters.any_failed());
         assert_eq!(clusters.names().len(), 1);

@@ -15,17 +15,17 @@ use anyhow::Context;
 use crate::cli::ServeArguments;
 use crate::contexts::ContextSelection;
 use crate::kubeconfig::KubeconfigFiles;
-pub use configuration::{ClusterSpec, Configuration};
+pub use configuration::{ClusterSpec, LoadedConfiguration};
 use kubeconfig_source::KubeconfigSource;
 use upstream_clusters::FileSource;
 
 /// All sources that the command line names.
-pub struct Sources {
+pub struct ConfigurationSources {
     kubeconfig: Option<KubeconfigSource>,
     files: Option<FileSource>,
 }
 
-impl Sources {
+impl ConfigurationSources {
     /// Decides by flags and environment; nothing is read yet.
     ///
     /// # Errors
@@ -69,10 +69,10 @@ impl Sources {
     ///
     /// # Errors
     /// The first source that cannot be used, or a name that two sources give.
-    pub async fn read(&self) -> anyhow::Result<Configuration> {
+    pub async fn read(&self) -> anyhow::Result<LoadedConfiguration> {
         let mut configuration = match &self.kubeconfig {
             Some(source) => source.read().await?,
-            None => Configuration::default(),
+            None => LoadedConfiguration::default(),
         };
         if let Some(source) = &self.files {
             let more = source

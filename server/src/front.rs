@@ -24,7 +24,7 @@ use crate::websocket;
 
 /// What the authentication of a request came to, for the connection that it came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AuthenticationOutcome {
     /// The request had the token.
     Known,
     /// It had not, and is answered 401.
@@ -72,7 +72,7 @@ impl<H: Handler> Front<H> {
         &self,
         request: Request<Incoming>,
         client: SocketAddr,
-        note: impl FnOnce(Outcome),
+        note: impl FnOnce(AuthenticationOutcome),
         has_room: bool,
     ) -> Response<Body> {
         let start = Instant::now();
@@ -89,20 +89,25 @@ impl<H: Handler> Front<H> {
         response
     }
 
-    async fn answer(&self, request: Request<Body>, note: impl FnOnce(Outcome), has_room: bool) -> Response<Body> {
+    async fn answer(
+        &self,
+        request: Request<Body>,
+        note: impl FnOnce(AuthenticationOutcome),
+        has_room: bool,
+    ) -> Response<Body> {
         let (mut head, body) = request.into_parts();
         let authentication = self.authenticator.authenticate(&mut head);
         let is_known = matches!(authentication, Authentication::User(_));
         let user = match authentication {
             Authentication::User(user) => {
                 self.metrics.count_authentication(true);
-                note(Outcome::Known);
+                note(AuthenticationOutcome::Known);
                 user
             }
             Authentication::AnonymousHealthCheck => anonymous_user(),
             Authentication::Unauthorized => {
                 self.metrics.count_authentication(false);
-                note(Outcome::Unauthorized);
+                note(AuthenticationOutcome::Unauthorized);
                 return status::unauthorized();
             }
         };

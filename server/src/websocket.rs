@@ -42,7 +42,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// What a client said to open a WebSocket, kept while its watch is opened.
 pub(crate) struct Handshake {
     client: Option<OnUpgrade>,
-    accepted: Result<Accepted, Refusal>,
+    accepted: Result<Accepted, HandshakeError>,
 }
 
 struct Accepted {
@@ -51,7 +51,7 @@ struct Accepted {
 }
 
 /// Why there is no WebSocket: the status and the text that Go's package answers.
-struct Refusal(StatusCode, &'static str);
+struct HandshakeError(StatusCode, &'static str);
 
 /// Takes out of a request's head what makes it a watch over WebSocket, so that the handler sees a plain watch. `None`
 /// for every other request. One for a single cluster's own view is forwarded as it is.
@@ -78,21 +78,21 @@ pub(crate) fn take(head: &mut Parts) -> Option<Handshake> {
 }
 
 /// Reads the handshake, in the order in which Go's package finds fault with it.
-fn accept(headers: &HeaderMap) -> Result<Accepted, Refusal> {
+fn accept(headers: &HeaderMap) -> Result<Accepted, HandshakeError> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
     let key = text(SEC_WEBSOCKET_KEY);
     if key.is_empty() {
-        return Err(Refusal(StatusCode::BAD_REQUEST, "mismatch challenge/response"));
+        return Err(HandshakeError(StatusCode::BAD_REQUEST, "mismatch challenge/response"));
     }
     if text(SEC_WEBSOCKET_VERSION) != "13" {
-        return Err(Refusal(StatusCode::BAD_REQUEST, "missing or bad WebSocket Version"));
+        return Err(HandshakeError(StatusCode::BAD_REQUEST, "missing or bad WebSocket Version"));
     }
     if !is_absolute(text(ORIGIN)) {
-        return Err(Refusal(StatusCode::FORBIDDEN, ""));
+        return Err(HandshakeError(StatusCode::FORBIDDEN, ""));
     }
     let protocols = text(SEC_WEBSOCKET_PROTOCOL).trim();
     if protocols.contains(',') {
-        return Err(Refusal(StatusCode::BAD_REQUEST, ""));
+        return Err(HandshakeError(StatusCode::BAD_REQUEST, ""));
     }
     let protocol = (!protocols.is_empty()).then(|| HeaderValue::from_str(protocols).ok()).flatten();
     Ok(Accepted { key: derive_accept_key(key.as_bytes()), protocol })
@@ -111,7 +111,7 @@ impl Handshake {
         }
         let (accepted, client) = match (self.accepted, self.client) {
             (Ok(accepted), Some(client)) => (accepted, client),
-            (Ok(_), None) => return refuse(&Refusal(StatusCode::BAD_REQUEST, "the connection cannot switch")),
+            (Ok(_), None) => return refuse(&HandshakeError(StatusCode::BAD_REQUEST, "the connection cannot switch")),
             (Err(refusal), _) => return refuse(&refusal),
         };
         let mut response = Response::new(empty());
@@ -134,7 +134,7 @@ impl Handshake {
     }
 }
 
-fn refuse(Refusal(status, text): &Refusal) -> Response<Body> {
+fn refuse(HandshakeError(status, text): &HandshakeError) -> Response<Body> {
     let mut response = Response::new(full(*text));
     *response.status_mut() = *status;
     if text.contains("Version") {
@@ -294,7 +294,7 @@ mod tests {
             let headers: Vec<_> = changed.filter(|(_, value)| !value.is_empty()).collect();
             match accept(&head("GET", "/", &headers).headers) {
                 Ok(accepted) => (101, accepted.key),
-                Err(Refusal(status, text)) => (status.as_u16(), text.to_owned()),
+                Err(HandshakeError(status, text)) => (status.as_u16(), text.to_owned()),
             }
         };
         let key = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".to_owned();

@@ -15,14 +15,14 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tributary_apimachinery::body::Body;
-use tributary_proxy::{ClusterClient, Identity, Tuning};
-use tributary_simulator::{Config, Member, Rejection, RequestKind, Simulator, kubeconfig};
+use tributary_proxy::{ClientTuning, ClusterClient, RequestIdentity};
+use tributary_simulator::{Rejection, RequestKind, SimulatedCluster, Simulator, SimulatorConfig, kubeconfig};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-async fn member(name: &str) -> Member {
-    Simulator::start(Config { name: name.to_owned(), pods: 10, ..Config::default() }).await.unwrap()
+async fn member(name: &str) -> SimulatedCluster {
+    Simulator::start(SimulatorConfig { name: name.to_owned(), pods: 10, ..SimulatorConfig::default() }).await.unwrap()
 }
 
 struct Program {
@@ -282,7 +282,7 @@ async fn a_new_token_costs_no_list_and_no_stream_and_a_removed_cluster_is_cut_of
 }
 
 /// An UpstreamCluster in a file of its own, with the CA and the token in files beside it.
-fn write_upstream_cluster(directory: &Path, member: &Member) {
+fn write_upstream_cluster(directory: &Path, member: &SimulatedCluster) {
     let name = member.name();
     std::fs::write(directory.join(format!("{name}.ca")), member.ca_pem()).unwrap();
     std::fs::write(directory.join(format!("{name}.token")), member.token()).unwrap();
@@ -329,8 +329,8 @@ async fn hold_the_drain(kubeconfig: &Path, cluster: &str) -> http::Response<Body
     let path = format!("/clusters/{cluster}/api/v1/namespaces/{namespace}/pods/{name}/log?follow=true");
     let request = http::Request::get(path).body(Empty::new().map_err(|never| match never {}).boxed_unsync()).unwrap();
     let config = config(kubeconfig, "all").await;
-    let client = ClusterClient::connect("own".parse().unwrap(), config, Tuning::default()).await.unwrap();
-    let answer = client.forward(request, Identity::Member).await.unwrap();
+    let client = ClusterClient::connect("own".parse().unwrap(), config, ClientTuning::default()).await.unwrap();
+    let answer = client.forward(request, RequestIdentity::Member).await.unwrap();
     assert_eq!(answer.status(), 200);
     answer
 }
@@ -512,7 +512,7 @@ async fn numbers_outlive_clusters_and_restarts() {
     let arguments = ["serve", "--kubeconfig", source_text, "--listen", "127.0.0.1:0", "--write-kubeconfig", path];
     let arguments = [&arguments[..], &["--item-resource-versions", "integer"]].concat();
     let expect = |pairs: &[(&str, u64)]| pairs.iter().map(|(name, index)| ((*name).to_owned(), *index)).collect();
-    let runs: [(Vec<&Member>, BTreeMap<String, u64>); 3] = [
+    let runs: [(Vec<&SimulatedCluster>, BTreeMap<String, u64>); 3] = [
         (vec![&one, &two], expect(&[("one", 0), ("two", 1)])),
         (vec![&two, &three], expect(&[("two", 1), ("three", 2)])),
         (vec![&three, &one], expect(&[("three", 2), ("one", 0)])),

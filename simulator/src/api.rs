@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::Config;
+use crate::SimulatorConfig;
 use crate::control::{Control, Faults};
 use crate::store::Store;
 
@@ -22,7 +22,7 @@ pub(crate) struct Api {
 
 impl Api {
     pub(crate) fn new(
-        config: &Config,
+        config: &SimulatorConfig,
         control: Control,
         token: String,
         tasks: TaskTracker,

@@ -7,7 +7,7 @@ const DAY: i64 = 24 * 60 * 60;
 
 /// The shape of one simulated member. The same configuration gives the same objects, byte for byte.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct SimulatorConfig {
     /// The member's name: its context in kubeconfigs and a part of its nodes' names. A DNS-1123 label.
     pub name: String,
     /// What every generated name, uid and status is derived from, together with the name.
@@ -31,7 +31,7 @@ pub struct Config {
     pub watch_list: bool,
     /// Whether HTTP/2 is spoken, or HTTP/1.1 alone, as behind many a load balancer.
     pub http2: bool,
-    /// Whether every change is kept for [`Member::history`](crate::Member::history),
+    /// Whether every change is kept for [`SimulatedCluster::history`](crate::SimulatedCluster::history),
     /// beyond the window and through restores.
     pub keep_history: bool,
     /// Changes that happen by themselves, if any.
@@ -43,7 +43,7 @@ pub struct Config {
     pub port: u16,
 }
 
-impl Default for Config {
+impl Default for SimulatorConfig {
     fn default() -> Self {
         Self {
             name: "member1".to_owned(),

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tributary_apimachinery::Permit;
 
-use crate::line::Line;
+use crate::line::MemberLink;
 use crate::store::Store;
 
 /// What a request asks, as counters and rejections tell requests apart.
@@ -72,7 +72,7 @@ pub enum WriteAnswers {
 
 /// The switches and counters that a member's connections and streams look at.
 pub(crate) struct Faults {
-    pub(crate) line: Arc<Line>,
+    pub(crate) line: Arc<MemberLink>,
     /// Each new value ends every open stream with an error.
     pub(crate) cut: watch::Sender<u64>,
     /// Each new value ends every open watch with an in-stream ERROR 410.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::Config;
+use crate::SimulatorConfig;
 use crate::catalog::{
     CONFIGMAPS, DEPLOYMENTS, EVENTS, NAMESPACES, NODES, PODS, REPLICASETS, ResourceIndex, SERVICEACCOUNTS, SERVICES,
 };
@@ -85,7 +85,7 @@ impl Pod {
 }
 
 impl Generator {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &SimulatorConfig) -> Self {
         Self {
             layout: Layout::new(config),
             epoch: config.epoch,
@@ -260,7 +260,7 @@ impl Generator {
 
 /// The texts of the objects of a resource (`pods`, `deployments.apps`) that a member of this configuration starts with,
 /// in key order, without starting one. Empty if the resource is not served.
-pub fn generated(config: &Config, resource: &str) -> impl Iterator<Item = String> + use<> {
+pub fn generated(config: &SimulatorConfig, resource: &str) -> impl Iterator<Item = String> + use<> {
     let generator = Generator::new(config);
     let resource = crate::catalog::CATALOG.iter().position(|r| r.qualified() == resource);
     let count = resource.map_or(0, |resource| generator.layout().count(resource));
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn every_generated_object_is_valid_and_agrees_with_its_key() {
-        let config = Config { pods: 300, ..Config::default() };
+        let config = SimulatorConfig { pods: 300, ..SimulatorConfig::default() };
         let generator = Generator::new(&config);
         for (resource, described) in CATALOG.iter().enumerate() {
             for index in 0..generator.layout().count(resource) {
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn pods_are_of_realistic_size_and_state() {
-        let config = Config { pods: 2000, ..Config::default() };
+        let config = SimulatorConfig { pods: 2000, ..SimulatorConfig::default() };
         let generator = Generator::new(&config);
         let (mut bytes, mut running) = (0, 0);
         for index in 0..config.pods {
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn owners_are_the_generated_ones() {
-        let generator = Generator::new(&Config::default());
+        let generator = Generator::new(&SimulatorConfig::default());
         let parse =
             |resource, index| serde_json::from_str::<serde_json::Value>(&generator.text(resource, index)).unwrap();
         for pod in 0..100 {

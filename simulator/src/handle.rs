@@ -15,7 +15,7 @@ use crate::body::{self, Body};
 use crate::catalog::{CATALOG, DEPLOYMENTS, PODS, REPLICASETS};
 use crate::control::{Faults, RequestKind, WriteAnswers};
 use crate::list::named;
-use crate::path::{self, Route, Target};
+use crate::path::{self, ResourcePath, Route};
 use crate::present::Form;
 use crate::response::{cacheable, failure, json, json_value, moved, not_ok, text};
 use crate::{discovery, list, log, openapi, protobuf, scale, status, watch, workload, write};
@@ -112,7 +112,7 @@ impl Api {
 
     async fn resource(
         self: &Arc<Self>,
-        target: Target,
+        target: ResourcePath,
         request: Request<Incoming>,
         query: &Query<'_>,
     ) -> Result<Response<Body>, Status> {
@@ -137,7 +137,7 @@ impl Api {
     /// Answers a get, list, watch or log.
     async fn read_resource(
         self: &Arc<Self>,
-        target: &Target,
+        target: &ResourcePath,
         headers: &HeaderMap,
         query: &Query<'_>,
         form: Form,
@@ -156,7 +156,7 @@ impl Api {
     /// Writes, and does what follows from that.
     async fn write_resource(
         self: &Arc<Self>,
-        mut target: Target,
+        mut target: ResourcePath,
         request: Request<Incoming>,
         query: &Query<'_>,
         form: Form,
@@ -168,7 +168,7 @@ impl Api {
         let (code, answer) = match (parts.method.as_str(), target.name.is_some()) {
             ("POST", false) => write::create(self.store(), &mut target, &write)?,
             ("PUT" | "PATCH", true) if target.subresource == "scale" => {
-                (200, write::Answer::Value(scale::write(self.store(), &target, &write)?))
+                (200, write::WriteResponse::Value(scale::write(self.store(), &target, &write)?))
             }
             ("PUT", true) => write::update(self.store(), &target, &write)?,
             ("PATCH", true) => write::patch(self.store(), &target, &write)?,
@@ -178,8 +178,8 @@ impl Api {
         };
         self.settle(&target, parts.method == Method::DELETE, namespace_deleted);
         Ok(match answer {
-            write::Answer::Value(value) => json_value(code, &value),
-            write::Answer::Object(object) => {
+            write::WriteResponse::Value(value) => json_value(code, &value),
+            write::WriteResponse::Object(object) => {
                 let mut out = Vec::with_capacity(object.size());
                 form.object(&object, true, &mut out);
                 out.push(b'\n');
@@ -189,7 +189,7 @@ impl Api {
     }
 
     /// What controllers and kubelets would do after a write: deployments get their pods, pods start, owned objects go.
-    fn settle(self: &Arc<Self>, target: &Target, deleted: bool, name: Option<String>) {
+    fn settle(self: &Arc<Self>, target: &ResourcePath, deleted: bool, name: Option<String>) {
         let store = self.store().clone();
         let target = target.clone();
         if deleted {
@@ -211,7 +211,7 @@ impl Api {
         }
     }
 
-    async fn get(&self, target: &Target, query: &Query<'_>, form: Form) -> Result<Response<Body>, Status> {
+    async fn get(&self, target: &ResourcePath, query: &Query<'_>, form: Form) -> Result<Response<Body>, Status> {
         if let Some(version) = query.get("resourceVersion").filter(|version| !version.is_empty()) {
             list::wait_for(self, list::parse_version(version)?).await?;
         }

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::Member;
+use crate::SimulatedCluster;
 
 /// One kubeconfig with a context per member, each named as its member. The first is the current one.
 ///
 /// The text holds the members' tokens: write it for the user's eyes only.
-pub fn kubeconfig<'a>(members: impl IntoIterator<Item = &'a Member>) -> String {
+pub fn kubeconfig<'a>(members: impl IntoIterator<Item = &'a SimulatedCluster>) -> String {
     let (mut clusters, mut contexts, mut users) = (String::new(), String::new(), String::new());
     let mut current = String::new();
     for member in members {
@@ -33,7 +33,7 @@ pub fn kubeconfig<'a>(members: impl IntoIterator<Item = &'a Member>) -> String {
     )
 }
 
-impl Member {
+impl SimulatedCluster {
     /// A kubeconfig with this member as its only context.
     pub fn kubeconfig(&self) -> String {
         kubeconfig([self])

@@ -50,11 +50,11 @@ mod watch;
 mod workload;
 mod write;
 
-pub use config::{Churn, Config};
+pub use config::{Churn, SimulatorConfig};
 pub use control::{Control, Listed, Rejection, RequestKind, WriteAnswers};
 pub use generate::generated;
 pub use kubeconfig::kubeconfig;
-pub use member::{Member, Simulator, StartError};
+pub use member::{SimulatedCluster, Simulator, StartError};
 pub use relay::{Relay, Weather};
 pub use store::HistoryEvent;
 pub use write::WriteError;

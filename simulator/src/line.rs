@@ -11,12 +11,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Whether the member's connections carry bytes. Shared by all of them.
 #[derive(Default)]
-pub(crate) struct Line {
+pub(crate) struct MemberLink {
     silent: AtomicBool,
     waiting: Mutex<Vec<Waker>>,
 }
 
-impl Line {
+impl MemberLink {
     /// Makes every connection silent, or lets them go on.
     pub(crate) fn set_silent(&self, silent: bool) {
         self.silent.store(silent, Ordering::SeqCst);
@@ -36,15 +36,15 @@ impl Line {
     }
 }
 
-/// One connection's stream on the [`Line`].
+/// One connection's stream on the [`MemberLink`].
 pub(crate) struct LineStream<S> {
     stream: S,
-    line: Arc<Line>,
+    line: Arc<MemberLink>,
 }
 
 impl<S> LineStream<S> {
     /// Puts a stream on the line.
-    pub(crate) fn new(stream: S, line: Arc<Line>) -> Self {
+    pub(crate) fn new(stream: S, line: Arc<MemberLink>) -> Self {
         Self { stream, line }
     }
 }

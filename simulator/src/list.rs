@@ -15,7 +15,7 @@ use crate::api::Api;
 use crate::body::{self, Body};
 use crate::catalog::CATALOG;
 use crate::control::Listed;
-use crate::path::Target;
+use crate::path::ResourcePath;
 use crate::present::Form;
 use crate::response::json;
 use crate::select::Selection;
@@ -51,7 +51,7 @@ struct Options {
 /// Answers a list.
 pub(crate) async fn list(
     api: &Arc<Api>,
-    target: &Target,
+    target: &ResourcePath,
     query: &Query<'_>,
     form: Form,
 ) -> Result<Response<Body>, Status> {
@@ -164,7 +164,14 @@ fn expired(options: &Options) -> Status {
 }
 
 /// The whole list, or what is left of it after a key, made while it is sent.
-fn whole(api: &Arc<Api>, target: &Target, view: View, selection: Selection, form: Form, after: Option<String>) -> Body {
+fn whole(
+    api: &Arc<Api>,
+    target: &ResourcePath,
+    view: View,
+    selection: Selection,
+    form: Form,
+    after: Option<String>,
+) -> Body {
     let (sender, body) = body::list(api.faults());
     let described = &CATALOG[target.resource];
     api.spawn(async move {
@@ -199,7 +206,14 @@ fn whole(api: &Arc<Api>, target: &Target, view: View, selection: Selection, form
 }
 
 /// One page, with the token of the next.
-fn page(target: &Target, view: &View, selection: &Selection, form: Form, limit: usize, after: Option<&str>) -> Vec<u8> {
+fn page(
+    target: &ResourcePath,
+    view: &View,
+    selection: &Selection,
+    form: Form,
+    limit: usize,
+    after: Option<&str>,
+) -> Vec<u8> {
     let namespace = selection.namespace.as_deref();
     let mut objects: Vec<Arc<Object>> =
         view.range(namespace, after).filter(|object| selection.matches(object)).take(limit.saturating_add(1)).collect();
@@ -224,7 +238,7 @@ fn page(target: &Target, view: &View, selection: &Selection, form: Form, limit: 
 }
 
 /// The resource as errors name it.
-pub(crate) fn named(target: &Target) -> GroupVersionResource {
+pub(crate) fn named(target: &ResourcePath) -> GroupVersionResource {
     let described = &CATALOG[target.resource];
     GroupVersionResource::new(described.group, described.version, described.name)
 }

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::api::Api;
 use crate::certificate::Certificates;
-use crate::line::{Line, LineStream};
+use crate::line::{LineStream, MemberLink};
 
 /// The pause after a failed accept or bind (too many open files, a port not yet free).
 const RETRY: Duration = Duration::from_millis(20);
@@ -138,8 +138,12 @@ async fn accept(socket: Option<&TcpListener>) -> std::io::Result<TcpStream> {
 
 /// Serves one connection until the client leaves, the fault of a lost connection is played, or the member stops. `open`
 /// puts the stream on the line and secures it. `dated`: answers carry the date, and so other bytes each second.
-async fn connection<S, F>(open: impl FnOnce(Arc<Line>) -> F + Send, dated: bool, api: Arc<Api>, stop: CancellationToken)
-where
+async fn connection<S, F>(
+    open: impl FnOnce(Arc<MemberLink>) -> F + Send,
+    dated: bool,
+    api: Arc<Api>,
+    stop: CancellationToken,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Future<Output = std::io::Result<S>> + Send,
 {

@@ -13,14 +13,14 @@ use crate::api::Api;
 use crate::body::{self, Body};
 use crate::generate::layout::mix;
 use crate::list::named;
-use crate::path::Target;
+use crate::path::ResourcePath;
 use crate::status;
 
 /// Lines that a pod has written so far.
 const LINES: u64 = 20;
 
 /// Answers `log`, with `tailLines`, `timestamps` and `follow` (a line per second until the client leaves).
-pub(crate) fn log(api: &Arc<Api>, target: &Target, query: &Query<'_>) -> Result<Response<Body>, Status> {
+pub(crate) fn log(api: &Arc<Api>, target: &ResourcePath, query: &Query<'_>) -> Result<Response<Body>, Status> {
     let key = target.key().unwrap_or_default();
     let pod = api.store().view(target.resource).get(&key);
     let Some(pod) = pod else {

@@ -17,7 +17,7 @@ use crate::control::{Control, Faults};
 use crate::listener;
 use crate::store::{HistoryEvent, Store};
 use crate::write::{self, WriteError};
-use crate::{Config, catalog};
+use crate::{SimulatorConfig, catalog};
 
 /// Starts simulated members.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Simulator {
     ///
     /// # Errors
     /// [`StartError`] says which step failed; nothing is left running then.
-    pub async fn start(config: Config) -> Result<Member, StartError> {
+    pub async fn start(config: SimulatorConfig) -> Result<SimulatedCluster, StartError> {
         if tributary_apimachinery::ClusterName::new(&config.name).is_err() {
             return Err(StartError::Name(config.name));
         }
@@ -62,24 +62,24 @@ impl Simulator {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, config.port)).await.map_err(listen_error)?;
         let address = socket.local_addr().map_err(listen_error)?;
 
-        Ok(Member::start(&config, address, ca_pem, |api, tasks, stop| {
+        Ok(SimulatedCluster::start(&config, address, ca_pem, |api, tasks, stop| {
             tasks.spawn(listener::run(socket, tls, api, tasks.clone(), stop));
         }))
     }
 
-    /// Starts one member that is reached from within this process alone, by [`Member::dial`]: without a port and
-    /// without TLS, so that under paused time nothing happens but what the test does.
+    /// Starts one member that is reached from within this process alone, by [`SimulatedCluster::dial`]: without a port
+    /// and without TLS, so that under paused time nothing happens but what the test does.
     /// Must be called within a tokio runtime.
     ///
     /// # Errors
     /// [`StartError::Name`].
-    pub fn start_in_process(config: Config) -> Result<Member, StartError> {
+    pub fn start_in_process(config: SimulatorConfig) -> Result<SimulatedCluster, StartError> {
         if tributary_apimachinery::ClusterName::new(&config.name).is_err() {
             return Err(StartError::Name(config.name));
         }
         let (dial, dialed) = mpsc::unbounded_channel();
         let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let mut member = Member::start(&config, nowhere, String::new(), |api, tasks, stop| {
+        let mut member = SimulatedCluster::start(&config, nowhere, String::new(), |api, tasks, stop| {
             tasks.spawn(listener::run_in_process(dialed, api, tasks.clone(), stop));
         });
         member.control.faults.listens.send_replace(true);
@@ -89,7 +89,7 @@ impl Simulator {
 }
 
 /// A running simulated member. Dropping it closes its port and ends its streams.
-pub struct Member {
+pub struct SimulatedCluster {
     name: String,
     address: SocketAddr,
     ca_pem: String,
@@ -104,10 +104,10 @@ pub struct Member {
 /// What a connection from within this process holds on its way, in bytes. 64 KiB: what a socket's buffers hold.
 const IN_PROCESS_BUFFER: usize = 64 << 10;
 
-impl Member {
+impl SimulatedCluster {
     /// Starts what every member has, and its listener.
     fn start(
-        config: &Config,
+        config: &SimulatorConfig,
         address: SocketAddr,
         ca_pem: String,
         listen: impl FnOnce(Arc<Api>, &TaskTracker, CancellationToken),
@@ -137,7 +137,7 @@ impl Member {
     }
 
     /// Every change of a resource (`pods`, `deployments.apps`) since the start, from the `from`th on; empty without
-    /// [`Config::keep_history`]. Restores stand among them, those of other resources not.
+    /// [`SimulatorConfig::keep_history`]. Restores stand among them, those of other resources not.
     pub fn history(&self, resource: &str, from: usize) -> Vec<HistoryEvent> {
         let Some(resource) = catalog::CATALOG.iter().position(|r| r.qualified() == resource) else { return Vec::new() };
         self.control.store.history(resource, from)

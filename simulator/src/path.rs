@@ -18,14 +18,14 @@ pub(crate) enum Route {
     /// `selfsubjectaccessreviews` and their like, by resource.
     AccessReview(String),
     /// A collection, an object or a subresource.
-    Resource(Target),
+    Resource(ResourcePath),
     /// Nothing here.
     Unknown,
 }
 
 /// A collection, an object or a subresource of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct ResourcePath {
     /// The resource.
     pub(crate) resource: ResourceIndex,
     /// The namespace; `None` for all, and where the resource is cluster-scoped.
@@ -38,7 +38,7 @@ pub(crate) struct Target {
     pub(crate) watch_path: bool,
 }
 
-impl Target {
+impl ResourcePath {
     /// The object's key, or `None` for a collection.
     pub(crate) fn key(&self) -> Option<String> {
         let name = self.name.as_deref()?;
@@ -92,7 +92,7 @@ fn resource(group: &str, version: &str, segments: &[&str]) -> Route {
         [] => (None, String::new()),
         [name, subresource @ ..] => (Some((*name).to_owned()), subresource.join("/")),
     };
-    Route::Resource(Target { resource, namespace: namespace.map(str::to_owned), name, subresource, watch_path })
+    Route::Resource(ResourcePath { resource, namespace: namespace.map(str::to_owned), name, subresource, watch_path })
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ static SCHEMA: LazyLock<HashMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
 
 /// Why a body is no object.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum DecodeError {
+pub(crate) enum ProtobufError {
     #[error("the body does not begin as Kubernetes' protobuf does")]
     Magic,
     #[error("the message ends within a field")]
@@ -54,13 +54,13 @@ pub(crate) enum DecodeError {
 struct Field {
     number: u64,
     name: &'static str,
-    shape: Shape,
+    shape: Cardinality,
     of: &'static str,
 }
 
 /// How often a field stands in its message.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum Cardinality {
     One,
     Many,
     Map,
@@ -72,9 +72,9 @@ impl Field {
         let (name, rest) = word.split_once('=')?;
         let (number, of) = rest.split_once(':')?;
         let (shape, of) = match (of.strip_prefix('*'), of.strip_prefix('%')) {
-            (Some(of), _) => (Shape::Many, of),
-            (_, Some(of)) => (Shape::Map, of),
-            _ => (Shape::One, of),
+            (Some(of), _) => (Cardinality::Many, of),
+            (_, Some(of)) => (Cardinality::Map, of),
+            _ => (Cardinality::One, of),
         };
         Some(Self { number: number.parse().ok()?, name, shape, of })
     }
@@ -90,8 +90,8 @@ pub(crate) fn to_json(body: &[u8]) -> Result<Vec<u8>, Status> {
     Ok(object.to_string().into_bytes())
 }
 
-fn decode(body: &[u8]) -> Result<Value, DecodeError> {
-    let mut rest = body.strip_prefix(MAGIC).ok_or(DecodeError::Magic)?;
+fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
+    let mut rest = body.strip_prefix(MAGIC).ok_or(ProtobufError::Magic)?;
     let (mut kind, mut api_version, mut raw) = (String::new(), String::new(), &[][..]);
     while let Some((number, wire)) = next(&mut rest)? {
         match (number, wire) {
@@ -108,7 +108,7 @@ fn decode(body: &[u8]) -> Result<Value, DecodeError> {
             _ => {}
         }
     }
-    let Some((name, _)) = SCHEMA.get_key_value(kind.as_str()) else { return Err(DecodeError::Kind(kind)) };
+    let Some((name, _)) = SCHEMA.get_key_value(kind.as_str()) else { return Err(ProtobufError::Kind(kind)) };
     let mut object = message(name, raw, 0)?;
     object["kind"] = kind.into();
     object["apiVersion"] = api_version.into();
@@ -125,21 +125,21 @@ enum Wire<'a> {
 }
 
 impl<'a> Wire<'a> {
-    fn number(self, field: u64) -> Result<u64, DecodeError> {
-        if let Self::Number(number) = self { Ok(number) } else { Err(DecodeError::WireType(field)) }
+    fn number(self, field: u64) -> Result<u64, ProtobufError> {
+        if let Self::Number(number) = self { Ok(number) } else { Err(ProtobufError::WireType(field)) }
     }
 
-    fn bytes(self, field: u64) -> Result<&'a [u8], DecodeError> {
-        if let Self::Bytes(bytes) = self { Ok(bytes) } else { Err(DecodeError::WireType(field)) }
+    fn bytes(self, field: u64) -> Result<&'a [u8], ProtobufError> {
+        if let Self::Bytes(bytes) = self { Ok(bytes) } else { Err(ProtobufError::WireType(field)) }
     }
 
-    fn text(self, field: u64) -> Result<String, DecodeError> {
-        std::str::from_utf8(self.bytes(field)?).map(str::to_owned).map_err(|_| DecodeError::Text)
+    fn text(self, field: u64) -> Result<String, ProtobufError> {
+        std::str::from_utf8(self.bytes(field)?).map(str::to_owned).map_err(|_| ProtobufError::Text)
     }
 }
 
 /// Takes the next field off a message.
-fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<(u64, Wire<'a>)>, DecodeError> {
+fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<(u64, Wire<'a>)>, ProtobufError> {
     if rest.is_empty() {
         return Ok(None);
     }
@@ -152,19 +152,19 @@ fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<(u64, Wire<'a>)>, DecodeError>
             Wire::Bytes(take(rest, length)?)
         }
         5 => take(rest, 4).map(|_| Wire::Fixed)?,
-        _ => return Err(DecodeError::WireType(key >> 3)),
+        _ => return Err(ProtobufError::WireType(key >> 3)),
     };
     Ok(Some((key >> 3, wire)))
 }
 
-fn take<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], DecodeError> {
+fn take<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], ProtobufError> {
     let split = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length));
-    let (taken, after) = split.ok_or(DecodeError::Truncated)?;
+    let (taken, after) = split.ok_or(ProtobufError::Truncated)?;
     *rest = after;
     Ok(taken)
 }
 
-fn varint(rest: &mut &[u8]) -> Result<u64, DecodeError> {
+fn varint(rest: &mut &[u8]) -> Result<u64, ProtobufError> {
     let mut value = 0_u64;
     // 64 bits take at most ten bytes.
     for (index, byte) in rest.iter().enumerate().take(10) {
@@ -174,14 +174,14 @@ fn varint(rest: &mut &[u8]) -> Result<u64, DecodeError> {
             return Ok(value);
         }
     }
-    Err(DecodeError::Truncated)
+    Err(ProtobufError::Truncated)
 }
 
 /// A message as JSON. Empty strings are left out as Go's `omitempty` does; numbers and booleans are kept, since the
 /// definitions do not tell pointers, which are written only if set.
-fn message(name: &'static str, mut bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
+fn message(name: &'static str, mut bytes: &[u8], depth: usize) -> Result<Value, ProtobufError> {
     if depth > DEPTH_MAX {
-        return Err(DecodeError::Depth);
+        return Err(ProtobufError::Depth);
     }
     if matches!(name, "Time" | "MicroTime" | "FieldsV1" | "Quantity" | "IntOrString") {
         return with_own_json(name, bytes);
@@ -191,18 +191,18 @@ fn message(name: &'static str, mut bytes: &[u8], depth: usize) -> Result<Value, 
     while let Some((number, wire)) = next(&mut bytes)? {
         let Some(field) = fields.iter().find(|field| field.number == number) else { continue };
         match field.shape {
-            Shape::One => match value(field.of, number, wire, depth)? {
+            Cardinality::One => match value(field.of, number, wire, depth)? {
                 Value::String(text) if text.is_empty() => {}
                 Value::Object(members) if INLINE.contains(&field.name) => object.extend(members),
                 value => drop(object.insert(field.name.to_owned(), value)),
             },
-            Shape::Many => {
+            Cardinality::Many => {
                 let item = value(field.of, number, wire, depth)?;
                 if let Value::Array(items) = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new())) {
                     items.push(item);
                 }
             }
-            Shape::Map => {
+            Cardinality::Map => {
                 let (key, value) = entry(field.of, wire.bytes(number)?, depth)?;
                 if let Value::Object(entries) = object.entry(field.name).or_insert_with(|| Value::Object(Map::new())) {
                     entries.insert(key, value);
@@ -213,7 +213,7 @@ fn message(name: &'static str, mut bytes: &[u8], depth: usize) -> Result<Value, 
     Ok(Value::Object(object))
 }
 
-fn value(of: &'static str, number: u64, wire: Wire<'_>, depth: usize) -> Result<Value, DecodeError> {
+fn value(of: &'static str, number: u64, wire: Wire<'_>, depth: usize) -> Result<Value, ProtobufError> {
     Ok(match of {
         "string" => wire.text(number)?.into(),
         "bytes" => BASE64_STANDARD.encode(wire.bytes(number)?).into(),
@@ -225,7 +225,7 @@ fn value(of: &'static str, number: u64, wire: Wire<'_>, depth: usize) -> Result<
 }
 
 /// One entry of a map: its key is field 1, its value field 2.
-fn entry(of: &'static str, mut bytes: &[u8], depth: usize) -> Result<(String, Value), DecodeError> {
+fn entry(of: &'static str, mut bytes: &[u8], depth: usize) -> Result<(String, Value), ProtobufError> {
     let (mut key, mut held) = (String::new(), Value::String(String::new()));
     while let Some((number, wire)) = next(&mut bytes)? {
         match number {
@@ -239,7 +239,7 @@ fn entry(of: &'static str, mut bytes: &[u8], depth: usize) -> Result<(String, Va
 
 /// The types that write their JSON themselves (apimachinery: meta/v1 `Time`, `MicroTime` and `FieldsV1`, api/resource
 /// `Quantity`, util/intstr `IntOrString`).
-fn with_own_json(name: &str, mut bytes: &[u8]) -> Result<Value, DecodeError> {
+fn with_own_json(name: &str, mut bytes: &[u8]) -> Result<Value, ProtobufError> {
     let (mut numbers, mut held) = ([0_i64; 2], &[][..]);
     let empty = bytes.is_empty();
     while let Some((number, wire)) = next(&mut bytes)? {
@@ -250,7 +250,7 @@ fn with_own_json(name: &str, mut bytes: &[u8]) -> Result<Value, DecodeError> {
             _ => {}
         }
     }
-    let text = || std::str::from_utf8(held).map(Value::from).map_err(|_| DecodeError::Text);
+    let text = || std::str::from_utf8(held).map(Value::from).map_err(|_| ProtobufError::Text);
     match name {
         "Time" | "MicroTime" if empty => Ok(Value::Null),
         "Time" | "MicroTime" => {
@@ -335,11 +335,11 @@ mod tests {
 
     #[test]
     fn what_is_no_object_is_refused() {
-        assert_eq!(decode(b"{}"), Err(DecodeError::Magic));
-        assert_eq!(decode(&body("v1", "Secret", &[])), Err(DecodeError::Kind("Secret".to_owned())));
-        assert_eq!(decode(&body("v1", "ConfigMap", &[0x0a, 0x05, 0x00])), Err(DecodeError::Truncated));
-        assert_eq!(decode(&body("v1", "ConfigMap", &[1 << 3, 0])), Err(DecodeError::WireType(1)));
-        assert_eq!(decode(&body("v1", "ConfigMap", &field(1, &field(1, b"\xff")))), Err(DecodeError::Text));
+        assert_eq!(decode(b"{}"), Err(ProtobufError::Magic));
+        assert_eq!(decode(&body("v1", "Secret", &[])), Err(ProtobufError::Kind("Secret".to_owned())));
+        assert_eq!(decode(&body("v1", "ConfigMap", &[0x0a, 0x05, 0x00])), Err(ProtobufError::Truncated));
+        assert_eq!(decode(&body("v1", "ConfigMap", &[1 << 3, 0])), Err(ProtobufError::WireType(1)));
+        assert_eq!(decode(&body("v1", "ConfigMap", &field(1, &field(1, b"\xff")))), Err(ProtobufError::Text));
         let whole = body("v1", "ConfigMap", &field(1, &field(1, b"name")));
         // A body without `raw` is an empty object.
         let before_raw = body("v1", "ConfigMap", &[]).len() - 2;

@@ -12,8 +12,8 @@ use tributary_apimachinery::{Object, Status};
 use crate::catalog::{CATALOG, DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICASETS, ResourceIndex};
 use crate::generate::{self, layout::mix};
 use crate::list::named;
-use crate::path::Target;
-use crate::store::{Outcome, Store};
+use crate::path::ResourcePath;
+use crate::store::{Store, TransactionOutcome};
 use crate::write::{self, Request, value_of};
 
 /// How long a new pod is Pending.
@@ -22,7 +22,7 @@ pub(crate) const STARTS_AFTER: Duration = Duration::from_millis(800);
 const REPLICAS_MAX: u64 = 5000;
 
 /// GET of `scale`.
-pub(crate) fn get(store: &Store, target: &Target) -> Result<Value, Status> {
+pub(crate) fn get(store: &Store, target: &ResourcePath) -> Result<Value, Status> {
     let object = store.view(target.resource).get(&target.key().unwrap_or_default());
     let object = object.ok_or_else(|| Status::not_found(&named(target), target.name.as_deref().unwrap_or_default()))?;
     Ok(scale_of(&object))
@@ -45,7 +45,7 @@ fn scale_of(object: &Object) -> Value {
 }
 
 /// PUT or PATCH of `scale`.
-pub(crate) fn write(store: &Store, target: &Target, request: &Request<'_>) -> Result<Value, Status> {
+pub(crate) fn write(store: &Store, target: &ResourcePath, request: &Request<'_>) -> Result<Value, Status> {
     let name = target.name.clone().unwrap_or_default();
     let patches = request.content_type.contains("patch");
     let change: Value = serde_json::from_slice(request.body)
@@ -56,7 +56,7 @@ pub(crate) fn write(store: &Store, target: &Target, request: &Request<'_>) -> Re
         match (patches, request.content_type) {
             (false, _) => scale = change,
             (true, "application/json-patch+json") => crate::patch::json(&mut scale, change)
-                .map_err(|error| Status::new(422, tributary_apimachinery::Reason::Invalid, error.to_string()))?,
+                .map_err(|error| Status::new(422, tributary_apimachinery::StatusReason::Invalid, error.to_string()))?,
             (true, _) => crate::patch::merge(&mut scale, change),
         }
         let version = scale["metadata"]["resourceVersion"].as_str().unwrap_or_default();
@@ -66,11 +66,11 @@ pub(crate) fn write(store: &Store, target: &Target, request: &Request<'_>) -> Re
         let replicas = scale["spec"]["replicas"].as_u64().unwrap_or(0);
         let mut object = value_of(existing);
         if object["spec"]["replicas"] == replicas {
-            return Ok(Outcome::Unchanged);
+            return Ok(TransactionOutcome::Unchanged);
         }
         object["spec"]["replicas"] = replicas.into();
         object["metadata"]["generation"] = (object["metadata"]["generation"].as_u64().unwrap_or(0) + 1).into();
-        Ok(Outcome::Put(write::serialize(&mut object, revision)))
+        Ok(TransactionOutcome::Put(write::serialize(&mut object, revision)))
     })?;
     written.map(|object| scale_of(&object)).ok_or_else(|| Status::not_found(&named(target), &name))
 }
@@ -217,7 +217,7 @@ pub(crate) fn run(store: &Store, pod: &mut Value) {
 }
 
 /// Deletes what belonged to a deleted object: all of a namespace, and dependents by owner.
-pub(crate) fn collect_garbage(store: &Store, target: &Target, name: &str) {
+pub(crate) fn collect_garbage(store: &Store, target: &ResourcePath, name: &str) {
     if target.resource == NAMESPACES {
         for (resource, _) in CATALOG.iter().enumerate().filter(|(_, described)| described.namespaced) {
             remove_all(store, resource, name, |_| true);
@@ -261,14 +261,14 @@ fn owned_by(object: &Object, uid: &str) -> bool {
 /// Changes an object, if the change makes a difference.
 pub(crate) fn change(store: &Store, resource: ResourceIndex, key: &str, change: impl FnOnce(&mut Value)) {
     let _ = store.transact(resource, key, |existing, revision| {
-        let Some(existing) = existing else { return Ok(Outcome::Unchanged) };
+        let Some(existing) = existing else { return Ok(TransactionOutcome::Unchanged) };
         let old = value_of(existing);
         let mut object = old.clone();
         change(&mut object);
         Ok::<_, Infallible>(if object == old {
-            Outcome::Unchanged
+            TransactionOutcome::Unchanged
         } else {
-            Outcome::Put(write::serialize(&mut object, revision))
+            TransactionOutcome::Put(write::serialize(&mut object, revision))
         })
     });
 }

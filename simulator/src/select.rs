@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{FieldSelector, LabelSelector, Object, Query, SelectableField, Status};
 
-use crate::path::Target;
+use crate::path::ResourcePath;
 
 /// Namespace, labels and fields that a request asks for.
 pub(crate) struct Selection {
@@ -18,7 +18,11 @@ pub(crate) struct Selection {
 
 impl Selection {
     /// Reads the selectors of a query.
-    pub(crate) fn parse(target: &Target, query: &Query<'_>, known: &Arc<[SelectableField]>) -> Result<Self, Status> {
+    pub(crate) fn parse(
+        target: &ResourcePath,
+        query: &Query<'_>,
+        known: &Arc<[SelectableField]>,
+    ) -> Result<Self, Status> {
         let labels = LabelSelector::parse(query.get("labelSelector").unwrap_or_default())
             .map_err(|error| Status::bad_request(format!("unable to parse requirement: {error}")))?;
         let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())

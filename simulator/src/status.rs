@@ -1,7 +1,7 @@
 //! Statuses that are no failures, and those that faults ask for.
 
 use serde_json::{Value, json};
-use tributary_apimachinery::{Reason, Status, StatusDetails};
+use tributary_apimachinery::{Status, StatusDetails, StatusReason};
 
 use crate::catalog::Resource;
 use crate::control::Rejection;
@@ -20,7 +20,7 @@ pub(crate) fn of_kubelet(key: &str) -> Status {
     let name = key.rsplit('/').next().unwrap_or_default();
     let message = format!("the server has asked for the client to provide credentials ( pods/log {name})");
     let details = StatusDetails { name: name.to_owned(), kind: "pods/log".to_owned(), ..StatusDetails::default() };
-    Status::new(401, Reason::Unauthorized, message).with_details(details)
+    Status::new(401, StatusReason::Unauthorized, message).with_details(details)
 }
 
 /// The Status of a refusal on command.
@@ -29,10 +29,10 @@ pub(crate) fn rejected(rejection: &Rejection) -> Status {
     let status = match rejection.code {
         401 => Status::unauthorized(),
         403 => Status::forbidden(None, "", "refused on command"),
-        429 => Status::new(429, Reason::TooManyRequests, "too many requests, refused on command"),
+        429 => Status::new(429, StatusReason::TooManyRequests, "too many requests, refused on command"),
         500 => Status::internal_error("refused on command"),
         503 => Status::service_unavailable("refused on command"),
-        code => Status::new(code, Reason::Unknown, "refused on command"),
+        code => Status::new(code, StatusReason::Unknown, "refused on command"),
     };
     if seconds == 0 {
         return status;

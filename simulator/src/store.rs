@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tributary_apimachinery::{ChangeType, Object, ObjectDecoder, Rendering, SelectableField};
 
-use crate::Config;
+use crate::SimulatorConfig;
 use crate::catalog::{CATALOG, NAMESPACES, ResourceIndex};
 use crate::generate::{self, Generator, layout::mix};
 use crate::view::{Overlay, View};
@@ -57,7 +57,7 @@ pub enum HistoryEvent {
 }
 
 /// What a transaction does to its object.
-pub(crate) enum Outcome {
+pub(crate) enum TransactionOutcome {
     /// The object becomes this text, which has `resourceVersion` set to the revision that was given.
     Put(String),
     /// The object goes away.
@@ -93,7 +93,7 @@ struct Inner {
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 impl Store {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &SimulatorConfig) -> Self {
         let generator = Arc::new(Generator::new(config));
         let decoders = CATALOG
             .iter()
@@ -129,7 +129,12 @@ impl Store {
     fn put_namespace(&self, name: &str, created: i64) {
         let _ = self.transact(NAMESPACES, name, |_, revision| {
             let incarnation = 0;
-            Ok::<_, std::convert::Infallible>(Outcome::Put(self.system_namespace(name, revision, incarnation, created)))
+            Ok::<_, std::convert::Infallible>(TransactionOutcome::Put(self.system_namespace(
+                name,
+                revision,
+                incarnation,
+                created,
+            )))
         });
     }
 
@@ -241,7 +246,7 @@ impl Store {
         &self,
         resource: ResourceIndex,
         key: &str,
-        change: impl FnOnce(Option<&Object>, u64) -> Result<Outcome, E>,
+        change: impl FnOnce(Option<&Object>, u64) -> Result<TransactionOutcome, E>,
     ) -> Result<Option<Arc<Object>>, E> {
         let mut inner = self.inner.lock();
         let view = View::new(
@@ -254,14 +259,14 @@ impl Store {
         let previous = view.get(key);
         let revision = inner.revision + 1;
         let (change_type, object) = match change(previous.as_deref(), revision)? {
-            Outcome::Unchanged => return Ok(previous),
-            Outcome::Put(text) => {
+            TransactionOutcome::Unchanged => return Ok(previous),
+            TransactionOutcome::Put(text) => {
                 let Ok(object) = self.decoders[resource].decode(text.as_bytes()) else { return Ok(previous) };
                 let object = Arc::new(object);
                 inner.overlays[resource].insert(key.into(), Some(object.clone()));
                 (if previous.is_some() { ChangeType::Modified } else { ChangeType::Added }, object)
             }
-            Outcome::Delete => {
+            TransactionOutcome::Delete => {
                 let Some(last) = &previous else { return Ok(None) };
                 let object = self.with_revision(resource, last, revision);
                 inner.overlays[resource].insert(key.into(), None);
@@ -379,7 +384,7 @@ impl Store {
                 let created = object.and_then(|o| o.creation_timestamp().parse::<jiff::Timestamp>().ok());
                 let created = created.map_or(0, |time| time.as_second());
                 let text = self.system_namespace(name, revision, incarnation, created);
-                Ok::<_, std::convert::Infallible>(Outcome::Put(text))
+                Ok::<_, std::convert::Infallible>(TransactionOutcome::Put(text))
             });
         }
     }

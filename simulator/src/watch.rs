@@ -19,7 +19,7 @@ use crate::body::{self, Body};
 use crate::catalog::CATALOG;
 use crate::control::Listed;
 use crate::list::{parse_version, wait_for};
-use crate::path::Target;
+use crate::path::ResourcePath;
 use crate::present::Form;
 use crate::response::json;
 use crate::select::Selection;
@@ -44,7 +44,7 @@ struct Options {
 /// Answers a watch.
 pub(crate) fn watch(
     api: &Arc<Api>,
-    target: &Target,
+    target: &ResourcePath,
     query: &Query<'_>,
     form: Form,
     gzip: bool,
@@ -127,7 +127,7 @@ struct Over;
 
 struct Watcher {
     api: Arc<Api>,
-    target: Target,
+    target: ResourcePath,
     selection: Selection,
     form: Form,
     sender: mpsc::Sender<Bytes>,

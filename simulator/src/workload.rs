@@ -8,10 +8,10 @@ use hyper::body::Incoming;
 
 use crate::body::Body;
 use crate::catalog::SERVICES;
-use crate::path::Target;
+use crate::path::ResourcePath;
 
 /// Whether a request is a workload's to answer.
-pub(crate) fn is_asked(target: &Target) -> bool {
+pub(crate) fn is_asked(target: &ResourcePath) -> bool {
     target.resource == SERVICES && target.subresource.split('/').next() == Some("proxy")
 }
 

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tributary_apimachinery::{Object, Query, Reason, Status};
+use tributary_apimachinery::{Object, Query, Status, StatusReason};
 
 use crate::catalog::{CATALOG, DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, ResourceIndex, SERVICES};
 use crate::generate::{self, layout::mix};
 use crate::list::named;
 use crate::patch;
-use crate::path::Target;
+use crate::path::ResourcePath;
 use crate::select::Selection;
 use crate::status;
-use crate::store::{Outcome, Store};
+use crate::store::{Store, TransactionOutcome};
 
 /// Why an object from Rust was not written.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub(crate) struct Request<'a> {
 }
 
 /// What a write answers.
-pub(crate) enum Answer {
+pub(crate) enum WriteResponse {
     /// An object, in the form that the client asks for.
     Object(Arc<Object>),
     /// A Status or a list.
@@ -80,7 +80,7 @@ pub(crate) fn apply(store: &Store, mut object: Value) -> Result<u64, WriteError>
     let entropy = store.entropy();
     let written = store.transact(resource, key.as_str(), |existing, revision| {
         inherit(&mut object, existing, entropy);
-        Ok::<_, std::convert::Infallible>(Outcome::Put(serialize(&mut object, revision)))
+        Ok::<_, std::convert::Infallible>(TransactionOutcome::Put(serialize(&mut object, revision)))
     });
     Ok(written.ok().flatten().map_or(0, |object| object.resource_version().0))
 }
@@ -89,20 +89,28 @@ pub(crate) fn apply(store: &Store, mut object: Value) -> Result<u64, WriteError>
 pub(crate) fn remove(store: &Store, resource: ResourceIndex, namespace: &str, name: &str) -> Option<u64> {
     let key = tributary_apimachinery::ObjectKey::new(namespace, name);
     let existed = store.view(resource).get(key.as_str()).is_some();
-    let outcome = |_: Option<&Object>, _| Ok::<_, std::convert::Infallible>(Outcome::Delete);
+    let outcome = |_: Option<&Object>, _| Ok::<_, std::convert::Infallible>(TransactionOutcome::Delete);
     let gone = store.transact(resource, key.as_str(), outcome).ok().flatten()?;
     existed.then(|| gone.resource_version().0)
 }
 
 /// POST of a collection.
-pub(crate) fn create(store: &Store, target: &mut Target, request: &Request<'_>) -> Result<(u16, Answer), Status> {
+pub(crate) fn create(
+    store: &Store,
+    target: &mut ResourcePath,
+    request: &Request<'_>,
+) -> Result<(u16, WriteResponse), Status> {
     let mut object = request.json()?;
     let described = &CATALOG[target.resource];
     check_kind(&object, target)?;
     let entropy = store.entropy();
     let metadata = metadata_mut(&mut object)?;
     if metadata.get("resourceVersion").is_some_and(|version| version != "") {
-        return Err(Status::new(500, Reason::Unknown, "resourceVersion should not be set on objects to be created"));
+        return Err(Status::new(
+            500,
+            StatusReason::Unknown,
+            "resourceVersion should not be set on objects to be created",
+        ));
     }
     check_namespace(metadata, target)?;
     if metadata.get("name").and_then(Value::as_str).is_none_or(str::is_empty) {
@@ -135,11 +143,15 @@ pub(crate) fn create(store: &Store, target: &mut Target, request: &Request<'_>) 
             Ok(object)
         }
     })?;
-    Ok((201, Answer::Object(written)))
+    Ok((201, WriteResponse::Object(written)))
 }
 
 /// PUT of an object or its status.
-pub(crate) fn update(store: &Store, target: &Target, request: &Request<'_>) -> Result<(u16, Answer), Status> {
+pub(crate) fn update(
+    store: &Store,
+    target: &ResourcePath,
+    request: &Request<'_>,
+) -> Result<(u16, WriteResponse), Status> {
     let mut object = request.json()?;
     check_kind(&object, target)?;
     check_namespace(metadata_mut(&mut object)?, target)?;
@@ -157,11 +169,15 @@ pub(crate) fn update(store: &Store, target: &Target, request: &Request<'_>) -> R
         check_preconditions(target, &object["metadata"], existing)?;
         Ok(updated(target, object, existing, entropy))
     })?;
-    Ok((200, Answer::Object(written)))
+    Ok((200, WriteResponse::Object(written)))
 }
 
 /// PATCH of an object or its status, of every type; an apply patch creates what is not there.
-pub(crate) fn patch(store: &Store, target: &Target, request: &Request<'_>) -> Result<(u16, Answer), Status> {
+pub(crate) fn patch(
+    store: &Store,
+    target: &ResourcePath,
+    request: &Request<'_>,
+) -> Result<(u16, WriteResponse), Status> {
     let name = target.name.clone().unwrap_or_default();
     let change = request.value()?;
     let applies = request.content_type == "application/apply-patch+yaml";
@@ -186,13 +202,13 @@ pub(crate) fn patch(store: &Store, target: &Target, request: &Request<'_>) -> Re
         check_preconditions(target, &object["metadata"], existing)?;
         Ok(updated(target, object, existing, entropy))
     })?;
-    Ok((if created { 201 } else { 200 }, Answer::Object(written)))
+    Ok((if created { 201 } else { 200 }, WriteResponse::Object(written)))
 }
 
 /// Applies a patch of any type to an object.
 pub(crate) fn apply_patch(
     content_type: &str,
-    target: &Target,
+    target: &ResourcePath,
     object: &mut Value,
     change: Value,
 ) -> Result<(), Status> {
@@ -201,7 +217,7 @@ pub(crate) fn apply_patch(
         "application/strategic-merge-patch+json" | "application/apply-patch+yaml" => patch::strategic(object, change),
         "application/json-patch+json" => patch::json(object, change).map_err(|error| match error {
             patch::PatchError::Malformed(_) => Status::bad_request(error.to_string()),
-            patch::PatchError::Failed(_) => Status::new(422, Reason::Invalid, error.to_string()),
+            patch::PatchError::Failed(_) => Status::new(422, StatusReason::Invalid, error.to_string()),
         })?,
         _ => {
             return Err(Status::unsupported_media_type(&[
@@ -216,7 +232,11 @@ pub(crate) fn apply_patch(
 }
 
 /// DELETE of an object.
-pub(crate) fn delete(store: &Store, target: &Target, request: &Request<'_>) -> Result<(u16, Answer), Status> {
+pub(crate) fn delete(
+    store: &Store,
+    target: &ResourcePath,
+    request: &Request<'_>,
+) -> Result<(u16, WriteResponse), Status> {
     let options = if request.body.is_empty() { json!({}) } else { request.json()? };
     let from_query = |name: &str| request.query.get(name).map(Value::from).unwrap_or_default();
     let preconditions = match options.get("preconditions") {
@@ -232,13 +252,13 @@ pub(crate) fn delete(store: &Store, target: &Target, request: &Request<'_>) -> R
     let gone = store.transact(target.resource, &key, |existing, _| {
         let existing = existing.ok_or_else(|| Status::not_found(&named(target), &name))?;
         check_preconditions(target, &preconditions, existing)?;
-        Ok::<_, Status>(if dry_run { Outcome::Unchanged } else { Outcome::Delete })
+        Ok::<_, Status>(if dry_run { TransactionOutcome::Unchanged } else { TransactionOutcome::Delete })
     })?;
     let gone = gone.ok_or_else(|| Status::not_found(&named(target), &name))?;
     // kube-apiserver gives the object back where deletion is graceful.
     let answer = match target.resource {
-        PODS | NAMESPACES => Answer::Object(gone),
-        _ => Answer::Value(status::deleted(&CATALOG[target.resource], &name, gone.uid())),
+        PODS | NAMESPACES => WriteResponse::Object(gone),
+        _ => WriteResponse::Value(status::deleted(&CATALOG[target.resource], &name, gone.uid())),
     };
     Ok((200, answer))
 }
@@ -246,9 +266,9 @@ pub(crate) fn delete(store: &Store, target: &Target, request: &Request<'_>) -> R
 /// DELETE of a collection.
 pub(crate) fn delete_collection(
     store: &Store,
-    target: &Target,
+    target: &ResourcePath,
     request: &Request<'_>,
-) -> Result<(u16, Answer), Status> {
+) -> Result<(u16, WriteResponse), Status> {
     let selection = Selection::parse(target, request.query, store.decoder(target.resource).fields())?;
     let view = store.view(target.resource);
     let mut items = Vec::new();
@@ -264,13 +284,13 @@ pub(crate) fn delete_collection(
         "kind": format!("{}List", described.kind), "apiVersion": described.api_version(),
         "metadata": {"resourceVersion": version}, "items": items,
     });
-    Ok((200, Answer::Value(list)))
+    Ok((200, WriteResponse::Value(list)))
 }
 
 /// Writes the object that `change` makes of the existing one; a dry run writes nothing and answers the same.
 fn put(
     store: &Store,
-    target: &Target,
+    target: &ResourcePath,
     key: &str,
     request: &Request<'_>,
     change: impl FnOnce(Option<&Object>) -> Result<Value, Status>,
@@ -281,20 +301,20 @@ fn put(
         if let Some(existing) = existing
             && same_content(&object, existing)
         {
-            return Ok(Outcome::Unchanged);
+            return Ok(TransactionOutcome::Unchanged);
         }
         let text = serialize(&mut object, revision);
         if request.dry_run() {
             rehearsed = store.decoder(target.resource).decode(text.as_bytes()).ok().map(Arc::new);
-            return Ok(Outcome::Unchanged);
+            return Ok(TransactionOutcome::Unchanged);
         }
-        Ok::<_, Status>(Outcome::Put(text))
+        Ok::<_, Status>(TransactionOutcome::Put(text))
     })?;
     rehearsed.or(written).ok_or_else(|| Status::internal_error("the object could not be stored"))
 }
 
 /// What an update leaves as it is: identity, and status or everything but status, as the path says.
-fn updated(target: &Target, mut object: Value, existing: &Object, entropy: u64) -> Value {
+fn updated(target: &ResourcePath, mut object: Value, existing: &Object, entropy: u64) -> Value {
     let old = value_of(existing);
     let has_status = CATALOG[target.resource].subresources.contains(&"status");
     if target.subresource == "status" {
@@ -332,7 +352,7 @@ fn metadata_mut(object: &mut Value) -> Result<&mut Map<String, Value>, Status> {
         .ok_or_else(|| Status::bad_request("the object has no metadata"))
 }
 
-fn check_kind(object: &Value, target: &Target) -> Result<(), Status> {
+fn check_kind(object: &Value, target: &ResourcePath) -> Result<(), Status> {
     let described = &CATALOG[target.resource];
     let expected = (described.kind, described.api_version());
     let given = (object["kind"].as_str().unwrap_or_default(), object["apiVersion"].as_str().unwrap_or_default());
@@ -345,7 +365,7 @@ fn check_kind(object: &Value, target: &Target) -> Result<(), Status> {
     Ok(())
 }
 
-fn check_namespace(metadata: &mut Map<String, Value>, target: &Target) -> Result<(), Status> {
+fn check_namespace(metadata: &mut Map<String, Value>, target: &ResourcePath) -> Result<(), Status> {
     let Some(namespace) = &target.namespace else {
         metadata.remove("namespace");
         return Ok(());
@@ -363,7 +383,7 @@ fn check_namespace(metadata: &mut Map<String, Value>, target: &Target) -> Result
 }
 
 /// Compares the uid and version that a request names with the object's.
-fn check_preconditions(target: &Target, wanted: &Value, existing: &Object) -> Result<(), Status> {
+fn check_preconditions(target: &ResourcePath, wanted: &Value, existing: &Object) -> Result<(), Status> {
     let (resource, name) = (named(target), existing.name());
     let wanted = |member: &str| wanted[member].as_str().filter(|text| !text.is_empty());
     if let Some(uid) = wanted("uid").filter(|uid| *uid != existing.uid()) {

@@ -35,7 +35,7 @@ impl SelectableField {
 
 /// A field that is looked for below a member: its index, the rank of the place among the field's,
 /// and the rest of the path.
-type Wanted<'a> = (usize, usize, &'a [Arc<str>]);
+type FieldPath<'a> = (usize, usize, &'a [Arc<str>]);
 
 /// The places of the selectable fields. Each object below the root is walked once, however many fields are in it.
 pub(super) fn field_values(
@@ -46,7 +46,7 @@ pub(super) fn field_values(
     // Of several places the first that exists counts: what was found is kept with its rank.
     let mut found: SmallVec<[Option<(usize, Span)>; 12]> = smallvec![None; fields.len()];
     for (key, value) in top {
-        let below: SmallVec<[Wanted<'_>; 12]> = fields
+        let below: SmallVec<[FieldPath<'_>; 12]> = fields
             .iter()
             .enumerate()
             .flat_map(|(index, field)| field.paths.iter().enumerate().map(move |(rank, path)| (index, rank, &path[..])))

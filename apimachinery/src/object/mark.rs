@@ -1,7 +1,7 @@
 //! The text of an object that is passed on, marked with its cluster.
 
 use super::annotation::{AnnotationPlace, ClusterAnnotation};
-use super::decode::DecodeError;
+use super::decode::ObjectDecodeError;
 use super::metadata::{MetadataPlaces, cut_member};
 use crate::ResourceVersion;
 use crate::json;
@@ -12,14 +12,14 @@ use crate::json;
 /// Cost: one validation, one walk, and one copy.
 ///
 /// # Errors
-/// [`DecodeError::Json`].
+/// [`ObjectDecodeError::Json`].
 pub fn mark_object<'v>(
     json: &[u8],
     annotation: &ClusterAnnotation,
     version: impl FnOnce(ResourceVersion) -> &'v str,
     out: &mut Vec<u8>,
-) -> Result<(), DecodeError> {
-    json::validate(json).map_err(DecodeError::Json)?;
+) -> Result<(), ObjectDecodeError> {
+    json::validate(json).map_err(ObjectDecodeError::Json)?;
     let Some(metadata) = json::find(json, 0, &["metadata"]).filter(|metadata| json[metadata.start] == b'{') else {
         out.extend_from_slice(json);
         return Ok(());

@@ -14,8 +14,8 @@ fn read(method: &str, target: &str) -> Result<String, Status> {
     }
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     Ok(match &info.target {
-        Target::NonResource => format!("{cluster}|{}|-", info.verb),
-        Target::Resource(request) => {
+        RequestTarget::NonResource => format!("{cluster}|{}|-", info.verb),
+        RequestTarget::Resource(request) => {
             let gvr = &request.resource;
             let joined = [
                 cluster.to_owned(),

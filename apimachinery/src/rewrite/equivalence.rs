@@ -5,7 +5,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::{Format, Shape, rewrite};
+use super::{BodyKind, Format, rewrite};
 use crate::Status;
 
 const MERGED_VERSION: &str = "merged";
@@ -169,7 +169,7 @@ proptest! {
             MERGED_VERSION => Ok(NATIVE_VERSION.to_owned()),
             other => Err(Status::gone(other)),
         };
-        let rewritten = rewrite(Format::JsonPatch, Shape::Object, &body, has_map, &mut version).unwrap();
+        let rewritten = rewrite(Format::JsonPatch, BodyKind::Object, &body, has_map, &mut version).unwrap();
         let sent: Value = serde_json::from_slice(&rewritten.body).unwrap();
         let done = patched(object, &sent);
         prop_assert!(done.is_ok(), "{} became {} and fails", patch, sent);

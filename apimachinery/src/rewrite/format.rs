@@ -60,7 +60,7 @@ impl Format {
 /// Which kind of body a request has, by which the places of versions differ. The request decides, not the body: a
 /// member reads a body as what its path says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Shape {
+pub enum BodyKind {
     /// An object with `metadata`, or a patch of one.
     Object,
     /// A core Event, with `involvedObject`.
@@ -73,7 +73,7 @@ pub enum Shape {
     DeleteOptions,
 }
 
-impl Shape {
+impl BodyKind {
     /// The shape of the body that a request has.
     pub fn of(verb: Verb, request: &ResourceRequest) -> Self {
         let resource = (&*request.resource.group, &*request.resource.resource);

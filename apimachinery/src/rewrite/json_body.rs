@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::{Facts, LISTED_MAX, Reference, Shape, Translate, translate};
+use super::{BodyKind, Facts, LISTED_MAX, Reference, Translate, translate};
 use crate::object::CLUSTER_ANNOTATION;
 use crate::{Status, json};
 
@@ -127,7 +127,7 @@ fn members_of(text: &[u8], range: &Range<usize>) -> Vec<(Range<usize>, Vec<u8>)>
     json::members(text, range.start).map(|member| (member.start..member.value.end, member.key.to_vec())).collect()
 }
 
-pub(super) fn read(shape: Shape, text: &[u8]) -> Result<Facts, Status> {
+pub(super) fn read(shape: BodyKind, text: &[u8]) -> Result<Facts, Status> {
     validate(text)?;
     let string = |path: &[&str]| last_string(text, 0, path);
     let mut facts =
@@ -145,7 +145,7 @@ pub(super) fn read(shape: Shape, text: &[u8]) -> Result<Facts, Status> {
 }
 
 /// What the value at `start`, which stands at `prefix` in the object, says of metadata and references.
-pub(super) fn read_value(shape: Shape, text: &[u8], start: usize, prefix: &[String]) -> Facts {
+pub(super) fn read_value(shape: BodyKind, text: &[u8], start: usize, prefix: &[String]) -> Facts {
     let string = |path: &[&str]| below(prefix, path).and_then(|rest| last_string(text, start, rest));
     let mut facts = Facts {
         name: string(&["metadata", "name"]),
@@ -182,7 +182,7 @@ pub(super) fn below<'a, 'b>(prefix: &[String], path: &'a [&'b str]) -> Option<&'
     head.iter().zip(prefix).all(|(a, b)| a == b).then_some(rest)
 }
 
-pub(super) fn rewrite(shape: Shape, text: &[u8], version: Translate<'_>) -> Result<Option<Vec<u8>>, Status> {
+pub(super) fn rewrite(shape: BodyKind, text: &[u8], version: Translate<'_>) -> Result<Option<Vec<u8>>, Status> {
     validate(text)?;
     let mut edits = Edits::default();
     edit_value(shape, text, 0, &[], EmptyMap::Goes, version, &mut edits)?;
@@ -202,7 +202,7 @@ pub(super) enum EmptyMap {
 
 /// Notes what is to be changed in the value at `start`, which stands at `prefix` in the object.
 pub(super) fn edit_value(
-    shape: Shape,
+    shape: BodyKind,
     text: &[u8],
     start: usize,
     prefix: &[String],
@@ -220,7 +220,7 @@ pub(super) fn edit_value(
             }
         }
     }
-    if shape != Shape::DeleteOptions {
+    if shape != BodyKind::DeleteOptions {
         remove_annotation(text, start, prefix, empty_map, edits);
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::json_body::{
     Edits, EmptyMap, cuts, edit_value, elements, key_is, quote, read_value, string_at, validate, values_at,
 };
-use super::{Facts, Shape, Translate, translate};
+use super::{BodyKind, Facts, Translate, translate};
 use crate::object::CLUSTER_ANNOTATION;
 use crate::{Status, json};
 
@@ -70,7 +70,7 @@ fn operation(text: &[u8], range: Range<usize>) -> Result<Operation, Status> {
     Ok(Operation { op, op_at, path: tokens(&path).ok_or_else(wrong)?, from, value: member("value"), range })
 }
 
-pub(super) fn read(shape: Shape, text: &[u8]) -> Result<Facts, Status> {
+pub(super) fn read(shape: BodyKind, text: &[u8]) -> Result<Facts, Status> {
     let mut facts = Facts::default();
     for operation in parse(text)?.iter().filter(|operation| operation.op != "remove") {
         let Some(value) = &operation.value else { continue };
@@ -88,7 +88,7 @@ pub(super) fn read(shape: Shape, text: &[u8]) -> Result<Facts, Status> {
 }
 
 pub(super) fn rewrite(
-    shape: Shape,
+    shape: BodyKind,
     text: &[u8],
     has_annotations: bool,
     version: Translate<'_>,
@@ -180,7 +180,7 @@ fn map_after(text: &[u8], operation: &Operation, before: bool) -> bool {
 }
 
 fn edit_operation(
-    shape: Shape,
+    shape: BodyKind,
     text: &[u8],
     operation: &Operation,
     has_map: bool,

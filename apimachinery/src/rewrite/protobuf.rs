@@ -3,7 +3,7 @@
 //! Field numbers are those of `generated.proto` in apimachinery and api 0.36. A field that occurs twice is treated
 //! twice: embedded messages merge and of a string the last one holds. Unknown fields stay byte for byte.
 
-use super::{Facts, LISTED_MAX, Reference, Shape, Translate, VersionOf, translate};
+use super::{BodyKind, Facts, LISTED_MAX, Reference, Translate, VersionOf, translate};
 use crate::Status;
 use crate::object::CLUSTER_ANNOTATION;
 use crate::wire::{self, Field, put_varint};
@@ -108,7 +108,7 @@ fn unknown(body: &[u8]) -> Result<&[u8], Status> {
     }
 }
 
-pub(super) fn read(shape: Shape, body: &[u8]) -> Result<Facts, Status> {
+pub(super) fn read(shape: BodyKind, body: &[u8]) -> Result<Facts, Status> {
     let unknown = unknown(body)?;
     let mut facts = Facts::default();
     for type_meta in all(unknown, number::TYPE_META) {
@@ -121,22 +121,22 @@ pub(super) fn read(shape: Shape, body: &[u8]) -> Result<Facts, Status> {
         return Ok(facts);
     };
     match shape {
-        Shape::DeleteOptions => read_delete_options(object, &mut facts)?,
-        Shape::Eviction => {
+        BodyKind::DeleteOptions => read_delete_options(object, &mut facts)?,
+        BodyKind::Eviction => {
             for options in all(object, number::DELETE_OPTIONS) {
                 let options = options?;
                 read_delete_options(options, &mut facts)?;
             }
         }
-        Shape::CoreEvent | Shape::Event => {
+        BodyKind::CoreEvent | BodyKind::Event => {
             for reference in all(object, reference_number(shape)) {
                 let reference = reference?;
                 merge_reference(reference, facts.involved.get_or_insert_default())?;
             }
         }
-        Shape::Object => {}
+        BodyKind::Object => {}
     }
-    if shape != Shape::DeleteOptions {
+    if shape != BodyKind::DeleteOptions {
         for metadata in all(object, number::METADATA) {
             let metadata = metadata?;
             read_metadata(metadata, &mut facts)?;
@@ -156,8 +156,8 @@ pub(super) fn status_uid(body: &[u8]) -> Result<Option<String>, Status> {
     Ok(uid)
 }
 
-fn reference_number(shape: Shape) -> u64 {
-    if shape == Shape::Event { number::REGARDING } else { number::INVOLVED_OBJECT }
+fn reference_number(shape: BodyKind) -> u64 {
+    if shape == BodyKind::Event { number::REGARDING } else { number::INVOLVED_OBJECT }
 }
 
 fn read_delete_options(options: &[u8], facts: &mut Facts) -> Result<(), Status> {
@@ -250,7 +250,7 @@ fn replaced(contents: Option<Vec<u8>>) -> Edit {
     contents.map_or(Edit::Keep, Edit::Replace)
 }
 
-pub(super) fn rewrite(shape: Shape, body: &[u8], version: Translate<'_>) -> Result<Option<Vec<u8>>, Status> {
+pub(super) fn rewrite(shape: BodyKind, body: &[u8], version: Translate<'_>) -> Result<Option<Vec<u8>>, Status> {
     let rewritten = edit(unknown(body)?, |number, contents| match number {
         number::RAW => Ok(replaced(rewrite_object(shape, contents, version)?)),
         _ => Ok(Edit::Keep),
@@ -258,16 +258,16 @@ pub(super) fn rewrite(shape: Shape, body: &[u8], version: Translate<'_>) -> Resu
     Ok(rewritten.map(|message| [MAGIC, &message].concat()))
 }
 
-fn rewrite_object(shape: Shape, object: &[u8], version: Translate<'_>) -> Result<Option<Vec<u8>>, Status> {
-    if shape == Shape::DeleteOptions {
+fn rewrite_object(shape: BodyKind, object: &[u8], version: Translate<'_>) -> Result<Option<Vec<u8>>, Status> {
+    if shape == BodyKind::DeleteOptions {
         return rewrite_delete_options(object, version);
     }
     edit(object, |number, contents| {
         let rewritten = match (shape, number) {
             (_, number::METADATA) => rewrite_metadata(contents, version)?,
-            (Shape::Eviction, number::DELETE_OPTIONS) => rewrite_delete_options(contents, version)?,
-            (Shape::CoreEvent, number::INVOLVED_OBJECT | number::CORE_RELATED)
-            | (Shape::Event, number::REGARDING | number::RELATED) => {
+            (BodyKind::Eviction, number::DELETE_OPTIONS) => rewrite_delete_options(contents, version)?,
+            (BodyKind::CoreEvent, number::INVOLVED_OBJECT | number::CORE_RELATED)
+            | (BodyKind::Event, number::REGARDING | number::RELATED) => {
                 rewrite_version(contents, number::REFERENCE_RESOURCE_VERSION, VersionOf::Reference, version)?
             }
             _ => None,

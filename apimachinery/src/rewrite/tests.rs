@@ -7,11 +7,11 @@ fn native(_: VersionOf, _: &str) -> Result<String, Status> {
     Ok("42".to_owned())
 }
 
-fn apply(format: Format, shape: Shape, body: &[u8], has_annotations: bool) -> Result<Rewritten, Status> {
+fn apply(format: Format, shape: BodyKind, body: &[u8], has_annotations: bool) -> Result<Rewritten, Status> {
     rewrite(format, shape, &Bytes::copy_from_slice(body), has_annotations, &mut native)
 }
 
-fn text(format: Format, shape: Shape, body: &str, has_annotations: bool) -> String {
+fn text(format: Format, shape: BodyKind, body: &str, has_annotations: bool) -> String {
     let rewritten =
         apply(format, shape, body.as_bytes(), has_annotations).unwrap_or_else(|error| panic!("{body}: {error}"));
     String::from_utf8(rewritten.body.to_vec()).unwrap()
@@ -65,8 +65,8 @@ fn json_objects() {
             if format == Format::ApplyYaml && !given.starts_with('{') {
                 continue;
             }
-            assert_eq!(text(format, Shape::Object, given, true), expected, "{format:?}");
-            assert_eq!(apply(format, Shape::Object, given.as_bytes(), true).unwrap().content_type, None);
+            assert_eq!(text(format, BodyKind::Object, given, true), expected, "{format:?}");
+            assert_eq!(apply(format, BodyKind::Object, given.as_bytes(), true).unwrap().content_type, None);
         }
     }
 }
@@ -75,22 +75,22 @@ fn json_objects() {
 fn other_shapes_in_json() {
     for (shape, given, expected) in [
         (
-            Shape::CoreEvent,
+            BodyKind::CoreEvent,
             r#"{"metadata":{"name":"e"},"involvedObject":{"uid":"u","resourceVersion":"x"},"regarding":{"resourceVersion":"x"}}"#,
             r#"{"metadata":{"name":"e"},"involvedObject":{"uid":"u","resourceVersion":"42"},"regarding":{"resourceVersion":"x"}}"#,
         ),
         (
-            Shape::Event,
+            BodyKind::Event,
             r#"{"regarding":{"resourceVersion":"x"},"related":{"resourceVersion":"y"}}"#,
             r#"{"regarding":{"resourceVersion":"42"},"related":{"resourceVersion":"42"}}"#,
         ),
         (
-            Shape::Eviction,
+            BodyKind::Eviction,
             r#"{"metadata":{"name":"p","resourceVersion":"a"},"deleteOptions":{"preconditions":{"uid":"u","resourceVersion":"x"}}}"#,
             r#"{"metadata":{"name":"p","resourceVersion":"42"},"deleteOptions":{"preconditions":{"uid":"u","resourceVersion":"42"}}}"#,
         ),
         (
-            Shape::DeleteOptions,
+            BodyKind::DeleteOptions,
             r#"{"kind":"DeleteOptions","preconditions":{"resourceVersion":"x"},"gracePeriodSeconds":0}"#,
             r#"{"kind":"DeleteOptions","preconditions":{"resourceVersion":"42"},"gracePeriodSeconds":0}"#,
         ),
@@ -106,7 +106,7 @@ fn versions_of_references_are_told_apart_and_can_go() {
         VersionOf::Object => Ok("42".to_owned()),
         VersionOf::Reference => Ok(String::new()),
     };
-    let rewritten = rewrite(Format::Json, Shape::CoreEvent, &Bytes::from_static(body), true, &mut version).unwrap();
+    let rewritten = rewrite(Format::Json, BodyKind::CoreEvent, &Bytes::from_static(body), true, &mut version).unwrap();
     let expected = br#"{"metadata":{"resourceVersion":"42"},"involvedObject":{"resourceVersion":""},"related":{"resourceVersion":""}}"#;
     assert_eq!(*rewritten.body, *expected);
 }
@@ -115,7 +115,7 @@ fn versions_of_references_are_told_apart_and_can_go() {
 fn facts_of_json() {
     let facts = read(
         Format::Json,
-        Shape::CoreEvent,
+        BodyKind::CoreEvent,
         br#"{"apiVersion":"v1","kind":"Event","metadata":{"name":"a","name":"e","generateName":"g","namespace":"n","resourceVersion":"\u0061","annotations":{"tributary.dev/cluster":"c1"},"ownerReferences":[{"uid":"o1"},{"uid":"o2"}]},"involvedObject":{"uid":"u"}}"#,
     )
     .unwrap();
@@ -137,13 +137,13 @@ fn facts_of_json() {
     );
     let facts = read(
         Format::Json,
-        Shape::Eviction,
+        BodyKind::Eviction,
         br#"{"metadata":{"name":"p"},"deleteOptions":{"preconditions":{"uid":"u","resourceVersion":"5"},"dryRun":["All"]}}"#,
     )
     .unwrap();
     assert_eq!((facts.precondition_uid, facts.precondition_resource_version), (some("u"), some("5")));
     assert_eq!((facts.dry_run, facts.name), (vec!["All".to_owned()], some("p")));
-    assert_eq!(read(Format::Json, Shape::Object, b"").unwrap(), Facts::default());
+    assert_eq!(read(Format::Json, BodyKind::Object, b"").unwrap(), Facts::default());
 }
 
 #[test]
@@ -166,9 +166,9 @@ fn malformed_bodies_are_400() {
         (Format::Protobuf, b"k8s\0\x12\x03\x0a\x05a"),
         (Format::Protobuf, b"k8s\0\x1a\x04gzip"),
     ] {
-        let status = apply(format, Shape::Object, body, true).expect_err(&format!("{format:?} {body:?}"));
+        let status = apply(format, BodyKind::Object, body, true).expect_err(&format!("{format:?} {body:?}"));
         assert_eq!((status.code, status.reason.as_str()), (400, "BadRequest"));
-        assert_eq!(read(format, Shape::Object, body).unwrap_err().code, 400);
+        assert_eq!(read(format, BodyKind::Object, body).unwrap_err().code, 400);
     }
 }
 
@@ -180,7 +180,7 @@ fn the_callers_refusal_is_passed_on() {
         (Format::Yaml, b"metadata: {resourceVersion: x}"),
         (Format::Protobuf, b"k8s\0\x12\x05\x0a\x03\x32\x01x"),
     ] {
-        let refused = rewrite(format, Shape::Object, &Bytes::copy_from_slice(body), true, &mut |_, given| {
+        let refused = rewrite(format, BodyKind::Object, &Bytes::copy_from_slice(body), true, &mut |_, given| {
             assert_eq!(given, "x");
             Err(Status::gone("no"))
         });
@@ -269,22 +269,22 @@ fn json_patches() {
             r#"[{"op":"replace","path":"/metadata","value":{}},{"op":"add","path":"/metadata/annotations","value":{}},{"op":"add","path":"/metadata/annotations/x","value":"y"}]"#,
         ),
     ] {
-        assert_eq!(text(Format::JsonPatch, Shape::Object, given, has_annotations), expected);
+        assert_eq!(text(Format::JsonPatch, BodyKind::Object, given, has_annotations), expected);
     }
     assert_eq!(
         text(
             Format::JsonPatch,
-            Shape::CoreEvent,
+            BodyKind::CoreEvent,
             r#"[{"op":"add","path":"/involvedObject","value":{"resourceVersion":"x"}},{"op":"add","path":"/involvedObject/resourceVersion","value":"x"}]"#,
             true
         ),
         r#"[{"op":"add","path":"/involvedObject","value":{"resourceVersion":"42"}},{"op":"add","path":"/involvedObject/resourceVersion","value":"42"}]"#
     );
     let moved = br#"[{"op":"move","from":"/metadata/annotations/tributary.dev~1cluster","path":"/metadata/labels/x"}]"#;
-    assert_eq!(apply(Format::JsonPatch, Shape::Object, moved, true).unwrap_err().code, 400);
+    assert_eq!(apply(Format::JsonPatch, BodyKind::Object, moved, true).unwrap_err().code, 400);
     let facts = read(
         Format::JsonPatch,
-        Shape::Object,
+        BodyKind::Object,
         br#"[{"op":"test","path":"/metadata/resourceVersion","value":"x"},{"op":"test","path":"/metadata/annotations/tributary.dev~1cluster","value":"c1"}]"#,
     )
     .unwrap();
@@ -294,10 +294,10 @@ fn json_patches() {
 #[test]
 fn yaml_becomes_json_only_where_it_changes() {
     let plain = "apiVersion: v1\nkind: ConfigMap # comment\nmetadata: {name: a}\ndata: {mode: '0644'}\n";
-    let same = apply(Format::Yaml, Shape::Object, plain.as_bytes(), true).unwrap();
+    let same = apply(Format::Yaml, BodyKind::Object, plain.as_bytes(), true).unwrap();
     assert_eq!((&*same.body, same.content_type), (plain.as_bytes(), None));
     let given = "metadata:\n  name: a\n  resourceVersion: x\n  annotations:\n    tributary.dev/cluster: c1\nspec:\n  defaultMode: 0644\n  big: 9007199254740993\n  half: 0.5\n  ten: 10.0\n  kilo: 1e3\n  octal: 08\n  on: off\n  text: '007'\n  none: ~\n  yes: true\n  list: [a, \"b\"]\n";
-    let changed = apply(Format::Yaml, Shape::Object, given.as_bytes(), true).unwrap();
+    let changed = apply(Format::Yaml, BodyKind::Object, given.as_bytes(), true).unwrap();
     assert_eq!(changed.content_type, Some("application/json"));
     let value: serde_json::Value = serde_json::from_slice(&changed.body).unwrap();
     assert_eq!(value["metadata"], serde_json::json!({"name": "a", "resourceVersion": "42"}));
@@ -308,9 +308,9 @@ fn yaml_becomes_json_only_where_it_changes() {
     assert_eq!(spec["ten"].as_i64().zip(spec["kilo"].as_i64()).zip(spec["octal"].as_i64()), Some(((10, 1000), 8)));
     assert_eq!(spec["on"], false, "YAML 1.1 words for booleans");
     assert_eq!(spec["list"], serde_json::json!(["a", "b"]));
-    let applied = apply(Format::ApplyYaml, Shape::Object, given.as_bytes(), true).unwrap();
+    let applied = apply(Format::ApplyYaml, BodyKind::Object, given.as_bytes(), true).unwrap();
     assert_eq!((&applied.body, applied.content_type), (&changed.body, None));
-    assert_eq!(read(Format::Yaml, Shape::Object, given.as_bytes()).unwrap().cluster.as_deref(), Some("c1"));
+    assert_eq!(read(Format::Yaml, BodyKind::Object, given.as_bytes()).unwrap().cluster.as_deref(), Some("c1"));
 }
 
 /// Whether a key may come twice is the member's to say (`fieldValidation=Strict`): it gets the text as it came.
@@ -318,11 +318,11 @@ fn yaml_becomes_json_only_where_it_changes() {
 fn a_key_that_comes_twice_is_passed_on() {
     let given = "metadata:\n  name: a\nspec:\n  unknown: x\n  foo: foo1\n  foo: foo2\n";
     for format in [Format::Yaml, Format::ApplyYaml] {
-        let same = apply(format, Shape::Object, given.as_bytes(), true).unwrap();
+        let same = apply(format, BodyKind::Object, given.as_bytes(), true).unwrap();
         assert_eq!((&*same.body, same.content_type), (given.as_bytes(), None));
     }
     let versioned = given.replace("name: a", "resourceVersion: x\n  name: b\n  name: a");
-    let changed = apply(Format::ApplyYaml, Shape::Object, versioned.as_bytes(), true).unwrap();
+    let changed = apply(Format::ApplyYaml, BodyKind::Object, versioned.as_bytes(), true).unwrap();
     let value: serde_json::Value = serde_json::from_slice(&changed.body).unwrap();
     assert_eq!(value["metadata"], serde_json::json!({"name": "a", "resourceVersion": "42"}), "the last one counts");
     assert_eq!(value["spec"]["foo"], "foo2");
@@ -364,17 +364,17 @@ fn formats_and_shapes() {
         assert_eq!(Format::from_content_type(content_type), format, "{content_type}");
     }
     for (method, path, shape) in [
-        ("POST", "/api/v1/namespaces/n/pods", Shape::Object),
-        ("PUT", "/api/v1/namespaces/n/pods/p/status", Shape::Object),
-        ("POST", "/api/v1/namespaces/n/pods/p/eviction", Shape::Eviction),
-        ("POST", "/api/v1/namespaces/n/events", Shape::CoreEvent),
-        ("PATCH", "/apis/events.k8s.io/v1/namespaces/n/events/e", Shape::Event),
-        ("DELETE", "/api/v1/namespaces/n/events/e", Shape::DeleteOptions),
-        ("DELETE", "/api/v1/namespaces/n/pods", Shape::DeleteOptions),
-        ("PUT", "/apis/apps/v1/namespaces/n/deployments/d/scale", Shape::Object),
+        ("POST", "/api/v1/namespaces/n/pods", BodyKind::Object),
+        ("PUT", "/api/v1/namespaces/n/pods/p/status", BodyKind::Object),
+        ("POST", "/api/v1/namespaces/n/pods/p/eviction", BodyKind::Eviction),
+        ("POST", "/api/v1/namespaces/n/events", BodyKind::CoreEvent),
+        ("PATCH", "/apis/events.k8s.io/v1/namespaces/n/events/e", BodyKind::Event),
+        ("DELETE", "/api/v1/namespaces/n/events/e", BodyKind::DeleteOptions),
+        ("DELETE", "/api/v1/namespaces/n/pods", BodyKind::DeleteOptions),
+        ("PUT", "/apis/apps/v1/namespaces/n/deployments/d/scale", BodyKind::Object),
     ] {
         let info = crate::RequestInfo::parse(method, path, None).unwrap();
-        assert_eq!(Shape::of(info.verb, info.resource().unwrap()), shape, "{method} {path}");
+        assert_eq!(BodyKind::of(info.verb, info.resource().unwrap()), shape, "{method} {path}");
     }
 }
 
@@ -411,7 +411,7 @@ mod protobuf_bodies {
         [b"k8s\0".to_vec(), field(1, &type_meta), field(2, raw), field(3, b""), field(4, b"")].concat()
     }
 
-    fn rewritten(shape: Shape, given: &[u8]) -> Vec<u8> {
+    fn rewritten(shape: BodyKind, given: &[u8]) -> Vec<u8> {
         apply(Format::Protobuf, shape, given, true).unwrap().body.to_vec()
     }
 
@@ -440,8 +440,8 @@ mod protobuf_bodies {
         let annotations = [entry("a", &long), entry("tributary.dev/cluster", "c1")].concat();
         let given = body("Pod", &object(&metadata(&long, annotations)));
         let expected = body("Pod", &object(&metadata("42", entry("a", &long))));
-        assert_eq!(rewritten(Shape::Object, &given), expected, "lengths are those of the new contents");
-        let facts = read(Format::Protobuf, Shape::Object, &given).unwrap();
+        assert_eq!(rewritten(BodyKind::Object, &given), expected, "lengths are those of the new contents");
+        let facts = read(Format::Protobuf, BodyKind::Object, &given).unwrap();
         assert_eq!((facts.api_version.as_deref(), facts.kind.as_deref()), (Some("v1"), Some("Pod")));
         assert_eq!((facts.name.as_deref(), facts.generate_name.as_deref()), (Some("p"), Some("g")));
         assert_eq!((facts.namespace.as_deref(), facts.cluster.as_deref()), (Some("n"), Some("c1")));
@@ -453,27 +453,27 @@ mod protobuf_bodies {
     #[test]
     fn other_shapes() {
         let reference = |version: &str| [field(4, b"u"), field(6, version.as_bytes()), field(7, b"path")].concat();
-        for (shape, at) in [(Shape::CoreEvent, 2), (Shape::Event, 8)] {
+        for (shape, at) in [(BodyKind::CoreEvent, 2), (BodyKind::Event, 8)] {
             let event =
                 |version: &str| body("Event", &[field(1, &field(1, b"e")), field(at, &reference(version))].concat());
             assert_eq!(rewritten(shape, &event("x")), event("42"));
             let involved = read(Format::Protobuf, shape, &event("x")).unwrap().involved;
             assert_eq!(involved.map(|involved| involved.uid).as_deref(), Some("u"));
-            assert_eq!(rewritten(Shape::Object, &event("x")), event("x"), "only in Events");
+            assert_eq!(rewritten(BodyKind::Object, &event("x")), event("x"), "only in Events");
         }
         let options = |version: &str| {
             let preconditions = [field(1, b"u"), field(2, version.as_bytes())].concat();
             [number(1, 0), field(2, &preconditions), field(5, b"All")].concat()
         };
         let delete = |version: &str| body("DeleteOptions", &options(version));
-        assert_eq!(rewritten(Shape::DeleteOptions, &delete("x")), delete("42"));
+        assert_eq!(rewritten(BodyKind::DeleteOptions, &delete("x")), delete("42"));
         let evict = |version: &str| {
             body("Eviction", &[field(1, &field(6, version.as_bytes())), field(2, &options(version))].concat())
         };
-        assert_eq!(rewritten(Shape::Eviction, &evict("x")), evict("42"));
+        assert_eq!(rewritten(BodyKind::Eviction, &evict("x")), evict("42"));
         for facts in [
-            read(Format::Protobuf, Shape::DeleteOptions, &delete("x")).unwrap(),
-            read(Format::Protobuf, Shape::Eviction, &evict("x")).unwrap(),
+            read(Format::Protobuf, BodyKind::DeleteOptions, &delete("x")).unwrap(),
+            read(Format::Protobuf, BodyKind::Eviction, &evict("x")).unwrap(),
         ] {
             assert_eq!(facts.precondition_uid.as_deref(), Some("u"));
             assert_eq!(facts.precondition_resource_version.as_deref(), Some("x"));
@@ -486,7 +486,7 @@ mod protobuf_bodies {
         // Length prefixes that are longer than need be stay as they are.
         let odd = b"k8s\0\x12\x86\x00\x0a\x04\x0a\x02ab";
         let given = Bytes::from_static(odd);
-        let same = rewrite(Format::Protobuf, Shape::Object, &given, true, &mut native).unwrap();
+        let same = rewrite(Format::Protobuf, BodyKind::Object, &given, true, &mut native).unwrap();
         assert_eq!(same.body.as_ptr(), given.as_ptr(), "not even copied");
     }
 
@@ -496,8 +496,8 @@ mod protobuf_bodies {
             [field(1, &field(6, b"x")), field(1, &field(6, b"y")), field(1, &entry("tributary.dev/cluster", "c"))];
         let given = body("Pod", &raw.concat());
         let expected = body("Pod", &[field(1, &field(6, b"42")), field(1, &field(6, b"42")), field(1, b"")].concat());
-        assert_eq!(rewritten(Shape::Object, &given), expected);
-        assert_eq!(read(Format::Protobuf, Shape::Object, &given).unwrap().resource_version.as_deref(), Some("y"));
+        assert_eq!(rewritten(BodyKind::Object, &given), expected);
+        assert_eq!(read(Format::Protobuf, BodyKind::Object, &given).unwrap().resource_version.as_deref(), Some("y"));
     }
 
     /// Bodies as kube-apiserver 1.36.3 encodes them, in base64.
@@ -521,7 +521,7 @@ mod protobuf_bodies {
         #[test]
         fn a_config_map() {
             let given = decoded(CONFIG_MAP);
-            let facts = read(Format::Protobuf, Shape::Object, &given).unwrap();
+            let facts = read(Format::Protobuf, BodyKind::Object, &given).unwrap();
             assert_eq!((facts.kind.as_deref(), facts.name.as_deref()), (Some("ConfigMap"), Some("owned")));
             assert_eq!((facts.generate_name.as_deref(), facts.namespace.as_deref()), (Some("own"), Some("default")));
             assert_eq!((facts.resource_version.as_deref(), facts.cluster.as_deref()), (Some("86"), Some("c1")));
@@ -533,10 +533,10 @@ mod protobuf_bodies {
                 ..Reference::default()
             };
             assert_eq!(facts.owners, [owner]);
-            let sent = rewritten(Shape::Object, &given);
+            let sent = rewritten(BodyKind::Object, &given);
             // 27 bytes of annotation and two of its tag and length go. No length prefix gets shorter by that.
             assert_eq!(sent.len(), given.len() - 29);
-            let facts = read(Format::Protobuf, Shape::Object, &sent).unwrap();
+            let facts = read(Format::Protobuf, BodyKind::Object, &sent).unwrap();
             assert_eq!((facts.resource_version.as_deref(), facts.cluster), (Some("42"), None));
             assert_eq!(count(&sent, b"tributary.dev/cluster"), 1, "managedFields stay as they are");
             assert_eq!(count(&given, b"tributary.dev/cluster"), 2);
@@ -544,7 +544,7 @@ mod protobuf_bodies {
 
         #[test]
         fn events_of_both_groups() {
-            for (shape, text) in [(Shape::CoreEvent, CORE_EVENT), (Shape::Event, EVENT)] {
+            for (shape, text) in [(BodyKind::CoreEvent, CORE_EVENT), (BodyKind::Event, EVENT)] {
                 let given = decoded(text);
                 let facts = read(Format::Protobuf, shape, &given).unwrap();
                 let involved = Reference {
@@ -637,10 +637,10 @@ mod properties {
         #[test]
         fn splicing_is_what_a_tree_would_give(value in object(), pretty in any::<bool>()) {
             let given = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
-            let rewritten = apply(Format::Json, Shape::Object, &given, true).unwrap();
+            let rewritten = apply(Format::Json, BodyKind::Object, &given, true).unwrap();
             prop_assert_eq!(serde_json::from_slice::<Value>(&rewritten.body).unwrap(), expected(value.clone()));
             // Once more changes nothing, and what needed no change is the same text.
-            let again = apply(Format::Json, Shape::Object, &rewritten.body, true).unwrap();
+            let again = apply(Format::Json, BodyKind::Object, &rewritten.body, true).unwrap();
             prop_assert_eq!(&again.body, &rewritten.body);
             if expected(value.clone()) == value {
                 prop_assert_eq!(&rewritten.body[..], &given[..]);
@@ -655,7 +655,7 @@ mod properties {
                 ("/metadata", value["metadata"].clone(), expected(value.clone())["metadata"].clone())
             };
             let given = json!([{ "op": "replace", "path": path, "value": inner }]).to_string();
-            let rewritten = apply(Format::JsonPatch, Shape::Object, given.as_bytes(), true).unwrap();
+            let rewritten = apply(Format::JsonPatch, BodyKind::Object, given.as_bytes(), true).unwrap();
             prop_assert_eq!(serde_json::from_slice::<Value>(&rewritten.body).unwrap(), json!([{ "op": "replace", "path": path, "value": outer }]));
         }
 
@@ -665,7 +665,7 @@ mod properties {
                 bytes.splice(0..0, *b"k8s\0");
             }
             for format in [Format::Json, Format::JsonPatch, Format::Yaml, Format::Protobuf] {
-                for shape in [Shape::Object, Shape::CoreEvent, Shape::Event, Shape::Eviction, Shape::DeleteOptions] {
+                for shape in [BodyKind::Object, BodyKind::CoreEvent, BodyKind::Event, BodyKind::Eviction, BodyKind::DeleteOptions] {
                     let _ = read(format, shape, &bytes);
                     let _ = apply(format, shape, &bytes, false);
                 }
@@ -688,17 +688,17 @@ fn a_body_that_lists_more_owners_than_any_object_has_is_refused() {
         crate::wire::put_field(&mut unknown, 2, &object);
         unknown
     };
-    let refused = |format, body: &[u8]| read(format, Shape::Object, body).unwrap_err();
+    let refused = |format, body: &[u8]| read(format, BodyKind::Object, body).unwrap_err();
     for (format, body) in [(Format::Json, json(2_000_000).into_bytes()), (Format::Protobuf, protobuf(4_000_000))] {
         let status = refused(format, &body);
         let expected = "metadata.ownerReferences has more than 1000 items";
         assert_eq!((status.code, &*status.message), (400, expected), "{format:?}");
     }
     for (format, body) in [(Format::Json, json(1_000).into_bytes()), (Format::Protobuf, protobuf(1_000))] {
-        assert_eq!(read(format, Shape::Object, &body).unwrap().owners.len(), 1_000, "{format:?}");
+        assert_eq!(read(format, BodyKind::Object, &body).unwrap().owners.len(), 1_000, "{format:?}");
     }
     let dry_runs = format!(r#"{{"dryRun":[{}]}}"#, vec![r#""""#; 2_000].join(","));
     assert!(
-        read(Format::Json, Shape::DeleteOptions, dry_runs.as_bytes()).unwrap_err().message.starts_with("dryRun has")
+        read(Format::Json, BodyKind::DeleteOptions, dry_runs.as_bytes()).unwrap_err().message.starts_with("dryRun has")
     );
 }

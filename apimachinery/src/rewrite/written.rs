@@ -1,11 +1,11 @@
 //! What a member's answer to a write tells of the object: what later reads are to wait for.
 
-use super::{Format, Shape, json_body, protobuf};
+use super::{BodyKind, Format, json_body, protobuf};
 use crate::ResourceVersion;
 
 /// What was written, as the member's answer tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteResult {
     /// The object is at this version; a deletion may be under way.
     At {
         /// The version.
@@ -20,17 +20,17 @@ pub enum Written {
     },
 }
 
-impl Written {
+impl WriteResult {
     /// Reads an answer in JSON or protobuf. `None` for what tells nothing: another media type, a Status without a uid,
     /// an object without a version, or of a kind that `is_written` says was not written.
     pub fn read(content_type: &str, body: &[u8], is_written: impl FnOnce(&str) -> bool) -> Option<Self> {
         let (kind, version, name, uid) = match Format::from_content_type(content_type)? {
             Format::Json => {
-                let facts = json_body::read(Shape::Object, body).ok()?;
+                let facts = json_body::read(BodyKind::Object, body).ok()?;
                 (facts.kind, facts.resource_version, facts.name, json_body::last_string(body, 0, &["details", "uid"]))
             }
             Format::Protobuf => {
-                let facts = protobuf::read(Shape::Object, body).ok()?;
+                let facts = protobuf::read(BodyKind::Object, body).ok()?;
                 (facts.kind, facts.resource_version, facts.name, protobuf::status_uid(body).ok()?)
             }
             _ => return None,
@@ -51,14 +51,14 @@ mod tests {
 
     #[test]
     fn answers_in_json() {
-        let read = |body: &str| Written::read("application/json", body.as_bytes(), |kind| kind != "Other");
+        let read = |body: &str| WriteResult::read("application/json", body.as_bytes(), |kind| kind != "Other");
         assert_eq!(
             read(r#"{"kind":"Pod","metadata":{"name":"p","resourceVersion":"7"}}"#),
-            Some(Written::At { version: ResourceVersion(7), name: Some("p".into()) })
+            Some(WriteResult::At { version: ResourceVersion(7), name: Some("p".into()) })
         );
         assert_eq!(
             read(r#"{"kind":"Status","metadata":{},"details":{"name":"p","uid":"u"}}"#),
-            Some(Written::Gone { uid: "u".into() })
+            Some(WriteResult::Gone { uid: "u".into() })
         );
         for nothing in [
             r#"{"kind":"Status","metadata":{}}"#,
@@ -69,7 +69,7 @@ mod tests {
         ] {
             assert_eq!(read(nothing), None, "{nothing}");
         }
-        assert_eq!(Written::read("text/plain", b"{}", |_| true), None);
+        assert_eq!(WriteResult::read("text/plain", b"{}", |_| true), None);
     }
 
     #[test]
@@ -78,11 +78,11 @@ mod tests {
         let answer = |kind: &str, object: &[u8]| {
             [b"k8s\0".as_slice(), &field(1, &field(2, kind.as_bytes())), &field(2, object)].concat()
         };
-        let read = |body: &[u8]| Written::read("application/vnd.kubernetes.protobuf", body, |_| true);
+        let read = |body: &[u8]| WriteResult::read("application/vnd.kubernetes.protobuf", body, |_| true);
         let pod = answer("Pod", &field(1, &[field(1, b"p"), field(6, b"7")].concat()));
-        assert_eq!(read(&pod), Some(Written::At { version: ResourceVersion(7), name: Some("p".into()) }));
+        assert_eq!(read(&pod), Some(WriteResult::At { version: ResourceVersion(7), name: Some("p".into()) }));
         let status = answer("Status", &[field(1, b""), field(2, b"Success"), field(5, &field(6, b"u"))].concat());
-        assert_eq!(read(&status), Some(Written::Gone { uid: "u".into() }));
+        assert_eq!(read(&status), Some(WriteResult::Gone { uid: "u".into() }));
         assert_eq!(read(&answer("Status", &field(2, b"Success"))), None);
         assert_eq!(read(b"k8s"), None);
     }

@@ -22,17 +22,17 @@ pub(super) struct FieldIndex {
     /// The field's place in the decoder's list, and what holds where an object has none.
     place: usize,
     default: Arc<str>,
-    objects: OrdSet<Entry>,
+    objects: OrdSet<FieldIndexEntry>,
 }
 
 /// An object in its place.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Entry {
+pub(super) struct FieldIndexEntry {
     value: u64,
     object: ByKey,
 }
 
-impl Entry {
+impl FieldIndexEntry {
     /// The object.
     pub(super) fn object(&self) -> &Arc<Object> {
         &self.object.0
@@ -40,16 +40,16 @@ impl Entry {
 }
 
 /// A place in the index: the hash of a value, and a key.
-struct Place<'a>(u64, &'a str);
+struct FieldIndexKey<'a>(u64, &'a str);
 
-impl Equivalent<Entry> for Place<'_> {
-    fn equivalent(&self, entry: &Entry) -> bool {
+impl Equivalent<FieldIndexEntry> for FieldIndexKey<'_> {
+    fn equivalent(&self, entry: &FieldIndexEntry) -> bool {
         self.compare(entry).is_eq()
     }
 }
 
-impl Comparable<Entry> for Place<'_> {
-    fn compare(&self, entry: &Entry) -> Ordering {
+impl Comparable<FieldIndexEntry> for FieldIndexKey<'_> {
+    fn compare(&self, entry: &FieldIndexEntry) -> Ordering {
         self.0.cmp(&entry.value).then_with(|| self.1.cmp(entry.object().key().as_str()))
     }
 }
@@ -71,15 +71,15 @@ impl FieldIndex {
         if let Some(replaced) = replaced {
             let before = self.value_of(replaced);
             if before != value {
-                self.objects.remove(&Place(before, replaced.key().as_str()));
+                self.objects.remove(&FieldIndexKey(before, replaced.key().as_str()));
             }
         }
-        self.objects.insert(Entry { value, object: ByKey(object) });
+        self.objects.insert(FieldIndexEntry { value, object: ByKey(object) });
     }
 
     /// Takes an object out.
     pub(super) fn remove(&mut self, object: &Object) {
-        self.objects.remove(&Place(self.value_of(object), object.key().as_str()));
+        self.objects.remove(&FieldIndexKey(self.value_of(object), object.key().as_str()));
     }
 
     /// The objects that may have this value, between two keys and in key order.
@@ -88,17 +88,17 @@ impl FieldIndex {
         value: &str,
         start: Bound<&str>,
         end: Bound<&str>,
-    ) -> imbl::ordset::RangedIter<'_, Entry, imbl::shared_ptr::DefaultSharedPtr> {
+    ) -> imbl::ordset::RangedIter<'_, FieldIndexEntry, imbl::shared_ptr::DefaultSharedPtr> {
         let value = hash(value);
         let start = match start {
-            Bound::Included(key) => Bound::Included(Place(value, key)),
-            Bound::Excluded(key) => Bound::Excluded(Place(value, key)),
-            Bound::Unbounded => Bound::Included(Place(value, "")),
+            Bound::Included(key) => Bound::Included(FieldIndexKey(value, key)),
+            Bound::Excluded(key) => Bound::Excluded(FieldIndexKey(value, key)),
+            Bound::Unbounded => Bound::Included(FieldIndexKey(value, "")),
         };
         let end = match (end, value.checked_add(1)) {
-            (Bound::Included(key), _) => Bound::Included(Place(value, key)),
-            (Bound::Excluded(key), _) => Bound::Excluded(Place(value, key)),
-            (Bound::Unbounded, Some(next)) => Bound::Excluded(Place(next, "")),
+            (Bound::Included(key), _) => Bound::Included(FieldIndexKey(value, key)),
+            (Bound::Excluded(key), _) => Bound::Excluded(FieldIndexKey(value, key)),
+            (Bound::Unbounded, Some(next)) => Bound::Excluded(FieldIndexKey(next, "")),
             (Bound::Unbounded, None) => Bound::Unbounded,
         };
         self.objects.range((start, end))

@@ -9,7 +9,7 @@ use imbl::ordset::RangedIter;
 use imbl::shared_ptr::DefaultSharedPtr;
 
 use super::by_key::ByKey;
-use super::field_index::{Entry, FieldIndex};
+use super::field_index::{FieldIndex, FieldIndexEntry};
 use super::scope::Scope;
 use crate::{Object, ObjectKey};
 
@@ -26,7 +26,7 @@ enum Kind<'a> {
     /// All between two keys.
     Keys(RangedIter<'a, ByKey, DefaultSharedPtr>),
     /// All of one value of the indexed field, between two keys.
-    Indexed(RangedIter<'a, Entry, DefaultSharedPtr>),
+    Indexed(RangedIter<'a, FieldIndexEntry, DefaultSharedPtr>),
     /// All of one name, in whatever namespace.
     Named(Named<'a>),
 }
@@ -62,7 +62,7 @@ impl<'a> Iterator for Walk<'a> {
         match &mut self.0 {
             Kind::Keys(keys) => keys.next().map(|entry| &entry.0),
             Kind::One(object) => object.take(),
-            Kind::Indexed(entries) => entries.next().map(Entry::object),
+            Kind::Indexed(entries) => entries.next().map(FieldIndexEntry::object),
             Kind::Named(named) => named.next(),
         }
     }

@@ -1,6 +1,6 @@
 //! Kubernetes' own errors, worded as kube-apiserver words them (apimachinery's api/errors and apiserver's storage).
 
-use super::{FieldError, Reason, Status, StatusCause, StatusDetails, StatusMetadata, field_error::go_quote};
+use super::{FieldError, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason, field_error::go_quote};
 use crate::GroupVersionResource;
 
 /// How much of a member's text that is no Status is told, in bytes (client-go's limit).
@@ -9,19 +9,19 @@ const UNEXPECTED_TEXT_MAX: usize = 2048;
 impl Status {
     /// 400: the request is malformed.
     pub fn bad_request(message: impl Into<String>) -> Self {
-        Self::new(400, Reason::BadRequest, message)
+        Self::new(400, StatusReason::BadRequest, message)
     }
 
     /// 401: nobody known.
     pub fn unauthorized() -> Self {
-        Self::new(401, Reason::Unauthorized, "Unauthorized")
+        Self::new(401, StatusReason::Unauthorized, "Unauthorized")
     }
 
     /// 403 for a resource, a named object (`name` not empty), or, without a resource, a path.
     /// `cause` says who may not do what.
     pub fn forbidden(resource: Option<&GroupVersionResource>, name: &str, cause: &str) -> Self {
         match resource {
-            None => Self::new(403, Reason::Forbidden, format!("forbidden: {cause}"))
+            None => Self::new(403, StatusReason::Forbidden, format!("forbidden: {cause}"))
                 .with_details(StatusDetails { name: name.to_owned(), ..StatusDetails::default() }),
             Some(resource) => {
                 let of = resource.group_resource();
@@ -30,54 +30,56 @@ impl Status {
                 } else {
                     format!("{of} {} is forbidden: {cause}", go_quote(name))
                 };
-                Self::new(403, Reason::Forbidden, message).with_details(StatusDetails::of(resource, name))
+                Self::new(403, StatusReason::Forbidden, message).with_details(StatusDetails::of(resource, name))
             }
         }
     }
 
     /// 404: no object of this name.
     pub fn not_found(resource: &GroupVersionResource, name: &str) -> Self {
-        Self::new(404, Reason::NotFound, format!("{} {} not found", resource.group_resource(), go_quote(name)))
+        Self::new(404, StatusReason::NotFound, format!("{} {} not found", resource.group_resource(), go_quote(name)))
             .with_details(StatusDetails::of(resource, name))
     }
 
     /// 404: no such path or resource.
     pub fn path_not_found() -> Self {
-        Self::new(404, Reason::NotFound, "the server could not find the requested resource")
+        Self::new(404, StatusReason::NotFound, "the server could not find the requested resource")
             .with_details(StatusDetails::default())
     }
 
     /// 404: no cluster of this name.
     pub fn cluster_not_found(name: &str) -> Self {
-        Self::new(404, Reason::NotFound, format!("clusters {} not found", go_quote(name))).with_details(StatusDetails {
-            name: name.to_owned(),
-            kind: "clusters".to_owned(),
-            ..StatusDetails::default()
-        })
+        Self::new(404, StatusReason::NotFound, format!("clusters {} not found", go_quote(name))).with_details(
+            StatusDetails { name: name.to_owned(), kind: "clusters".to_owned(), ..StatusDetails::default() },
+        )
     }
 
     /// 405: the resource does not know the verb.
     pub fn method_not_supported(resource: &GroupVersionResource, verb: &str) -> Self {
         let message = format!("{verb} is not supported on resources of kind {}", go_quote(&resource.group_resource()));
-        Self::new(405, Reason::MethodNotAllowed, message).with_details(StatusDetails::of(resource, ""))
+        Self::new(405, StatusReason::MethodNotAllowed, message).with_details(StatusDetails::of(resource, ""))
     }
 
     /// 405: the path does not know the method.
     pub fn method_not_allowed() -> Self {
-        Self::new(405, Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
-            .with_details(StatusDetails::default())
+        Self::new(
+            405,
+            StatusReason::MethodNotAllowed,
+            "the server does not allow this method on the requested resource",
+        )
+        .with_details(StatusDetails::default())
     }
 
     /// 406: the accepted media types are not among `available`, which are all that there is.
     pub fn no_acceptable_representation(available: &[&str]) -> Self {
         let message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
-        Self::new(406, Reason::NotAcceptable, message).with_details(StatusDetails::default())
+        Self::new(406, StatusReason::NotAcceptable, message).with_details(StatusDetails::default())
     }
 
     /// 406: the media type is known and what else it asks for is not, for example an unknown `as=`.
     pub fn not_acceptable(available: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", available.join(", "));
-        Self::new(406, Reason::NotAcceptable, message)
+        Self::new(406, StatusReason::NotAcceptable, message)
     }
 
     /// 406: the metadata of a list is asked for where there is one object of this kind, or of one where there is a
@@ -88,7 +90,7 @@ impl Status {
         } else {
             format!("you requested PartialObjectMetadata, but the requested object is a list ({kind}List)")
         };
-        Self::new(406, Reason::NotAcceptable, message)
+        Self::new(406, StatusReason::NotAcceptable, message)
     }
 
     /// 415: the body's media type is not among `accepted`.
@@ -97,12 +99,12 @@ impl Status {
             "the body of the request was in an unknown format - accepted media types include: {}",
             accepted.join(", ")
         );
-        Self::new(415, Reason::UnsupportedMediaType, message)
+        Self::new(415, StatusReason::UnsupportedMediaType, message)
     }
 
     /// 415: the route takes no body of this media type.
     pub fn unsupported_representation() -> Self {
-        Self::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type")
+        Self::new(415, StatusReason::UnsupportedMediaType, "415: Unsupported Media Type")
             .with_details(StatusDetails::default())
     }
 
@@ -110,7 +112,7 @@ impl Status {
     pub fn already_exists(resource: &GroupVersionResource, name: &str) -> Self {
         Self::new(
             409,
-            Reason::AlreadyExists,
+            StatusReason::AlreadyExists,
             format!("{} {} already exists", resource.group_resource(), go_quote(name)),
         )
         .with_details(StatusDetails::of(resource, name))
@@ -120,7 +122,7 @@ impl Status {
     pub fn conflict(resource: &GroupVersionResource, name: &str, cause: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} {}: {cause}", resource.group_resource(), go_quote(name));
-        Self::new(409, Reason::Conflict, message).with_details(StatusDetails::of(resource, name))
+        Self::new(409, StatusReason::Conflict, message).with_details(StatusDetails::of(resource, name))
     }
 
     /// 409: the object has changed since the version that the client names.
@@ -140,12 +142,12 @@ impl Status {
 
     /// 410, reason Gone.
     pub fn gone(message: impl Into<String>) -> Self {
-        Self::new(410, Reason::Gone, message)
+        Self::new(410, StatusReason::Gone, message)
     }
 
     /// 410, reason Expired: the client starts over with a fresh list.
     pub fn expired(message: impl Into<String>) -> Self {
-        Self::new(410, Reason::Expired, message)
+        Self::new(410, StatusReason::Expired, message)
     }
 
     /// 410: a watch from a version of which events are no longer held. `oldest` is the oldest version that still
@@ -178,7 +180,7 @@ impl Status {
     /// 413: the body is larger than `limit` bytes.
     pub fn request_entity_too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
-        Self::new(413, Reason::RequestEntityTooLarge, message)
+        Self::new(413, StatusReason::RequestEntityTooLarge, message)
     }
 
     /// 422: fields of an object of `kind` in `group` are not allowed.
@@ -197,7 +199,7 @@ impl Status {
                 field: error.field.clone(),
             })
             .collect();
-        Self::new(422, Reason::Invalid, message).with_details(StatusDetails {
+        Self::new(422, StatusReason::Invalid, message).with_details(StatusDetails {
             name: name.to_owned(),
             group: group.to_owned(),
             kind: kind.to_owned(),
@@ -213,26 +215,28 @@ impl Status {
 
     /// 429: come again after `retry_after` seconds.
     pub fn too_many_requests(message: impl Into<String>, retry_after: u32) -> Self {
-        Self::new(429, Reason::TooManyRequests, message).with_retry_after(retry_after)
+        Self::new(429, StatusReason::TooManyRequests, message).with_retry_after(retry_after)
     }
 
     /// 500: a fault of our own.
     pub fn internal_error(cause: impl std::fmt::Display) -> Self {
         let cause = cause.to_string();
-        Self::new(500, Reason::InternalError, format!("Internal error occurred: {cause}")).with_details(StatusDetails {
-            causes: vec![StatusCause { message: cause, ..StatusCause::default() }],
-            ..StatusDetails::default()
-        })
+        Self::new(500, StatusReason::InternalError, format!("Internal error occurred: {cause}")).with_details(
+            StatusDetails {
+                causes: vec![StatusCause { message: cause, ..StatusCause::default() }],
+                ..StatusDetails::default()
+            },
+        )
     }
 
     /// 503: it does not answer now.
     pub fn service_unavailable(message: impl Into<String>) -> Self {
-        Self::new(503, Reason::ServiceUnavailable, message)
+        Self::new(503, StatusReason::ServiceUnavailable, message)
     }
 
     /// 504: it took too long; the operation may still complete.
     pub fn timeout(message: &str, retry_after: u32) -> Self {
-        Self::new(504, Reason::Timeout, format!("Timeout: {message}")).with_retry_after(retry_after)
+        Self::new(504, StatusReason::Timeout, format!("Timeout: {message}")).with_retry_after(retry_after)
     }
 
     /// 504: a request that took longer than it may. `limit` says how long that is, and whose limit it is. Never with
@@ -258,7 +262,7 @@ impl Status {
             "The {operation} operation against {} could not be completed at this time, please try again.",
             resource.group_resource()
         );
-        Self::new(500, Reason::ServerTimeout, message)
+        Self::new(500, StatusReason::ServerTimeout, message)
             .with_details(StatusDetails::of(resource, operation))
             .with_retry_after(retry_after)
     }
@@ -281,27 +285,27 @@ impl Status {
         let text = String::from_utf8_lossy(&body[..body.len().min(UNEXPECTED_TEXT_MAX)]);
         let told = text.trim();
         let (reason, message) = match code {
-            400 => (Reason::BadRequest, "the server rejected our request for an unknown reason"),
-            401 => (Reason::Unauthorized, "the server has asked for the client to provide credentials"),
-            403 => (Reason::Forbidden, told),
-            404 => (Reason::NotFound, "the server could not find the requested resource"),
-            405 => (Reason::MethodNotAllowed, "the server does not allow this method on the requested resource"),
-            406 => (Reason::NotAcceptable, told),
-            409 => (Reason::Conflict, "the server reported a conflict"),
-            413 => (Reason::RequestEntityTooLarge, told),
-            415 => (Reason::UnsupportedMediaType, told),
-            422 => (Reason::Invalid, "the server rejected our request due to an error in our request"),
+            400 => (StatusReason::BadRequest, "the server rejected our request for an unknown reason"),
+            401 => (StatusReason::Unauthorized, "the server has asked for the client to provide credentials"),
+            403 => (StatusReason::Forbidden, told),
+            404 => (StatusReason::NotFound, "the server could not find the requested resource"),
+            405 => (StatusReason::MethodNotAllowed, "the server does not allow this method on the requested resource"),
+            406 => (StatusReason::NotAcceptable, told),
+            409 => (StatusReason::Conflict, "the server reported a conflict"),
+            413 => (StatusReason::RequestEntityTooLarge, told),
+            415 => (StatusReason::UnsupportedMediaType, told),
+            422 => (StatusReason::Invalid, "the server rejected our request due to an error in our request"),
             429 => (
-                Reason::TooManyRequests,
+                StatusReason::TooManyRequests,
                 "the server has received too many requests and has asked us to try again later",
             ),
-            503 => (Reason::ServiceUnavailable, "the server is currently unable to handle the request"),
+            503 => (StatusReason::ServiceUnavailable, "the server is currently unable to handle the request"),
             504 => (
-                Reason::Timeout,
+                StatusReason::Timeout,
                 "the server was unable to return a response in the time allotted, but may still be processing the request",
             ),
-            500.. => (Reason::InternalError, ""),
-            _ => (Reason::Unknown, ""),
+            500.. => (StatusReason::InternalError, ""),
+            _ => (StatusReason::Unknown, ""),
         };
         let message = match message {
             "" if code >= 500 => {

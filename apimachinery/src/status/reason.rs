@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// The `reason` of a [`Status`](crate::Status): a word that clients decide by (`metav1.StatusReason`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum StatusReason {
     /// No reason was given.
     #[default]
     Unknown,
@@ -54,29 +54,29 @@ pub enum Reason {
 }
 
 /// Every reason with a name of its own, and that name.
-const NAMES: [(Reason, &str); 19] = [
-    (Reason::Unauthorized, "Unauthorized"),
-    (Reason::Forbidden, "Forbidden"),
-    (Reason::NotFound, "NotFound"),
-    (Reason::AlreadyExists, "AlreadyExists"),
-    (Reason::Conflict, "Conflict"),
-    (Reason::Gone, "Gone"),
-    (Reason::Invalid, "Invalid"),
-    (Reason::ServerTimeout, "ServerTimeout"),
-    (Reason::StoreReadError, "StorageReadError"),
-    (Reason::Timeout, "Timeout"),
-    (Reason::TooManyRequests, "TooManyRequests"),
-    (Reason::BadRequest, "BadRequest"),
-    (Reason::MethodNotAllowed, "MethodNotAllowed"),
-    (Reason::NotAcceptable, "NotAcceptable"),
-    (Reason::RequestEntityTooLarge, "RequestEntityTooLarge"),
-    (Reason::UnsupportedMediaType, "UnsupportedMediaType"),
-    (Reason::InternalError, "InternalError"),
-    (Reason::Expired, "Expired"),
-    (Reason::ServiceUnavailable, "ServiceUnavailable"),
+const NAMES: [(StatusReason, &str); 19] = [
+    (StatusReason::Unauthorized, "Unauthorized"),
+    (StatusReason::Forbidden, "Forbidden"),
+    (StatusReason::NotFound, "NotFound"),
+    (StatusReason::AlreadyExists, "AlreadyExists"),
+    (StatusReason::Conflict, "Conflict"),
+    (StatusReason::Gone, "Gone"),
+    (StatusReason::Invalid, "Invalid"),
+    (StatusReason::ServerTimeout, "ServerTimeout"),
+    (StatusReason::StoreReadError, "StorageReadError"),
+    (StatusReason::Timeout, "Timeout"),
+    (StatusReason::TooManyRequests, "TooManyRequests"),
+    (StatusReason::BadRequest, "BadRequest"),
+    (StatusReason::MethodNotAllowed, "MethodNotAllowed"),
+    (StatusReason::NotAcceptable, "NotAcceptable"),
+    (StatusReason::RequestEntityTooLarge, "RequestEntityTooLarge"),
+    (StatusReason::UnsupportedMediaType, "UnsupportedMediaType"),
+    (StatusReason::InternalError, "InternalError"),
+    (StatusReason::Expired, "Expired"),
+    (StatusReason::ServiceUnavailable, "ServiceUnavailable"),
 ];
 
-impl Reason {
+impl StatusReason {
     /// The word on the wire; empty where no reason was given.
     pub fn as_str(&self) -> &str {
         match self {
@@ -86,7 +86,7 @@ impl Reason {
     }
 }
 
-impl From<&str> for Reason {
+impl From<&str> for StatusReason {
     fn from(text: &str) -> Self {
         if text.is_empty() {
             return Self::Unknown;
@@ -95,19 +95,19 @@ impl From<&str> for Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for StatusReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl Serialize for Reason {
+impl Serialize for StatusReason {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
     }
 }
 
-impl<'de> Deserialize<'de> for Reason {
+impl<'de> Deserialize<'de> for StatusReason {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         Ok(Self::from(&*text))

@@ -102,7 +102,7 @@ fn wording() {
 fn invalid_fields_are_causes() {
     let one = Status::invalid_list_options(&[FieldError::forbidden("sendInitialEvents", "no")]);
     assert_eq!(one.message, r#"ListOptions.meta.k8s.io "" is invalid: sendInitialEvents: Forbidden: no"#);
-    assert_eq!(one.reason, Reason::Invalid);
+    assert_eq!(one.reason, StatusReason::Invalid);
     let two = Status::invalid(
         "",
         "Pod",

@@ -5,7 +5,7 @@ use tributary_apimachinery::{Change, ResourceVersion};
 
 use super::task::Reflector;
 use crate::machine::Input;
-use crate::state::Reason;
+use crate::state::StaleReason;
 use crate::store::{Staging, Store};
 use crate::update::Update;
 
@@ -39,7 +39,7 @@ impl Reflector {
         let most = self.shared.config.tuning.collection_size_max;
         (bytes > most).then(|| {
             self.staging = Staging::default();
-            self.failed(Reason::Other(format!("the collection is larger than {most} bytes")))
+            self.failed(StaleReason::Other(format!("the collection is larger than {most} bytes")))
         })
     }
 

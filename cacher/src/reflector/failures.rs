@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tributary_apimachinery::DecodeError;
+use tributary_apimachinery::ObjectDecodeError;
 use tributary_apimachinery::body::BoxError;
 
 use super::task::Reflector;
 use crate::machine::Input;
-use crate::request::{Refusal, chain};
-use crate::state::Reason;
-use crate::stream::WatchStream;
+use crate::request::{MemberError, chain};
+use crate::state::StaleReason;
+use crate::stream::MemberWatch;
 
 /// The shortest time between two log lines about what cannot be read. One minute: a member that sends nothing else
 /// would fill the log.
 const DECODE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Reflector {
-    pub(super) fn prove(&mut self, stream: &mut WatchStream) -> Input {
+    pub(super) fn prove(&mut self, stream: &mut MemberWatch) -> Input {
         stream.proved = true;
         if stream.deferred.is_none() {
             self.health.contact();
@@ -25,50 +25,50 @@ impl Reflector {
         Input::Proved
     }
 
-    pub(super) fn ended(&mut self, stream: &WatchStream) -> Input {
+    pub(super) fn ended(&mut self, stream: &MemberWatch) -> Input {
         tracing::debug!(proved = stream.proved, "the member ended the watch");
         if stream.lacks_bookmark(Instant::now(), &self.shared.config.tuning) {
             self.progress.note_bookmarks(false);
         }
         self.health
-            .lost(Instant::now(), Reason::Unreachable("the watch ended and has not been opened again".to_owned()));
+            .lost(Instant::now(), StaleReason::Unreachable("the watch ended and has not been opened again".to_owned()));
         Input::Ended
     }
 
-    pub(super) fn silent(&mut self, stream: &WatchStream) -> Input {
+    pub(super) fn silent(&mut self, stream: &MemberWatch) -> Input {
         let silence = stream.silence_max();
         tracing::debug!(?silence, initial = stream.initial, "the member's watch is silent");
         if stream.initial {
             return Input::Silent;
         }
         let text = format!("the watch was silent for {} s", silence.as_secs());
-        self.health.lost(Instant::now(), Reason::Unreachable(text));
+        self.health.lost(Instant::now(), StaleReason::Unreachable(text));
         Input::Silent
     }
 
     pub(super) fn went_back(&mut self) -> Input {
-        self.health.lost(Instant::now(), Reason::Reset);
+        self.health.lost(Instant::now(), StaleReason::Reset);
         Input::WentBack
     }
 
     pub(super) fn unreachable(&mut self, error: &BoxError) -> Input {
-        self.failed(Reason::Unreachable(chain(&**error)))
+        self.failed(StaleReason::Unreachable(chain(&**error)))
     }
 
     pub(super) fn no_answer(&mut self, within: Duration) -> Input {
-        self.failed(Reason::Unreachable(format!("no answer within {} s", within.as_secs())))
+        self.failed(StaleReason::Unreachable(format!("no answer within {} s", within.as_secs())))
     }
 
-    pub(super) fn failed(&mut self, reason: Reason) -> Input {
+    pub(super) fn failed(&mut self, reason: StaleReason) -> Input {
         self.shared.counts.failures.add(1);
         self.health.lost(Instant::now(), reason);
         Input::Failed { retry_after: None }
     }
 
     /// `streaming`: the collection was to be streamed, for which there is another way.
-    pub(super) fn refused(&mut self, refusal: Refusal, streaming: bool) -> Input {
+    pub(super) fn refused(&mut self, refusal: MemberError, streaming: bool) -> Input {
         let input = match refusal.reason {
-            Reason::Expired => Input::Expired,
+            StaleReason::Expired => Input::Expired,
             _ if refusal.is_unsupported() => Input::Unsupported,
             _ => Input::Failed { retry_after: refusal.retry_after },
         };
@@ -95,9 +95,9 @@ impl Reflector {
 }
 
 /// Where in the object's text the error is, if that is known.
-pub(super) fn decode_position(error: &DecodeError) -> String {
+pub(super) fn decode_position(error: &ObjectDecodeError) -> String {
     match error {
-        DecodeError::Json(error) => format!("line {} column {}", error.line(), error.column()),
+        ObjectDecodeError::Json(error) => format!("line {} column {}", error.line(), error.column()),
         _ => String::new(),
     }
 }

@@ -6,9 +6,9 @@ use tributary_apimachinery::{CollectionVersion, ResourceVersion};
 use super::task::{Reflector, ResetAsked};
 use crate::machine::Input;
 use crate::progress::{self, Call, Verdict};
-use crate::request::{self, LatestError, Refusal, chain};
-use crate::state::Reason;
-use crate::stream::WatchStream;
+use crate::request::{self, LatestError, MemberError, chain};
+use crate::state::StaleReason;
+use crate::stream::MemberWatch;
 
 impl Reflector {
     /// Asks whether the member has still come to this version.
@@ -21,21 +21,21 @@ impl Reflector {
         }
         Ok(match latest {
             Ok(latest) if held > latest => {
-                self.health.lost(Instant::now(), Reason::Reset);
+                self.health.lost(Instant::now(), StaleReason::Reset);
                 Input::Latest { behind: true }
             }
             Ok(_) => Input::Latest { behind: false },
             Err(LatestError::Unreachable(error)) => self.unreachable(&error),
             Err(LatestError::Timeout(within)) => self.no_answer(within),
             // To watch but not to list may be all that is allowed; if not, the watch will be refused as well.
-            Err(LatestError::Refused(Refusal { reason: Reason::Forbidden, .. })) => Input::Unsupported,
+            Err(LatestError::Refused(MemberError { reason: StaleReason::Forbidden, .. })) => Input::Unsupported,
             Err(LatestError::Refused(refusal)) => self.refused(refusal, false),
-            Err(LatestError::Malformed(error)) => self.failed(Reason::Other(chain(&error))),
+            Err(LatestError::Malformed(error)) => self.failed(StaleReason::Other(chain(&error))),
         })
     }
 
-    /// Decides on a call of [`Progress`].
-    pub(super) fn progress(&mut self, call: Call, stream: &WatchStream) -> Option<Input> {
+    /// Decides on a call of [`ProgressRequests`].
+    pub(super) fn progress(&mut self, call: Call, stream: &MemberWatch) -> Option<Input> {
         let shared = self.shared.clone();
         let (now, tuning) = (Instant::now(), &shared.config.tuning);
         let next = shared.wanted.next_above(self.version());

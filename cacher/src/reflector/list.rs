@@ -9,7 +9,7 @@ use crate::list_stream::{ListError, ListMeta, ListParser};
 use crate::machine::Input;
 use crate::page::{Page, PageError};
 use crate::request::chain;
-use crate::state::Reason;
+use crate::state::StaleReason;
 
 impl Reflector {
     /// Reads one page of a list, item by item; the last one puts the collection in place. What was read of one that
@@ -36,7 +36,7 @@ impl Reflector {
             shared.counts.received_bytes.add(chunk.len());
             let pushed = page.text.push(&chunk, |text| parser.push(text, |item| self.take_item(item, &mut items)));
             if let Err(error) = pushed {
-                return Ok(self.failed(Reason::Other(chain(&error))));
+                return Ok(self.failed(StaleReason::Other(chain(&error))));
             }
             if let Some(too_large) = self.too_large(self.staging.bytes()) {
                 return Ok(too_large);
@@ -52,9 +52,8 @@ impl Reflector {
     fn end_page(&mut self, page: &Page, items: u32, end: Result<ListMeta, PageError>) -> Input {
         match end {
             // Whoever followed it would ask for the same page for ever, and without a pause.
-            Ok(meta) if page.asked.is_some() && meta.continue_token == page.asked => {
-                self.failed(Reason::Other("the list does not advance: its continue token leads to itself".to_owned()))
-            }
+            Ok(meta) if page.asked.is_some() && meta.continue_token == page.asked => self
+                .failed(StaleReason::Other("the list does not advance: its continue token leads to itself".to_owned())),
             Ok(meta) => {
                 self.listed = meta.resource_version;
                 let soon = self.page_time.is_soon(page.took());
@@ -65,7 +64,7 @@ impl Reflector {
                 Input::PageEnd { more: meta.continue_token, soon }
             }
             Err(error) => {
-                let failed = self.failed(Reason::Other(chain(&error)));
+                let failed = self.failed(StaleReason::Other(chain(&error)));
                 let is_cut = matches!(error, PageError::List(ListError::Incomplete(_)));
                 if is_cut { self.broke_off(page, items) } else { failed }
             }

@@ -7,13 +7,13 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tributary_apimachinery::ResourceVersion;
 use tributary_apimachinery::body::Body;
 
-use super::task::{Reading, Reflector, ResetAsked};
+use super::task::{Reflector, ReflectorStream, ResetAsked};
 use crate::machine::Input;
 use crate::page::{Page, Text};
-use crate::request::{self, Target};
-use crate::state::Reason;
+use crate::request::{self, ReflectorRequest};
+use crate::state::StaleReason;
 use crate::store::{Staging, Store};
-use crate::stream::WatchStream;
+use crate::stream::MemberWatch;
 
 /// The most requests of one reflector within [`PACE_INTERVAL`], further pages of a list not counted. Watches that end
 /// are resumed at once, and what they bring meanwhile counts as success: a member (or a proxy before it) that ends each
@@ -24,26 +24,28 @@ const PACE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Reflector {
     /// Sends a request in place of what is being read.
-    pub(super) async fn open(&mut self, target: Target) -> Result<Input, ResetAsked> {
-        self.reading = Reading::Nothing;
-        if !matches!(target, Target::Page { continue_token: Some(_), .. }) {
+    pub(super) async fn open(&mut self, target: ReflectorRequest) -> Result<Input, ResetAsked> {
+        self.reading = ReflectorStream::Nothing;
+        if !matches!(target, ReflectorRequest::Page { continue_token: Some(_), .. }) {
             self.keep_pace().await?;
         }
         match &target {
-            Target::Latest => return self.ask_latest(self.version()).await,
-            Target::LatestThenPage { .. } => {
+            ReflectorRequest::Latest => return self.ask_latest(self.version()).await,
+            ReflectorRequest::LatestThenPage { .. } => {
                 return self.ask_latest(self.version().max(self.listed.into())).await;
             }
-            Target::WatchList | Target::Page { continue_token: None, .. } | Target::Whole { .. } => self.begin_list(),
-            Target::Page { .. } | Target::Watch { .. } => {}
+            ReflectorRequest::WatchList
+            | ReflectorRequest::Page { continue_token: None, .. }
+            | ReflectorRequest::Whole { .. } => self.begin_list(),
+            ReflectorRequest::Page { .. } | ReflectorRequest::Watch { .. } => {}
         }
-        if matches!(target, Target::WatchList | Target::Watch { .. }) {
+        if matches!(target, ReflectorRequest::WatchList | ReflectorRequest::Watch { .. }) {
             // This one has the credentials of now.
             self.shared.reopen_at.send_replace(None);
         }
         let request = match request::build(&self.shared.config, &target, self.version().resume_after()) {
             Ok(request) => request,
-            Err(error) => return Ok(self.failed(Reason::Other(format!("no request can be made: {error}")))),
+            Err(error) => return Ok(self.failed(StaleReason::Other(format!("no request can be made: {error}")))),
         };
         tracing::debug!(uri = %request.uri(), "asking the member");
         let begun = Instant::now();
@@ -61,7 +63,7 @@ impl Reflector {
             }
             Err(encoding) => {
                 let reason = format!("the answer is encoded as {encoding}, which was not asked for");
-                Ok(self.failed(Reason::Other(reason)))
+                Ok(self.failed(StaleReason::Other(reason)))
             }
         }
     }
@@ -77,7 +79,7 @@ impl Reflector {
     /// The member's answer, whatever its status; where none comes, what the machine has to decide on.
     async fn send(
         &mut self,
-        target: &Target,
+        target: &ReflectorRequest,
         request: Request<Body>,
     ) -> Result<Result<Response<Body>, Input>, ResetAsked> {
         let within = self.shared.config.tuning.answer_timeout;
@@ -93,19 +95,19 @@ impl Reflector {
     /// Reads why the member refused the request that was sent at `begun`.
     async fn read_refusal(
         &mut self,
-        target: &Target,
+        target: &ReflectorRequest,
         response: Response<Body>,
         begun: Instant,
     ) -> Result<Input, ResetAsked> {
         let within = self.shared.config.tuning.answer_timeout;
         let refusal = self.attend(request::refusal(response, within)).await?;
-        if refusal.is_ahead && matches!(target, Target::Page { continue_token: Some(_), .. }) {
+        if refusal.is_ahead && matches!(target, ReflectorRequest::Page { continue_token: Some(_), .. }) {
             let retry_after = refusal.retry_after;
             self.refused(refusal, false);
             return Ok(Input::PageAhead { retry_after });
         }
         let took_too_long = target.is_list() && refusal.code == StatusCode::GATEWAY_TIMEOUT;
-        let refused = self.refused(refusal, *target == Target::WatchList);
+        let refused = self.refused(refusal, *target == ReflectorRequest::WatchList);
         if took_too_long {
             self.page_time = self.page_time.after_break(begun.elapsed());
             return Ok(Input::Unanswered);
@@ -128,7 +130,7 @@ impl Reflector {
         Ok(())
     }
 
-    fn begin_reading(&mut self, target: Target, response: Response<Body>, begun: Instant, gzip: bool) {
+    fn begin_reading(&mut self, target: ReflectorRequest, response: Response<Body>, begun: Instant, gzip: bool) {
         let warnings = request::warnings(response.headers());
         if warnings != self.warnings {
             self.observer.warnings(&warnings);
@@ -136,21 +138,22 @@ impl Reflector {
         }
         let body = response.into_body();
         let (initial, short) = match target {
-            Target::Page { continue_token: asked, .. } => {
-                self.reading = Reading::Page(Box::new(Page { body, asked, begun, text: Text::new(gzip) }));
+            ReflectorRequest::Page { continue_token: asked, .. } => {
+                self.reading = ReflectorStream::Page(Box::new(Page { body, asked, begun, text: Text::new(gzip) }));
                 return;
             }
-            Target::Whole { .. } => {
-                self.reading = Reading::Page(Box::new(Page { body, asked: None, begun, text: Text::new(gzip) }));
+            ReflectorRequest::Whole { .. } => {
+                self.reading =
+                    ReflectorStream::Page(Box::new(Page { body, asked: None, begun, text: Text::new(gzip) }));
                 return;
             }
             // Asked by `ask_latest` alone.
-            Target::Latest | Target::LatestThenPage { .. } => return,
-            Target::WatchList => (true, false),
-            Target::Watch { short } => (false, short),
+            ReflectorRequest::Latest | ReflectorRequest::LatestThenPage { .. } => return,
+            ReflectorRequest::WatchList => (true, false),
+            ReflectorRequest::Watch { short } => (false, short),
         };
         self.shared.counts.watches.add(1);
-        let stream = WatchStream::new(body, initial, short, Instant::now(), &self.shared.config.tuning);
-        self.reading = Reading::Watch(Box::new(stream));
+        let stream = MemberWatch::new(body, initial, short, Instant::now(), &self.shared.config.tuning);
+        self.reading = ReflectorStream::Watch(Box::new(stream));
     }
 }

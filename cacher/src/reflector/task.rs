@@ -12,11 +12,11 @@ use crate::amount::PageTime;
 use crate::health::{Announced, Health, News};
 use crate::machine::{Action, Machine};
 use crate::page::Page;
-use crate::progress::Progress;
+use crate::progress::ProgressRequests;
 use crate::shared::Shared;
-use crate::state::{Reason, State};
+use crate::state::{CacherState, StaleReason};
 use crate::store::{Staging, Store};
-use crate::stream::WatchStream;
+use crate::stream::MemberWatch;
 use crate::update::Observer;
 
 /// The reflector's task, before it runs.
@@ -35,8 +35,8 @@ pub(crate) struct Reflector {
     pub(super) page_time: PageTime,
     /// The number of the list under way as a question for the member's latest version.
     pub(super) question: u64,
-    pub(super) reading: Reading,
-    pub(super) progress: Progress,
+    pub(super) reading: ReflectorStream,
+    pub(super) progress: ProgressRequests,
     pub(super) health: Health,
     pub(super) announced: Announced,
     pub(super) decode_logged: Option<Instant>,
@@ -47,9 +47,9 @@ pub(crate) struct Reflector {
 }
 
 /// What is being read.
-pub(super) enum Reading {
+pub(super) enum ReflectorStream {
     Nothing,
-    Watch(Box<WatchStream>),
+    Watch(Box<MemberWatch>),
     /// A list, or a page of it.
     Page(Box<Page>),
 }
@@ -74,8 +74,8 @@ impl Reflector {
             listed: ResourceVersion::default(),
             page_time,
             question: 0,
-            reading: Reading::Nothing,
-            progress: Progress::new(&resource),
+            reading: ReflectorStream::Nothing,
+            progress: ProgressRequests::new(&resource),
             health,
             announced: Announced::default(),
             decode_logged: None,
@@ -127,10 +127,10 @@ impl Reflector {
 impl Drop for Reflector {
     /// A task that ended for whatever cause must not look synced for ever.
     fn drop(&mut self) {
-        let (since, reason) = (Instant::now(), Reason::Other("its objects are no longer followed".to_owned()));
+        let (since, reason) = (Instant::now(), StaleReason::Other("its objects are no longer followed".to_owned()));
         self.shared.state.send_replace(match self.store {
-            Some(_) => State::Stale { since, reason },
-            None => State::Syncing { since, reason: Some(reason) },
+            Some(_) => CacherState::Stale { since, reason },
+            None => CacherState::Syncing { since, reason: Some(reason) },
         });
     }
 }

@@ -5,29 +5,29 @@ use tokio::time::Instant;
 use tributary_apimachinery::{Change, ChangeType, ResourceVersion};
 
 use super::failures::decode_position;
-use super::task::{Reading, Reflector, ResetAsked};
+use super::task::{Reflector, ReflectorStream, ResetAsked};
 use crate::machine::Input;
-use crate::request::Refusal;
-use crate::state::Reason;
+use crate::request::MemberError;
+use crate::state::StaleReason;
 use crate::store::Store;
-use crate::stream::{Turn, WatchStream};
-use crate::watch_event::WatchEvent;
+use crate::stream::{MemberWatch, WatchWakeup};
+use crate::watch_event::MemberEvent;
 
 impl Reflector {
     /// Reads a watch until something is to be decided, and keeps it for going on.
-    pub(super) async fn read_watch(&mut self, mut stream: Box<WatchStream>) -> Result<Input, ResetAsked> {
+    pub(super) async fn read_watch(&mut self, mut stream: Box<MemberWatch>) -> Result<Input, ResetAsked> {
         let shared = self.shared.clone();
         let mut reopen_at = shared.reopen_at.subscribe();
         loop {
             if let Some(input) = self.take_frames(&mut stream) {
-                self.reading = Reading::Watch(stream);
+                self.reading = ReflectorStream::Watch(stream);
                 return Ok(input);
             }
             let mut progress = std::mem::take(&mut self.progress);
             let turn = self.attend(stream.turn(&mut progress, &shared.wanted, &mut reopen_at)).await;
             self.progress = progress;
             let input = match turn? {
-                Turn::Read(Some(Ok(frame))) => {
+                WatchWakeup::Read(Some(Ok(frame))) => {
                     if let Ok(chunk) = frame.into_data() {
                         shared.counts.received_bytes.add(chunk.len());
                         stream.frames.push(chunk);
@@ -35,22 +35,22 @@ impl Reflector {
                     tokio::task::coop::consume_budget().await;
                     None
                 }
-                Turn::Read(Some(Err(error))) => Some(self.unreachable(&error)),
-                Turn::Read(None) => Some(self.ended(&stream)),
-                Turn::Silent => Some(self.silent(&stream)),
-                Turn::Settled => Some(self.prove(&mut stream)),
-                Turn::Progress(call) => self.progress(call, &stream),
-                Turn::Renewed => Some(Input::Renewed),
+                WatchWakeup::Read(Some(Err(error))) => Some(self.unreachable(&error)),
+                WatchWakeup::Read(None) => Some(self.ended(&stream)),
+                WatchWakeup::Silent => Some(self.silent(&stream)),
+                WatchWakeup::Settled => Some(self.prove(&mut stream)),
+                WatchWakeup::Progress(call) => self.progress(call, &stream),
+                WatchWakeup::Renewed => Some(Input::Renewed),
             };
             if let Some(input) = input {
-                self.reading = Reading::Watch(stream);
+                self.reading = ReflectorStream::Watch(stream);
                 return Ok(input);
             }
         }
     }
 
     /// Takes all frames that have come, and tells the observer what they changed as one update.
-    fn take_frames(&mut self, stream: &mut WatchStream) -> Option<Input> {
+    fn take_frames(&mut self, stream: &mut MemberWatch) -> Option<Input> {
         if let Some(input) = stream.deferred.take() {
             return Some(input);
         }
@@ -60,7 +60,7 @@ impl Reflector {
             let frame = match stream.frames.next_frame() {
                 Ok(Some(frame)) => frame,
                 Ok(None) => break None,
-                Err(error) => break Some(self.failed(Reason::Other(error.to_string()))),
+                Err(error) => break Some(self.failed(StaleReason::Other(error.to_string()))),
             };
             if let Err(input) = self.take_frame(stream, &frame, &mut changes) {
                 break Some(input);
@@ -79,9 +79,9 @@ impl Reflector {
     }
 
     /// Takes one frame; an error is what the machine has to decide on.
-    fn take_frame(&mut self, stream: &mut WatchStream, frame: &Bytes, changes: &mut Vec<Change>) -> Result<(), Input> {
-        match WatchEvent::parse(frame) {
-            Ok(WatchEvent::Object { change_type, object }) => match self.shared.config.decoder.decode(object) {
+    fn take_frame(&mut self, stream: &mut MemberWatch, frame: &Bytes, changes: &mut Vec<Change>) -> Result<(), Input> {
+        match MemberEvent::parse(frame) {
+            Ok(MemberEvent::Object { change_type, object }) => match self.shared.config.decoder.decode(object) {
                 Ok(object) if stream.initial => match change_type {
                     ChangeType::Added | ChangeType::Modified => {
                         self.staging.put(object);
@@ -104,11 +104,11 @@ impl Reflector {
                     self.skipped(&error, &decode_position(&error), format_args!("watch event after version {after}"));
                 }
             },
-            Ok(WatchEvent::Bookmark { version, initial_events_end }) => {
+            Ok(MemberEvent::Bookmark { version, initial_events_end }) => {
                 return self.take_bookmark(stream, version, initial_events_end);
             }
-            Ok(WatchEvent::Error { status }) => {
-                return Err(self.refused(Refusal::from_status(status, None), stream.initial));
+            Ok(MemberEvent::Error { status }) => {
+                return Err(self.refused(MemberError::from_status(status, None), stream.initial));
             }
             Err(error) => {
                 let after = self.version();
@@ -118,7 +118,7 @@ impl Reflector {
         Ok(())
     }
 
-    fn take_bookmark(&mut self, stream: &mut WatchStream, version: ResourceVersion, end: bool) -> Result<(), Input> {
+    fn take_bookmark(&mut self, stream: &mut MemberWatch, version: ResourceVersion, end: bool) -> Result<(), Input> {
         if stream.initial {
             if !end {
                 tracing::debug!("the member's bookmark lacks the end of the initial events");

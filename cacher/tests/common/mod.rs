@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, Snapshot};
-use tributary_cacher::{Cacher, Config, Observer, State, Transport, Tuning, Update};
+use tributary_cacher::{Cacher, CacherConfig, CacherState, Observer, ReflectorTuning, Transport, Update};
 
 /// The member's side: every request arrives here and is answered by the test.
 pub struct Member {
@@ -168,8 +168,8 @@ impl Observer for Forward {
     }
 }
 
-pub fn config(tuning: Tuning) -> Config {
-    Config {
+pub fn config(tuning: ReflectorTuning) -> CacherConfig {
+    CacherConfig {
         cluster: ClusterName::new("member1").expect("a name"),
         resource: GroupVersionResource::new("", "v1", "pods"),
         namespace: None,
@@ -190,21 +190,21 @@ pub fn transport() -> (Transport, Member) {
 }
 
 pub fn start() -> (Cacher, Member, Updates) {
-    start_with(Tuning::default())
+    start_with(ReflectorTuning::default())
 }
 
-pub fn start_with(tuning: Tuning) -> (Cacher, Member, Updates) {
+pub fn start_with(tuning: ReflectorTuning) -> (Cacher, Member, Updates) {
     start_of_config(config(tuning))
 }
 
-pub fn start_of_config(config: Config) -> (Cacher, Member, Updates) {
+pub fn start_of_config(config: CacherConfig) -> (Cacher, Member, Updates) {
     let (sender, updates) = mpsc::unbounded_channel();
     let (transport, member) = transport();
     (Cacher::start(config, transport, Arc::new(Forward(sender))), member, Updates(updates))
 }
 
 /// Waits for a state; paused time moves on.
-pub async fn state(cacher: &Cacher, wanted: impl Fn(&State) -> bool) -> State {
+pub async fn state(cacher: &Cacher, wanted: impl Fn(&CacherState) -> bool) -> CacherState {
     let mut states = cacher.states();
     let found = tokio::time::timeout(Duration::from_secs(3600), states.wait_for(|state| wanted(state))).await;
     found.unwrap_or_else(|_| panic!("still {:?}", cacher.state())).expect("the cacher has ended").clone()

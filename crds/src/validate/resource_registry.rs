@@ -3,7 +3,7 @@
 use tributary_apimachinery::{ClusterName, ResourcePattern};
 
 use super::{Problems, is_integer};
-use crate::{Configuration, ResourceRegistry, UpstreamCluster};
+use crate::{ConfigurationObjects, ResourceRegistry, UpstreamCluster};
 
 /// Above this size of a composite resourceVersion, in bytes of text, integer item versions are recommended: events that
 /// refer to an object carry its version in full.
@@ -27,7 +27,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("storage.k8s.io", &["csidrivers", "csinodes", "storageclasses", "volumeattachments"]),
 ];
 
-pub(super) fn validate(registry: &ResourceRegistry, configuration: &Configuration, problems: &mut Problems<'_>) {
+pub(super) fn validate(registry: &ResourceRegistry, configuration: &ConfigurationObjects, problems: &mut Problems<'_>) {
     if registry.metadata.name.as_deref().unwrap_or_default().is_empty() {
         problems.error("metadata.name", "is empty; give the registry a name");
     }
@@ -94,7 +94,7 @@ fn namespaces(namespaces: &[String], problems: &mut Problems<'_>) {
     }
 }
 
-fn cluster_names(registry: &ResourceRegistry, configuration: &Configuration, problems: &mut Problems<'_>) {
+fn cluster_names(registry: &ResourceRegistry, configuration: &ConfigurationObjects, problems: &mut Problems<'_>) {
     for (index, name) in registry.spec.clusters.names.iter().enumerate() {
         if configuration.cluster(name).is_none() {
             problems.error(

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::{Instant, sleep, timeout_at};
-use tributary_e2e::{HttpClient, Member};
+use tributary_e2e::{HttpClient, TestCluster};
 
 /// How long the streams are read: three bookmarks are due.
 const LENGTH: Duration = Duration::from_secs(200);
@@ -45,7 +45,7 @@ fn number(event: &Value) -> anyhow::Result<u64> {
 async fn none_of_what_was_replayed_last(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     // Nobody else writes there.
-    let member = Member::builder("idle").start(context.fixture.tools().await?).await?;
+    let member = TestCluster::builder("idle").start(context.fixture.tools().await?).await?;
     let (http, path) = (member.http(), "/api/v1/namespaces/default/podtemplates");
     let watch = |from: &str| {
         let seconds = COMPARED.as_secs();
@@ -123,7 +123,7 @@ async fn told_from(http: &HttpClient, maps: &str, version: &str, changes: usize)
 async fn each_minute(context: TestContext) -> anyhow::Result<()> {
     let fixture = &context.fixture;
     let (bare, pair) = (fixture.bare().await?, fixture.pair().await?.to_vec());
-    let targets: [(&str, HttpClient, Vec<std::sync::Arc<Member>>); 4] = [
+    let targets: [(&str, HttpClient, Vec<std::sync::Arc<TestCluster>>); 4] = [
         ("bare", bare.http().clone(), vec![bare.clone()]),
         ("over one", fixture.over_one().await?.http().await?, vec![bare]),
         ("over two", fixture.over_two().await?.http().await?, pair.clone()),
@@ -142,7 +142,7 @@ async fn one(
     context: &TestContext,
     name: &str,
     http: &HttpClient,
-    members: &[std::sync::Arc<Member>],
+    members: &[std::sync::Arc<TestCluster>],
 ) -> anyhow::Result<()> {
     let namespace = context.namespace("quiet", members).await?;
     let busy = context.namespace("busy", members).await?;

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::Instant;
-use tributary_e2e::Member;
+use tributary_e2e::TestCluster;
 
 pub(crate) mod follower;
 
@@ -42,7 +42,7 @@ pub(crate) fn cases() -> Vec<Case> {
 /// Where a client is pointed, and what it must hold in the end.
 struct Followed {
     kubeconfig: PathBuf,
-    members: Vec<Arc<Member>>,
+    members: Vec<Arc<TestCluster>>,
     namespace: String,
 }
 
@@ -64,7 +64,7 @@ async fn of_all(context: &TestContext) -> anyhow::Result<Followed> {
 type State = BTreeMap<String, (String, String)>;
 
 /// One member's objects of a resource.
-async fn state_of(member: &Member, namespace: &str, resource: &str) -> anyhow::Result<State> {
+async fn state_of(member: &TestCluster, namespace: &str, resource: &str) -> anyhow::Result<State> {
     let list =
         member.http().get(&format!("/api/v1/namespaces/{namespace}/{resource}")).send().await?.expect(200)?.json()?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -120,7 +120,7 @@ impl Followed {
 
 /// Writes at random into one member.
 struct Writer {
-    member: Arc<Member>,
+    member: Arc<TestCluster>,
     namespace: String,
     random: StdRng,
     /// Counts this member's writes, so that a later state has a greater number.

@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
 use tributary_e2e::{Access, Tributary, kubeconfig};
-use tributary_simulator::{Config, Simulator};
+use tributary_simulator::{Simulator, SimulatorConfig};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -35,7 +35,7 @@ async fn of_many_clusters(context: TestContext) -> anyhow::Result<()> {
     let mut simulated = Vec::new();
     for index in 0..SIMULATED {
         let name = format!("production-cluster-in-a-region-far-away-from-here-{index:010}");
-        let config = Config { name, pods: 0, namespaces: 1, nodes: 1, ..Config::default() };
+        let config = SimulatorConfig { name, pods: 0, namespaces: 1, nodes: 1, ..SimulatorConfig::default() };
         simulated.push(Simulator::start(config).await.context("start a simulated member")?);
     }
     let accesses: Vec<Access> = simulated

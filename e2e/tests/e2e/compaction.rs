@@ -5,7 +5,7 @@ use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
-use tributary_e2e::{Answer, EventStream, HttpClient, Member, Tributary, kubeconfig};
+use tributary_e2e::{EventStream, HttpClient, HttpResponse, TestCluster, Tributary, kubeconfig};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -61,11 +61,11 @@ impl Client {
         }
     }
 
-    async fn next_page(&self) -> anyhow::Result<Answer> {
+    async fn next_page(&self) -> anyhow::Result<HttpResponse> {
         self.http.get(&format!("{}?limit=50&continue={}", self.maps, escape(&self.token))).send().await
     }
 
-    async fn exact(&self) -> anyhow::Result<Answer> {
+    async fn exact(&self) -> anyhow::Result<HttpResponse> {
         let query = format!("?resourceVersion={}&resourceVersionMatch=Exact", self.version);
         self.http.get(&format!("{}{query}", self.maps)).send().await
     }
@@ -127,7 +127,7 @@ fn escape(token: &str) -> String {
     token.replace('+', "%2B").replace('=', "%3D").replace('/', "%2F")
 }
 
-fn expired(answer: &Answer) -> anyhow::Result<Value> {
+fn expired(answer: &HttpResponse) -> anyhow::Result<Value> {
     let status = answer.json()?;
     ensure!(answer.status == 410 && status["reason"] == "Expired", "{}: {}: {status}", answer.request, answer.status);
     Ok(status)
@@ -138,7 +138,7 @@ fn map(name: &str, step: usize) -> Value {
 }
 
 /// Changes an object of the first page often, deletes one behind it and makes another.
-async fn write(member: &Member, maps: &str) -> anyhow::Result<()> {
+async fn write(member: &TestCluster, maps: &str) -> anyhow::Result<()> {
     for step in 1..=WRITES {
         let patch = json!({"data": {"step": step.to_string()}});
         let path = format!("{maps}/map-00");
@@ -166,7 +166,8 @@ async fn tells_every_write(stream: &mut EventStream) -> anyhow::Result<()> {
 async fn forgotten_by_etcd(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
-    let member = Member::builder("forgetful").apiserver_argument("--etcd-compaction-interval=2s").start(tools).await?;
+    let member =
+        TestCluster::builder("forgetful").apiserver_argument("--etcd-compaction-interval=2s").start(tools).await?;
     let member = Arc::new(member);
     let other = Arc::clone(&context.fixture.pair().await?[1]);
     let namespace = context.namespace("compaction", &[Arc::clone(&member), Arc::clone(&other)]).await?;

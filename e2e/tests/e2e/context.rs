@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::{Instant, sleep};
-use tributary_e2e::{Member, namespace};
+use tributary_e2e::{TestCluster, namespace};
 
 /// Longest that one test may take. A stuck one fails alone, with its dump, instead of stopping the run.
 const TEST_TIMEOUT: Duration = Duration::from_secs(420);
@@ -24,11 +24,11 @@ pub(crate) struct TestContext {
 }
 
 /// A namespace of a test, and a member that has it.
-type OwnNamespace = (String, Arc<Member>);
+type OwnNamespace = (String, Arc<TestCluster>);
 
 impl TestContext {
     /// Creates a namespace of one name in each of these members.
-    pub(crate) async fn namespace(&self, prefix: &str, members: &[Arc<Member>]) -> anyhow::Result<String> {
+    pub(crate) async fn namespace(&self, prefix: &str, members: &[Arc<TestCluster>]) -> anyhow::Result<String> {
         let name = namespace::unique_name(prefix);
         for member in members {
             namespace::create(&name, &[member]).await?;

@@ -114,7 +114,7 @@ impl Servers {
     }
 
     /// The answer of one server; `None` for what HTTP cannot carry.
-    async fn ask(&self, http: &HttpClient, request: &Request) -> anyhow::Result<Option<tributary_e2e::Answer>> {
+    async fn ask(&self, http: &HttpClient, request: &Request) -> anyhow::Result<Option<tributary_e2e::HttpResponse>> {
         let target = self.fill_in(http, request).await?;
         if target.parse::<http::Uri>().is_err() {
             return Ok(None);

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tributary_apimachinery::wire;
-use tributary_e2e::{Answer, HttpClient, Kubectl};
+use tributary_e2e::{HttpClient, HttpResponse, Kubectl};
 
 const SOON: Duration = Duration::from_secs(60);
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
@@ -93,7 +93,7 @@ impl Setup {
         Ok(())
     }
 
-    async fn get(&self, path: &str, accept: &str) -> anyhow::Result<Answer> {
+    async fn get(&self, path: &str, accept: &str) -> anyhow::Result<HttpResponse> {
         self.http.get(path).accept(accept).send().await?.expect(200)
     }
 }
@@ -102,7 +102,7 @@ fn object(version: &str, kind: &str, name: &str) -> Value {
     json!({"apiVersion": format!("example.test/{version}"), "kind": kind, "metadata": {"name": name}, "spec": {"size": 7}})
 }
 
-fn warnings(answer: &Answer) -> Vec<&str> {
+fn warnings(answer: &HttpResponse) -> Vec<&str> {
     answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).collect()
 }
 

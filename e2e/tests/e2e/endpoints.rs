@@ -4,7 +4,7 @@ use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
 use serde_json::json;
 use std::{collections::BTreeSet, fs, sync::Arc, time::Duration};
-use tributary_e2e::{Member, Tributary, guard, kubeconfig, namespace};
+use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig, namespace};
 
 /// How long Tributary may take to see that an endpoint is lost or back: it dials at least each half minute.
 const SOON: Duration = Duration::from_secs(60);
@@ -20,7 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 async fn of_two_apiservers_one_is_killed(context: TestContext) -> anyhow::Result<()> {
-    let shared = Member::builder("shared").start(context.fixture.tools().await?).await?;
+    let shared = TestCluster::builder("shared").start(context.fixture.tools().await?).await?;
     let ports = [shared.apiserver_port(), shared.start_second_apiserver().await?];
     let other = Arc::clone(&context.fixture.pair().await?[1]);
     let folder = guard::temporary_folder("endpoints")?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use tributary_e2e::{Member, Tributary, guard};
+use tributary_e2e::{TestCluster, Tributary, guard};
 
 use crate::context::{Case, TestContext, cases, eventually};
 
@@ -40,7 +40,7 @@ fn names_of(list: &Value) -> Vec<&str> {
 async fn expire_together(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let lives = format!("--event-ttl={}s", TIME_TO_LIVE.as_secs());
-    let member = Member::builder("brief").apiserver_argument(&lives).start(context.fixture.tools().await?).await?;
+    let member = TestCluster::builder("brief").apiserver_argument(&lives).start(context.fixture.tools().await?).await?;
     let member = Arc::new(member);
     let namespace = context.namespace("events", &[Arc::clone(&member)]).await?;
     let tributary = Tributary::builder(&member.kubeconfig(), ["brief"]).start().await?;

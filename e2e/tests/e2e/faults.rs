@@ -8,8 +8,10 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
-use tributary_e2e::{Access, HttpClient, Member, Tributary, certificates::Certificates, guard, kubeconfig, tributary};
-use tributary_simulator::{Config, RequestKind, Simulator, WriteAnswers};
+use tributary_e2e::{
+    Access, HttpClient, TestCluster, Tributary, certificates::Certificates, guard, kubeconfig, tributary,
+};
+use tributary_simulator::{RequestKind, Simulator, SimulatorConfig, WriteAnswers};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -208,8 +210,8 @@ async fn one_cluster_twice(context: TestContext) -> anyhow::Result<()> {
 
 /// A member of this test alone beside `member2`, Tributary over both, and a namespace in each.
 struct Own {
-    victim: Arc<Member>,
-    other: Arc<Member>,
+    victim: Arc<TestCluster>,
+    other: Arc<TestCluster>,
     /// Held so that it runs, and its log is printed when the test fails.
     _tributary: Arc<Tributary>,
     http: HttpClient,
@@ -228,7 +230,7 @@ impl Own {
         format!("/api/v1/namespaces/{}/configmaps{query}", self.namespace)
     }
 
-    async fn create(&self, member: &Member, name: &str) -> anyhow::Result<()> {
+    async fn create(&self, member: &TestCluster, name: &str) -> anyhow::Result<()> {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
         member.http().post(&self.maps(""), &object).send().await?.expect(201)?;
         Ok(())
@@ -493,7 +495,8 @@ async fn many_streams(context: TestContext) -> anyhow::Result<()> {
 /// is built from it, so what it sends is what any Go client sends. The member is a simulated one: a real one breaks off
 /// no answer when it is told to.
 async fn a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl(context: TestContext) -> anyhow::Result<()> {
-    let config = Config { name: "breaking".to_owned(), pods: 0, namespaces: 1, nodes: 1, ..Config::default() };
+    let config =
+        SimulatorConfig { name: "breaking".to_owned(), pods: 0, namespaces: 1, nodes: 1, ..SimulatorConfig::default() };
     let member = Simulator::start(config).await.context("start a simulated member")?;
     let access = Access {
         name: member.name().to_owned(),

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, path::PathBuf, sync::Arc};
 use tokio::sync::{Mutex, OnceCell, Semaphore};
-use tributary_e2e::{Member, MetricsServer, Tools, Tributary, guard, kubeconfig};
+use tributary_e2e::{MetricsServer, TestCluster, Tools, Tributary, guard, kubeconfig};
 
 /// Something started once, by the first who asks. A start that failed is not tried again: every test that needs it
 /// fails with the same message at once, instead of after one more timeout.
@@ -30,8 +30,8 @@ impl<T> Shared<T> {
 /// `member1` and `member2`, with controllers and kwok, which Tributary serves as one.
 pub(crate) struct Fixture {
     tools: Shared<Tools>,
-    bare: Shared<Arc<Member>>,
-    pair: Shared<[Arc<Member>; 2]>,
+    bare: Shared<Arc<TestCluster>>,
+    pair: Shared<[Arc<TestCluster>; 2]>,
     over_one: Shared<Arc<Tributary>>,
     over_two: Shared<Arc<Tributary>>,
     over_two_integers: Shared<Arc<Tributary>>,
@@ -48,7 +48,7 @@ pub(crate) struct Fixture {
 pub(crate) struct Differing {
     // Before the members, whose clients they are.
     pub(crate) tributary: Arc<Tributary>,
-    pub(crate) members: [Arc<Member>; 2],
+    pub(crate) members: [Arc<TestCluster>; 2],
     pub(crate) metrics: [MetricsServer; 2],
     _folder: tempfile::TempDir,
 }
@@ -75,20 +75,20 @@ impl Fixture {
     }
 
     /// A kube-apiserver without controllers or kubelets: nothing changes in it but by tests.
-    pub(crate) async fn bare(&self) -> anyhow::Result<Arc<Member>> {
+    pub(crate) async fn bare(&self) -> anyhow::Result<Arc<TestCluster>> {
         let start = async || {
-            let member = Member::builder("bare").start(self.tools().await?).await?;
+            let member = TestCluster::builder("bare").start(self.tools().await?).await?;
             anyhow::Ok(Arc::new(member))
         };
         self.bare.get_or_start(start).await.cloned()
     }
 
     /// `member1` and `member2`, each with controllers, kwok and one node.
-    pub(crate) async fn pair(&self) -> anyhow::Result<&[Arc<Member>; 2]> {
+    pub(crate) async fn pair(&self) -> anyhow::Result<&[Arc<TestCluster>; 2]> {
         let start = async || {
             let tools = self.tools().await?;
-            let one = Member::builder("member1").controllers(true).kwok(true).nodes(1).start(tools);
-            let two = Member::builder("member2").controllers(true).kwok(true).nodes(1).start(tools);
+            let one = TestCluster::builder("member1").controllers(true).kwok(true).nodes(1).start(tools);
+            let two = TestCluster::builder("member2").controllers(true).kwok(true).nodes(1).start(tools);
             let (one, two) = tokio::try_join!(one, two)?;
             anyhow::Ok([Arc::new(one), Arc::new(two)])
         };
@@ -145,8 +145,8 @@ impl Fixture {
         let start = async || {
             let tools = self.tools().await?;
             let (north, south) = tokio::try_join!(
-                Member::builder("north").nodes(1).start(tools),
-                Member::builder("south").nodes(1).start(tools),
+                TestCluster::builder("north").nodes(1).start(tools),
+                TestCluster::builder("south").nodes(1).start(tools),
             )?;
             let metrics = [MetricsServer::start().await?, MetricsServer::start().await?];
             for ((member, metrics), definitions) in
@@ -173,8 +173,8 @@ impl Fixture {
     }
 
     /// A member of the test's own, for it to harm, beside `member2`, and a Tributary over both.
-    pub(crate) async fn over_a_victim(&self) -> anyhow::Result<(Arc<Member>, Arc<Member>, Arc<Tributary>)> {
-        let victim = Arc::new(Member::builder("victim").start(self.tools().await?).await?);
+    pub(crate) async fn over_a_victim(&self) -> anyhow::Result<(Arc<TestCluster>, Arc<TestCluster>, Arc<Tributary>)> {
+        let victim = Arc::new(TestCluster::builder("victim").start(self.tools().await?).await?);
         let other = Arc::clone(&self.pair().await?[1]);
         let path = victim.folder().join("both.kubeconfig");
         kubeconfig::write(&path, &[&victim.access(), &other.access()])?;

@@ -11,7 +11,7 @@ use crate::context::{Case, TestContext, eventually};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
-use tributary_e2e::{Kubectl, Member, Tributary, kubectl::Output};
+use tributary_e2e::{Kubectl, TestCluster, Tributary, kubectl::Output};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -26,7 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
 struct Setup {
     kubectl: Kubectl,
     namespace: String,
-    members: [Arc<Member>; 2],
+    members: [Arc<TestCluster>; 2],
     _tributary: Option<Arc<Tributary>>,
 }
 

@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 use tokio::{sync::Mutex, time::Instant};
-use tributary_e2e::{HttpClient, Member, Tools, Tributary, guard, kubeconfig, namespace};
+use tributary_e2e::{HttpClient, TestCluster, Tools, Tributary, guard, kubeconfig, namespace};
 use tributary_simulator::Relay;
 
 mod faults;
@@ -181,7 +181,7 @@ struct Run {
 impl Run {
     async fn start(context: &TestContext, seed: u64, mode: Mode) -> anyhow::Result<Self> {
         let tools = context.fixture.tools().await?;
-        let started = mode.members().iter().map(|name| Member::builder(name).start(tools));
+        let started = mode.members().iter().map(|name| TestCluster::builder(name).start(tools));
         let members: Vec<_> = futures::future::try_join_all(started).await?.into_iter().map(Arc::new).collect();
         let folder = guard::temporary_folder("oracle")?;
         let mut wires = Vec::new();

@@ -4,7 +4,7 @@
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::ensure;
 use std::time::Duration;
-use tributary_e2e::{Member, MetricsServer, Tributary};
+use tributary_e2e::{MetricsServer, TestCluster, Tributary};
 
 /// How long a member may take to see that its aggregated API server is there.
 const SOON: Duration = Duration::from_secs(120);
@@ -23,7 +23,7 @@ async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_lead
     context: TestContext,
 ) -> anyhow::Result<()> {
     let _turn = context.fixture.own_members.acquire().await?;
-    let member = Member::builder("redirected").nodes(1).start(context.fixture.tools().await?).await?;
+    let member = TestCluster::builder("redirected").nodes(1).start(context.fixture.tools().await?).await?;
     let metrics = MetricsServer::start().await?;
     metrics.set_node("n", "100m", "64Mi");
     metrics.register(&member).await?;

@@ -4,7 +4,7 @@ use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use std::{fs, sync::Arc, time::Duration};
-use tributary_e2e::{Access, Answer, HttpClient, Member, Tributary, guard, kubeconfig, namespace};
+use tributary_e2e::{Access, HttpClient, HttpResponse, TestCluster, Tributary, guard, kubeconfig, namespace};
 use tributary_simulator::Relay;
 
 /// How long Tributary may take to see a change of rights: it tries again within seconds, on a busy machine.
@@ -26,8 +26,8 @@ pub(crate) fn cases() -> Vec<Case> {
 /// Two members. Tributary reads the first as a user of its own, through a relay, so that its watches can be made to
 /// begin again: kube-apiserver asks for rights at the beginning of a watch alone.
 struct Pair {
-    victim: Member,
-    other: Arc<Member>,
+    victim: TestCluster,
+    other: Arc<TestCluster>,
     relay: Relay,
     tributary: Arc<Tributary>,
     http: HttpClient,
@@ -38,7 +38,7 @@ struct Pair {
 
 impl Pair {
     async fn start(context: &TestContext) -> anyhow::Result<Self> {
-        let victim = Member::builder("victim").start(context.fixture.tools().await?).await?;
+        let victim = TestCluster::builder("victim").start(context.fixture.tools().await?).await?;
         let other = Arc::clone(&context.fixture.pair().await?[1]);
         let token = format!("{:032x}", rand::random::<u128>());
         let namespace = namespace::unique_name("rights");
@@ -66,7 +66,7 @@ impl Pair {
         format!("/api/v1/namespaces/{}/configmaps", self.namespace)
     }
 
-    async fn create(&self, member: &Member, name: &str) -> anyhow::Result<()> {
+    async fn create(&self, member: &TestCluster, name: &str) -> anyhow::Result<()> {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
         member.http().post(&self.maps(), &object).send().await?.expect(201)?;
         Ok(())
@@ -128,7 +128,7 @@ impl Pair {
     }
 }
 
-fn names_of(answer: &Answer) -> anyhow::Result<Vec<String>> {
+fn names_of(answer: &HttpResponse) -> anyhow::Result<Vec<String>> {
     let list = answer.json()?;
     let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     Ok(list["items"].as_array().context("no items")?.iter().map(name).collect())
@@ -136,7 +136,7 @@ fn names_of(answer: &Answer) -> anyhow::Result<Vec<String>> {
 
 /// Whether an answer warns of the victim, and of no other cluster, with this reason; without one, that it does not
 /// warn. That v1 Endpoints are deprecated is the members' own warning.
-fn warns(answer: &Answer, reason: &str) -> anyhow::Result<()> {
+fn warns(answer: &HttpResponse, reason: &str) -> anyhow::Result<()> {
     let all = answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
     let all: Vec<&str> = all.filter(|warning| !warning.contains("is deprecated")).collect();
     match (reason, all.as_slice()) {
@@ -150,7 +150,7 @@ fn warns(answer: &Answer, reason: &str) -> anyhow::Result<()> {
 const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
 /// Lets the reader do everything.
-async fn allow(member: &Member) -> anyhow::Result<()> {
+async fn allow(member: &TestCluster) -> anyhow::Result<()> {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": READER},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
@@ -160,7 +160,7 @@ async fn allow(member: &Member) -> anyhow::Result<()> {
 }
 
 /// Makes the reader's token known, or unknown, which takes a restart.
-async fn know(member: &Member, token: Option<&str>) -> anyhow::Result<()> {
+async fn know(member: &TestCluster, token: Option<&str>) -> anyhow::Result<()> {
     let path = member.folder().join("tokens.csv");
     let text = fs::read_to_string(&path).context("read the token file")?;
     let mut lines: Vec<String> = text.lines().filter(|line| !line.contains(READER)).map(str::to_owned).collect();

@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::time::Instant;
-use tributary_e2e::{Member, Tributary, guard, kubeconfig, namespace};
+use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig, namespace};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -36,7 +36,7 @@ fn keys(namespace: &str) -> [(&'static str, String); 3] {
 }
 
 /// The uids that the members have of a key.
-async fn uids(members: &[Arc<Member>], resource: &str, key: &str) -> anyhow::Result<BTreeSet<String>> {
+async fn uids(members: &[Arc<TestCluster>], resource: &str, key: &str) -> anyhow::Result<BTreeSet<String>> {
     let path = match key.split_once('/') {
         Some((namespace, name)) => format!("/api/v1/namespaces/{namespace}/{resource}/{name}"),
         None => format!("/api/v1/{resource}/{key}"),
@@ -52,7 +52,7 @@ async fn uids(members: &[Arc<Member>], resource: &str, key: &str) -> anyhow::Res
 }
 
 /// Waits until the informers hold, of each of these keys, an object that a member has.
-async fn hold(follower: &mut Follower, members: &[Arc<Member>], namespace: &str) -> anyhow::Result<()> {
+async fn hold(follower: &mut Follower, members: &[Arc<TestCluster>], namespace: &str) -> anyhow::Result<()> {
     let deadline = Instant::now() + SOON;
     loop {
         let dump = follower.dump().await?;
@@ -72,7 +72,7 @@ async fn hold(follower: &mut Follower, members: &[Arc<Member>], namespace: &str)
     }
 }
 
-async fn exists_in(member: &Member, path: &str, exists: bool) -> anyhow::Result<()> {
+async fn exists_in(member: &TestCluster, path: &str, exists: bool) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let status = member.http().get(path).send().await?.status;
         ensure!((status == 200) == exists, "{path} in {}: {status}", member.name());
@@ -84,7 +84,7 @@ async fn exists_in(member: &Member, path: &str, exists: bool) -> anyhow::Result<
 async fn informers_never_lose_a_name(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
-    let start = |name| Member::builder(name).controllers_named(CONTROLLERS).start(tools);
+    let start = |name| TestCluster::builder(name).controllers_named(CONTROLLERS).start(tools);
     let (one, two) = tokio::try_join!(start("same1"), start("same2"))?;
     let members = [Arc::new(one), Arc::new(two)];
     let folder = guard::temporary_folder("same")?;

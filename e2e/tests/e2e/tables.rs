@@ -11,7 +11,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
-use tributary_e2e::{HttpClient, Member, Tributary};
+use tributary_e2e::{HttpClient, TestCluster, Tributary};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -36,7 +36,8 @@ async fn as_the_member_prints_them(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     // Its own member: samples of webhooks and policies would meet the writes of other tests.
-    let member = Member::builder("printed").apiserver_argument("--runtime-config=api/all=true").start(tools).await?;
+    let member =
+        TestCluster::builder("printed").apiserver_argument("--runtime-config=api/all=true").start(tools).await?;
     let created = create_samples(member.http()).await?;
     let tributary = Tributary::builder(&member.kubeconfig(), ["printed"]).start().await?;
     let tributary = context.fixture.watch_log(tributary).await;

@@ -9,7 +9,7 @@ use informer::Informer;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
-use tributary_e2e::{Answer, EventStream, HttpClient, Member, Tributary};
+use tributary_e2e::{EventStream, HttpClient, HttpResponse, TestCluster, Tributary};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -22,8 +22,8 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// A member of this test alone beside `member2`, and Tributary over both.
 struct Own {
-    victim: Arc<Member>,
-    other: Arc<Member>,
+    victim: Arc<TestCluster>,
+    other: Arc<TestCluster>,
     /// Held so that it runs, and its log is printed when the test fails.
     tributary: Arc<Tributary>,
     http: HttpClient,
@@ -62,7 +62,7 @@ async fn names_are(http: &HttpClient, path: &str, expected: &[&str]) -> anyhow::
 }
 
 /// The 410 of a list, with a token to go on with where it was half read.
-fn expired(answer: &Answer) -> anyhow::Result<Value> {
+fn expired(answer: &HttpResponse) -> anyhow::Result<Value> {
     ensure!(answer.status == 410, "{}: {}", answer.status, answer.text());
     let status = answer.json()?;
     ensure!(status["reason"] == "Expired", "{status}");
@@ -185,13 +185,13 @@ fn definition(kind: &str, scope: &str, versions: &[(&str, bool)]) -> Value {
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.topology.example.com";
 
-async fn define(member: &Member, definition: &Value, path: &str) -> anyhow::Result<()> {
+async fn define(member: &TestCluster, definition: &Value, path: &str) -> anyhow::Result<()> {
     member.http().post(DEFINITIONS, definition).send().await?.expect(201)?;
     served(member, path, true).await
 }
 
 /// Waits until the member itself serves a path, or no longer does.
-async fn served(member: &Member, path: &str, yes: bool) -> anyhow::Result<()> {
+async fn served(member: &TestCluster, path: &str, yes: bool) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let status = member.http().get(path).send().await?.status.as_u16();
         ensure!(status == if yes { 200 } else { 404 }, "{} of {}: {status}", path, member.name());
@@ -363,7 +363,7 @@ async fn two_processes(context: TestContext) -> anyhow::Result<()> {
 /// has been told and has asked often enough for something to be found, however slow the machine is.
 async fn follow_writes(
     informers: &mut [Informer],
-    members: &[Arc<Member>],
+    members: &[Arc<TestCluster>],
     maps: &str,
     half: usize,
 ) -> anyhow::Result<()> {
@@ -383,7 +383,7 @@ async fn follow_writes(
 }
 
 /// Writes config maps of a member, some of whose names the other one has as well, in ascending generations.
-async fn write(member: &Member, maps: &str, end: Instant) -> anyhow::Result<()> {
+async fn write(member: &TestCluster, maps: &str, end: Instant) -> anyhow::Result<()> {
     for round in 0_u32.. {
         if Instant::now() > end {
             break;

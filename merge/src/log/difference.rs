@@ -35,7 +35,7 @@ impl Differences {
 ///
 /// Early come deletions and what may leave a selection, then additions and modifications in ascending native version.
 /// What may leave a selection stands there once more, and each watcher is told one of the two
-/// ([`Entry::tells`](super::Entry::tells)):
+/// ([`LogEntry::tells`](super::LogEntry::tells)):
 ///
 /// * Who loses the object is told so first. An object that left a selection and changed again later stands here with
 ///   its last version alone: at any version between, other replicas tell nothing more of it, so no such version may be

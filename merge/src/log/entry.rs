@@ -8,7 +8,7 @@ use super::difference::Differences;
 
 /// One place in the log.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct LogEntry {
     pub(crate) cluster: ClusterName,
     pub(crate) kind: EntryKind,
     /// The other clusters' objects of the names that may go away here.
@@ -68,7 +68,7 @@ pub(crate) const LEAVING: CollectionVersion = CollectionVersion::whole(ResourceV
 
 /// Where a version lies with respect to a boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum BoundarySide {
     /// The version was handed out before the boundary: everything of it is to be replayed.
     Before,
     /// The version covers the boundary.
@@ -77,7 +77,7 @@ pub(crate) enum Place {
     Gap,
 }
 
-impl Entry {
+impl LogEntry {
     /// The changes in their order.
     pub(crate) fn changes(&self) -> &[Change] {
         match &self.kind {
@@ -149,20 +149,20 @@ impl Boundary {
     /// too old. At the version before a relist the client has exactly the state that the differences start from, and
     /// they are replayed. Where that was a part of a revision, who has all of it has no more but some of its deletions:
     /// of those it is told again.
-    pub(crate) fn place(&self, version: CollectionVersion) -> Place {
+    pub(crate) fn place(&self, version: CollectionVersion) -> BoundarySide {
         let before = self.component_before.map(CollectionVersion::completed);
         let is_behind = self.component.is_some_and(|after| version >= after);
         match self.kind {
             // Where a part was listed anew as all of its revision, who has all of it has what the list had.
             BoundaryKind::Relist if self.component_before.is_some_and(CollectionVersion::is_part) && is_behind => {
-                Place::Covered
+                BoundarySide::Covered
             }
             BoundaryKind::Leave | BoundaryKind::Relist if before.is_some_and(|before| version <= before) => {
-                Place::Before
+                BoundarySide::Before
             }
-            _ if is_behind => Place::Covered,
-            BoundaryKind::Join(Some(Left::At(left))) if version <= left.completed() => Place::Before,
-            _ => Place::Gap,
+            _ if is_behind => BoundarySide::Covered,
+            BoundaryKind::Join(Some(Left::At(left))) if version <= left.completed() => BoundarySide::Before,
+            _ => BoundarySide::Gap,
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Mark {
 
 /// What a count of a revision's deletions says to a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Counts {
+pub(crate) enum DeletionCountScope {
     /// So many of those that the log has, the first ones, or more.
     #[default]
     Alike,
@@ -122,7 +122,12 @@ impl History {
     ///
     /// A state in the midst of a revision counts for none of them: whoever has as much as that lacks
     /// nothing that is not told behind it.
-    pub(crate) fn first_of_revision(&self, place: u64, version: CollectionVersion, counts: Counts) -> Option<u64> {
+    pub(crate) fn first_of_revision(
+        &self,
+        place: u64,
+        version: CollectionVersion,
+        counts: DeletionCountScope,
+    ) -> Option<u64> {
         let shares = |mark: &&Mark| {
             let revision = |own: CollectionVersion| own.is_part() && own.revision() == version.revision();
             !mark.is_boundary && mark.component.is_some_and(revision)
@@ -131,14 +136,14 @@ impl History {
             return Some(place);
         }
         let forgotten = self.events.base.as_ref().filter(shares);
-        if forgotten.is_some_and(|newest| counts == Counts::OfOthers || newest.component > Some(version)) {
+        if forgotten.is_some_and(|newest| counts == DeletionCountScope::OfOthers || newest.component > Some(version)) {
             return None;
         }
         let marks = &self.events.queue;
         let at = marks.partition_point(|mark| mark.seq < place);
         let before = marks.range(..at).rev().take_while(shares).count();
         let behind = marks.range(at..).take_while(shares).count();
-        let is_alone = counts == Counts::Alike && forgotten.is_none() && before + behind == 1;
+        let is_alone = counts == DeletionCountScope::Alike && forgotten.is_none() && before + behind == 1;
         let first = marks.get(at - before).filter(|_| before + behind > 0 && !is_alone);
         Some(first.map_or(place, |mark| mark.seq))
     }

@@ -11,7 +11,7 @@ use tributary_apimachinery::ClusterName;
 /// verified in the cluster's snapshot.
 #[derive(Default)]
 pub(crate) struct Names {
-    table: HashTable<Place>,
+    table: HashTable<NameSlot>,
     hasher: RandomState,
     slots: BTreeMap<ClusterName, u32>,
     clusters: Vec<ClusterName>,
@@ -21,19 +21,19 @@ pub(crate) struct Names {
 
 /// An object's place. Two keys of one cluster with the same 32 bits have two equal places, so each can be taken out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct NameSlot {
     hash: u32,
     slot: u32,
 }
 
 impl Names {
     pub(crate) fn insert(&mut self, cluster: &ClusterName, key: &str) {
-        let place = Place { hash: self.hash(key), slot: self.slot(cluster) };
+        let place = NameSlot { hash: self.hash(key), slot: self.slot(cluster) };
         self.table.insert_unique(spread(place.hash), place, |place| spread(place.hash));
     }
 
     pub(crate) fn remove(&mut self, cluster: &ClusterName, key: &str) {
-        let place = Place { hash: self.hash(key), slot: self.slot(cluster) };
+        let place = NameSlot { hash: self.hash(key), slot: self.slot(cluster) };
         if let Ok(found) = self.table.find_entry(spread(place.hash), |other| *other == place) {
             found.remove();
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tributary_apimachinery::{Change, ClusterName, CollectionVersion, Object, ResourceVersion, Snapshot};
 
 use super::difference::same_version;
-use super::entry::{Boundary, BoundaryKind, EntryKind, Left, Place};
+use super::entry::{Boundary, BoundaryKind, BoundarySide, EntryKind, Left};
 use super::history::{History, Mark};
 use super::past::{Past, held_before};
 use super::{Log, SnapshotError, TooOld};
@@ -22,9 +22,9 @@ impl Log {
         for Mark { seq, .. } in history.boundaries.iter().rev() {
             let boundary = self.boundary(*seq).ok_or_else(too_old)?;
             match boundary.place(version) {
-                Place::Covered => return Ok(history.first_newer(seq + 1, end, version)),
-                Place::Before => end = *seq,
-                Place::Gap => return Err(too_old()),
+                BoundarySide::Covered => return Ok(history.first_newer(seq + 1, end, version)),
+                BoundarySide::Before => end = *seq,
+                BoundarySide::Gap => return Err(too_old()),
             }
         }
         let floor = history.events.base.and_then(|base| base.component);

@@ -64,7 +64,7 @@ pub struct SharedKey {
 
 /// What one call of [`Watcher::next`](super::Watcher::next) came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct BatchOutcome {
     /// How the watcher stands now.
     pub progress: Progress,
     /// The watcher was told an event before this position with a version of its own, because it had, or may have had,
@@ -90,16 +90,16 @@ pub enum Progress {
 }
 
 /// What one call may still do.
-pub(crate) struct Turn<'a> {
+pub(crate) struct WatchBatch<'a> {
     events: &'a mut Vec<WatchEvent>,
     events_left: usize,
     /// What may still be spent on asking the filter, in bytes.
     asking_left: usize,
-    /// See [`Outcome::own_before`].
+    /// See [`BatchOutcome::own_before`].
     own_before: u64,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> WatchBatch<'a> {
     pub(crate) fn new(events_max: usize, events: &'a mut Vec<WatchEvent>) -> Self {
         let events_left = events_max.max(1);
         Self { events, events_left, asking_left: events_left.saturating_mul(ASKING_PER_EVENT), own_before: 0 }
@@ -125,8 +125,8 @@ impl<'a> Turn<'a> {
     }
 
     /// What the call came to.
-    pub(crate) fn outcome(self, progress: Progress) -> Outcome {
-        Outcome { progress, own_before: self.own_before }
+    pub(crate) fn outcome(self, progress: Progress) -> BatchOutcome {
+        BatchOutcome { progress, own_before: self.own_before }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{ChangeType, ClusterName, Object};
 
-use super::event::{EventVersion, ObjectEvent, Turn, WatchEvent};
+use super::event::{EventVersion, ObjectEvent, WatchBatch, WatchEvent};
 use crate::log::Log;
 use crate::{CompositeResourceVersion, Heads, ObjectFilter};
 
@@ -27,7 +27,7 @@ impl InitialEvents {
     }
 
     /// Gives out the next ones, and says whether these are all.
-    pub(crate) fn next(&mut self, filter: &impl ObjectFilter, turn: &mut Turn<'_>) -> bool {
+    pub(crate) fn next(&mut self, filter: &impl ObjectFilter, turn: &mut WatchBatch<'_>) -> bool {
         let heads = self.heads.clone();
         while let Some((cluster, snapshot)) = heads.get(self.at) {
             if !filter.wants_cluster(cluster) {
@@ -54,7 +54,7 @@ impl InitialEvents {
         true
     }
 
-    fn end(&mut self, turn: &mut Turn<'_>) {
+    fn end(&mut self, turn: &mut WatchBatch<'_>) {
         if let Some((at, held)) = self.held.take() {
             let item = EventVersion::Item(held.resource_version());
             let version = if self.bookmark { item } else { EventVersion::Vector(self.vector.clone()) };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{ClusterName, Object, ResourceVersion, Snapshot};
 
-use super::event::{EventVersion, Turn};
+use super::event::{EventVersion, WatchBatch};
 use super::initial::added;
 use crate::log::Log;
 use crate::{CompositeResourceVersion, ObjectFilter};
@@ -74,7 +74,7 @@ impl Current {
     }
 
     /// Looks for matching objects until the turn is over; whether all have been looked at.
-    fn gather(&mut self, filter: &impl ObjectFilter, turn: &mut Turn<'_>) -> bool {
+    fn gather(&mut self, filter: &impl ObjectFilter, turn: &mut WatchBatch<'_>) -> bool {
         let Self { cluster, snapshot, after, gathered, objects } = self;
         if *gathered {
             return true;
@@ -108,7 +108,7 @@ impl MissingClusters {
     }
 
     /// Gives out the next ones, and says whether these are all.
-    pub(crate) fn next(&mut self, filter: &impl ObjectFilter, turn: &mut Turn<'_>) -> bool {
+    pub(crate) fn next(&mut self, filter: &impl ObjectFilter, turn: &mut WatchBatch<'_>) -> bool {
         loop {
             while let Some(current) = &mut self.current {
                 if !current.gather(filter, turn) {

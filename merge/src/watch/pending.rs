@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use tributary_apimachinery::{ClusterName, CollectionVersion, Snapshot};
 
-use crate::log::{BoundaryKind, Entry, Log, LogVersion, TooOld};
+use crate::log::{BoundaryKind, Log, LogEntry, LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
 
 /// What a resumed client has of each cluster that the log has not passed yet.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
-    clusters: BTreeMap<ClusterName, Seen>,
+pub(crate) struct UnpassedClusters {
+    clusters: BTreeMap<ClusterName, ClientProgress>,
     /// The log's head when clusters were last looked up.
     head: u64,
     /// Before this position stood events of clusters that left and were dropped. Others were told what stands there
@@ -19,7 +19,7 @@ pub(crate) struct Pending {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct ClientProgress {
     /// The first place of the cluster that the client lacks; `None` while the client is ahead: it has seen more than
     /// the log's head, at another replica.
     start: Option<u64>,
@@ -43,7 +43,7 @@ pub(crate) struct Further<'a> {
     pub(crate) is_midway: bool,
 }
 
-impl Seen {
+impl ClientProgress {
     /// What a client has of a cluster whose component this is. It is ahead where that is newer than the log's head.
     /// Whoever has all of the revision of which the head has a part is not: nothing of the cluster is unknown here but
     /// some deletions. Nor is who has another part of it: it is told of all of that revision again.
@@ -71,7 +71,7 @@ impl Seen {
     }
 }
 
-impl Pending {
+impl UnpassedClusters {
     /// What a client at `from` has, and the position where its reading starts: the earliest entry that it lacks.
     ///
     /// A cluster of which the client wants nothing counts as seen up to now, whatever is known of it, and its component
@@ -84,14 +84,14 @@ impl Pending {
         let mut clusters = BTreeMap::new();
         for (cluster, component) in from.iter() {
             let seen = match filter.wants_cluster(cluster) {
-                true => Seen::at(log, cluster, component)?,
-                false => Seen::up_to_now(log, Some(component)),
+                true => ClientProgress::at(log, cluster, component)?,
+                false => ClientProgress::up_to_now(log, Some(component)),
             };
             clusters.insert(cluster.clone(), seen);
         }
         for cluster in log.clusters().filter(|cluster| from.get(cluster).is_none()) {
             let component = log.snapshot(cluster).map(|snapshot| snapshot.resource_version());
-            clusters.insert(cluster.clone(), Seen::up_to_now(log, component));
+            clusters.insert(cluster.clone(), ClientProgress::up_to_now(log, component));
         }
         let position = clusters.values().filter_map(|seen| seen.start).min().unwrap_or(log.position());
         let dropped_before = log.dropped_before();
@@ -117,7 +117,12 @@ impl Pending {
     /// The clusters of which the client has seen more than up to `seq`, by name.
     pub(crate) fn further(&self, seq: u64) -> impl Iterator<Item = Further<'_>> {
         let further = self.clusters.iter().filter(move |(_, seen)| seen.start.is_some_and(|start| start > seq));
-        further.map(|(cluster, &Seen { component, has, is_midway, .. })| Further { cluster, component, has, is_midway })
+        further.map(|(cluster, &ClientProgress { component, has, is_midway, .. })| Further {
+            cluster,
+            component,
+            has,
+            is_midway,
+        })
     }
 
     /// Up to where the client has, or may have, something that stands behind a place; `None` if it has nothing of that.
@@ -139,7 +144,7 @@ impl Pending {
         for (cluster, seen) in &mut self.clusters {
             let is_behind = seen.start.is_none() || seen.is_midway;
             let Some(requested) = seen.component.filter(|_| is_behind) else { continue };
-            let now = Seen::at(log, cluster, requested)?;
+            let now = ClientProgress::at(log, cluster, requested)?;
             let is_known = now.start.is_some() && !now.is_midway;
             let is_undone = is_known && log.undone(cluster, requested).is_some();
             let is_another = match seen.is_midway {
@@ -168,7 +173,7 @@ impl Pending {
     /// Takes note of an entry that is told. At a boundary the log's component takes over: what a leave ends or a
     /// reset lowers must not be joined any more. Behind a relist versions only go up, and its deletions come at the
     /// component before, which may be a part of a revision of which the client has all.
-    pub(crate) fn meet(&mut self, entry: &Entry) {
+    pub(crate) fn meet(&mut self, entry: &LogEntry) {
         if entry.boundary().is_some_and(|boundary| boundary.kind != BoundaryKind::Relist) {
             self.clusters.remove(&entry.cluster);
         }

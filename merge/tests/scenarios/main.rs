@@ -18,7 +18,7 @@ use tributary_apimachinery::{
     Change, ChangeType, ClusterName, CollectionVersion, Filter, Object, ObjectDecoder, ResourceVersion, Snapshot,
 };
 use tributary_merge::{
-    CompositeResourceVersion, EventVersion, ListCursor, ListPage, Log, LogConfig, Outcome, Position, Progress,
+    BatchOutcome, CompositeResourceVersion, EventVersion, ListCursor, ListPage, Log, LogConfig, Position, Progress,
     SnapshotError, TooOld, WatchEvent, Watcher,
 };
 
@@ -109,7 +109,7 @@ fn read_own(log: &Log, watcher: &mut Watcher<Matches>) -> (Vec<String>, u64) {
     let (mut lines, mut told_own) = (Vec::new(), 0);
     loop {
         let mut events = Vec::new();
-        let Outcome { progress, own_before } = watcher.next(log, 1, &mut events);
+        let BatchOutcome { progress, own_before } = watcher.next(log, 1, &mut events);
         lines.extend(events.iter().map(|event| line(log, event)));
         told_own = own_before.max(told_own);
         match progress {

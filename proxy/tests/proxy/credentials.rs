@@ -8,7 +8,7 @@ use base64::Engine as _;
 use http::{Request, StatusCode};
 use kube::config::{ExecConfig, ExecInteractiveMode};
 use tributary_apimachinery::ClusterName;
-use tributary_proxy::{ClusterClient, ConnectError, ForwardError, Identity, Tuning};
+use tributary_proxy::{ClientTuning, ClusterClient, ConnectError, ForwardError, RequestIdentity};
 
 use crate::member::{self, Authority, Member, Options, eventually, get, text};
 
@@ -34,11 +34,11 @@ pub(crate) fn runs(config: &ExecConfig) -> u32 {
     std::fs::read_to_string(path).map_or(0, |text| text.trim().parse().unwrap())
 }
 
-pub(crate) fn quick() -> Tuning {
-    Tuning {
+pub(crate) fn quick() -> ClientTuning {
+    ClientTuning {
         credential_retry_interval: Duration::from_millis(100),
         token_file_interval: Duration::from_millis(30),
-        ..Tuning::default()
+        ..ClientTuning::default()
     }
 }
 
@@ -62,7 +62,7 @@ async fn user_and_password() {
     config.auth_info.username = Some("u".to_owned());
     config.auth_info.password = Some("p".to_owned().into());
     let client = member::connect(config, quick()).await;
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().all("authorization"), ["Basic dTpw"]);
 }
 
@@ -75,16 +75,16 @@ async fn a_token_file_is_read_again() {
     let mut config = member.config();
     config.auth_info.token_file = Some(path.to_str().unwrap().to_owned());
     let client = member::connect(config.clone(), quick()).await;
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().all("authorization"), ["Bearer first"]);
     std::fs::write(&path, "second").unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().all("authorization"), ["Bearer second"]);
     // A file that was removed after the start does not cost the token.
     std::fs::remove_file(&path).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().all("authorization"), ["Bearer second"]);
 
     let error = ClusterClient::connect(ClusterName::new("c1").unwrap(), config, quick()).await.unwrap_err();
@@ -99,14 +99,14 @@ async fn a_rejected_token_is_read_again_at_once() {
     let member = wants("new").await;
     let mut config = member.config();
     config.auth_info.token_file = Some(path.to_str().unwrap().to_owned());
-    let tuning = Tuning { token_file_interval: Duration::from_secs(3600), ..quick() };
+    let tuning = ClientTuning { token_file_interval: Duration::from_secs(3600), ..quick() };
     let client = member::connect(config, tuning).await;
-    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
     assert_eq!(error.status_code(), StatusCode::BAD_GATEWAY);
     std::fs::write(&path, "new").unwrap();
     tokio::time::sleep(Duration::from_millis(120)).await;
-    let response = client.forward(get("/api"), Identity::Member).await.unwrap();
+    let response = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
 }
 
@@ -116,12 +116,12 @@ async fn a_static_token_that_is_rejected_is_an_error_of_ours() {
     let mut config = member.config();
     config.auth_info.token = Some("mine".to_owned().into());
     let client = member::connect(config, quick()).await;
-    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
     assert!(!client.reachability().borrow().is_reachable());
     // What is passed on to others is rejected before it gets there.
     for path in ["/api/v1/namespaces/a/services/s/proxy/", "/api/v1/namespaces/a/pods/p/log"] {
-        let error = client.forward(get(path), Identity::Member).await.unwrap_err();
+        let error = client.forward(get(path), RequestIdentity::Member).await.unwrap_err();
         assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
     }
 }
@@ -142,7 +142,7 @@ async fn a_401_of_somebody_behind_the_member_is_passed_on_and_says_nothing_of_th
     .await;
     let mut config = member.config();
     config.auth_info.exec = Some(exec.clone());
-    let client = member::connect(config, Tuning { credential_retry_interval: Duration::ZERO, ..quick() }).await;
+    let client = member::connect(config, ClientTuning { credential_retry_interval: Duration::ZERO, ..quick() }).await;
     let post = || Request::post("/apis/metrics.k8s.io/v1beta1/things").body(member::full("{}")).unwrap();
     for request in [
         get("/api/v1/namespaces/n/pods/p/log"),
@@ -152,7 +152,7 @@ async fn a_401_of_somebody_behind_the_member_is_passed_on_and_says_nothing_of_th
         get("/api/v1/namespaces/n/services/s/proxy/"),
     ] {
         let path = request.uri().path().to_owned();
-        let response = client.forward(request, Identity::Member).await.unwrap();
+        let response = client.forward(request, RequestIdentity::Member).await.unwrap();
         assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{path}");
         assert_eq!(member::read(response).await, KUBERNETES_401, "{path}");
         assert!(client.reachability().borrow().is_reachable(), "{path}");
@@ -185,15 +185,15 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
     .await;
     let mut config = member.config();
     config.auth_info.token_file = Some(path.to_str().unwrap().to_owned());
-    let tuning = Tuning { token_file_interval: Duration::ZERO, ..quick() };
+    let tuning = ClientTuning { token_file_interval: Duration::ZERO, ..quick() };
     let client = member::connect(config.clone(), tuning.clone()).await;
-    let response = client.forward(get("/api/v1/pods"), Identity::Member).await.unwrap();
+    let response = client.forward(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     // A body is not sent twice: the client is told what the member said.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config, tuning).await;
     let post = Request::post("/api/v1/pods").body(member::full("{}")).unwrap();
-    let response = client.forward(post, Identity::Member).await.unwrap();
+    let response = client.forward(post, RequestIdentity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
     assert!(client.reachability().borrow().is_reachable());
 }
@@ -211,9 +211,9 @@ echo "{\"kind\":\"ExecCredential\",\"apiVersion\":\"client.authentication.k8s.io
         let member = wants("token-2").await;
         let mut config = member.config();
         config.auth_info.exec = Some(exec.clone());
-        let client = member::connect(config, Tuning { credential_retry_interval: a_moment, ..quick() }).await;
+        let client = member::connect(config, ClientTuning { credential_retry_interval: a_moment, ..quick() }).await;
         assert_eq!(runs(&exec), 0, "connecting runs no plugin");
-        let requests = (0..20).map(|_| client.forward(get("/api"), Identity::Member));
+        let requests = (0..20).map(|_| client.forward(get("/api"), RequestIdentity::Member));
         for result in futures::future::join_all(requests).await {
             match result {
                 Ok(response) => assert_eq!((response.status(), accepted), (StatusCode::OK, true)),
@@ -237,10 +237,10 @@ echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":
     let mut config = member.config();
     config.auth_info.exec = Some(exec.clone());
     let client = member::connect(config, quick()).await;
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().all("authorization"), ["Bearer token-1"]);
     tokio::time::sleep(Duration::from_millis(6100)).await;
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_ne!(member.last().all("authorization"), ["Bearer token-1"]);
     assert!(runs(&exec) >= 2);
 }
@@ -253,10 +253,10 @@ async fn failing_plugins_say_why_and_are_not_run_in_a_storm() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.auth_info.exec = Some(exec.clone());
-    let tuning = Tuning { credential_retry_interval: Duration::from_secs(3600), ..quick() };
+    let tuning = ClientTuning { credential_retry_interval: Duration::from_secs(3600), ..quick() };
     let client = member::connect(config.clone(), tuning).await;
     for _ in 0..5 {
-        let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+        let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, ForwardError::Credentials { .. }), "{text}");
         assert!(text.contains("cluster c1") && text.contains("not signed in"), "{text}");
@@ -270,7 +270,7 @@ async fn failing_plugins_say_why_and_are_not_run_in_a_storm() {
     missing.command = Some("/nonexistent/plugin".to_owned());
     config.auth_info.exec = Some(missing);
     let client = member::connect(config.clone(), quick()).await;
-    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(error.to_string().contains("install it"), "{error}");
 
     let mut interactive = exec;
@@ -287,9 +287,9 @@ async fn slow_plugins_are_given_up() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.auth_info.exec = Some(exec);
-    let tuning = Tuning { exec_timeout: Duration::from_millis(200), ..quick() };
+    let tuning = ClientTuning { exec_timeout: Duration::from_millis(200), ..quick() };
     let client = member::connect(config, tuning).await;
-    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(error.to_string().contains("did not finish"), "{error}");
 }
 
@@ -304,12 +304,12 @@ async fn client_certificates_from_the_configuration() {
     config.auth_info.client_certificate_data = Some(encode(&leaf.pem));
     config.auth_info.client_key_data = Some(encode(&leaf.key_pem).into());
     let client = member::connect(config, quick()).await;
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().certificate.as_deref(), Some(&*leaf.der));
     assert!(!member.last().headers.contains_key("authorization"));
 
     let client = member.client().await;
-    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::Tls { .. }), "{error}");
     assert!(error.to_string().contains("client-certificate-data"), "{error}");
 }
@@ -337,10 +337,10 @@ async fn client_certificates_from_a_plugin_are_renewed_with_their_connections() 
     .await;
     let mut config = member.config();
     config.auth_info.exec = Some(exec.clone());
-    let client = member::connect(config, Tuning { credential_retry_interval: Duration::ZERO, ..quick() }).await;
-    client.forward(get("/any"), Identity::Member).await.unwrap();
+    let client = member::connect(config, ClientTuning { credential_retry_interval: Duration::ZERO, ..quick() }).await;
+    client.forward(get("/any"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[0].der));
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[1].der));
     // One for the question whether the 401 is about us.
     assert_eq!((runs(&exec), member.connections()), (2, 3));
@@ -367,10 +367,10 @@ async fn client_certificate_files_are_read_again_after_401() {
     let mut config = member.config();
     config.auth_info.client_certificate = Some(chain.to_str().unwrap().to_owned());
     config.auth_info.client_key = Some(key.to_str().unwrap().to_owned());
-    let client = member::connect(config, Tuning { credential_retry_interval: Duration::ZERO, ..quick() }).await;
-    client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    let client = member::connect(config, ClientTuning { credential_retry_interval: Duration::ZERO, ..quick() }).await;
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     write(1);
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
 }
 
 #[tokio::test]
@@ -380,7 +380,7 @@ async fn a_plugin_that_fails_silently_is_said_to() {
     let mut config = member.config();
     config.auth_info.exec = Some(plugin(folder.path(), "exit 1"));
     let client = member::connect(config, quick()).await;
-    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err().to_string();
+    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err().to_string();
     assert!(error.contains("it printed nothing; run it in a terminal"), "{error}");
 }
 
@@ -392,10 +392,10 @@ async fn credentials_that_have_expired_as_a_plugin_gives_them_are_not_sent_and_i
     let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}"#;
     let exec = plugin(folder.path(), &format!("echo '{credential}'"));
     config.auth_info.exec = Some(exec.clone());
-    let tuning = Tuning { credential_retry_interval: Duration::from_secs(3600), ..quick() };
+    let tuning = ClientTuning { credential_retry_interval: Duration::from_secs(3600), ..quick() };
     let client = member::connect(config, tuning).await;
     for _ in 0..5 {
-        let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+        let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
         assert!(matches!(error, ForwardError::Credentials { .. }), "{error}");
         let text = error.to_string();
         for part in ["cluster c1", exec.command.as_deref().unwrap(), "had expired", "the clock", "may run again in"] {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::Body;
-use tributary_proxy::{ClusterClient, EndpointStatus, ForwardError, Identity, ReachabilityState, Tuning};
+use tributary_proxy::{ClientTuning, ClusterClient, EndpointStatus, ForwardError, ReachabilityState, RequestIdentity};
 
 use crate::member::{self, Member, Options, Port, SOON, Seen, channel, eventually, full, get, read, text};
 
@@ -59,7 +59,7 @@ async fn client(member: &Member, gates: [&Gate; 2]) -> ClusterClient {
     let mut config = member.config();
     config.cluster_url = gates[0].url();
     let name = ClusterName::new("c1").unwrap();
-    ClusterClient::connect_to_all(name, config, &[gates[1].url().into()], Tuning::default()).await.unwrap()
+    ClusterClient::connect_to_all(name, config, &[gates[1].url().into()], ClientTuning::default()).await.unwrap()
 }
 
 /// Answers with the path, but to watches, which stay open.
@@ -100,12 +100,12 @@ async fn requests_are_spread() {
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
     for _ in 0..20 {
-        assert_eq!(read(client.forward(get("/api"), Identity::Member).await.unwrap()).await, "/api");
+        assert_eq!(read(client.forward(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
     }
     assert_eq!(requests(&client), [10, 10], "one after the other they take turns");
     let mut watches = Vec::new();
     for _ in 0..10 {
-        watches.push(client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap());
+        watches.push(client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
     }
     let outstanding = || client.endpoints().iter().map(|endpoint| endpoint.outstanding).collect::<Vec<_>>();
     assert_eq!(outstanding(), [5, 5]);
@@ -118,7 +118,7 @@ async fn requests_are_spread() {
     let uneven = outstanding();
     assert!(uneven == [5, 0] || uneven == [0, 5], "{uneven:?}");
     for _ in 0..5 {
-        watches.push(client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap());
+        watches.push(client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
     }
     assert_eq!(outstanding(), [5, 5]);
     drop(watches);
@@ -133,7 +133,7 @@ async fn one_that_is_lost_is_left_out_and_comes_back() {
     let client = client(&member, [&gates[0], &gates[1]]).await;
     for _ in 0..20 {
         let post = Request::post("/api").body(full("{}")).unwrap();
-        assert_eq!(client.forward(post, Identity::Member).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(client.forward(post, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     }
     assert_eq!(requests(&client), [0, 20]);
     assert!(client.reachability().borrow().is_reachable(), "the member is well");
@@ -142,7 +142,7 @@ async fn one_that_is_lost_is_left_out_and_comes_back() {
     gates[0].open().await;
     eventually("the endpoint is back", || !is_lost(&client.endpoints()[0])).await;
     for _ in 0..10 {
-        client.forward(get("/api"), Identity::Member).await.unwrap();
+        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     assert_eq!(requests(&client), [5, 25]);
 }
@@ -155,7 +155,7 @@ async fn one_that_is_cut_under_load_breaks_only_what_it_may() {
     let client = client(&member, [&gates[0], &gates[1]]).await;
     let mut watches = Vec::new();
     for _ in 0..2 {
-        let mut body = client.forward(get("/api/v1/pods?watch=1"), Identity::Member).await.unwrap().into_body();
+        let mut body = client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap().into_body();
         body.frame().await.unwrap().unwrap();
         watches.push(body);
     }
@@ -164,7 +164,7 @@ async fn one_that_is_cut_under_load_breaks_only_what_it_may() {
         tokio::spawn(async move {
             let body = if method == Method::GET { member::empty() } else { full("{}") };
             let request = Request::builder().method(method).uri(path).body(body).unwrap();
-            client.forward(request, Identity::Member).await
+            client.forward(request, RequestIdentity::Member).await
         })
     };
     // In flight at both endpoints when the one is cut.
@@ -195,11 +195,11 @@ async fn one_that_is_cut_under_load_breaks_only_what_it_may() {
     let (frame, over, _) = tokio::time::timeout(SOON, ended).await.expect("a watch that is over");
     assert!(frame.unwrap().is_err());
     assert!(watches[1 - over].frame().now_or_never().is_none(), "the other goes on");
-    client.forward(get("/api/v1/pods?watch=1"), Identity::Member).await.unwrap();
+    client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
     for _ in 0..40 {
-        assert_eq!(client.forward(get("/api"), Identity::Member).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(client.forward(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
         let post = Request::post("/api").body(full("{}")).unwrap();
-        assert_eq!(client.forward(post, Identity::Member).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(client.forward(post, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     }
     assert!(client.reachability().borrow().is_reachable());
 }
@@ -213,10 +213,11 @@ async fn a_silent_one_costs_a_second_once() {
     let name = ClusterName::new("c1").unwrap();
     let mut config = member.config();
     config.cluster_url = format!("https://{}", silent.local_addr().unwrap()).parse().unwrap();
-    let client = ClusterClient::connect_to_all(name, config, &[gate.url().into()], Tuning::default()).await.unwrap();
+    let client =
+        ClusterClient::connect_to_all(name, config, &[gate.url().into()], ClientTuning::default()).await.unwrap();
     let started = Instant::now();
     for _ in 0..20 {
-        client.forward(get("/api"), Identity::Member).await.unwrap();
+        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     assert!(started.elapsed() < Duration::from_secs(10), "not a second for each: {:?}", started.elapsed());
     assert_eq!(requests(&client), [0, 20]);
@@ -228,14 +229,14 @@ async fn without_any_the_member_is_unreachable_and_its_return_is_noticed() {
     let member = busy_member().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     for gate in &mut gates {
         gate.close().await;
     }
     let mut reachability = client.reachability();
     reachability.borrow_and_update();
     eventually("an error", || client.pool_statistics().short_connections == 0).await;
-    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(error.to_string().contains("cluster c1"), "{error}");
     reachability.changed().await.unwrap();
@@ -243,5 +244,5 @@ async fn without_any_the_member_is_unreachable_and_its_return_is_noticed() {
     gates[1].open().await;
     reachability.changed().await.unwrap();
     assert!(reachability.borrow_and_update().is_reachable(), "nobody had to ask");
-    assert_eq!(client.forward(get("/api"), Identity::Member).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(client.forward(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
 }

@@ -1,7 +1,7 @@
 //! In whose name a member sees a request, and what of a client's head reaches it.
 
 use http::{HeaderMap, Response, StatusCode};
-use tributary_proxy::{ForwardError, GivenIdentity, Identity, Impersonation, Tuning};
+use tributary_proxy::{ClientTuning, ForwardError, GivenIdentity, Impersonation, RequestIdentity};
 
 use crate::member::{self, Member, Options, empty, get};
 
@@ -16,22 +16,22 @@ async fn given_impersonation_is_for_the_member_to_judge() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.auth_info.impersonate = Some("configured".to_owned());
-    let client = member::connect(config, Tuning::default()).await;
+    let client = member::connect(config, ClientTuning::default()).await;
     let mut given = HeaderMap::new();
     given.insert("impersonate-user", "bob".parse().unwrap());
     given.insert("authorization", "Bearer ignored".parse().unwrap());
     given.insert("x-remote-user", "ignored".parse().unwrap());
 
     let given = GivenIdentity::of(&given).unwrap().unwrap();
-    client.forward(get("/version"), Identity::AsGiven(given)).await.unwrap();
+    client.forward(get("/version"), RequestIdentity::AsGiven(given)).await.unwrap();
     assert_eq!(member.last().all("impersonate-user"), ["bob"]);
     assert_eq!(names(&member.last().headers), ["impersonate-user"]);
 
-    client.forward(get("/version"), Identity::Member).await.unwrap();
+    client.forward(get("/version"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().all("impersonate-user"), ["configured"]);
 
     let user = Impersonation::new("alice", [], None, []).unwrap();
-    let error = client.forward(get("/version"), Identity::Impersonate(user)).await.unwrap_err();
+    let error = client.forward(get("/version"), RequestIdentity::Impersonate(user)).await.unwrap_err();
     assert!(matches!(error, ForwardError::ImpersonationConflict { .. }), "{error}");
     assert_eq!(member.seen().len(), 2);
 }
@@ -48,11 +48,11 @@ async fn responses_are_cleaned() {
     })
     .await;
     let client = member.client().await;
-    let response = client.forward(get("/"), Identity::Member).await.unwrap();
+    let response = client.forward(get("/"), RequestIdentity::Member).await.unwrap();
     assert!(!response.headers().contains_key("set-cookie"));
     assert_eq!(response.headers()["warning"], "299 - \"x\"");
     assert_eq!(response.headers()["audit-id"], "a-1");
-    let response = client.forward(get("/not-modified"), Identity::Member).await.unwrap();
+    let response = client.forward(get("/not-modified"), RequestIdentity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::NOT_MODIFIED);
 }
 
@@ -61,10 +61,10 @@ async fn the_base_path_is_joined_and_not_left() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.cluster_url = format!("https://{}/k8s/clusters/c-1/", member.address).parse().unwrap();
-    let client = member::connect(config, Tuning::default()).await;
-    let response = client.forward(get("/api/v1/pods?x=1"), Identity::Member).await.unwrap();
+    let client = member::connect(config, ClientTuning::default()).await;
+    let response = client.forward(get("/api/v1/pods?x=1"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member::read(response).await, "/k8s/clusters/c-1/api/v1/pods");
-    let error = client.forward(get("/../c-2/api"), Identity::Member).await.unwrap_err();
+    let error = client.forward(get("/../c-2/api"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!(error.status_code(), StatusCode::BAD_REQUEST);
     assert_eq!(member.seen().len(), 1);
 }

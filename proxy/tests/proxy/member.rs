@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::broadcast;
 pub(crate) use tributary_apimachinery::body::{Body, empty, full};
 use tributary_apimachinery::{ClusterName, RequestInfo};
-use tributary_proxy::{ClusterClient, Tuning};
+use tributary_proxy::{ClientTuning, ClusterClient};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -172,7 +172,7 @@ impl Member {
     }
 
     pub(crate) async fn client(&self) -> ClusterClient {
-        connect(self.config(), Tuning::default()).await
+        connect(self.config(), ClientTuning::default()).await
     }
 
     pub(crate) fn seen(&self) -> Vec<Seen> {
@@ -312,7 +312,7 @@ pub(crate) fn self_signed(authority: &Authority) -> Arc<rustls::ServerConfig> {
     Arc::new(builder.with_single_cert(vec![authority.der.clone()], key).unwrap())
 }
 
-pub(crate) async fn connect(config: kube::Config, tuning: Tuning) -> ClusterClient {
+pub(crate) async fn connect(config: kube::Config, tuning: ClientTuning) -> ClusterClient {
     ClusterClient::connect(ClusterName::new("c1").unwrap(), config, tuning).await.unwrap()
 }
 

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt;
 use tributary_apimachinery::ClusterName;
-use tributary_proxy::{ClusterClient, ConnectError, ForwardError, Identity, ReachabilityState, Tuning};
+use tributary_proxy::{ClientTuning, ClusterClient, ConnectError, ForwardError, ReachabilityState, RequestIdentity};
 
 use crate::member::{self, Authority, Member, Options, Port, SOON, channel, eventually, get, text};
 
@@ -20,8 +20,8 @@ async fn a_wrong_authority_is_a_tls_error_that_says_so() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.root_cert = Some(vec![Authority::new().der.to_vec()]);
-    let client = member::connect(config.clone(), Tuning::default()).await;
-    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    let client = member::connect(config.clone(), ClientTuning::default()).await;
+    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, ForwardError::Tls { .. }), "{text}");
     assert!(text.contains("cluster c1") && text.contains("certificate-authority-data"), "{text}");
@@ -29,12 +29,15 @@ async fn a_wrong_authority_is_a_tls_error_that_says_so() {
 
     // Without an authority the system's roots count, never nothing at all.
     config.root_cert = None;
-    let client = member::connect(config.clone(), Tuning::default()).await;
-    assert!(matches!(client.forward(get("/api"), Identity::Member).await.unwrap_err(), ForwardError::Tls { .. }));
+    let client = member::connect(config.clone(), ClientTuning::default()).await;
+    assert!(matches!(
+        client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err(),
+        ForwardError::Tls { .. }
+    ));
 
     config.accept_invalid_certs = true;
-    let client = member::connect(config, Tuning::default()).await;
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    let client = member::connect(config, ClientTuning::default()).await;
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
 }
 
 #[tokio::test]
@@ -42,14 +45,14 @@ async fn the_certificate_is_checked_against_the_server_name() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.tls_server_name = Some("other.example".to_owned());
-    let client = member::connect(config.clone(), Tuning::default()).await;
-    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    let client = member::connect(config.clone(), ClientTuning::default()).await;
+    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(error.to_string().contains("tls-server-name"), "{error}");
     // The other way round: the address is not in the certificate, the server name is.
     config.cluster_url = format!("https://localhost:{}", member.address.port()).parse().unwrap();
     config.tls_server_name = Some("127.0.0.1".to_owned());
-    let client = member::connect(config, Tuning::default()).await;
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    let client = member::connect(config, ClientTuning::default()).await;
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
 }
 
 #[tokio::test]
@@ -60,8 +63,8 @@ async fn an_authoritys_own_certificate_is_refused_with_the_reason() {
     let mut config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
     config.root_cert = Some(vec![authority.der.to_vec()]);
     tokio::spawn(async move { acceptor.accept(listener.accept().await.unwrap().0).await.map(drop) });
-    let client = member::connect(config, Tuning::default()).await;
-    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    let client = member::connect(config, ClientTuning::default()).await;
+    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(error.to_string().contains("the authority has signed"), "{error}");
 }
 
@@ -70,7 +73,7 @@ async fn configurations_that_cannot_work_are_refused() {
     let connect = |url: &str, proxy: Option<&str>| {
         let mut config = kube::Config::new(url.parse().unwrap());
         config.proxy_url = proxy.map(|proxy| proxy.parse().unwrap());
-        async move { ClusterClient::connect(ClusterName::new("c1").unwrap(), config, Tuning::default()).await }
+        async move { ClusterClient::connect(ClusterName::new("c1").unwrap(), config, ClientTuning::default()).await }
     };
     let error = connect("ftp://host", None).await.unwrap_err();
     assert!(matches!(error, ConnectError::Server { .. }), "{error}");
@@ -80,7 +83,8 @@ async fn configurations_that_cannot_work_are_refused() {
     assert!(matches!(error, ConnectError::ProxyUrl { .. }) && !error.to_string().contains("secret"), "{error}");
     let mut config = kube::Config::new("https://host".parse().unwrap());
     config.root_cert = Some(vec![b"garbage".to_vec()]);
-    let error = ClusterClient::connect(ClusterName::new("c1").unwrap(), config, Tuning::default()).await.unwrap_err();
+    let error =
+        ClusterClient::connect(ClusterName::new("c1").unwrap(), config, ClientTuning::default()).await.unwrap_err();
     assert!(matches!(error, ConnectError::Tls { .. }), "{error}");
 }
 
@@ -89,10 +93,10 @@ async fn an_absent_member_is_noticed_and_its_return_too() {
     let port = Port::reserve();
     let address = port.address();
     let client =
-        member::connect(kube::Config::new(format!("http://{address}").parse().unwrap()), Tuning::default()).await;
+        member::connect(kube::Config::new(format!("http://{address}").parse().unwrap()), ClientTuning::default()).await;
     let mut reachability = client.reachability();
     assert!(matches!(reachability.borrow().state, ReachabilityState::Unknown));
-    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::Dial { .. }), "{error}");
     assert!(error.to_string().contains("refused"), "{error}");
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
@@ -134,9 +138,9 @@ async fn a_silent_dial_ends() {
     // Accepts, and never says a word.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
-    let tuning = Tuning { connect_timeout: Duration::from_millis(200), ..Tuning::default() };
+    let tuning = ClientTuning { connect_timeout: Duration::from_millis(200), ..ClientTuning::default() };
     let client = member::connect(config, tuning).await;
-    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::DialTimeout { step: "TLS handshake", .. }), "{error}");
 }
 
@@ -193,14 +197,14 @@ async fn a_half_open_connection_is_noticed() {
     let (address, frozen) = relay(member.address).await;
     let mut config = member.config();
     config.cluster_url = format!("https://{address}").parse().unwrap();
-    let tuning = Tuning {
+    let tuning = ClientTuning {
         keep_alive_interval: Duration::from_millis(100),
         // Longer than a busy machine lets the other side of a living connection wait.
         keep_alive_timeout: Duration::from_secs(2),
-        ..Tuning::default()
+        ..ClientTuning::default()
     };
     let client = member::connect(config, tuning).await;
-    let response = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
+    let response = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     assert!(client.reachability().borrow().is_reachable());
     // Idle, but alive: pings are answered.
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -214,7 +218,7 @@ async fn a_half_open_connection_is_noticed() {
     assert_eq!(client.pool_statistics().long_connections, 0);
 
     frozen.store(false, Ordering::SeqCst);
-    client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
+    client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     assert!(client.reachability().borrow().is_reachable());
 }
 
@@ -246,8 +250,8 @@ async fn proxies_tunnel_tls() {
     let (proxy, mut heads) = connect_proxy().await;
     let mut config = member.config();
     config.proxy_url = Some(format!("http://user:p%40ss@{proxy}").parse().unwrap());
-    let client = member::connect(config, Tuning::default()).await;
-    let response = client.forward(get("/api"), Identity::Member).await.unwrap();
+    let client = member::connect(config, ClientTuning::default()).await;
+    let response = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member::read(response).await, "/api");
     let head = heads.recv().await.unwrap();
     assert!(head.starts_with(&format!("CONNECT {}", member.address)), "{head}");
@@ -286,7 +290,7 @@ async fn socks5_proxies_carry_tls() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.proxy_url = Some(format!("socks5://user:p%40ss!@{}", socks_proxy().await).parse().unwrap());
-    let client = member::connect(config, Tuning::default()).await;
-    let response = client.forward(get("/api"), Identity::Member).await.unwrap();
+    let client = member::connect(config, ClientTuning::default()).await;
+    let response = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member::read(response).await, "/api");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use kube::config::ExecConfig;
 use tokio::time::Instant;
-use tributary_proxy::{ClusterClient, Identity, Tuning};
+use tributary_proxy::{ClientTuning, ClusterClient, RequestIdentity};
 
 use crate::credentials::{plugin, quick, runs};
 use crate::member::{self, Member, get};
@@ -15,7 +15,7 @@ use crate::member::{self, Member, get};
 pub(crate) const TOKEN: &str = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}'"#;
 
 /// A client of the member with a plugin, and the tuning of others.
-async fn client(member: &Member, exec: &ExecConfig, tuning: &Tuning) -> ClusterClient {
+async fn client(member: &Member, exec: &ExecConfig, tuning: &ClientTuning) -> ClusterClient {
     let mut config = member.config();
     config.auth_info.exec = Some(exec.clone());
     member::connect(config, tuning.clone()).await
@@ -46,7 +46,7 @@ async fn a_few_plugins_run_at_once_in_all_clients_of_a_process() {
         async move { client(member, &exec, tuning).await }
     });
     let clients = join_all(clients).await;
-    for answer in join_all(clients.iter().map(|client| client.forward(get("/api"), Identity::Member))).await {
+    for answer in join_all(clients.iter().map(|client| client.forward(get("/api"), RequestIdentity::Member))).await {
         answer.unwrap();
     }
     let counts = std::fs::read_to_string(folder.path().join("counts")).unwrap();
@@ -61,7 +61,7 @@ async fn users_of_one_plugin_share_its_run() {
     let (member, tuning) = (Member::echo().await, quick());
     let exec = plugin(folder.path(), &format!("sleep 0.1; {TOKEN}"));
     let clients = join_all((0..20).map(|_| client(&member, &exec, &tuning))).await;
-    for answer in join_all(clients.iter().map(|client| client.forward(get("/api"), Identity::Member))).await {
+    for answer in join_all(clients.iter().map(|client| client.forward(get("/api"), RequestIdentity::Member))).await {
         answer.unwrap();
     }
     assert_eq!(runs(&exec), 1);
@@ -70,7 +70,7 @@ async fn users_of_one_plugin_share_its_run() {
     let told = ExecConfig { provide_cluster_info: true, cluster: Some(cluster), ..exec.clone() };
     for _ in 0..2 {
         let client = client(&member, &told, &tuning).await;
-        client.forward(get("/api"), Identity::Member).await.unwrap();
+        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     assert_eq!(runs(&exec), 3);
 }
@@ -80,13 +80,13 @@ async fn a_plugin_that_fails_runs_ever_more_rarely() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let exec = plugin(folder.path(), "echo 'not signed in' >&2; exit 1");
-    let tuning = Tuning { credential_retry_interval: Duration::from_millis(20), ..quick() };
+    let tuning = ClientTuning { credential_retry_interval: Duration::from_millis(20), ..quick() };
     let client = client(&member, &exec, &tuning).await;
     assert_eq!(client.credentials_problem(), None);
     let begun = Instant::now();
     // With the same pause each time it would run a hundred times.
     while begun.elapsed() < Duration::from_secs(2) {
-        client.forward(get("/api"), Identity::Member).await.unwrap_err();
+        client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let (runs, problem) = (runs(&exec), client.credentials_problem().unwrap());
@@ -103,11 +103,11 @@ async fn a_plugin_whose_credentials_are_rejected_runs_ever_more_rarely() {
     let folder = tempfile::tempdir().unwrap();
     let exec = plugin(folder.path(), TOKEN);
     let member = rejecting().await;
-    let tuning = Tuning { credential_retry_interval: Duration::from_millis(20), ..quick() };
+    let tuning = ClientTuning { credential_retry_interval: Duration::from_millis(20), ..quick() };
     let client = client(&member, &exec, &tuning).await;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
-        client.forward(get("/api"), Identity::Member).await.unwrap_err();
+        client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!((2..=9).contains(&runs(&exec)), "{}", runs(&exec));
@@ -144,22 +144,22 @@ async fn a_member_that_rejects_everything_keeps_a_shared_plugin_from_nobody_else
     let folder = tempfile::tempdir().unwrap();
     let exec = numbering_plugin(folder.path());
     let (hostile, member) = (rejecting().await, Member::echo().await);
-    let tuning = Tuning { credential_retry_interval: Duration::from_millis(200), ..quick() };
+    let tuning = ClientTuning { credential_retry_interval: Duration::from_millis(200), ..quick() };
     let (rejected, other) = (client(&hostile, &exec, &tuning).await, client(&member, &exec, &tuning).await);
     // Pauses of 0.2, 0.4, 0.8, 1.6 and 3.2 s are over, and one of 6.4 s has begun, if they are the plugin's.
     let reject_until = async |count: u32| {
         while runs(&exec) < count {
-            rejected.forward(get("/api"), Identity::Member).await.unwrap_err();
+            rejected.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     reject_until(6).await;
     std::fs::write(folder.path().join("short"), "").unwrap();
     reject_until(7).await;
-    other.forward(get("/api"), Identity::Member).await.unwrap();
+    other.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     let first = last_run(&member);
     tokio::time::sleep(Duration::from_millis(6100)).await;
-    other.forward(get("/api"), Identity::Member).await.unwrap();
+    other.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert!(last_run(&member) > first, "a token was sent that had expired");
 }
 
@@ -169,14 +169,14 @@ async fn credentials_that_expire_while_their_plugin_fails_are_not_sent() {
     let exec = numbering_plugin(folder.path());
     std::fs::write(folder.path().join("short"), "").unwrap();
     let member = Member::echo().await;
-    let tuning = Tuning { credential_retry_interval: Duration::from_secs(3600), ..quick() };
+    let tuning = ClientTuning { credential_retry_interval: Duration::from_secs(3600), ..quick() };
     let client = client(&member, &exec, &tuning).await;
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     std::fs::write(folder.path().join("fail"), "").unwrap();
     tokio::time::sleep(Duration::from_millis(6100)).await;
     let seen = member.seen().len();
     for _ in 0..3 {
-        let error = client.forward(get("/api"), Identity::Member).await.unwrap_err().to_string();
+        let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err().to_string();
         for part in [exec.command.as_deref().unwrap(), "signed out", "may run again in"] {
             assert!(error.contains(part), "{part}: {error}");
         }
@@ -190,7 +190,7 @@ async fn a_plugin_that_answers_in_another_version_is_refused() {
     let member = Member::echo().await;
     let answer = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1beta1","status":{"token":"secret-token"}}'"#;
     let client = client(&member, &plugin(folder.path(), answer), &quick()).await;
-    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err().to_string();
+    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err().to_string();
     assert!(error.contains("apiVersion") && !error.contains("secret-token"), "{error}");
     assert!(member.seen().is_empty());
 }

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tower::ServiceExt;
-use tributary_proxy::{ForwardError, Identity, PoolStatistics, Sent, Tuning, Windows};
+use tributary_proxy::{ClientTuning, ForwardError, PoolStatistics, RequestIdentity, Sent, Windows};
 
 use crate::member::{self, Authority, Body, Member, Options, SOON, channel, empty, eventually, full, get, text};
 
@@ -37,7 +37,7 @@ async fn watches_open_the_next_connection_before_streams_run_out() {
     let member = watchable(Options { max_streams: Some(5), ..Options::default() }).await;
     let client = member.client().await;
     // At once: none may be queued behind another's end.
-    let watches = (0..12).map(|_| client.forward(get("/api/v1/pods?watch=true"), Identity::Member));
+    let watches = (0..12).map(|_| client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member));
     let watches = tokio::time::timeout(SOON, futures::future::try_join_all(watches));
     let watches = watches.await.expect("watches wait for each other").unwrap();
     let statistics = client.pool_statistics();
@@ -46,7 +46,7 @@ async fn watches_open_the_next_connection_before_streams_run_out() {
 
     // Short requests have their own connection and reuse it.
     for _ in 0..10 {
-        let response = client.forward(get("/api/v1/pods"), Identity::Member).await.unwrap();
+        let response = client.forward(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(response).await, "short");
     }
     assert_eq!(client.pool_statistics().short_connections, 1);
@@ -54,7 +54,7 @@ async fn watches_open_the_next_connection_before_streams_run_out() {
     drop(watches);
     assert_eq!(client.pool_statistics().long_streams, 0);
     let before = member.connections();
-    let again = (0..8).map(|_| client.forward(get("/api/v1/pods?watch=true"), Identity::Member));
+    let again = (0..8).map(|_| client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member));
     let again = futures::future::try_join_all(again).await.unwrap();
     assert_eq!(member.connections(), before, "streams were not given back");
     drop(again);
@@ -67,7 +67,7 @@ async fn each_connection_that_fills_is_followed_by_the_next_one() {
     let mut watches = Vec::new();
     for round in 1..=4 {
         for _ in 0..5 {
-            watches.push(client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap());
+            watches.push(client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
         }
         // Nobody waits for this dial, nor has anybody waited for the ones before.
         let next = || client.pool_statistics().long_connections == round + 1;
@@ -80,10 +80,10 @@ async fn each_connection_that_fills_is_followed_by_the_next_one() {
 async fn requests_take_connections_of_their_own_runtime() {
     let member = watchable(Options::default()).await;
     let [ours, clients] = [(); 2].map(|()| Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());
-    let client = ours.spawn(member::connect(member.config(), Tuning::default())).await.unwrap();
+    let client = ours.spawn(member::connect(member.config(), ClientTuning::default())).await.unwrap();
     let ask = async |runtime: &Runtime| {
         let client = client.clone();
-        let asked = async move { client.forward(get("/api"), Identity::Member).await.unwrap().status() };
+        let asked = async move { client.forward(get("/api"), RequestIdentity::Member).await.unwrap().status() };
         assert_eq!(runtime.spawn(asked).await.unwrap(), StatusCode::OK);
     };
     ask(&ours).await;
@@ -106,7 +106,7 @@ async fn requests_take_connections_of_their_own_runtime() {
 async fn concurrent_first_requests_share_one_dial() {
     let member = watchable(Options::default()).await;
     let client = member.client().await;
-    let requests = (0..50).map(|_| client.forward(get("/api"), Identity::Member));
+    let requests = (0..50).map(|_| client.forward(get("/api"), RequestIdentity::Member));
     futures::future::try_join_all(requests).await.unwrap();
     assert_eq!(member.connections(), 1);
 }
@@ -114,35 +114,36 @@ async fn concurrent_first_requests_share_one_dial() {
 #[tokio::test]
 async fn connections_are_limited() {
     let member = watchable(Options { max_streams: Some(2), ..Options::default() }).await;
-    let client = member::connect(member.config(), Tuning { max_connections: 2, ..Tuning::default() }).await;
+    let client = member::connect(member.config(), ClientTuning { max_connections: 2, ..ClientTuning::default() }).await;
     let mut watches = Vec::new();
     for _ in 0..4 {
-        watches.push(client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap());
+        watches.push(client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
     }
-    let error = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap_err();
+    let error = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
     assert!(error.to_string().contains("all 2 connections to it that clients may use are in use"), "{error}");
     watches.pop();
-    client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
+    client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
 }
 
 #[tokio::test]
 async fn connections_to_a_member_of_http1_are_limited_and_watches_leave_room_for_reads() {
     let member = watchable(Options { alpn: vec!["http/1.1"], ..Options::default() }).await;
-    let client = member::connect(member.config(), Tuning { max_http1_requests: 2, ..Tuning::default() }).await;
+    let client =
+        member::connect(member.config(), ClientTuning { max_http1_requests: 2, ..ClientTuning::default() }).await;
     let mut watches = Vec::new();
     for _ in 0..2 {
-        watches.push(client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap());
+        watches.push(client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
     }
-    let error = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap_err();
+    let error = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
     assert!(error.to_string().contains("all 2 HTTP/1.1 connections"), "{error}");
     assert!(member.connections() <= 3, "nothing is dialed for what is refused: {}", member.connections());
-    let response = client.forward(get("/api/v1/pods"), Identity::Member).await.unwrap();
+    let response = client.forward(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member::read(response).await, "short");
     // The place is free once the connection of the watch that was dropped has ended.
     watches.pop();
-    while let Err(error) = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await {
+    while let Err(error) = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await {
         assert_eq!(error.status_code(), StatusCode::TOO_MANY_REQUESTS, "{error}");
         tokio::task::yield_now().await;
     }
@@ -171,12 +172,12 @@ async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
     for (options, shared, [of_clients, of_namespaces, of_ours]) in [(http1, true, [4, 2, 2]), (http2, false, [6, 6, 8])]
     {
         let member = watchable(options).await;
-        let tuning = Tuning { max_http1_requests: 8, max_connections: 4, ..Tuning::default() };
+        let tuning = ClientTuning { max_http1_requests: 8, max_connections: 4, ..ClientTuning::default() };
         let client = member::connect(member.config(), tuning).await;
         let watch = || get("/api/v1/pods?watch=true");
         // What speaks which HTTP is known from the first answer on.
         client.transport().oneshot(get("/api/v1/pods")).await.unwrap();
-        let (mut watches, error) = until_refused(|| client.forward(watch(), Identity::Member)).await;
+        let (mut watches, error) = until_refused(|| client.forward(watch(), RequestIdentity::Member)).await;
         assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
         assert!(error.to_string().contains("that clients may use"), "{error}");
         assert_eq!((watches.len(), client.long_running_for_clients()), (of_clients, of_clients));
@@ -189,7 +190,7 @@ async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
         // What clients leave of HTTP/1.1 is anybody's; what this process has they do not take.
         watches.clear();
         if !shared {
-            assert!(client.forward(watch(), Identity::Member).await.is_ok());
+            assert!(client.forward(watch(), RequestIdentity::Member).await.is_ok());
             continue;
         }
         let left = namespaces.len() + own.len();
@@ -204,7 +205,7 @@ async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
             }
         }
         assert_eq!(client.long_running_for_clients(), 2, "a quarter is theirs");
-        let (watches, _) = until_refused(|| client.forward(watch(), Identity::Member)).await;
+        let (watches, _) = until_refused(|| client.forward(watch(), RequestIdentity::Member)).await;
         assert_eq!(watches.len(), 2);
     }
 }
@@ -219,9 +220,10 @@ async fn answers_that_are_not_read_leave_a_window_to_others() {
     })
     .await;
     let client_windows = Windows { stream: 64 << 10, connection: 256 << 10 };
-    let tuning = Tuning { client_windows, own_windows: client_windows, max_connections: 4, ..Tuning::default() };
+    let tuning =
+        ClientTuning { client_windows, own_windows: client_windows, max_connections: 4, ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
-    let ask = |path| client.forward(get(path), Identity::Member);
+    let ask = |path| client.forward(get(path), RequestIdentity::Member);
     // Of three connections with four streams all but one are taken.
     let mut unread = Vec::new();
     for _ in 0..11 {
@@ -282,9 +284,9 @@ async fn a_log_in_tiny_pieces_that_is_not_read_breaks_nobody_elses_watch() {
     })
     .await;
     let client = member.client().await;
-    let mut watch = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap().into_body();
+    let mut watch = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap().into_body();
     let log = get("/api/v1/namespaces/a/pods/p/log?follow=true");
-    let log = client.forward(log, Identity::Member).await.unwrap();
+    let log = client.forward(log, RequestIdentity::Member).await.unwrap();
     eventually("the log is written", || sent.load(Ordering::SeqCst) == PIECES).await;
     happens.notify_one();
     let event = tokio::time::timeout(SOON, watch.frame()).await.expect("an event").expect("the watch goes on");
@@ -300,30 +302,32 @@ async fn a_log_in_tiny_pieces_that_is_not_read_breaks_nobody_elses_watch() {
 #[tokio::test]
 async fn idle_connections_are_closed() {
     let member = watchable(Options::default()).await;
-    let tuning = Tuning { idle_timeout: Duration::from_millis(50), ..Tuning::default() };
+    let tuning = ClientTuning { idle_timeout: Duration::from_millis(50), ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
-    let watch = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    let watch = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.open(), 2);
     eventually("the short lane's connection is closed", || member.open() == 1).await;
     assert_eq!(client.pool_statistics().long_connections, 1);
     drop(watch);
     eventually("the long lane's connection is closed", || member.open() == 0).await;
     assert_eq!(client.pool_statistics(), PoolStatistics::default());
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
 }
 
 #[tokio::test]
 async fn goaway_moves_requests_to_another_connection() {
     let member = watchable(Options::default()).await;
     let client = member.client().await;
-    let watch = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
+    let watch = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     for round in 0..20 {
         // Right after the GOAWAY, so that requests meet it in every stage.
         member.goaway();
         let request = Request::post("/api/v1/pods").body(full(format!("round {round}"))).unwrap();
-        let (get, post) =
-            tokio::join!(client.forward(get("/api"), Identity::Member), client.forward(request, Identity::Member));
+        let (get, post) = tokio::join!(
+            client.forward(get("/api"), RequestIdentity::Member),
+            client.forward(request, RequestIdentity::Member)
+        );
         assert_eq!(get.unwrap().status(), StatusCode::OK);
         if let Err(error) = post {
             assert!(matches!(error, ForwardError::Send { .. }), "{error}");
@@ -375,8 +379,8 @@ async fn breaking(broken: usize) -> (kube::Config, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn reads_are_tried_again_after_a_broken_connection() {
     let (config, requests) = breaking(2).await;
-    let client = member::connect(config, Tuning::default()).await;
-    let response = client.forward(get("/api"), Identity::Member).await.unwrap();
+    let client = member::connect(config, ClientTuning::default()).await;
+    let response = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(requests.load(Ordering::SeqCst), 3);
 }
@@ -384,9 +388,9 @@ async fn reads_are_tried_again_after_a_broken_connection() {
 #[tokio::test]
 async fn writes_are_not_tried_again_once_sent() {
     let (config, requests) = breaking(1).await;
-    let client = member::connect(config, Tuning::default()).await;
+    let client = member::connect(config, ClientTuning::default()).await;
     let request = Request::delete("/api/v1/namespaces/a/pods/p").body(empty()).unwrap();
-    let error = client.forward(request, Identity::Member).await.unwrap_err();
+    let error = client.forward(request, RequestIdentity::Member).await.unwrap_err();
     assert_eq!(error.sent(), Sent::Maybe, "{error}");
     assert!(error.to_string().contains("cluster c1"), "{error}");
     assert_eq!(requests.load(Ordering::SeqCst), 1);
@@ -395,12 +399,12 @@ async fn writes_are_not_tried_again_once_sent() {
 #[tokio::test]
 async fn what_a_member_refused_is_sent_again_without_a_body_only() {
     let (config, requests) = breaking(usize::MAX).await;
-    let client = member::connect(config, Tuning::default()).await;
+    let client = member::connect(config, ClientTuning::default()).await;
     let request = Request::delete("/refused").body(empty()).unwrap();
-    let error = client.forward(request, Identity::Member).await.unwrap_err();
+    let error = client.forward(request, RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.sent(), requests.load(Ordering::SeqCst)), (Sent::No, 3), "{error}");
     let request = Request::post("/refused").body(full("x")).unwrap();
-    let error = client.forward(request, Identity::Member).await.unwrap_err();
+    let error = client.forward(request, RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.sent(), requests.load(Ordering::SeqCst)), (Sent::No, 4), "{error}");
 }
 
@@ -412,18 +416,18 @@ async fn http1_members_get_one_request_per_connection_and_reuse() {
         let member = watchable(options).await;
         let client = member.client().await;
         for _ in 0..5 {
-            let response = client.forward(get("/api"), Identity::Member).await.unwrap();
+            let response = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
             assert_eq!(member::read(response).await, "short");
             eventually("the connection is idle", || client.pool_statistics().idle_http1_connections == 1).await;
         }
         assert_eq!(member.connections(), 1);
         assert_eq!(member.last().all("host"), [member.address.to_string()]);
-        let watches = (0..3).map(|_| client.forward(get("/api/v1/pods?watch=true"), Identity::Member));
+        let watches = (0..3).map(|_| client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member));
         let watches = futures::future::try_join_all(watches).await.unwrap();
         assert_eq!(member.connections(), 3);
         drop(watches);
         eventually("unfinished responses close their connections", || member.open() == 0).await;
-        let response = client.forward(get("/api"), Identity::Member).await.unwrap();
+        let response = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(response).await, "short");
     }
 }

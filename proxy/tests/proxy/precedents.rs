@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::Body;
-use tributary_proxy::{ClientAddress, ClusterClient, ForwardError, Identity, Impersonation, Tuning};
+use tributary_proxy::{ClientAddress, ClientTuning, ClusterClient, ForwardError, Impersonation, RequestIdentity};
 
 use crate::identity::names;
 use crate::member::{self, Member, Options, SOON, empty, get, text};
@@ -20,7 +20,7 @@ use crate::upgrades::{RawMember, WEBSOCKET, ask, front, read_head};
 /// Checks that it meets our own server and that no byte of it reaches the member as part of a tunnel.
 async fn nothing_is_spliced(answer: &'static str, expected: &str) {
     let member = RawMember::start(answer).await;
-    let tuning = Tuning::default();
+    let tuning = ClientTuning::default();
     let address = front(member::connect(member.config.clone(), tuning.clone()).await).await;
     let (mut tcp, head) = ask(address, WEBSOCKET).await;
     assert!(head.starts_with(expected), "{answer}: {head}");
@@ -73,7 +73,7 @@ async fn cve_2020_8559_an_upgrade_that_is_answered_by_200_or_a_redirect_is_not_r
 #[tokio::test]
 async fn kubernetes_72112_other_protocols_are_refused_before_the_member() {
     let member = RawMember::start("HTTP/1.1 200 OK\r\n\r\n").await;
-    let address = front(member::connect(member.config.clone(), Tuning::default()).await).await;
+    let address = front(member::connect(member.config.clone(), ClientTuning::default()).await).await;
     for headers in [
         "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n",
         "connection: Upgrade\r\nupgrade: junk\r\n",
@@ -98,7 +98,7 @@ async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_is_neither_followed_nor_p
     .await;
     let client = member.client().await;
     for code in [301, 302, 303, 307, 308] {
-        let error = client.forward(get(&format!("/{code}")), Identity::Member).await.unwrap_err();
+        let error = client.forward(get(&format!("/{code}")), RequestIdentity::Member).await.unwrap_err();
         assert!(matches!(error, ForwardError::Redirect { status, .. } if status == code), "{error}");
         assert_eq!(error.status_code(), StatusCode::BAD_GATEWAY);
         assert!(!error.to_string().contains("stolen"), "{error}");
@@ -138,7 +138,7 @@ async fn cve_2021_31999_headers_that_connection_names_go_before_the_identity_is_
     let member = Member::echo().await;
     let mut config = member.config();
     config.auth_info.token = Some("member-token".to_owned().into());
-    let client = member::connect(config, Tuning::default()).await;
+    let client = member::connect(config, ClientTuning::default()).await;
     for connection in [
         "impersonate-user, authorization, x-hop",
         "Impersonate-User,AUTHORIZATION,X-Hop",
@@ -147,7 +147,7 @@ async fn cve_2021_31999_headers_that_connection_names_go_before_the_identity_is_
         // As the member's own user.
         let mut request = forged(connection);
         request.extensions_mut().insert(ClientAddress("10.1.2.3".parse().unwrap()));
-        let response = client.forward(request, Identity::Member).await.unwrap();
+        let response = client.forward(request, RequestIdentity::Member).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         let seen = member.last();
         assert_eq!(seen.version, http::Version::HTTP_2);
@@ -158,7 +158,7 @@ async fn cve_2021_31999_headers_that_connection_names_go_before_the_identity_is_
         assert_eq!(seen.all("x-forwarded-for"), ["10.1.2.3"]);
         // As somebody else: the member must see the caller, never the user of the connection alone.
         let caller = Impersonation::new("alice", ["dev"], None, []).unwrap();
-        client.forward(forged(connection), Identity::Impersonate(caller)).await.unwrap();
+        client.forward(forged(connection), RequestIdentity::Impersonate(caller)).await.unwrap();
         let seen = member.last();
         assert_eq!((seen.all("impersonate-user"), seen.all("impersonate-group")), (vec!["alice"], vec!["dev"]));
     }
@@ -171,10 +171,10 @@ async fn vulndb_3982_no_header_of_identity_is_told_to_an_outsider() {
     let mut config = member.config();
     config.auth_info.token = Some("member-token".to_owned().into());
     config.proxy_url = Some(format!("http://user:pass@{proxy}").parse().unwrap());
-    let client = member::connect(config, Tuning::default()).await;
+    let client = member::connect(config, ClientTuning::default()).await;
     let extra = [("scopes", "all")];
     let caller = Impersonation::new("alice", ["dev"], Some("u-7"), extra).unwrap();
-    client.forward(forged("close"), Identity::Impersonate(caller)).await.unwrap();
+    client.forward(forged("close"), RequestIdentity::Impersonate(caller)).await.unwrap();
     assert_eq!(member.last().all("impersonate-user"), ["alice"]);
     let head = heads.recv().await.unwrap().to_lowercase();
     let mut told: Vec<_> = head.lines().skip(1).filter_map(|line| Some(line.split_once(':')?.0)).collect();
@@ -191,7 +191,7 @@ async fn identity_headers_that_a_client_smuggles_are_replaced_whole() {
     let client = member.client().await;
     let extra = [("authentication.kubernetes.io/pod-name", "p-1")];
     let user = Impersonation::new("alice", ["dev", "ops"], Some("u-7"), extra).unwrap();
-    client.forward(forged("keep-alive"), Identity::Impersonate(user)).await.unwrap();
+    client.forward(forged("keep-alive"), RequestIdentity::Impersonate(user)).await.unwrap();
     let seen = member.last();
     assert_eq!(seen.all("impersonate-user"), ["alice"]);
     assert_eq!(seen.all("impersonate-group"), ["dev", "ops"]);
@@ -206,7 +206,9 @@ async fn identity_headers_that_a_client_smuggles_are_replaced_whole() {
 async fn front_proxy_headers_of_a_client_never_reach_a_member() {
     let member = Member::echo().await;
     let client = member.client().await;
-    for identity in [Identity::Member, Identity::Impersonate(Impersonation::new("alice", [], None, []).unwrap())] {
+    for identity in
+        [RequestIdentity::Member, RequestIdentity::Impersonate(Impersonation::new("alice", [], None, []).unwrap())]
+    {
         let mut request = Request::get("/api");
         for (name, value) in [
             ("x-remote-user", "root"),
@@ -247,7 +249,7 @@ async fn cve_2021_25320_credentials_and_users_of_two_clusters_never_cross() {
             std::fs::write(&path, "token-of-two").unwrap();
             config.auth_info.token_file = Some(path.to_str().unwrap().to_owned());
         }
-        let tuning = Tuning { token_file_interval: std::time::Duration::ZERO, ..Tuning::default() };
+        let tuning = ClientTuning { token_file_interval: std::time::Duration::ZERO, ..ClientTuning::default() };
         let name = ClusterName::new(cluster).unwrap();
         clients.push(Arc::new(ClusterClient::connect(name, config, tuning).await.unwrap()));
         members.push(member);
@@ -258,7 +260,7 @@ async fn cve_2021_25320_credentials_and_users_of_two_clusters_never_cross() {
         async move {
             let group = format!("group-{number}");
             let caller = Impersonation::new(user, [&*group], None, []).unwrap();
-            let response = client.forward(get("/api"), Identity::Impersonate(caller)).await.unwrap();
+            let response = client.forward(get("/api"), RequestIdentity::Impersonate(caller)).await.unwrap();
             let told = response.into_body().collect().await.unwrap().to_bytes();
             assert_eq!(told, format!("Bearer token-of-{} {user} {group}", CLUSTERS[cluster]));
         }

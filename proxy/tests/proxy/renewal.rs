@@ -12,7 +12,7 @@ use tower::service_fn;
 use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::BoxError;
-use tributary_proxy::{BoxIo, ClusterClient, ConnectError, ForwardError, Identity, Tuning};
+use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, ConnectError, ForwardError, RequestIdentity};
 
 use crate::credentials::{plugin, quick, runs};
 use crate::member::{self, Authority, Leaf, Member, Options, channel, get, text};
@@ -41,10 +41,10 @@ fn certificate(chain: &Leaf, key: &Leaf) -> AuthInfo {
 async fn a_new_token_is_sent_over_the_connection_that_there_is() {
     let member = Member::echo().await;
     let client = member::connect(with_user(&member, token("old")), quick()).await;
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!((member.last().all("authorization"), client.renewals()), (vec!["Bearer old"], 0));
     client.set_user(&with_user(&member, token("new"))).await.unwrap();
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!((member.last().all("authorization"), client.renewals()), (vec!["Bearer new"], 1));
     assert_eq!(member.connections(), 1);
 }
@@ -62,14 +62,14 @@ async fn a_new_certificate_takes_new_connections_and_open_streams_go_on() {
     })
     .await;
     let client = member::connect(with_user(&member, certificate(&leaves[0], &leaves[0])), quick()).await;
-    let mut watch = client.forward(get("/api/v1/pods?watch=1"), Identity::Member).await.unwrap().into_body();
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    let mut watch = client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap().into_body();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[0].der));
     let before = member.connections();
 
     client.set_user(&with_user(&member, certificate(&leaves[1], &leaves[1]))).await.unwrap();
     for _ in 0..3 {
-        client.forward(get("/api"), Identity::Member).await.unwrap();
+        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
         assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[1].der));
     }
     assert_eq!(member.connections(), before + 1);
@@ -78,7 +78,7 @@ async fn a_new_certificate_takes_new_connections_and_open_streams_go_on() {
 
     // The same user once more changes nothing for anybody.
     client.set_user(&with_user(&member, certificate(&leaves[1], &leaves[1]))).await.unwrap();
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.connections(), before + 1);
 }
 
@@ -90,7 +90,7 @@ async fn no_token_is_sent_without_the_as_that_belongs_to_it() {
     let client = member::connect(users[0].clone(), quick()).await;
     let requests = async {
         for _ in 0..200 {
-            client.forward(get("/api"), Identity::Member).await.unwrap();
+            client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
         }
     };
     let replacements = async {
@@ -119,7 +119,7 @@ async fn a_user_that_cannot_be_used_leaves_the_old_one() {
     // As while a certificate and its key are replaced one after the other.
     let error = client.set_user(&with_user(&member, certificate(&leaves[0], &leaves[1]))).await.unwrap_err();
     assert!(matches!(error, ConnectError::Tls { .. }), "{error}");
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!((member.last().all("authorization"), client.renewals()), (vec!["Bearer old"], 0));
 }
 
@@ -131,11 +131,11 @@ async fn a_new_user_never_shows_the_certificate_of_the_old_one() {
     let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
     let member = Member::start(options, |_, _| async { text(StatusCode::OK, String::new()) }).await;
     let client = member::connect(with_user(&member, certificate(&leaf, &leaf)), quick()).await;
-    client.forward(get("/api"), Identity::Member).await.unwrap();
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","status":{"clientCertificateData":"c","clientKeyData":"k"}}"#;
     let exec = plugin(folder.path(), &format!("echo '{credential}'"));
     client.set_user(&with_user(&member, AuthInfo { exec: Some(exec), ..AuthInfo::default() })).await.unwrap();
-    let error = client.forward(get("/api"), Identity::Member).await.unwrap_err();
+    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::Credentials { .. }), "{error}");
     assert_eq!(member.seen().len(), 1);
 }
@@ -165,11 +165,11 @@ async fn a_certificate_that_is_renewed_under_way_costs_one_connection() {
     }));
     let config = with_user(&member, AuthInfo { exec: Some(exec.clone()), ..AuthInfo::default() });
     let tuning =
-        Tuning { credential_retry_interval: Duration::ZERO, connect_timeout: Duration::from_secs(60), ..quick() };
+        ClientTuning { credential_retry_interval: Duration::ZERO, connect_timeout: Duration::from_secs(60), ..quick() };
     let name = ClusterName::new("c1").unwrap();
     let client = ClusterClient::connect_through(connector, name, config, tuning).await.unwrap();
     for _ in 0..2 {
-        client.forward(get("/api"), Identity::Member).await.unwrap();
+        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     assert_eq!((member.connections(), runs(&exec)), (2, 2));
 }
@@ -190,15 +190,15 @@ async fn the_streams_of_a_member_that_is_no_longer_served_break_off() {
         http::Response::new(body)
     })
     .await;
-    let tuning = Tuning::default();
+    let tuning = ClientTuning::default();
     let client = member::connect(member.config(), tuning.clone()).await;
     let mut streams = Vec::new();
     for path in ["/api/v1/pods?watch=1", "/api/v1/namespaces/a/pods/p/log?follow=true"] {
-        let mut body = client.forward(get(path), Identity::Member).await.unwrap().into_body();
+        let mut body = client.forward(get(path), RequestIdentity::Member).await.unwrap().into_body();
         body.frame().await.unwrap().unwrap();
         streams.push(body);
     }
-    let short = client.forward(get("/api"), Identity::Member).await.unwrap();
+    let short = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     tuning.shutdown.cancel();
     for mut body in streams {
         let broken = async {

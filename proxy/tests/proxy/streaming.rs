@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
-use tributary_proxy::{ForwardError, Identity, Tuning};
+use tributary_proxy::{ClientTuning, ForwardError, RequestIdentity};
 
 use crate::member::{self, Member, Options, SOON, channel, get, text};
 
@@ -33,7 +33,8 @@ async fn bodies_stream_in_both_directions() {
         // Before the first answer there must be a first piece: an HTTP/1.1 member answers after the head.
         sender.send(Bytes::from_static(b"one")).unwrap();
         let request = Request::post("/api/v1/x").body(body).unwrap();
-        let response = tokio::time::timeout(SOON, client.forward(request, Identity::Member)).await.unwrap().unwrap();
+        let response =
+            tokio::time::timeout(SOON, client.forward(request, RequestIdentity::Member)).await.unwrap().unwrap();
         let mut body = response.into_body();
         for piece in ["one", "two", "three"] {
             if piece != "one" {
@@ -67,7 +68,7 @@ async fn dropping_a_response_cancels_it_at_the_member() {
     })
     .await;
     let client = member.client().await;
-    let response = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
+    let response = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     let mut body = response.into_body();
     body.frame().await.unwrap().unwrap();
     assert_eq!(client.pool_statistics().long_streams, 1);
@@ -91,7 +92,7 @@ async fn dropping_a_request_cancels_it_at_the_member() {
     })
     .await;
     let client = member.client().await;
-    let request = tokio::spawn(async move { client.forward(get("/api"), Identity::Member).await.map(drop) });
+    let request = tokio::spawn(async move { client.forward(get("/api"), RequestIdentity::Member).await.map(drop) });
     started.notified().await;
     request.abort();
     tokio::time::timeout(SOON, dropped.notified()).await.expect("the member still works");
@@ -108,12 +109,12 @@ async fn only_short_requests_have_a_time_limit() {
         text(StatusCode::OK, "late".to_owned())
     })
     .await;
-    let tuning = Tuning { head_timeout: LIMIT, ..Tuning::default() };
+    let tuning = ClientTuning { head_timeout: LIMIT, ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
-    let error = client.forward(get("/api/v1/pods"), Identity::Member).await.unwrap_err();
+    let error = client.forward(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::HeadTimeout { .. }), "{error}");
     assert_eq!(error.status_code(), StatusCode::GATEWAY_TIMEOUT);
-    let response = client.forward(get("/api/v1/pods?watch=true"), Identity::Member).await.unwrap();
+    let response = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member::read(response).await, "late");
 }
 
@@ -128,7 +129,7 @@ async fn encodings_pass_untouched() {
     .await;
     let client = member.client().await;
     let request = Request::get("/api").header("accept-encoding", "gzip").body(member::empty()).unwrap();
-    let response = client.forward(request, Identity::Member).await.unwrap();
+    let response = client.forward(request, RequestIdentity::Member).await.unwrap();
     assert_eq!(response.headers()["content-encoding"], "gzip");
     assert_eq!(member::read(response).await, "\u{1}not really gzip");
 }
@@ -140,14 +141,14 @@ async fn latency() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.auth_info.token = Some("t".to_owned().into());
-    let client = member::connect(config, Tuning::default()).await;
+    let client = member::connect(config, ClientTuning::default()).await;
     let mut bare = bare_connection(&member).await;
     let (mut forwarded, mut direct) = (Vec::new(), Vec::new());
     for _ in 0..5000 {
         // In turns, so that both meet the same noise.
         let request = listing("/api/v1/namespaces/a/pods/p");
         let start = tokio::time::Instant::now();
-        let response = client.forward(request, Identity::Member).await.unwrap();
+        let response = client.forward(request, RequestIdentity::Member).await.unwrap();
         response.into_body().collect().await.unwrap();
         forwarded.push(start.elapsed());
         let request = listing(&format!("https://{}/api/v1/namespaces/a/pods/p", member.address));

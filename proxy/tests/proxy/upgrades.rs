@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tributary_apimachinery::body::{Body, BoxError};
-use tributary_proxy::{ClusterClient, Identity, Places, Sent, Tuning};
+use tributary_proxy::{ClientTuning, ClusterClient, Places, RequestIdentity, Sent};
 
 use crate::member::{self, Authority, Member, Options, Port, SOON, eventually, get, text};
 
@@ -86,7 +86,7 @@ pub(crate) async fn front(client: ClusterClient) -> SocketAddr {
                 let client = client.clone();
                 async move {
                     let request = request.map(|body| body.map_err(BoxError::from).boxed_unsync());
-                    let response = client.forward(request, Identity::Member).await;
+                    let response = client.forward(request, RequestIdentity::Member).await;
                     Ok::<Response<Body>, BoxError>(
                         response.unwrap_or_else(|error| text(error.status_code(), error.to_string())),
                     )
@@ -116,7 +116,7 @@ async fn of_several_endpoints_one_that_can_be_reached_is_taken() {
     let reached = std::mem::replace(&mut config.cluster_url, format!("https://{}", lost.address()).parse().unwrap());
     let further = [reached.into()];
     let name = tributary_apimachinery::ClusterName::new("c1").unwrap();
-    let client = ClusterClient::connect_to_all(name, config, &further, Tuning::default()).await.unwrap();
+    let client = ClusterClient::connect_to_all(name, config, &further, ClientTuning::default()).await.unwrap();
     let address = front(client.clone()).await;
     let mut tunnels = Vec::new();
     for _ in 0..3 {
@@ -133,7 +133,7 @@ async fn of_several_endpoints_one_that_can_be_reached_is_taken() {
 
 #[tokio::test]
 async fn bytes_flow_both_ways_after_101() {
-    let tuning = Tuning::default();
+    let tuning = ClientTuning::default();
     for (protocol, answer) in [
         (
             "websocket",
@@ -188,7 +188,7 @@ async fn bytes_flow_both_ways_after_101() {
 async fn tunnels_end_on_shutdown() {
     let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     let member = RawMember::start(answer).await;
-    let tuning = Tuning::default();
+    let tuning = ClientTuning::default();
     let address = front(member::connect(member.config.clone(), tuning.clone()).await).await;
     let (mut tcp, _) = ask(address, WEBSOCKET).await;
     assert_eq!(tuning.tunnels.len(), 1);
@@ -204,7 +204,7 @@ async fn an_upgrade_header_alone_is_an_ordinary_request() {
     let client = member.client().await;
     let mut request = get("/api");
     request.headers_mut().insert("upgrade", "h2c".parse().unwrap());
-    assert_eq!(client.forward(request, Identity::Member).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(client.forward(request, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     assert!(!member.last().headers.contains_key("upgrade"));
 }
 
@@ -228,8 +228,8 @@ async fn a_switch_of_protocols_that_nobody_asked_for_does_not_reach_the_client()
     let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let member = RawMember::start_with(options, answer).await;
-    let client = member::connect(member.config.clone(), Tuning::default()).await;
-    let error = client.forward(get("/api/v1/pods"), Identity::Member).await.unwrap_err();
+    let client = member::connect(member.config.clone(), ClientTuning::default()).await;
+    let error = client.forward(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::BAD_GATEWAY, Sent::Maybe), "{error}");
     assert!(error.to_string().contains("101"), "{error}");
 }
@@ -238,7 +238,7 @@ async fn a_switch_of_protocols_that_nobody_asked_for_does_not_reach_the_client()
 async fn tunnels_are_limited() {
     let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     let member = RawMember::start(answer).await;
-    let tuning = Tuning { tunnel_places: Places::new(2), ..Tuning::default() };
+    let tuning = ClientTuning { tunnel_places: Places::new(2), ..ClientTuning::default() };
     let address = front(member::connect(member.config.clone(), tuning.clone()).await).await;
     let (mut kept, head) = ask(address, WEBSOCKET).await;
     assert!(head.starts_with("HTTP/1.1 101"), "{head}");

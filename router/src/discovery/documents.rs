@@ -9,14 +9,14 @@ use super::document::{DiscoveryPath, Document};
 use super::model::{AGGREGATED_PARAMETERS, Group, Kind, Resource, Version};
 use super::union::Union;
 use crate::body::{self, Body};
-use crate::negotiate::{Clause, Encoding, Form, NotAcceptable, names_a_known_type};
+use crate::negotiate::{AnswerForm, Clause, Encoding, NotAcceptable, names_a_known_type};
 
 /// The hash of each resource of one version, by the resource's name. A resource whose member says nothing has none.
 pub(crate) type StorageVersionHashes = BTreeMap<String, String>;
 
 /// Which form of discovery a client is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct DiscoveryForm {
     /// All groups with their resources, or the documents of old.
     pub aggregated: bool,
     /// How it is spelled.
@@ -33,10 +33,10 @@ const DOCUMENT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 ///
 /// # Errors
 /// [`NotAcceptable`] for what is not given: another shape, protobuf alone.
-pub(crate) fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<Wish, NotAcceptable> {
+pub(crate) fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<DiscoveryForm, NotAcceptable> {
     // The root has one form, whatever is asked.
     if accept.trim().is_empty() || *path == DiscoveryPath::Root {
-        return Ok(Wish { aggregated: false, encoding: Encoding::Json });
+        return Ok(DiscoveryForm { aggregated: false, encoding: Encoding::Json });
     }
     // These two are routes as those of resources are, and ask first whether the media type is known at all.
     if matches!(path, DiscoveryPath::Core | DiscoveryPath::Version(..)) && !names_a_known_type(accept) {
@@ -47,17 +47,17 @@ pub(crate) fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<Wish, 
     found.ok_or_else(|| NotAcceptable::Unavailable { available: DOCUMENT_TYPES.to_vec() })
 }
 
-fn wish(clause: &Clause<'_>, path: &DiscoveryPath<'_>) -> Option<Wish> {
+fn wish(clause: &Clause<'_>, path: &DiscoveryPath<'_>) -> Option<DiscoveryForm> {
     let encodings = [Encoding::Json, Encoding::Yaml];
     let encoding = encodings.into_iter().find(|encoding| clause.names(encoding.content_type()))?;
     let get = |key: &str| clause.parameters().filter(|(own, _)| *own == key).map(|(_, value)| value).last();
     match [get("g"), get("v"), get("as")] {
         [Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")] => {
             let given = matches!(path, DiscoveryPath::Core | DiscoveryPath::Groups);
-            given.then_some(Wish { aggregated: true, encoding })
+            given.then_some(DiscoveryForm { aggregated: true, encoding })
         }
         [_, _, Some(_)] => None,
-        _ => Some(Wish { aggregated: false, encoding }),
+        _ => Some(DiscoveryForm { aggregated: false, encoding }),
     }
 }
 
@@ -93,10 +93,10 @@ pub(crate) fn legacy(
 }
 
 /// The answer with this document, or 304 where the client has it already.
-pub(crate) fn answer(headers: &HeaderMap, document: Document, wish: Wish) -> Response<Body> {
+pub(crate) fn answer(headers: &HeaderMap, document: Document, wish: DiscoveryForm) -> Response<Body> {
     if !wish.aggregated {
         // The documents of old are given without a tag, and are not to be kept.
-        let form = Form { encoding: wish.encoding, ..Form::JSON };
+        let form = AnswerForm { encoding: wish.encoding, ..AnswerForm::JSON };
         return match wish.encoding {
             Encoding::Json => crate::response::json(StatusCode::OK, document.json),
             _ => crate::response::whole(StatusCode::OK, form, document.json.to_vec()),
@@ -109,7 +109,7 @@ pub(crate) fn answer(headers: &HeaderMap, document: Document, wish: Wish) -> Res
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        let form = Form { encoding: wish.encoding, ..Form::JSON };
+        let form = AnswerForm { encoding: wish.encoding, ..AnswerForm::JSON };
         let mut response = if wish.encoding == Encoding::Json {
             crate::response::json(StatusCode::OK, document.json)
         } else {

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tributary_apimachinery::Permit;
 
 use crate::flow::fair_share::Holder;
-use crate::flow::long_answers::Lines;
+use crate::flow::long_answers::ConnectionQueues;
 
 /// How many wait before those are looked for that have gone away.
 const SWEPT_FROM: usize = 64;
@@ -22,14 +22,14 @@ const SWEPT_FROM: usize = 64;
 #[derive(Debug)]
 pub(crate) struct FairLine {
     at_once: usize,
-    state: Mutex<State>,
+    state: Mutex<FairLineQueue>,
 }
 
 #[derive(Debug)]
-struct State {
+struct FairLineQueue {
     taken: usize,
     by_holder: HashMap<Holder, usize>,
-    waiting: Lines<oneshot::Sender<Permit>>,
+    waiting: ConnectionQueues<oneshot::Sender<Permit>>,
     /// How many wait when those are looked for next that have gone away.
     sweep_at: usize,
 }
@@ -37,7 +37,12 @@ struct State {
 impl FairLine {
     /// So many places, at least 1: of several a client alone has half, and a single one goes round.
     pub(crate) fn new(at_once: usize) -> Arc<Self> {
-        let state = State { taken: 0, by_holder: HashMap::new(), waiting: Lines::default(), sweep_at: SWEPT_FROM };
+        let state = FairLineQueue {
+            taken: 0,
+            by_holder: HashMap::new(),
+            waiting: ConnectionQueues::default(),
+            sweep_at: SWEPT_FROM,
+        };
         Arc::new(Self { at_once: at_once.max(1), state: Mutex::new(state) })
     }
 
@@ -80,7 +85,7 @@ impl FairLine {
     }
 }
 
-impl State {
+impl FairLineQueue {
     /// The next who waits and may have one of the places that are free.
     fn next(&mut self, at_once: usize) -> Option<(Holder, oneshot::Sender<Permit>)> {
         let Self { taken, by_holder, waiting, .. } = self;

@@ -40,11 +40,11 @@ pub(crate) struct FairShare {
     what: &'static str,
     max: AtomicUsize,
     metrics: ShareMetrics,
-    state: Mutex<State>,
+    state: Mutex<ShareUsage>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ShareUsage {
     held: usize,
     by_holder: HashMap<Holder, usize>,
 }
@@ -179,7 +179,7 @@ impl Portion {
         }
     }
 
-    fn add(&mut self, state: &mut State, by: usize) {
+    fn add(&mut self, state: &mut ShareUsage, by: usize) {
         *state.by_holder.entry(self.holder).or_default() += by;
         state.held += by;
         self.amount += by;

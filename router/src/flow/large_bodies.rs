@@ -16,7 +16,7 @@ use tributary_apimachinery::Permit;
 
 use crate::flow::fair_line::FairLine;
 use crate::flow::fair_share::Holder;
-use crate::negotiate::{Encoding, Form};
+use crate::negotiate::{AnswerForm, Encoding};
 
 /// From how many bytes on a body is large. 64 KiB are read in one to two milliseconds,
 /// and nearly all bodies are smaller.
@@ -27,10 +27,10 @@ const LARGE_BYTES: usize = 64 << 10;
 const YAML_COST: usize = 16;
 
 /// What it costs to write so many bytes of JSON in a form, as bytes that are read. Nothing where they are copied.
-pub(crate) fn to_write(form: Form, bytes: usize) -> usize {
+pub(crate) fn to_write(form: AnswerForm, bytes: usize) -> usize {
     match form {
-        Form { encoding: Encoding::Yaml, .. } => bytes.saturating_mul(YAML_COST),
-        Form { pretty: true, .. } | Form { gzip: true, .. } => bytes,
+        AnswerForm { encoding: Encoding::Yaml, .. } => bytes.saturating_mul(YAML_COST),
+        AnswerForm { pretty: true, .. } | AnswerForm { gzip: true, .. } => bytes,
         _ => 0,
     }
 }
@@ -52,7 +52,7 @@ pub(crate) fn at_once<T>(bytes: usize, look: impl FnOnce() -> T) -> T {
 pub(crate) struct LargeBodies(Arc<FairLine>);
 
 /// The permission to read one body. Its turn is over when this is dropped.
-pub(crate) struct Reading(Option<Permit>);
+pub(crate) struct BodyTurn(Option<Permit>);
 
 impl Default for LargeBodies {
     /// As many at once as half of the cores, and one at least: the other half stays with whoever asks for less.
@@ -71,15 +71,15 @@ impl LargeBodies {
     /// Waits until this connection's body of so many bytes may be read; a small one is read at once.
     ///
     /// Cancel safe: whoever gives up waiting loses its place, and nothing else.
-    pub(crate) async fn turn(&self, holder: Holder, bytes: usize) -> Reading {
+    pub(crate) async fn turn(&self, holder: Holder, bytes: usize) -> BodyTurn {
         if bytes < LARGE_BYTES {
-            return Reading(None);
+            return BodyTurn(None);
         }
-        Reading(self.0.take(holder).await)
+        BodyTurn(self.0.take(holder).await)
     }
 }
 
-impl Reading {
+impl BodyTurn {
     /// Does the work; that of a large body while another thread takes over what else this one had to do.
     pub(crate) fn run<T>(self, work: impl FnOnce() -> T) -> T {
         if self.0.is_some() { beside(work) } else { work() }

@@ -25,8 +25,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-pub(crate) use lanes::{LaneMetrics, Lanes, Length, MEDIUM_BYTES, Share};
-pub(crate) use lines::Lines;
+pub(crate) use lanes::{AnswerTurn, AnswerTurnMetrics, AnswerTurns, Length, MEDIUM_BYTES};
+pub(crate) use lines::ConnectionQueues;
 
 /// The connection that a request came by: the fair share is between connections. The server puts it into the request's
 /// extensions; requests without it share one line.
@@ -77,21 +77,21 @@ pub struct TurnMetrics {
 pub(crate) struct Turns {
     at_once: usize,
     metrics: TurnMetrics,
-    state: Mutex<State>,
+    state: Mutex<TurnQueue>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TurnQueue {
     next: u64,
     /// The turns that are taken, and when each was last used.
     active: HashMap<u64, Instant>,
-    lines: Lines<oneshot::Sender<Turn>>,
+    lines: ConnectionQueues<oneshot::Sender<WriteTurn>>,
 }
 
 /// The right to write a long answer. Given back when dropped. No `Permit`: it may be lost before, and its holder asks
 /// whether it is.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct WriteTurn {
     id: u64,
     turns: Arc<Turns>,
 }
@@ -106,7 +106,7 @@ impl Turns {
     ///
     /// # Errors
     /// [`NoTurn`].
-    pub(crate) async fn take(self: &Arc<Self>, peer: Option<Peer>) -> Result<Turn, NoTurn> {
+    pub(crate) async fn take(self: &Arc<Self>, peer: Option<Peer>) -> Result<WriteTurn, NoTurn> {
         let place = {
             let mut state = self.state.lock();
             if state.lines.waiting() == 0 && state.active.len() < self.at_once {
@@ -118,7 +118,7 @@ impl Turns {
             }
             self.line_up(&mut state, peer)
         };
-        let mut place = Place { turns: self, turn: place, served: false };
+        let mut place = QueuedTurn { turns: self, turn: place, served: false };
         let deadline = Instant::now() + WAITS_MAX;
         loop {
             // Each waiter looks for overdue turns, so that there is no task whose end would stop it all.
@@ -140,14 +140,14 @@ impl Turns {
     }
 
     /// A turn that is free. Call with one free.
-    fn activate(self: &Arc<Self>, state: &mut State) -> Turn {
+    fn activate(self: &Arc<Self>, state: &mut TurnQueue) -> WriteTurn {
         state.next += 1;
         state.active.insert(state.next, Instant::now());
         self.metrics.active.inc();
-        Turn { id: state.next, turns: Arc::clone(self) }
+        WriteTurn { id: state.next, turns: Arc::clone(self) }
     }
 
-    fn line_up(&self, state: &mut State, peer: Option<Peer>) -> oneshot::Receiver<Turn> {
+    fn line_up(&self, state: &mut TurnQueue, peer: Option<Peer>) -> oneshot::Receiver<WriteTurn> {
         let (give, place) = oneshot::channel();
         self.metrics.waiting.inc();
         state.lines.push(peer, give);
@@ -155,7 +155,7 @@ impl Turns {
     }
 
     /// Takes those who went away out of the lines. Cost: a look at each place.
-    fn forget_closed(&self, state: &mut State) {
+    fn forget_closed(&self, state: &mut TurnQueue) {
         let before = state.lines.waiting();
         state.lines.retain(|place| !place.is_closed());
         self.metrics.waiting.dec_by(i64::try_from(before - state.lines.waiting()).unwrap_or(0));
@@ -185,13 +185,13 @@ impl Turns {
     }
 
     /// Ends the most overdue turn, if there is one.
-    fn revoke(&self, state: &mut State) -> bool {
+    fn revoke(&self, state: &mut TurnQueue) -> bool {
         let oldest = state.active.iter().min_by_key(|(_, used)| **used);
         let Some((&id, _)) = oldest.filter(|(_, used)| used.elapsed() >= OVERDUE) else { return false };
         self.end(state, id)
     }
 
-    fn end(&self, state: &mut State, id: u64) -> bool {
+    fn end(&self, state: &mut TurnQueue, id: u64) -> bool {
         let was_active = state.active.remove(&id).is_some();
         if was_active {
             self.metrics.active.dec();
@@ -202,13 +202,13 @@ impl Turns {
 
 /// A place in line. Dropping it gives it up. No `Permit`: it occupies nothing yet, and lives no longer than the
 /// waiting.
-struct Place<'a> {
+struct QueuedTurn<'a> {
     turns: &'a Turns,
-    turn: oneshot::Receiver<Turn>,
+    turn: oneshot::Receiver<WriteTurn>,
     served: bool,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuedTurn<'_> {
     fn drop(&mut self) {
         if self.served {
             return;
@@ -218,7 +218,7 @@ impl Drop for Place<'_> {
     }
 }
 
-impl Turn {
+impl WriteTurn {
     /// Notes that the answer is being written; false if the turn has become another's,
     /// because it was not used for long.
     pub(crate) fn is_live(&self) -> bool {
@@ -232,7 +232,7 @@ impl Turn {
     }
 }
 
-impl Turn {
+impl WriteTurn {
     /// Lets the next one write.
     fn give_back(&self) {
         let waits = {
@@ -246,7 +246,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for WriteTurn {
     fn drop(&mut self) {
         self.give_back();
     }

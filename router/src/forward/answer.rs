@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, Response, header};
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
-use tributary_apimachinery::rewrite::Written;
-use tributary_apimachinery::{DecodeError, GroupVersionResource, ObjectDecoder, ObjectKey, ResourceRequest};
+use tributary_apimachinery::rewrite::WriteResult;
+use tributary_apimachinery::{GroupVersionResource, ObjectDecodeError, ObjectDecoder, ObjectKey, ResourceRequest};
 use tributary_printers::Printer;
 
 use super::whole::{Interrupted, whole};
@@ -15,35 +15,37 @@ use crate::Router;
 use crate::body::{self, Body};
 use crate::flow::fair_share::Portion;
 use crate::flow::large_bodies::{at_once, to_write};
-use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
+use crate::negotiate::{AnswerForm, Encoding, MetaVersion, Representation};
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::response::warnings;
-use crate::response::{self, IncludeObject, ObjectWriter, Place, ResourceKind};
+use crate::response::{self, IncludeObject, ObjectContext, ObjectWriter, ResourceKind};
 use crate::topology::Cluster;
 use crate::view::Deletion;
 
 /// What the client is to be given, and what the write means for later reads.
-pub(crate) struct Wish {
+pub(crate) struct TranslationOptions {
     /// The form of the answer.
-    pub(crate) form: Form,
+    pub(crate) form: AnswerForm,
     /// The form of an error.
-    pub(crate) error_form: Form,
+    pub(crate) error_form: AnswerForm,
     /// What a Table's row carries.
     pub(crate) include: IncludeObject,
     /// Whether something is written: not a read, not a dry run.
     pub(crate) writes: bool,
 }
 
-impl Wish {
+impl TranslationOptions {
     /// The `Accept` header for the member: rows are printed here, so a Table is asked for as an object.
     pub(crate) fn accept(&self) -> &'static str {
         match self.form.shape {
-            Shape::PartialMetadata(MetaVersion::V1) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-            Shape::PartialMetadata(MetaVersion::V1Beta1) => {
+            Representation::PartialMetadata(MetaVersion::V1) => {
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+            }
+            Representation::PartialMetadata(MetaVersion::V1Beta1) => {
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1"
             }
-            Shape::Object | Shape::Table(_) => "application/json",
+            Representation::Object | Representation::Table(_) => "application/json",
         }
     }
 }
@@ -59,7 +61,7 @@ pub(crate) async fn translate(
     cluster: &Arc<Cluster>,
     answer: Response<Body>,
     room: Portion,
-    wish: &Wish,
+    wish: &TranslationOptions,
 ) -> Result<Response<Body>, Refusal> {
     let (mut head, incoming) = answer.into_parts();
     warnings::name(cluster.name(), &mut head.headers);
@@ -89,13 +91,13 @@ fn translated(
     cluster: &Arc<Cluster>,
     mut head: Parts,
     text: Bytes,
-    wish: &Wish,
+    wish: &TranslationOptions,
 ) -> Response<Body> {
     let object = match ObjectDecoder::new("", "", Arc::default()).decode(&text) {
         Ok(object) => object,
         Err(error) => {
             head.headers.remove(header::CONTENT_LENGTH);
-            let is_computed = matches!(error, DecodeError::Missing("metadata.resourceVersion"))
+            let is_computed = matches!(error, ObjectDecodeError::Missing("metadata.resourceVersion"))
                 && !wish.writes
                 && request.resource.subresource.is_none();
             let marked = if is_computed { annotated(cluster, &text) } else { None };
@@ -110,7 +112,7 @@ fn translated(
     );
     let mut out = Vec::with_capacity(text.len() + 256);
     let mut writer = ObjectWriter::new(&kind(request.resource), written_form(wish.form), wish.include);
-    writer.write(&object, &version, &cluster.mark, Place::Alone, true, &mut out);
+    writer.write(&object, &version, &cluster.mark, ObjectContext::Alone, true, &mut out);
     if wish.form.encoding != Encoding::Protobuf {
         out.push(b'\n');
     }
@@ -120,7 +122,7 @@ fn translated(
 }
 
 /// What is no object, as JSON text, in YAML if the client asked for that.
-fn as_asked(head: Parts, text: Bytes, form: Form) -> Response<Body> {
+fn as_asked(head: Parts, text: Bytes, form: AnswerForm) -> Response<Body> {
     if form.encoding != Encoding::Yaml {
         return Response::from_parts(head, body::full(text));
     }
@@ -130,9 +132,9 @@ fn as_asked(head: Parts, text: Bytes, form: Form) -> Response<Body> {
 }
 
 /// The member has made partial metadata already: in JSON it is written as the object that it is.
-fn written_form(form: Form) -> Form {
-    if matches!(form.shape, Shape::PartialMetadata(_)) && form.encoding != Encoding::Protobuf {
-        Form { shape: Shape::Object, ..form }
+fn written_form(form: AnswerForm) -> AnswerForm {
+    if matches!(form.shape, Representation::PartialMetadata(_)) && form.encoding != Encoding::Protobuf {
+        AnswerForm { shape: Representation::Object, ..form }
     } else {
         form
     }
@@ -199,22 +201,22 @@ pub(crate) fn note(
         matches!(kind, "PartialObjectMetadata" | "Table")
             || union.get(&request.resource).is_none_or(|served| served.description.answers_with(request, kind))
     };
-    let Some(written) = Written::read(content_type(headers), text, is_written) else { return };
+    let Some(written) = WriteResult::read(content_type(headers), text, is_written) else { return };
     let namespaced =
         request.namespace.as_deref().map(|namespace| router.views().get(&request.resource, Some(namespace)));
     let key = |name: &str| ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), name).as_str().to_owned();
     for view in [router.views().get(&request.resource, None), namespaced.flatten()].into_iter().flatten() {
         match (&written, &request.name) {
             // A new object has the name that the answer says.
-            (Written::At { version, name }, asked) => {
+            (WriteResult::At { version, name }, asked) => {
                 let key = asked.as_deref().or(name.as_deref()).map(key);
                 view.fences.wrote(cluster.name(), key.as_deref(), *version);
             }
-            (Written::Gone { uid }, Some(name)) if request.subresource.is_none() => {
+            (WriteResult::Gone { uid }, Some(name)) if request.subresource.is_none() => {
                 let deletion = Deletion { key: key(name), uid: uid.clone(), before: None };
                 view.fences.deleted(cluster.name(), [deletion]);
             }
-            (Written::Gone { .. }, _) => {}
+            (WriteResult::Gone { .. }, _) => {}
         }
     }
 }
@@ -274,8 +276,8 @@ mod tests {
             rest: None,
             selected_name: None,
         };
-        let (form, include) = (Form::JSON, IncludeObject::default());
-        let wish = Wish { form, error_form: form, include, writes: true };
+        let (form, include) = (AnswerForm::JSON, IncludeObject::default());
+        let wish = TranslationOptions { form, error_form: form, include, writes: true };
         let room = router.held_bytes().take(None, 0).unwrap();
         // It gives up, as where its time is over.
         let path = "/api/v1/namespaces/n/configmaps/x";

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, header, request};
-use tributary_apimachinery::rewrite::{self, Facts, Format, Rewritten, Shape, VersionOf};
+use tributary_apimachinery::rewrite::{self, BodyKind, Facts, Format, Rewritten, VersionOf};
 use tributary_apimachinery::{Status, Verb};
 
 use crate::body::{self, Body, BoxError};
@@ -11,7 +11,7 @@ use crate::refusal::{LimitRefusal, Refusal, RequestRefusal};
 use crate::request::ClientRequest;
 
 /// A request with its body read.
-pub(crate) struct Held {
+pub(crate) struct BufferedRequest {
     /// Method, headers and extensions.
     pub(crate) head: request::Parts,
     /// The body as it came.
@@ -19,12 +19,12 @@ pub(crate) struct Held {
     /// What the body says.
     pub(crate) facts: Facts,
     format: Format,
-    shape: Shape,
+    shape: BodyKind,
     /// What it occupies of the bytes that may be held, as long as it is.
     _portion: Portion,
 }
 
-impl Held {
+impl BufferedRequest {
     /// Reads the body of a request, of at most so many bytes.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Held {
         bytes_max: usize,
     ) -> Result<Self, Refusal> {
         let (head, incoming) = message.into_parts();
-        let shape = Shape::of(verb, request.resource);
+        let shape = BodyKind::of(verb, request.resource);
         let mut portion = request.router.held_bytes().take(request.caller.connection, 0)?;
         if matches!(head.method, Method::GET | Method::HEAD) {
             let (body, facts, format) = (Bytes::new(), Facts::default(), Format::Json);

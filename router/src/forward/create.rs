@@ -7,10 +7,10 @@ use http::{Request, Response};
 use tributary_apimachinery::rewrite::Reference;
 use tributary_apimachinery::{ClusterName, GroupVersion, ItemResourceVersions, Object, ObjectKey, ResourceRequest};
 
-use super::answer::Wish;
-use super::buffered::Held;
+use super::answer::TranslationOptions;
+use super::buffered::BufferedRequest;
 use super::locate::{Found, locate_surely};
-use super::target::{Target, send_translated};
+use super::target::{OwnerTarget, send_translated};
 use crate::Router;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::discovery::ServedResource;
@@ -25,7 +25,7 @@ use crate::topology::Cluster;
 pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { info, resource, served, .. } = request;
     let (form, include) = request.object_form()?;
-    let held = Held::read(request, info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
+    let held = BufferedRequest::read(request, info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
     if held.facts.resource_version.as_deref().is_some_and(|version| version != "0") {
         return Err(RequestRefusal::VersionOfNew.into());
     }
@@ -35,7 +35,7 @@ pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -
         hold(request).await;
     }
     let error_form = request.preferences.error_form();
-    let wish = Wish { form, error_form, include, writes: !held.is_dry_run() };
+    let wish = TranslationOptions { form, error_form, include, writes: !held.is_dry_run() };
     send_translated(request, &target, &held, &wish).await
 }
 
@@ -63,9 +63,9 @@ pub(super) fn not_named(resource: &ResourceRequest, served: &ServedResource) -> 
 /// # Errors
 /// 400 where a cluster is named that does not serve the resource; 503 where the owner may be in a
 /// cluster that is unknown.
-pub(crate) async fn place(request: ClientRequest<'_>, held: &Held) -> Result<Option<Target>, Refusal> {
+pub(crate) async fn place(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Option<OwnerTarget>, Refusal> {
     let ClientRequest { router, served, resource, .. } = request;
-    let target = |cluster| Target { cluster, object: None, involved: None };
+    let target = |cluster| OwnerTarget { cluster, object: None, involved: None };
     if let Some(named) = &held.facts.cluster {
         return Ok(Some(target(configured(router, served, named)?)));
     }
@@ -80,7 +80,7 @@ pub(crate) async fn place(request: ClientRequest<'_>, held: &Held) -> Result<Opt
             deleted => deleted,
         };
         if let Some((cluster, object)) = found {
-            return Ok(Some(Target { cluster, object: None, involved: object }));
+            return Ok(Some(OwnerTarget { cluster, object: None, involved: object }));
         }
     }
     if let Some(placement) = &request.configuration.policy(&resource.resource).placement {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::rewrite::{self, Rewritten};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Verb};
 
-use super::buffered::{Held, translating};
+use super::buffered::{BufferedRequest, translating};
 use super::send::send;
 use super::whole::{Reserve, seen_whole};
 use crate::body::Body;
@@ -18,7 +18,7 @@ use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
 use crate::refusal::{ClusterRefusal, MemberRefusal, PreconditionRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
-use crate::versions::Given;
+use crate::versions::ClientVersion;
 use crate::view::{Deletion, standing};
 use crate::{deadline, response};
 
@@ -34,7 +34,7 @@ pub(crate) async fn delete_collection(
     let until = Instant::now() + deadline::time(info, query, router.request_timeout());
     let options = ListOptions::parse(query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
-    let held = Held::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
+    let held = BufferedRequest::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
     let shared = held.for_all()?;
     let clusters = wanted_clusters(request, &wanted)?;
     // Without it a deletion might not be noted that was made.
@@ -102,7 +102,7 @@ const DELETED_AT_ONCE: usize = 16;
 async fn delete_in(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
-    held: &Held,
+    held: &BufferedRequest,
     shared: Option<&Rewritten>,
     reserve: &Reserve,
 ) -> Result<(), Refusal> {
@@ -116,11 +116,11 @@ async fn delete_in(
         match (given.component(cluster.name()), given) {
             (Some(own), _) => Ok(own.revision().to_string()),
             // No object of another cluster is at this version: each deletion would fail.
-            (None, Given::Item(owner, _)) => {
+            (None, ClientVersion::Item(owner, _)) => {
                 let (resource, text) = (resource.resource.clone(), text.to_owned());
                 Err(PreconditionRefusal::OfOtherObject { resource, text, owner }.into())
             }
-            (None, Given::Vector(_)) => {
+            (None, ClientVersion::Vector(_)) => {
                 Err(PreconditionRefusal::LacksCluster { cluster: cluster.name().clone() }.into())
             }
         }

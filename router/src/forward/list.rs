@@ -27,16 +27,16 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Partial}
 
 use crate::body::Body;
 use crate::limits;
-use crate::negotiate::{Answer, Shape};
+use crate::negotiate::{Representation, ResponseKind};
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::response::warnings;
 use crate::view::{Standing, Standings, standing};
 use answer::LiveAnswer;
-use ask::Question;
+use ask::ListQuery;
 use gather::{Gathering, Page};
 use token::Token;
-use write::Wish;
+use write::ListForm;
 
 /// Answers a list by asking each cluster now.
 ///
@@ -46,13 +46,14 @@ use write::Wish;
 /// page that is not known any more. What fails once the answer has begun breaks it off.
 pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, caller, served, .. } = request;
-    let form = request.preferences.form(Answer::List)?;
+    let form = request.preferences.form(ResponseKind::List)?;
     let options = ListOptions::parse(request.query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let policy = request.configuration.policy(&served.resource);
     let partial = policy.partial;
     let (labels, selected) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let wanted = |cluster: &ClusterName| selected.matches(cluster) && policy.selects(cluster);
-    let question = Question::new(request, matches!(form.shape, Shape::Table(_)), &labels.to_string(), options.limit);
+    let question =
+        ListQuery::new(request, matches!(form.shape, Representation::Table(_)), &labels.to_string(), options.limit);
     let token = options.continue_token.as_deref().map(Token::decode).transpose()?;
     let clusters = served.clusters.iter().filter(|name| wanted(name));
     let clusters: Vec<_> = clusters.filter_map(|name| router.fleet().cluster(name)).collect();
@@ -72,9 +73,9 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     if let (Partial::Deny, Some(refusal)) = (partial, standing::refusal(&served.resource, &standings)) {
         return Err(refusal.into());
     }
-    let include = request.finish(form, Answer::List)?;
+    let include = request.finish(form, ResponseKind::List)?;
     let warned = std::mem::take(&mut page.warnings);
-    let wish = Wish { form, include, items: request.configuration.items(&served.resource) };
+    let wish = ListForm { form, include, items: request.configuration.items(&served.resource) };
     let answer =
         LiveAnswer::new(page, gathering.question, partial, wish, served, Arc::clone(&request.configuration.epochs));
     let mut response = answer.respond(router.lanes(), caller.connection).await?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tributary_apimachinery::ClusterName;
 
-pub(crate) use self::ask::{Found, Located, Question};
+pub(crate) use self::ask::{Found, Located, LookupKey};
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
@@ -157,7 +157,7 @@ async fn live(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc
     );
     let clusters = request.served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).filter(chosen);
     let clusters: Vec<_> = clusters.collect();
-    let question = Question {
+    let question = LookupKey {
         connection: caller.connection,
         path: path.into(),
         impersonation: caller.impersonation(),

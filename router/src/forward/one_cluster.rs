@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response, header};
-use tributary_apimachinery::rewrite::{self, Format, Shape};
+use tributary_apimachinery::rewrite::{self, BodyKind, Format};
 use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Verb};
 
 use super::answer::{content_type, note};
@@ -129,7 +129,7 @@ async fn is_dry_run(delete: &Request<Bytes>, portion: &Portion, turns: &LargeBod
     let text = delete.body();
     let format = Format::from_content_type(content_type(delete.headers()));
     let turn = turns.turn(portion.holder(), text.len()).await;
-    let options = turn.run(|| format.and_then(|format| rewrite::read(format, Shape::DeleteOptions, text).ok()));
+    let options = turn.run(|| format.and_then(|format| rewrite::read(format, BodyKind::DeleteOptions, text).ok()));
     options.is_some_and(|options| !options.dry_run.is_empty())
 }
 

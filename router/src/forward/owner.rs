@@ -4,14 +4,14 @@ use http::{Request, Response, StatusCode};
 use tributary_apimachinery::{GetOptions, Query, ResourceRequest, Verb};
 use tributary_merge::CompositeResourceVersion;
 
-use super::answer::Wish;
-use super::buffered::Held;
+use super::answer::TranslationOptions;
+use super::buffered::BufferedRequest;
 use super::create::{not_named, place};
 use super::locate::{Located, locate, locate_elsewhere, locate_now, locate_surely};
 use super::send::send;
-use super::target::{Target, send_translated};
+use super::target::{OwnerTarget, send_translated};
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
-use crate::negotiate::Answer;
+use crate::negotiate::ResponseKind;
 use crate::plan::OwnerRequest;
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
@@ -33,14 +33,14 @@ pub(crate) async fn to_owner(
         let (cluster, _) = located.owner(object, None)?.ok_or_else(|| located.missing(object))?;
         return send(&cluster, caller, message, &info.path, query).await;
     }
-    let form = request.preferences.form(Answer::Object)?;
+    let form = request.preferences.form(ResponseKind::Object)?;
     let include = if info.verb == Verb::Get {
         GetOptions::parse(query).map_err(Refusal::malformed)?;
         None
     } else {
-        Some(request.finish(form, Answer::Object)?)
+        Some(request.finish(form, ResponseKind::Object)?)
     };
-    let held = Held::read(request, info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
+    let held = BufferedRequest::read(request, info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
     let located = if held.is_apply() && held.facts.cluster.is_none() {
         // What an apply does not find it makes, and a second object of the name would be ambiguous from then on.
         locate_surely(request, |_| true).await?
@@ -51,12 +51,12 @@ pub(crate) async fn to_owner(
     };
     let located = seen_as_much(request, &held, located).await?;
     let target = match located.owner(request, held.facts.cluster.as_deref())? {
-        Some((cluster, object)) => Target { cluster, object, involved: None },
+        Some((cluster, object)) => OwnerTarget { cluster, object, involved: None },
         None => target_of_new(request, &held, &located).await?,
     };
-    let include = include.map_or_else(|| request.finish(form, Answer::Object), Ok)?;
+    let include = include.map_or_else(|| request.finish(form, ResponseKind::Object), Ok)?;
     let (error_form, writes) = (request.preferences.error_form(), !info.verb.is_read() && !held.is_dry_run());
-    let wish = Wish { form, error_form, include, writes };
+    let wish = TranslationOptions { form, error_form, include, writes };
     let answer = send_translated(request, &target, &held, &wish).await?;
     if info.verb == Verb::Get
         && answer.status() == StatusCode::NOT_FOUND
@@ -71,15 +71,15 @@ pub(crate) async fn to_owner(
 /// another may have it.
 async fn moved(
     request: ClientRequest<'_>,
-    target: &Target,
-    held: &Held,
-    wish: &Wish,
+    target: &OwnerTarget,
+    held: &BufferedRequest,
+    wish: &TranslationOptions,
     answer: Response<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let located = locate_elsewhere(request, target.cluster.name()).await;
     match located.owner(request, None)? {
         Some((cluster, object)) => {
-            send_translated(request, &Target { cluster, object, involved: None }, held, wish).await
+            send_translated(request, &OwnerTarget { cluster, object, involved: None }, held, wish).await
         }
         None if located.unknown.is_empty() => Ok(answer),
         None => Err(located.missing(request)),
@@ -92,7 +92,11 @@ async fn moved(
 ///
 /// # Errors
 /// As [`locate`]. A version that does not come is no error here: the member judges what is sent.
-async fn seen_as_much(request: ClientRequest<'_>, held: &Held, located: Located) -> Result<Located, Refusal> {
+async fn seen_as_much(
+    request: ClientRequest<'_>,
+    held: &BufferedRequest,
+    located: Located,
+) -> Result<Located, Refusal> {
     let ClientRequest { info, resource, query, .. } = request;
     let query = Query::parse(query.filter(|_| info.verb == Verb::Delete));
     let facts = &held.facts;
@@ -124,7 +128,11 @@ async fn seen_as_much(request: ClientRequest<'_>, held: &Held, located: Located)
 
 /// Where a request goes that makes the object if there is none: an apply, or a PUT (kinds that are not made by a PUT
 /// say 404, and so does this where nothing names a cluster).
-async fn target_of_new(request: ClientRequest<'_>, held: &Held, located: &Located) -> Result<Target, Refusal> {
+async fn target_of_new(
+    request: ClientRequest<'_>,
+    held: &BufferedRequest,
+    located: &Located,
+) -> Result<OwnerTarget, Refusal> {
     let ClientRequest { info, resource, served, .. } = request;
     let verb = info.verb;
     let makes_objects = resource.subresource.is_none() && (verb == Verb::Update || held.is_apply());

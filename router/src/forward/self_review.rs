@@ -12,13 +12,13 @@ use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, ResourceRequest, Verb};
 
-use super::buffered::Held;
+use super::buffered::BufferedRequest;
 use super::send::send;
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::flow::fair_share::{Exceeded, Portion};
 use crate::limits::{REVIEW_ANSWER_BYTES_MAX, REVIEW_BYTES_MAX};
-use crate::negotiate::Answer;
+use crate::negotiate::ResponseKind;
 use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal, RequestRefusal};
 use crate::request::ClientRequest;
 use crate::response;
@@ -32,10 +32,10 @@ const ASKED_AT_ONCE: usize = 64;
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// What one cluster says: its answer, or why there is none.
-type Said = (ClusterName, Result<Value, Refusal>);
+type ReviewResult = (ClusterName, Result<Value, Refusal>);
 
 /// What an answer occupies of the bytes that may be held, as long as it is.
-type Room = Result<Portion, Exceeded>;
+type ReviewRoom = Result<Portion, Exceeded>;
 
 /// Asks every cluster.
 ///
@@ -45,8 +45,8 @@ type Room = Result<Portion, Exceeded>;
 /// caller by different names.
 pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, caller, info, resource, query, served, preferences, .. } = request;
-    let form = preferences.form(Answer::Review)?;
-    let held = Held::read(request, Verb::Create, message, REVIEW_BYTES_MAX).await?;
+    let form = preferences.form(ResponseKind::Review)?;
+    let held = BufferedRequest::read(request, Verb::Create, message, REVIEW_BYTES_MAX).await?;
     let body = held.for_all()?.ok_or(RequestRefusal::VersionInReview)?;
     caller.answerable()?;
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
@@ -61,7 +61,8 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
         ((cluster.name().clone(), said), room)
     });
     let asked: Vec<_> = asked.collect();
-    let (mut said, _rooms): (Vec<Said>, Vec<Room>) = stream::iter(asked).buffered(ASKED_AT_ONCE).unzip().await;
+    let (mut said, _rooms): (Vec<ReviewResult>, Vec<ReviewRoom>) =
+        stream::iter(asked).buffered(ASKED_AT_ONCE).unzip().await;
     said.extend(
         router
             .fleet()
@@ -83,7 +84,7 @@ async fn ask(
     message: Request<Body>,
     path: &str,
     query: Option<&str>,
-    room: &mut Room,
+    room: &mut ReviewRoom,
 ) -> Result<Value, Refusal> {
     let room = room.as_mut().map_err(|exceeded| *exceeded)?;
     let answer = send(cluster, caller, message, path, query).await?;
@@ -110,7 +111,7 @@ type Parted = (Vec<(ClusterName, Value)>, Vec<String>);
 ///
 /// # Errors
 /// What a cluster says of the request itself (400, 403, 422): the others would say the same.
-fn part(said: Vec<Said>) -> Result<Parted, Refusal> {
+fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
     let (mut answers, mut unknown) = (Vec::new(), Vec::new());
     for (cluster, said) in said {
         match said {
@@ -124,7 +125,7 @@ fn part(said: Vec<Said>) -> Result<Parted, Refusal> {
 
 /// One decision of all: the first answer, allowed only where every one is; the reason names those that do not allow it.
 /// One refusal decides, whatever clusters that cannot be asked would say.
-fn join_decisions(said: Vec<Said>) -> Result<Value, Refusal> {
+fn join_decisions(said: Vec<ReviewResult>) -> Result<Value, Refusal> {
     let (answers, unknown) = part(said)?;
     let mut joined: Option<Value> = None;
     let mut refusals = Vec::new();
@@ -151,7 +152,7 @@ fn join_decisions(said: Vec<Said>) -> Result<Value, Refusal> {
 
 /// The rules that every cluster has. They are for people and never the last word, so clusters that cannot be asked make
 /// them incomplete, no more.
-fn join_rules(said: Vec<Said>) -> Result<Value, Refusal> {
+fn join_rules(said: Vec<ReviewResult>) -> Result<Value, Refusal> {
     let (answers, unknown) = part(said)?;
     let mut answers = answers.into_iter().map(|(_, answer)| answer);
     let Some(mut joined) = answers.next() else { return Err(MemberRefusal::Undecided { unknown }.into()) };
@@ -173,7 +174,7 @@ fn join_rules(said: Vec<Said>) -> Result<Value, Refusal> {
 }
 
 /// Who the caller is, where the clusters agree on it.
-fn join_identities(resource: &ResourceRequest, said: Vec<Said>) -> Result<Value, Refusal> {
+fn join_identities(resource: &ResourceRequest, said: Vec<ReviewResult>) -> Result<Value, Refusal> {
     let (answers, unknown) = part(said)?;
     let user = |answer: &Value| answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned();
     let users: Vec<_> = answers.iter().map(|(cluster, answer)| (cluster.clone(), user(answer))).collect();
@@ -194,12 +195,12 @@ mod tests {
         ClusterName::new(text).unwrap()
     }
 
-    fn answers(statuses: &[Value]) -> Vec<Said> {
+    fn answers(statuses: &[Value]) -> Vec<ReviewResult> {
         let names = ["a", "b", "c"].map(name);
         names.into_iter().zip(statuses).map(|(name, status)| (name, Ok(json!({ "status": status })))).collect()
     }
 
-    fn silent() -> Said {
+    fn silent() -> ReviewResult {
         let cluster = name("d");
         let unavailable = MemberRefusal::unavailable(&cluster, "gone");
         (cluster, Err(unavailable.into()))
@@ -209,7 +210,7 @@ mod tests {
         matches!(refusal, Refusal::Member(refusal) if matches!(**refusal, MemberRefusal::Undecided { .. }))
     }
 
-    fn with_silent(mut said: Vec<Said>) -> Vec<Said> {
+    fn with_silent(mut said: Vec<ReviewResult>) -> Vec<ReviewResult> {
         said.push(silent());
         said
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Uri};
 use tributary_apimachinery::{Permit, RequestClass};
-use tributary_proxy::{ClusterClient, ForwardError, Identity, ReachabilityState};
+use tributary_proxy::{ClusterClient, ForwardError, ReachabilityState, RequestIdentity};
 
 use crate::body::{self, Body};
 use crate::caller::Caller;
@@ -59,12 +59,12 @@ pub(crate) async fn ask_as_ourselves(
     request: Request<Body>,
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
-    ask_as(cluster, Identity::Member, request, path).await
+    ask_as(cluster, RequestIdentity::Member, request, path).await
 }
 
 async fn ask_as(
     cluster: &Arc<Cluster>,
-    identity: Identity,
+    identity: RequestIdentity,
     mut request: Request<Body>,
     path: &str,
 ) -> Result<Response<Body>, Refusal> {

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 const SWEPT_FROM: usize = 256;
 
 /// A question that may be shared.
-type Question<A> = Shared<BoxFuture<'static, A>>;
+type SharedLookup<A> = Shared<BoxFuture<'static, A>>;
 
 /// Questions by what they ask. One per kind of question.
 pub(crate) struct SharedQuestions<K, A> {
@@ -39,7 +39,7 @@ struct Topics<K, A> {
 /// One question, put again and again.
 struct Topic<A> {
     /// The one that has not been put yet.
-    next: Option<Question<A>>,
+    next: Option<SharedLookup<A>>,
     /// Held while one is under way; when the last one was put that was in vain.
     turn: Arc<tokio::sync::Mutex<Option<Instant>>>,
 }
@@ -80,7 +80,7 @@ where
         turn: Arc<tokio::sync::Mutex<Option<Instant>>>,
         put: impl Future<Output = A> + Send + 'static,
         in_vain: fn(&A) -> bool,
-    ) -> Question<A> {
+    ) -> SharedLookup<A> {
         // Not held by the question: it stands in there, and both would live for ever.
         let questions = Arc::downgrade(self);
         let question = async move {

@@ -6,18 +6,18 @@ use http::Response;
 use tributary_apimachinery::rewrite::{self, VersionOf};
 use tributary_apimachinery::{Object, Verb};
 
-use super::answer::{Wish, translate};
-use super::buffered::{Held, translating};
+use super::answer::{TranslationOptions, translate};
+use super::buffered::{BufferedRequest, translating};
 use super::send::send;
 use super::{integers, whole};
 use crate::body::Body;
 use crate::refusal::{PreconditionRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
-use crate::versions::Given;
+use crate::versions::ClientVersion;
 
 /// Where a request goes, and what its versions are translated by.
-pub(crate) struct Target {
+pub(crate) struct OwnerTarget {
     /// The cluster.
     pub(crate) cluster: Arc<Cluster>,
     /// The object that the request is for, as last seen; `None` for a new one.
@@ -33,9 +33,9 @@ pub(crate) struct Target {
 /// is no room for the answer; 503 and 504 where there is none.
 pub(crate) async fn send_translated(
     request: ClientRequest<'_>,
-    target: &Target,
-    held: &Held,
-    wish: &Wish,
+    target: &OwnerTarget,
+    held: &BufferedRequest,
+    wish: &TranslationOptions,
 ) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, info, query, .. } = request;
     if wish.writes {
@@ -77,7 +77,7 @@ fn for_live_read(verb: Verb, query: &str) -> String {
 ///
 /// # Errors
 /// 409 for what is no version of this cluster's object: another cluster's, a plain number, or garbage.
-fn native(request: ClientRequest<'_>, target: &Target, text: &str) -> Result<String, Refusal> {
+fn native(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> Result<String, Refusal> {
     let Some(object) = &target.object else { return Ok(String::new()) };
     let resource = &request.resource.resource;
     let name = || request.resource.name.clone().unwrap_or_default();
@@ -92,18 +92,18 @@ fn native(request: ClientRequest<'_>, target: &Target, text: &str) -> Result<Str
         PreconditionRefusal::OfAnotherCluster { resource: resource.clone(), name: name(), owner }
     })?;
     let own = object.resource_version();
-    let covered = matches!(given, Given::Vector(_)) && component >= own;
+    let covered = matches!(given, ClientVersion::Vector(_)) && component >= own;
     Ok(if covered { own } else { component.revision() }.to_string())
 }
 
 /// The member's own version for one that an Event notes of the object that it is about: as [`native`], but what means
 /// nothing to the member is left out, because nothing depends on it.
-fn reference_version(request: ClientRequest<'_>, target: &Target, text: &str) -> String {
+fn reference_version(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> String {
     let given = request.configuration.versions_of_any().decode(text).ok();
     match given.as_ref().and_then(|given| Some((given, given.component(target.cluster.name())?))) {
         None => String::new(),
-        Some((Given::Item(..), own)) => own.revision().to_string(),
-        Some((Given::Vector(_), component)) => {
+        Some((ClientVersion::Item(..), own)) => own.revision().to_string(),
+        Some((ClientVersion::Vector(_), component)) => {
             let own = target.involved.as_ref().map(|object| object.resource_version());
             own.filter(|own| component >= *own).unwrap_or(component.revision()).to_string()
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter, LabelSelector};
 
-use crate::configuration::Configuration;
+use crate::configuration::ConfigurationSnapshot;
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::view::{EarlierStandings, Standing, View};
@@ -52,7 +52,7 @@ pub(crate) async fn collection(
 /// # Errors
 /// 504 for what does not come within 3 s.
 pub(crate) async fn newest(
-    configuration: &Configuration,
+    configuration: &ConfigurationSnapshot,
     view: &View,
     wanted: &ClusterSelector,
     before: &mut EarlierStandings,

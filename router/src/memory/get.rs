@@ -8,11 +8,11 @@ use tributary_apimachinery::{ClusterName, GetOptions, Object, ObjectKey};
 use crate::Router;
 use crate::body::Body;
 use crate::flow::large_bodies::to_write;
-use crate::negotiate::{Answer, Encoding};
+use crate::negotiate::{Encoding, ResponseKind};
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
-use crate::response::{self, ObjectWriter, Place};
-use crate::versions::{Wanted, refuse_get, seen};
+use crate::response::{self, ObjectContext, ObjectWriter};
+use crate::versions::{ReadVersion, refuse_get, seen};
 use crate::view::{EarlierStandings, Standings, Unreached, View};
 
 /// Answers a get.
@@ -22,7 +22,7 @@ use crate::view::{EarlierStandings, Standings, Unreached, View};
 /// not come within 3 s; 400 and 406.
 pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, .. } = request;
-    let form = request.preferences.form(Answer::Object)?;
+    let form = request.preferences.form(ResponseKind::Object)?;
     let options = GetOptions::parse(request.query).map_err(Refusal::malformed)?;
     let text = options.resource_version.as_deref();
     let versions = request.configuration.versions(&served.resource);
@@ -30,26 +30,33 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     let (view, mut before) = request.view().await?;
     let key = request.resource.key();
     match wanted {
-        Wanted::Newest => {
+        ReadVersion::Newest => {
             if view.own_writes_of_seen(&key).await? {
                 view.look_again(&mut before);
             }
         }
-        Wanted::Any => {}
-        Wanted::Item(cluster, version) => {
+        ReadVersion::Any => {}
+        ReadVersion::Item(cluster, version) => {
             view.reached(&seen(&cluster, version)).await.map_err(Unreached::of_object)?;
         }
-        Wanted::Version(version) => view.reached(&version).await.map_err(Unreached::of_object)?,
+        ReadVersion::Version(version) => view.reached(&version).await.map_err(Unreached::of_object)?,
     }
     let (cluster, object, standings) = the_only(router, &view, before, &key, request)?;
-    let include = request.finish(form, Answer::Object)?;
+    let include = request.finish(form, ResponseKind::Object)?;
     let mark = view.mark(&cluster);
     let mut version = String::new();
     mark.item_version(versions.items(), object.resource_version(), &mut version);
     let turn = router.large_bodies().turn(request.caller.connection, to_write(form, object.json().len())).await;
     let mut answer = turn.run(|| {
         let mut text = Vec::with_capacity(object.json().len() + 256);
-        ObjectWriter::new(&view.kind, form, include).write(&object, &version, &mark, Place::Alone, true, &mut text);
+        ObjectWriter::new(&view.kind, form, include).write(
+            &object,
+            &version,
+            &mark,
+            ObjectContext::Alone,
+            true,
+            &mut text,
+        );
         if form.encoding != Encoding::Protobuf {
             text.push(b'\n');
         }

@@ -11,20 +11,20 @@ use tributary_merge::{
 
 use super::{Collection, collection};
 use crate::body::Body;
-use crate::flow::long_answers::{Lanes, Length, Peer, Share};
+use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length, Peer};
 use crate::limits;
-use crate::negotiate::Answer;
+use crate::negotiate::ResponseKind;
 use crate::refusal::{Refusal, VersionRefusal};
 use crate::request::ClientRequest;
 use crate::response::list::{ListAnswer, ListMetadata};
 use crate::response::{FRAME_BYTES, ObjectWriter};
-use crate::versions::{Versions, Wanted, of_clusters, refuse_list, seen};
+use crate::versions::{ReadVersion, Versions, of_clusters, refuse_list, seen};
 use crate::view::{EarlierStandings, Unreached, View, standing};
 use crate::views::choice::Lifetime;
 
 /// Which state a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum RequestedState {
     /// The newest, the client's own writes included.
     Newest,
     /// Whatever is held.
@@ -45,7 +45,7 @@ enum State {
 /// `pkg/storage/interfaces.go`): 400, 410, 422, 504; 429 while clusters are unknown and a partial answer is denied.
 pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, .. } = request;
-    let form = request.preferences.form(Answer::List)?;
+    let form = request.preferences.form(ResponseKind::List)?;
     let options = ListOptions::parse(request.query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let versions = request.configuration.versions(&served.resource);
     let state = state(&versions, &served.resource, &options)?;
@@ -57,9 +57,9 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
     let (snapshots, version) = snapshots(request, &view, &state, &filter.clusters, &mut before).await?;
     let standings = view.standings_with(before, &snapshots)?;
-    let include = request.finish(form, Answer::List)?;
+    let include = request.finish(form, ResponseKind::List)?;
     let page = match state {
-        State::Continue(token) => {
+        RequestedState::Continue(token) => {
             ListPage { start: Some(token.position), limit, remaining: token.version.and(token.remaining) }
         }
         _ => ListPage { start: None, limit, remaining: None },
@@ -99,9 +99,9 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
 /// 429 where there is no turn for it in time.
 async fn open(
     opening: OpeningList<Filter>,
-    lanes: &Arc<Lanes>,
+    lanes: &Arc<AnswerTurns>,
     peer: Option<Peer>,
-) -> Result<(ListCursor<Filter>, Option<Share>), Refusal> {
+) -> Result<(ListCursor<Filter>, Option<AnswerTurn>), Refusal> {
     let mut opening = match opening.step(FRAME_BYTES) {
         ControlFlow::Break(cursor) => return Ok((cursor, None)),
         ControlFlow::Continue(opening) => opening,
@@ -119,7 +119,11 @@ async fn open(
 }
 
 /// Reads from the options which state is asked for.
-fn state(versions: &Versions, resource: &GroupVersionResource, options: &ListOptions) -> Result<State, Refusal> {
+fn state(
+    versions: &Versions,
+    resource: &GroupVersionResource,
+    options: &ListOptions,
+) -> Result<RequestedState, Refusal> {
     if let Some(token) = &options.continue_token {
         let epochs = versions.epochs();
         let decoded = versions.continued(token);
@@ -129,7 +133,7 @@ fn state(versions: &Versions, resource: &GroupVersionResource, options: &ListOpt
         if options.resource_version.as_deref().is_some_and(|version| version != "0") {
             return Err(VersionRefusal::BesidesToken.into());
         }
-        return decoded.map(State::Continue).map_err(|error| match error {
+        return decoded.map(RequestedState::Continue).map_err(|error| match error {
             ContinueError::Foreign { position, source } => {
                 let fresh = || Some(ContinueToken::inconsistent(position).encode(epochs));
                 let expired = || VersionRefusal::ExpiredToken { fresh: fresh() }.into();
@@ -147,12 +151,14 @@ fn state(versions: &Versions, resource: &GroupVersionResource, options: &ListOpt
         None => options.limit > 0,
     };
     Ok(match wanted {
-        Wanted::Newest => State::Newest,
-        Wanted::Any => State::Any,
-        Wanted::Version(version) if is_exact => State::Exact(version),
-        Wanted::Version(version) => State::NotOlderThan(version),
-        Wanted::Item(cluster, version) if is_exact => State::Exact([(cluster, version)].into_iter().collect()),
-        Wanted::Item(cluster, version) => State::NotOlderThan(seen(&cluster, version)),
+        ReadVersion::Newest => RequestedState::Newest,
+        ReadVersion::Any => RequestedState::Any,
+        ReadVersion::Version(version) if is_exact => RequestedState::Exact(version),
+        ReadVersion::Version(version) => RequestedState::NotOlderThan(version),
+        ReadVersion::Item(cluster, version) if is_exact => {
+            RequestedState::Exact([(cluster, version)].into_iter().collect())
+        }
+        ReadVersion::Item(cluster, version) => RequestedState::NotOlderThan(seen(&cluster, version)),
     })
 }
 
@@ -161,24 +167,24 @@ fn state(versions: &Versions, resource: &GroupVersionResource, options: &ListOpt
 async fn snapshots(
     request: ClientRequest<'_>,
     view: &Arc<View>,
-    state: &State,
+    state: &RequestedState,
     wanted: &ClusterSelector,
     before: &mut EarlierStandings,
 ) -> Result<(Heads, CompositeResourceVersion), Refusal> {
     reach(request, view, state, wanted, before).await?;
     Ok(match state {
-        State::Exact(version) => {
+        RequestedState::Exact(version) => {
             let mut vector = view.log().resource_version();
             for (cluster, component) in version.iter() {
                 vector.set(cluster, component);
             }
             (view.state_at(&of_clusters(&vector, wanted)).await.map_err(VersionRefusal::NoSnapshot)?, vector)
         }
-        State::Continue(token @ ContinueToken { version: Some(version), .. }) => {
+        RequestedState::Continue(token @ ContinueToken { version: Some(version), .. }) => {
             let state = view.state_at(&of_clusters(&rest(version, token), wanted)).await;
             (state.map_err(|_| expired(request, token))?, version.clone())
         }
-        State::NotOlderThan(version) => {
+        RequestedState::NotOlderThan(version) => {
             let log = view.log();
             let mut vector = log.resource_version();
             for (cluster, component) in version.iter().filter(|(cluster, _)| !wanted.matches(cluster)) {
@@ -186,7 +192,9 @@ async fn snapshots(
             }
             (heads_of(log.head(), wanted), vector)
         }
-        State::Any | State::Newest | State::Continue(ContinueToken { version: None, .. }) => {
+        RequestedState::Any
+        | RequestedState::Newest
+        | RequestedState::Continue(ContinueToken { version: None, .. }) => {
             let log = view.log();
             (heads_of(log.head(), wanted), log.resource_version())
         }
@@ -197,20 +205,20 @@ async fn snapshots(
 async fn reach(
     request: ClientRequest<'_>,
     view: &Arc<View>,
-    state: &State,
+    state: &RequestedState,
     wanted: &ClusterSelector,
     before: &mut EarlierStandings,
 ) -> Result<(), Refusal> {
     match state {
-        State::Any | State::Continue(ContinueToken { version: None, .. }) => {}
-        State::Newest => collection::newest(request.configuration, view, wanted, before).await?,
-        State::NotOlderThan(version) => {
+        RequestedState::Any | RequestedState::Continue(ContinueToken { version: None, .. }) => {}
+        RequestedState::Newest => collection::newest(request.configuration, view, wanted, before).await?,
+        RequestedState::NotOlderThan(version) => {
             view.reached(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;
         }
-        State::Exact(version) => {
+        RequestedState::Exact(version) => {
             view.reached_by_members(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;
         }
-        State::Continue(token @ ContinueToken { version: Some(version), .. }) => {
+        RequestedState::Continue(token @ ContinueToken { version: Some(version), .. }) => {
             // The first page may have come from another replica, which was further.
             let reached = view.reached_by_members(&of_clusters(&rest(version, token), wanted)).await;
             reached.map_err(|unreached| match unreached {

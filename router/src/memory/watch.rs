@@ -23,7 +23,7 @@ use super::{Collection, collection};
 use crate::body::{self, Body, BoxError};
 use crate::flow::long_answers::{Length, MEDIUM_BYTES};
 use crate::limits;
-use crate::negotiate::Answer;
+use crate::negotiate::ResponseKind;
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::response::watch::{EventWriter, error};
@@ -32,7 +32,7 @@ use crate::view::{View, standing};
 use crate::views::choice::Lifetime;
 use ahead::CatchingUp;
 use bookmarks::{Bookmarks, Kind};
-use source::{EVENTS_PER_TURN, Source};
+use source::{EVENTS_PER_TURN, LogPosition};
 use start::{NotStarted, Started, start};
 use stream::{Phase, WatchStream};
 
@@ -46,12 +46,12 @@ const TIMEOUT_SECONDS: std::ops::Range<u64> = 1800..3600;
 /// 400, 406 and 422 for what cannot be asked; 429 while clusters are unknown.
 pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, caller, .. } = request;
-    let form = request.preferences.form(Answer::Watch)?;
+    let form = request.preferences.form(ResponseKind::Watch)?;
     let options = WatchOptions::parse(request.query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let (labels, fields) = (&options.label_selector, &options.field_selector);
     let collection = collection::collection(request, labels, fields, Lifetime::Follows).await?;
     let Collection { view, before, left_out, filter } = collection;
-    let include = request.finish(form, Answer::Watch)?;
+    let include = request.finish(form, ResponseKind::Watch)?;
     let is_forbidden = before.is_one_forbidden();
     let versions = request.configuration.versions(&served.resource);
     let answer = |body| response::with_content_type(StatusCode::OK, form.encoding.stream_content_type(), body);
@@ -64,7 +64,7 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
         Some(length) => Phase::Initial(router.lanes().take(length, caller.connection).await?),
         None => Phase::Behind,
     };
-    let source = Source::new(&view, caller.connection, watcher, is_forbidden);
+    let source = LogPosition::new(&view, caller.connection, watcher, is_forbidden);
     let objects = ObjectWriter::new(&view.kind, form, include);
     let epochs = Arc::clone(&request.configuration.epochs);
     let writer = EventWriter::new(Arc::clone(&view), objects, epochs, versions.items());

@@ -44,7 +44,7 @@ pub(super) enum AskError {
 }
 
 /// A member's answer.
-pub(super) struct Answer {
+pub(super) struct DocumentResponse {
     /// Its entity tag, without quotes.
     pub(super) tag: Option<String>,
     /// The document; `None` if the member says that it is one of those that were named.
@@ -69,7 +69,7 @@ pub(super) async fn document(
     path: &str,
     (schema, spelling): (Schema, Spelling),
     known: &[String],
-) -> Result<Answer, AskError> {
+) -> Result<DocumentResponse, AskError> {
     // Old servers know the form with `@` alone, which is no valid media type; all since 1.27 know both.
     let accept = match (schema, spelling) {
         (_, Spelling::Json) => "application/json",
@@ -85,7 +85,7 @@ async fn get(
     accept: &'static str,
     known: &[String],
     within: Duration,
-) -> Result<Answer, AskError> {
+) -> Result<DocumentResponse, AskError> {
     let transport = cluster.transport().map_err(AskError::Client)?;
     let mut request = Request::get(path).header(header::ACCEPT, accept).header(header::ACCEPT_ENCODING, "gzip");
     if !known.is_empty() {
@@ -99,13 +99,13 @@ async fn get(
         let tag = tag.map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
         match head.status {
             StatusCode::OK => {}
-            StatusCode::NOT_MODIFIED => return Ok(Answer { tag, bytes: None }),
+            StatusCode::NOT_MODIFIED => return Ok(DocumentResponse { tag, bytes: None }),
             status => return Err(AskError::Status(status)),
         }
         let bytes = body::whole_up_to(incoming, DOCUMENT_BYTES_MAX).await.map_err(AskError::Send)?;
         let compressed = head.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding == "gzip");
         let bytes = if compressed { unpacked(bytes).await? } else { bytes };
-        Ok(Answer { tag, bytes: Some(bytes) })
+        Ok(DocumentResponse { tag, bytes: Some(bytes) })
     };
     tokio::time::timeout(within, asked).await.map_err(|_| AskError::Late(within))?
 }

@@ -14,7 +14,7 @@ pub(crate) const CACHE_BYTES_MAX: usize = 32 << 20;
 
 /// Which document, in which form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct DocumentKey {
     /// The path below the server: `/openapi/v3/apis/apps/v1`.
     pub(super) path: String,
     /// What tells its contents apart from others.
@@ -36,12 +36,12 @@ pub(super) struct Made {
 #[derive(Default)]
 pub(super) struct Cache {
     kept: Mutex<Kept>,
-    turns: Mutex<HashMap<Key, Weak<tokio::sync::Mutex<()>>>>,
+    turns: Mutex<HashMap<DocumentKey, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 #[derive(Default)]
 struct Kept {
-    by_key: HashMap<Key, (Made, u64)>,
+    by_key: HashMap<DocumentKey, (Made, u64)>,
     bytes: usize,
     /// Counts uses: the entry with the lowest number was used longest ago.
     uses: u64,
@@ -49,7 +49,7 @@ struct Kept {
 
 impl Cache {
     /// A document that is kept.
-    pub(super) fn find(&self, key: &Key) -> Option<Made> {
+    pub(super) fn find(&self, key: &DocumentKey) -> Option<Made> {
         let mut kept = self.kept.lock();
         kept.uses += 1;
         let now = kept.uses;
@@ -59,7 +59,7 @@ impl Cache {
     }
 
     /// Keeps a document; those that were used longest ago go.
-    pub(super) fn keep(&self, key: Key, made: Made) {
+    pub(super) fn keep(&self, key: DocumentKey, made: Made) {
         if made.bytes.len() > CACHE_BYTES_MAX {
             return;
         }
@@ -83,7 +83,7 @@ impl Cache {
     /// Those of `make`. Whoever waited then makes it anew.
     pub(super) async fn get_or_make<E>(
         &self,
-        key: Key,
+        key: DocumentKey,
         make: impl Future<Output = Result<Made, E>>,
     ) -> Result<Made, E> {
         if let Some(found) = self.find(&key) {
@@ -99,7 +99,7 @@ impl Cache {
         Ok(made)
     }
 
-    fn turn(&self, key: &Key) -> Arc<tokio::sync::Mutex<()>> {
+    fn turn(&self, key: &DocumentKey) -> Arc<tokio::sync::Mutex<()>> {
         let mut turns = self.turns.lock();
         turns.retain(|_, turn| turn.strong_count() > 0);
         if let Some(turn) = turns.get(key).and_then(Weak::upgrade) {
@@ -115,8 +115,8 @@ impl Cache {
 mod tests {
     use super::*;
 
-    fn key(tag: &str) -> Key {
-        Key { path: "/openapi/v2".into(), tag: tag.into(), spelling: Spelling::Json, gzip: false }
+    fn key(tag: &str) -> DocumentKey {
+        DocumentKey { path: "/openapi/v2".into(), tag: tag.into(), spelling: Spelling::Json, gzip: false }
     }
 
     fn made(bytes: usize) -> Made {

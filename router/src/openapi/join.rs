@@ -76,7 +76,7 @@ fn levels(schema: Schema, key: &str) -> u8 {
 
 /// Writes the union of some objects. `levels` says how deep each member is joined.
 fn join_json(texts: &[&RawValue], out: &mut Vec<u8>, levels: &dyn Fn(&str) -> u8) -> Result<(), serde_json::Error> {
-    let objects: Vec<Members<'_>> =
+    let objects: Vec<RawObject<'_>> =
         texts.iter().map(|text| serde_json::from_str(text.get())).collect::<Result<_, _>>()?;
     let mut seen = HashSet::new();
     out.push(b'{');
@@ -105,19 +105,19 @@ fn join_json(texts: &[&RawValue], out: &mut Vec<u8>, levels: &dyn Fn(&str) -> u8
 }
 
 /// The members of a JSON object in their order, values unread.
-struct Members<'a>(Vec<(String, &'a RawValue)>);
+struct RawObject<'a>(Vec<(String, &'a RawValue)>);
 
-impl<'a> Members<'a> {
+impl<'a> RawObject<'a> {
     fn get(&self, key: &str) -> Option<&'a RawValue> {
         self.0.iter().find(|(own, _)| own == key).map(|(_, value)| *value)
     }
 }
 
-impl<'de> Deserialize<'de> for Members<'de> {
+impl<'de> Deserialize<'de> for RawObject<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Collect;
         impl<'de> Visitor<'de> for Collect {
-            type Value = Members<'de>;
+            type Value = RawObject<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -128,7 +128,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
                 while let Some(member) = map.next_entry()? {
                     members.push(member);
                 }
-                Ok(Members(members))
+                Ok(RawObject(members))
             }
         }
         deserializer.deserialize_map(Collect)

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, explain};
 
 use super::ask;
-use super::cache::{Cache, Key, Made};
+use super::cache::{Cache, DocumentKey, Made};
 use super::join::{Schema, Spelling, join, unreadable};
-use super::sources::{Index, Source, Sources, digest, joined};
+use super::sources::{DocumentSource, DocumentSources, Index, digest, joined};
 use crate::refusal::MemberRefusal;
 use crate::response::compression::{self, THRESHOLD_BYTES};
 use crate::topology::{Cluster, Fleet};
@@ -27,7 +27,7 @@ pub(super) const V2_PATH: &str = "/openapi/v2";
 
 /// A form in which a document is asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wish {
+pub(super) struct OpenApiForm {
     pub(super) schema: Schema,
     pub(super) spelling: Spelling,
     /// Whether the client takes gzip.
@@ -43,21 +43,21 @@ pub(super) struct Document {
 /// The members' documents. Asks nobody until a client asks.
 pub(super) struct Documents {
     fleet: Arc<Fleet>,
-    members: Mutex<Vec<Arc<Member>>>,
+    members: Mutex<Vec<Arc<OpenApiMember>>>,
     cache: Cache,
     /// Why which document of which cluster was left out last.
     unreadable: Mutex<BTreeMap<(ClusterName, String), String>>,
 }
 
 /// What is known of one member.
-struct Member {
+struct OpenApiMember {
     cluster: Arc<Cluster>,
-    index: Asked<Arc<Index>>,
-    swagger: Asked<String>,
+    index: CachedAnswer<Arc<Index>>,
+    swagger: CachedAnswer<String>,
 }
 
 /// What a member answered last, and when; `None` within if it did not answer.
-type Asked<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
+type CachedAnswer<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
 
 /// Why a document was not made.
 enum Failure {
@@ -72,19 +72,19 @@ impl Documents {
     }
 
     /// The members that can be asked now, the one to be preferred first: the newest server, then by name.
-    fn members(&self) -> Vec<Arc<Member>> {
+    fn members(&self) -> Vec<Arc<OpenApiMember>> {
         let clusters = self.fleet.by_precedence();
         let mut members = self.members.lock();
         let ordered = clusters.into_iter().map(|cluster| {
             let known = members.iter().find(|member| Arc::ptr_eq(&member.cluster, &cluster));
-            known.cloned().unwrap_or_else(|| Arc::new(Member::new(cluster)))
+            known.cloned().unwrap_or_else(|| Arc::new(OpenApiMember::new(cluster)))
         });
         *members = ordered.collect();
         members.iter().filter(|member| member.cluster.problem().is_none()).cloned().collect()
     }
 
     /// The v3 documents that the members have together, by path.
-    pub(super) async fn index(&self) -> BTreeMap<String, Sources> {
+    pub(super) async fn index(&self) -> BTreeMap<String, DocumentSources> {
         let members = self.members();
         let indexes = join_all(members.iter().map(|member| member.index())).await;
         let indexes: Vec<_> = members
@@ -99,7 +99,7 @@ impl Documents {
     ///
     /// # Errors
     /// 503 where no member that has it answers.
-    pub(super) async fn v3(&self, path: &str, wish: Wish) -> Result<Option<Document>, MemberRefusal> {
+    pub(super) async fn v3(&self, path: &str, wish: OpenApiForm) -> Result<Option<Document>, MemberRefusal> {
         let full = format!("/openapi/v3/{path}");
         let Some(sources) = self.index().await.remove(path) else { return Ok(None) };
         match self.joined(&full, &sources, wish, true).await {
@@ -122,7 +122,7 @@ impl Documents {
     ///
     /// # Errors
     /// 503 where no member answers.
-    pub(super) async fn v2(&self, wish: Wish) -> Result<Document, MemberRefusal> {
+    pub(super) async fn v2(&self, wish: OpenApiForm) -> Result<Document, MemberRefusal> {
         let sources = self.swaggers(wish.spelling).await;
         if sources.distinct.is_empty() {
             let members = self.members();
@@ -137,7 +137,7 @@ impl Documents {
     }
 
     /// Which v2 document each member has. The first is asked alone, so that the others can say that theirs is the same.
-    async fn swaggers(&self, spelling: Spelling) -> Sources {
+    async fn swaggers(&self, spelling: Spelling) -> DocumentSources {
         let members = self.members();
         let mut known: Vec<String> = Vec::new();
         for member in &members {
@@ -154,7 +154,7 @@ impl Documents {
             }
         }
         let tags = join_all(members.iter().map(|member| member.swagger(&self.cache, spelling, &known))).await;
-        let mut sources = Sources::default();
+        let mut sources = DocumentSources::default();
         for (member, tag) in members.iter().zip(tags) {
             if let Some(tag) = tag {
                 sources.add(Arc::clone(&member.cluster), Some(tag));
@@ -164,17 +164,29 @@ impl Documents {
     }
 
     /// The joined document of some members. `strict` says whether one that is not what its index says is refused.
-    async fn joined(&self, path: &str, sources: &Sources, wish: Wish, strict: bool) -> Result<Document, Failure> {
+    async fn joined(
+        &self,
+        path: &str,
+        sources: &DocumentSources,
+        wish: OpenApiForm,
+        strict: bool,
+    ) -> Result<Document, Failure> {
         let Some(tag) = sources.tag() else {
             let made = self.make(path, sources, wish, false).await?;
             return Ok(Document { tag: digest(&made.bytes), made });
         };
-        let key = Key { path: path.to_owned(), tag: tag.clone(), spelling: wish.spelling, gzip: wish.gzip };
+        let key = DocumentKey { path: path.to_owned(), tag: tag.clone(), spelling: wish.spelling, gzip: wish.gzip };
         let made = self.cache.get_or_make(key, self.make(path, sources, wish, strict)).await?;
         Ok(Document { made, tag })
     }
 
-    async fn make(&self, path: &str, sources: &Sources, wish: Wish, strict: bool) -> Result<Made, Failure> {
+    async fn make(
+        &self,
+        path: &str,
+        sources: &DocumentSources,
+        wish: OpenApiForm,
+        strict: bool,
+    ) -> Result<Made, Failure> {
         let texts = try_join_all(sources.distinct.iter().map(|source| self.fetch(path, source, wish, strict))).await?;
         // A joined document is some megabytes of text: not the work of a thread that answers requests.
         let work = move || -> Result<(Made, LeftOut), String> {
@@ -207,9 +219,15 @@ impl Documents {
     }
 
     /// One member's document, from whichever of those that have it answers.
-    async fn fetch(&self, path: &str, source: &Source, wish: Wish, strict: bool) -> Result<Bytes, Failure> {
+    async fn fetch(
+        &self,
+        path: &str,
+        source: &DocumentSource,
+        wish: OpenApiForm,
+        strict: bool,
+    ) -> Result<Bytes, Failure> {
         if let Some(tag) = &source.tag {
-            let key = Key { path: path.to_owned(), tag: tag.clone(), spelling: wish.spelling, gzip: false };
+            let key = DocumentKey { path: path.to_owned(), tag: tag.clone(), spelling: wish.spelling, gzip: false };
             if let Some(made) = self.cache.find(&key) {
                 return Ok(made.bytes);
             }
@@ -220,8 +238,8 @@ impl Documents {
                 Ok(answer) if strict && source.tag.is_some() && answer.tag != source.tag => {
                     return Err(Failure::OutOfDate);
                 }
-                Ok(ask::Answer { bytes: Some(bytes), .. }) => return Ok(bytes),
-                Ok(ask::Answer { bytes: None, .. }) => {}
+                Ok(ask::DocumentResponse { bytes: Some(bytes), .. }) => return Ok(bytes),
+                Ok(ask::DocumentResponse { bytes: None, .. }) => {}
                 Err(error) => causes.push(format!("cluster {}: {error}", cluster.name())),
             }
         }
@@ -236,7 +254,7 @@ type LeftOut = Vec<(usize, String)>;
 ///
 /// # Errors
 /// Where none can be.
-fn join_readable(wish: Wish, texts: &[Bytes]) -> Result<(Bytes, LeftOut), String> {
+fn join_readable(wish: OpenApiForm, texts: &[Bytes]) -> Result<(Bytes, LeftOut), String> {
     let all: Vec<&[u8]> = texts.iter().map(|text| &text[..]).collect();
     if let Ok(joined) = join(wish.schema, wish.spelling, &all) {
         return Ok((joined.into(), Vec::new()));
@@ -254,9 +272,9 @@ fn join_readable(wish: Wish, texts: &[Bytes]) -> Result<(Bytes, LeftOut), String
     }
 }
 
-impl Member {
+impl OpenApiMember {
     fn new(cluster: Arc<Cluster>) -> Self {
-        Self { cluster, index: Asked::default(), swagger: Asked::default() }
+        Self { cluster, index: CachedAnswer::default(), swagger: CachedAnswer::default() }
     }
 
     /// The member's index of v3 documents, asked anew where the last answer is old.
@@ -286,13 +304,13 @@ impl Member {
             return tag.clone();
         }
         let tag = match ask::document(&self.cluster, V2_PATH, (Schema::V2, spelling), known).await {
-            Ok(ask::Answer { bytes: Some(bytes), tag }) => {
+            Ok(ask::DocumentResponse { bytes: Some(bytes), tag }) => {
                 let tag = tag.unwrap_or_else(|| digest(&bytes));
-                let key = Key { path: V2_PATH.to_owned(), tag: tag.clone(), spelling, gzip: false };
+                let key = DocumentKey { path: V2_PATH.to_owned(), tag: tag.clone(), spelling, gzip: false };
                 cache.keep(key, Made { bytes, gzip: false });
                 Some(tag)
             }
-            Ok(ask::Answer { bytes: None, tag }) => tag,
+            Ok(ask::DocumentResponse { bytes: None, tag }) => tag,
             Err(error) => {
                 self.left_out(&error.to_string());
                 None

@@ -41,32 +41,32 @@ impl Index {
 
 /// The members whose documents make one of ours.
 #[derive(Clone)]
-pub(super) struct Sources<C = Arc<Cluster>> {
+pub(super) struct DocumentSources<C = Arc<Cluster>> {
     /// One for each distinct document, the one to be preferred first.
-    pub(super) distinct: Vec<Source<C>>,
+    pub(super) distinct: Vec<DocumentSource<C>>,
 }
 
 /// Members that have one and the same document.
 #[derive(Clone)]
-pub(super) struct Source<C = Arc<Cluster>> {
+pub(super) struct DocumentSource<C = Arc<Cluster>> {
     /// What tells its contents apart; `None` where the member does not tell: then it is asked each time.
     pub(super) tag: Option<String>,
     /// Who has it.
     pub(super) clusters: Vec<C>,
 }
 
-impl<C> Default for Sources<C> {
+impl<C> Default for DocumentSources<C> {
     fn default() -> Self {
         Self { distinct: Vec::new() }
     }
 }
 
-impl<C> Sources<C> {
+impl<C> DocumentSources<C> {
     /// Adds a member, which is preferred less than those before it.
     pub(super) fn add(&mut self, cluster: C, tag: Option<String>) {
         match self.distinct.iter_mut().find(|source| tag.is_some() && source.tag == tag) {
             Some(source) => source.clusters.push(cluster),
-            None => self.distinct.push(Source { tag, clusters: vec![cluster] }),
+            None => self.distinct.push(DocumentSource { tag, clusters: vec![cluster] }),
         }
     }
 
@@ -83,8 +83,8 @@ impl<C> Sources<C> {
 }
 
 /// The documents that the members have together, by path. `indexes` come in the order of preference.
-pub(super) fn joined<C: Clone>(indexes: &[(C, Arc<Index>)]) -> BTreeMap<String, Sources<C>> {
-    let mut joined: BTreeMap<String, Sources<C>> = BTreeMap::new();
+pub(super) fn joined<C: Clone>(indexes: &[(C, Arc<Index>)]) -> BTreeMap<String, DocumentSources<C>> {
+    let mut joined: BTreeMap<String, DocumentSources<C>> = BTreeMap::new();
     for (cluster, index) in indexes {
         for (path, hash) in &index.0 {
             joined.entry(path.clone()).or_default().add(cluster.clone(), hash.clone());

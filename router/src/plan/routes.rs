@@ -7,7 +7,7 @@
 use http::{HeaderMap, header};
 use tributary_apimachinery::{GroupVersionResource, Verb};
 
-use crate::negotiate::{Answer, Preferences, is_routed};
+use crate::negotiate::{Preferences, ResponseKind, is_routed};
 use crate::plan::{OwnerRequest, ResourcePlan};
 use crate::refusal::RouteRefusal;
 
@@ -33,10 +33,10 @@ pub(crate) fn admit(
     let answer = match plan {
         // What is no object has other media types, which the member knows.
         ResourcePlan::Owner(OwnerRequest::Opaque) => return Ok(()),
-        ResourcePlan::List | ResourcePlan::ListLive => Answer::List,
-        ResourcePlan::Watch => Answer::Watch,
-        ResourcePlan::SelfReview => Answer::Review,
-        _ => Answer::Object,
+        ResourcePlan::List | ResourcePlan::ListLive => ResponseKind::List,
+        ResourcePlan::Watch => ResponseKind::Watch,
+        ResourcePlan::SelfReview => ResponseKind::Review,
+        _ => ResponseKind::Object,
     };
     if verb == Verb::Patch && is_routed(resource) && !is_patch(headers) {
         return Err(RouteRefusal::PatchFormat);

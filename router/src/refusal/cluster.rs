@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::status::go_quote;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, Reason, Status, StatusDetails};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusDetails, StatusReason};
 
 use super::Trouble;
 use super::wording::listed;
@@ -123,7 +123,8 @@ fn owner_unknown(resource: &GroupVersionResource, name: &str, unknown: &[Trouble
         "{what} was not found in the clusters that answer; these clusters cannot be asked now: {}",
         listed(unknown),
     );
-    let status = Status::new(503, Reason::ServiceUnavailable, message).with_details(StatusDetails::of(resource, name));
+    let status =
+        Status::new(503, StatusReason::ServiceUnavailable, message).with_details(StatusDetails::of(resource, name));
     if is_gone { status } else { status.with_retry_after(1) }
 }
 
@@ -150,7 +151,7 @@ fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterNam
         go_quote(name),
         listed(clusters),
     );
-    Status::new(409, Reason::Conflict, message).with_details(StatusDetails::of(resource, name))
+    Status::new(409, StatusReason::Conflict, message).with_details(StatusDetails::of(resource, name))
 }
 
 fn elsewhere(resource: &GroupVersionResource, name: &str, named: &str, owner: &ClusterName) -> Status {

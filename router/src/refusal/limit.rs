@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tributary_apimachinery::{ClusterName, GroupVersionResource, Reason, RequestClass, Status};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestClass, Status, StatusReason};
 
 use crate::flow::fair_share::Exceeded;
 use crate::flow::long_answers::NoTurn;
@@ -130,5 +130,5 @@ fn protobuf_list(max: usize) -> Status {
         "the list is longer than {max} bytes, which is the most that is gathered from the clusters for it; ask for pages (limit), or \
          for JSON"
     );
-    Status::new(406, Reason::NotAcceptable, message)
+    Status::new(406, StatusReason::NotAcceptable, message)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tributary_apimachinery::status::go_quote;
-use tributary_apimachinery::{ClusterName, Reason, Status};
+use tributary_apimachinery::{ClusterName, Status, StatusReason};
 use tributary_proxy::{ForwardError, Sent};
 
 use super::wording::first;
@@ -169,11 +169,11 @@ pub(crate) fn says_never(said: &Status) -> bool {
 fn not_forwarded(error: &ForwardError, is_gone: bool, silent_for: Duration) -> Status {
     let code = error.status_code();
     let reason = match code {
-        StatusCode::BAD_REQUEST => Reason::BadRequest,
-        StatusCode::TOO_MANY_REQUESTS => Reason::TooManyRequests,
-        StatusCode::SERVICE_UNAVAILABLE => Reason::ServiceUnavailable,
-        StatusCode::GATEWAY_TIMEOUT => Reason::Timeout,
-        _ => Reason::InternalError,
+        StatusCode::BAD_REQUEST => StatusReason::BadRequest,
+        StatusCode::TOO_MANY_REQUESTS => StatusReason::TooManyRequests,
+        StatusCode::SERVICE_UNAVAILABLE => StatusReason::ServiceUnavailable,
+        StatusCode::GATEWAY_TIMEOUT => StatusReason::Timeout,
+        _ => StatusReason::InternalError,
     };
     let mut message = error.to_string();
     if code == StatusCode::SERVICE_UNAVAILABLE && !matches!(error, ForwardError::Unreachable { .. }) {
@@ -192,7 +192,7 @@ fn interrupted(cluster: &ClusterName, cause: &str) -> Status {
         "cluster {}: its answer cannot be passed on: {cause}; the request may have been carried out: check before you try again",
         go_quote(cluster.as_str())
     );
-    Status::new(502, Reason::InternalError, message)
+    Status::new(502, StatusReason::InternalError, message)
 }
 
 fn undecided(unknown: &[String]) -> Status {

@@ -1,7 +1,7 @@
 //! What cannot be done with the resourceVersion that a write names, or would have to be answered with.
 
 use tributary_apimachinery::{ClusterName, CollectionVersion, GroupVersionResource, ResourceVersion, Status};
-use tributary_merge::DecodeError;
+use tributary_merge::VersionDecodeError;
 
 /// Why a write cannot be sent with the version that it names, or would have to be answered with.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub(crate) enum PreconditionRefusal {
         /// The object.
         name: String,
         /// What is wrong with it.
-        error: DecodeError,
+        error: VersionDecodeError,
     },
     /// A write names a version of another cluster than the one that has the object: 409.
     OfAnotherCluster {
@@ -25,7 +25,7 @@ pub(crate) enum PreconditionRefusal {
         owner: ClusterName,
     },
     /// The version of a deletion cannot be read: 400.
-    Invalid(DecodeError),
+    Invalid(VersionDecodeError),
     /// The version of a deletion is that of an object of another cluster: 409.
     OfOtherObject {
         /// The resource.

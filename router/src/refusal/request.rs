@@ -2,7 +2,7 @@
 
 use tributary_apimachinery::duration::InvalidDuration;
 use tributary_apimachinery::rewrite::Format;
-use tributary_apimachinery::{FieldError, GroupVersionResource, Reason, Status};
+use tributary_apimachinery::{FieldError, GroupVersionResource, Status, StatusReason};
 use tributary_proxy::InvalidGivenIdentity;
 
 use crate::negotiate::NotAcceptable;
@@ -96,7 +96,7 @@ fn include_object(value: &str) -> Status {
 
 /// kube-apiserver's own answer (`ErrResourceVersionSetOnCreate` in apiserver's `storage/errors.go`).
 fn version_of_new() -> Status {
-    Status::new(500, Reason::Unknown, "resourceVersion should not be set on objects to be created")
+    Status::new(500, StatusReason::Unknown, "resourceVersion should not be set on objects to be created")
 }
 
 fn read_for_another(resource: &GroupVersionResource) -> Status {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{ClusterName, CollectionVersion, GroupVersionResource, ResourceVersion, Status};
-use tributary_merge::{ContinueError, DecodeError, SnapshotError, TooOld};
+use tributary_merge::{ContinueError, SnapshotError, TooOld, VersionDecodeError};
 
 use super::Refusal;
 
@@ -16,12 +16,12 @@ pub(crate) enum VersionRefusal {
         /// The text.
         text: String,
         /// What is wrong with it.
-        error: DecodeError,
+        error: VersionDecodeError,
     },
     /// A list's version means nothing here: 410, because an informer lists from scratch on that alone.
-    ForeignToList(DecodeError),
+    ForeignToList(VersionDecodeError),
     /// A watch's version cannot be read: 410, to be told in the stream.
-    ForeignToWatch(DecodeError),
+    ForeignToWatch(VersionDecodeError),
     /// A watch's version is older than what is remembered: 410, to be told in the stream.
     TooOld(TooOld),
     /// A watch cannot go on from the number of one object: 410, to be told in the stream.

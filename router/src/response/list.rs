@@ -13,11 +13,11 @@ use tributary_merge::ListCursor;
 
 use super::compression::{Gzip, THRESHOLD_BYTES};
 use super::indent::Indent;
-use super::{FRAME_BYTES, ObjectWriter, Place, protobuf};
+use super::{FRAME_BYTES, ObjectContext, ObjectWriter, protobuf};
 use crate::body::{self, Body, BoxError};
 use crate::flow::large_bodies::beside;
-use crate::flow::long_answers::{Lanes, Length, MEDIUM_BYTES, NoTurn, Peer, Share};
-use crate::negotiate::{Encoding, Form, Shape};
+use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES, NoTurn, Peer};
+use crate::negotiate::{AnswerForm, Encoding, Representation};
 use crate::refusal::Refusal;
 use crate::topology::ClusterMark;
 use crate::view::View;
@@ -84,9 +84,9 @@ pub(crate) struct ListAnswer<'a> {
     /// The list's own metadata.
     pub metadata: ListMetadata,
     /// The turn that was taken already, to look for where the page ends.
-    pub share: Option<Share>,
+    pub share: Option<AnswerTurn>,
     /// Whoever writes more than a frame takes a turn.
-    pub lanes: &'a Arc<Lanes>,
+    pub lanes: &'a Arc<AnswerTurns>,
     /// The connection that it goes to.
     pub peer: Option<Peer>,
 }
@@ -99,7 +99,7 @@ impl ListAnswer<'_> {
     /// 429 where there is no turn for it in time.
     pub(crate) async fn respond(self) -> Result<Response<Body>, Refusal> {
         let Self { view, cursor, writer, metadata, share, lanes, peer } = self;
-        let Form { encoding, gzip, .. } = writer.form();
+        let AnswerForm { encoding, gzip, .. } = writer.form();
         let content_type = encoding.content_type();
         let start = cursor.clone();
         let mut list = ListWriter::new(view, cursor, writer, metadata);
@@ -150,7 +150,7 @@ struct LongAnswer {
     gzip: Option<Gzip>,
     /// Whether the last compressed frame has been made.
     ended: bool,
-    share: Share,
+    share: AnswerTurn,
 }
 
 impl LongAnswer {
@@ -205,7 +205,7 @@ impl LongAnswer {
 }
 
 /// A frame's worth of work; empty where nothing was found by it. What an answer costs is its text, compressed or not.
-fn next_text(frames: &mut VecDeque<Bytes>, list: &mut ListWriter, share: &mut Share) -> Option<Bytes> {
+fn next_text(frames: &mut VecDeque<Bytes>, list: &mut ListWriter, share: &mut AnswerTurn) -> Option<Bytes> {
     let text = frames.pop_front().or_else(|| list.next_frame().map(Bytes::from))?;
     share.wrote(if text.is_empty() { FRAME_BYTES } else { text.len() });
     Some(text)
@@ -233,10 +233,10 @@ impl ListWriter {
             return None;
         }
         let frame = match self.writer.form() {
-            Form { encoding: Encoding::Json, .. } => self.json_frame(),
-            Form { encoding: Encoding::Protobuf, .. } => self.protobuf_frame(),
+            AnswerForm { encoding: Encoding::Json, .. } => self.json_frame(),
+            AnswerForm { encoding: Encoding::Protobuf, .. } => self.protobuf_frame(),
             // One object of a megabyte takes a tenth of a second.
-            Form { encoding: Encoding::Yaml, .. } => beside(|| self.yaml_frame()),
+            AnswerForm { encoding: Encoding::Yaml, .. } => beside(|| self.yaml_frame()),
         };
         let Some(indent) = &mut self.indent else { return Some(frame) };
         // Indented text is half as long again.
@@ -255,7 +255,7 @@ impl ListWriter {
             if std::mem::replace(any, true) {
                 out.push(b',');
             }
-            writer.write(object, version, mark, Place::Item, true, &mut out);
+            writer.write(object, version, mark, ObjectContext::Item, true, &mut out);
         });
         if !more {
             self.done = true;
@@ -273,7 +273,7 @@ impl ListWriter {
         let Self { view, cursor, writer, mark, version, item, any, metadata, .. } = self;
         let more = next_items(YAML_BYTES, cursor, view, metadata.items, mark, version, |object, version, mark| {
             item.clear();
-            writer.write(object, version, mark, Place::Item, true, item);
+            writer.write(object, version, mark, ObjectContext::Item, true, item);
             for (at, line) in super::yaml::of_json(item).unwrap_or_default().lines().enumerate() {
                 out.extend_from_slice(if at == 0 { b"\n- " } else { b"\n  " });
                 out.extend_from_slice(line.as_bytes());
@@ -295,7 +295,7 @@ impl ListWriter {
         self.head(&mut empty);
         empty.extend_from_slice(b"]}");
         let text = super::yaml::of_json(&empty).unwrap_or_default();
-        let items = if matches!(self.writer.form().shape, Shape::Table(_)) { "rows" } else { "items" };
+        let items = if matches!(self.writer.form().shape, Representation::Table(_)) { "rows" } else { "items" };
         let (before, behind) = text.split_once(&format!("\n{items}: []\n")).unwrap_or_default();
         (format!("{before}\n{items}:"), behind.to_owned())
     }
@@ -313,7 +313,7 @@ impl ListWriter {
         }
         let Self { view, cursor, writer, mark, version, metadata, .. } = self;
         let more = next_items(FRAME_BYTES, cursor, view, metadata.items, mark, version, |object, version, mark| {
-            writer.write(object, version, mark, Place::Item, true, &mut out);
+            writer.write(object, version, mark, ObjectContext::Item, true, &mut out);
         });
         if !more {
             self.done = true;
@@ -343,14 +343,14 @@ impl ListWriter {
         let Self { view, writer, mark, version, item, metadata, .. } = self;
         next_items(FRAME_BYTES, cursor, view, metadata.items, mark, version, |object, version, mark| {
             item.clear();
-            writer.write(object, version, mark, Place::Item, true, item);
+            writer.write(object, version, mark, ObjectContext::Item, true, item);
             *length += item.len();
         })
     }
 
     fn head(&self, out: &mut Vec<u8>) {
         let metadata = self.metadata.json();
-        if matches!(self.writer.form().shape, Shape::Table(_)) {
+        if matches!(self.writer.form().shape, Representation::Table(_)) {
             return self.writer.table_head(true, &metadata, out);
         }
         let (kind, api_version) = list_kind(&self.view.kind.kind, &self.view.kind.resource, self.writer.form());
@@ -382,9 +382,9 @@ fn next_items(
 }
 
 /// Kind and apiVersion of a list.
-fn list_kind(kind: &str, resource: &GroupVersionResource, form: Form) -> (String, String) {
+fn list_kind(kind: &str, resource: &GroupVersionResource, form: AnswerForm) -> (String, String) {
     match form.shape {
-        Shape::PartialMetadata(version) => ("PartialObjectMetadataList".into(), version.api_version().into()),
+        Representation::PartialMetadata(version) => ("PartialObjectMetadataList".into(), version.api_version().into()),
         _ => (format!("{kind}List"), resource.group_version().to_string()),
     }
 }

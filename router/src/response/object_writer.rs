@@ -6,7 +6,7 @@ use tributary_printers::{Printer, Row, column};
 
 use super::protobuf;
 use crate::discovery::model::Nature;
-use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
+use crate::negotiate::{AnswerForm, Encoding, MetaVersion, Representation};
 use crate::topology::ClusterMark;
 
 /// What a Table's rows carry besides cells (`includeObject`).
@@ -35,7 +35,7 @@ impl IncludeObject {
 
 /// Whether an object stands alone or among the items of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ObjectContext {
     /// The answer to a get or a write, or within a watch event.
     Alone,
     /// An item of a list.
@@ -64,7 +64,7 @@ impl ResourceKind {
 
 /// Writes objects of one resource in one form. Made per request; holds the buffers that objects of one answer share.
 pub(crate) struct ObjectWriter {
-    form: Form,
+    form: AnswerForm,
     include: IncludeObject,
     printer: Printer,
     row: Row,
@@ -76,7 +76,7 @@ pub(crate) struct ObjectWriter {
 
 impl ObjectWriter {
     /// A writer for one answer.
-    pub(crate) fn new(kind: &ResourceKind, form: Form, include: IncludeObject) -> Self {
+    pub(crate) fn new(kind: &ResourceKind, form: AnswerForm, include: IncludeObject) -> Self {
         Self {
             form,
             include,
@@ -88,7 +88,7 @@ impl ObjectWriter {
     }
 
     /// The form that it writes.
-    pub(crate) fn form(&self) -> Form {
+    pub(crate) fn form(&self) -> AnswerForm {
         self.form
     }
 
@@ -100,8 +100,8 @@ impl ObjectWriter {
     /// The version of `meta.k8s.io` that is written, where that is what is written.
     pub(crate) fn meta_version(&self) -> MetaVersion {
         match self.form.shape {
-            Shape::Table(version) | Shape::PartialMetadata(version) => version,
-            Shape::Object => MetaVersion::V1,
+            Representation::Table(version) | Representation::PartialMetadata(version) => version,
+            Representation::Object => MetaVersion::V1,
         }
     }
 
@@ -112,26 +112,26 @@ impl ObjectWriter {
         object: &Object,
         version: &str,
         mark: &ClusterMark,
-        place: Place,
+        place: ObjectContext,
         columns: bool,
         out: &mut Vec<u8>,
     ) {
-        let list_item = place == Place::Item;
+        let list_item = place == ObjectContext::Item;
         let rendering = Rendering { resource_version: Some(version), annotation: Some(&mark.annotation), list_item };
         let cluster = mark.name.as_str();
         match self.form.shape {
-            Shape::Object => gather(&object.pieces(&rendering), out),
-            Shape::PartialMetadata(_) if self.form.encoding == Encoding::Protobuf => {
+            Representation::Object => gather(&object.pieces(&rendering), out),
+            Representation::PartialMetadata(_) if self.form.encoding == Encoding::Protobuf => {
                 self.metadata.clear();
                 gather(&object.metadata_pieces(&rendering), &mut self.metadata);
                 match place {
-                    Place::Alone => protobuf::partial_object(&self.metadata, out),
-                    Place::Item => protobuf::item(&self.metadata, out),
+                    ObjectContext::Alone => protobuf::partial_object(&self.metadata, out),
+                    ObjectContext::Item => protobuf::item(&self.metadata, out),
                 }
             }
-            Shape::PartialMetadata(version) => partial(object, version, &rendering, out),
-            Shape::Table(_) if place == Place::Item => self.row(object, &rendering, cluster, out),
-            Shape::Table(_) => {
+            Representation::PartialMetadata(version) => partial(object, version, &rendering, out),
+            Representation::Table(_) if place == ObjectContext::Item => self.row(object, &rendering, cluster, out),
+            Representation::Table(_) => {
                 self.table_head(columns, &format!("\"resourceVersion\":\"{version}\""), out);
                 self.row(object, &rendering, cluster, out);
                 out.extend_from_slice(b"]}");
@@ -157,12 +157,12 @@ impl ObjectWriter {
         let api_version = kind.resource.group_version();
         let object = format!(r#"{{"kind":"{}","apiVersion":"{api_version}",{metadata}}}"#, kind.kind);
         match self.form.shape {
-            Shape::Object => out.extend_from_slice(object.as_bytes()),
-            Shape::PartialMetadata(_) if self.form.encoding == Encoding::Protobuf => {
+            Representation::Object => out.extend_from_slice(object.as_bytes()),
+            Representation::PartialMetadata(_) if self.form.encoding == Encoding::Protobuf => {
                 protobuf::partial_object(format!("{{{inner}}}").as_bytes(), out);
             }
-            Shape::PartialMetadata(_) => out.extend_from_slice(partial.as_bytes()),
-            Shape::Table(_) => {
+            Representation::PartialMetadata(_) => out.extend_from_slice(partial.as_bytes()),
+            Representation::Table(_) => {
                 self.table_head(columns, &format!(r#""resourceVersion":"{version}""#), out);
                 out.extend_from_slice(br#"{"cells":"#);
                 self.print(object.as_bytes());

@@ -326,7 +326,7 @@ fn put_number(out: &mut Vec<u8>, number: usize, value: i64) {
 
 #[cfg(test)]
 mod tests {
-    use tributary_apimachinery::Reason;
+    use tributary_apimachinery::StatusReason;
 
     use super::*;
 
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_status_is_what_kubernetes_writes() {
-        let bytes = status(&Status::new(410, Reason::Expired, "m"));
+        let bytes = status(&Status::new(410, StatusReason::Expired, "m"));
         assert!(hex(&bytes).starts_with("6b3873000a0c0a027631120653746174757312"));
         assert!(hex(&bytes).contains("12074661696c7572651a016d220745787069726564"), "{}", hex(&bytes));
         let details = StatusDetails {

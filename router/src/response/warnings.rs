@@ -21,7 +21,7 @@ const READ_MAX: usize = 10;
 const LENGTH_MAX: usize = 1 << 10;
 
 /// What one text is, and who says it.
-struct Said {
+struct ClusterWarning {
     text: String,
     clusters: Vec<ClusterName>,
 }
@@ -29,13 +29,13 @@ struct Said {
 /// The `Warning` headers of several clusters in one answer: each text once, behind the clusters that say it, in the
 /// order of their first appearance; at most ten of them, and a count of the rest.
 pub(crate) fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderValue)>) -> Vec<HeaderValue> {
-    let mut all: Vec<Said> = Vec::new();
+    let mut all: Vec<ClusterWarning> = Vec::new();
     for (cluster, header) in said {
         for text in texts(header) {
             match all.iter_mut().find(|said| said.text == text) {
                 Some(said) if said.clusters.contains(cluster) => {}
                 Some(said) => said.clusters.push(cluster.clone()),
-                None => all.push(Said { text, clusters: vec![cluster.clone()] }),
+                None => all.push(ClusterWarning { text, clusters: vec![cluster.clone()] }),
             }
         }
     }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use tributary_apimachinery::{ClusterName, ItemResourceVersions, ResourceVersion, Status};
 use tributary_merge::{CompositeResourceVersion, Epochs, EventVersion, Log, ObjectEvent};
 
-use super::{ObjectWriter, Place, protobuf};
-use crate::negotiate::{Encoding, Form, Shape};
+use super::{ObjectContext, ObjectWriter, protobuf};
+use crate::negotiate::{AnswerForm, Encoding, Representation};
 use crate::topology::ClusterMark;
 use crate::view::{BookmarkShape, EncodingKey, Row, View};
 
@@ -76,13 +76,13 @@ impl EventWriter {
         let change_type = event.change_type.as_str();
         if self.writer.form().encoding == Encoding::Protobuf {
             let mut object = Vec::with_capacity(event.object.metadata().len() + version.len() + 160);
-            self.writer.write(&event.object, &version, &mark, Place::Alone, columns, &mut object);
+            self.writer.write(&event.object, &version, &mark, ObjectContext::Alone, columns, &mut object);
             protobuf::event_frame(change_type, &object, &mut out);
         } else {
             out.extend_from_slice(b"{\"type\":\"");
             out.extend_from_slice(change_type.as_bytes());
             out.extend_from_slice(b"\",\"object\":");
-            self.writer.write(&event.object, &version, &mark, Place::Alone, columns, &mut out);
+            self.writer.write(&event.object, &version, &mark, ObjectContext::Alone, columns, &mut out);
             out.extend_from_slice(b"}\n");
         }
         let frame = Bytes::from(out);
@@ -94,7 +94,7 @@ impl EventWriter {
 
     /// The frame of a bookmark; `end` marks the end of the initial events.
     pub(crate) fn bookmark(&mut self, version: &Arc<CompositeResourceVersion>, end: bool) -> Bytes {
-        let is_table = matches!(self.writer.form().shape, Shape::Table(_));
+        let is_table = matches!(self.writer.form().shape, Representation::Table(_));
         let columns = std::mem::replace(&mut self.columns, false) && is_table;
         let shape = BookmarkShape { form: self.writer.form(), end, columns, include: self.writer.include() };
         let Self { view, writer, epochs, .. } = self;
@@ -117,7 +117,7 @@ impl EventWriter {
     /// defines the columns: that is the watcher's own.
     fn shared(&self, event: &ObjectEvent) -> Option<EncodingKey> {
         let form = self.writer.form();
-        let is_table = matches!(form.shape, Shape::Table(_));
+        let is_table = matches!(form.shape, Representation::Table(_));
         let row = is_table.then(|| Row { include: self.writer.include(), second: self.writer.now.as_second() });
         event.shared.filter(|_| !(is_table && self.columns)).map(|key| (key, form, self.items, row))
     }
@@ -138,7 +138,7 @@ impl EventWriter {
 }
 
 /// The frame of an error that ends a stream of this form.
-pub(crate) fn error(status: &Status, form: Form) -> Bytes {
+pub(crate) fn error(status: &Status, form: AnswerForm) -> Bytes {
     if form.encoding == Encoding::Protobuf {
         let mut out = Vec::new();
         protobuf::event_frame("ERROR", &protobuf::status(status), &mut out);

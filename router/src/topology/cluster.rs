@@ -59,7 +59,7 @@ struct Attempts {
 }
 
 /// What is wrong with a cluster.
-struct Problem {
+struct ClusterProblem {
     /// What it is now.
     text: String,
     /// Since when something has been wrong.
@@ -90,9 +90,9 @@ pub(crate) struct Cluster {
     since: Instant,
     /// The cluster that this one is under a second name.
     twin: ArcSwapOption<ClusterName>,
-    identity: ArcSwap<Identity>,
+    identity: ArcSwap<ClusterIdentity>,
     version: ArcSwapOption<ServerVersion>,
-    problem: Mutex<Option<Problem>>,
+    problem: Mutex<Option<ClusterProblem>>,
     /// When it was last said that its revisions went back.
     went_back: Mutex<Option<Instant>>,
     refresh: Notify,
@@ -127,7 +127,7 @@ const QUESTIONS_AT_ONCE: usize = 32;
 
 /// Who a cluster is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Identity {
+pub(crate) enum ClusterIdentity {
     /// It has not said anything yet.
     #[default]
     Unknown,
@@ -184,7 +184,7 @@ impl Cluster {
             identity: ArcSwap::default(),
             version: ArcSwapOption::empty(),
             problem: Mutex::new(
-                setup.client.as_ref().err().map(|text| Problem { text: text.clone(), since: Instant::now() }),
+                setup.client.as_ref().err().map(|text| ClusterProblem { text: text.clone(), since: Instant::now() }),
             ),
             went_back: Mutex::default(),
             refresh: Notify::new(),
@@ -250,13 +250,13 @@ impl Cluster {
     /// The uid of its kube-system namespace, which tells one incarnation from another; `None` until it is known.
     pub(crate) fn uid(&self) -> Option<Arc<String>> {
         match &**self.identity.load() {
-            Identity::Known(uid) => Some(Arc::clone(uid)),
-            Identity::Unknown | Identity::Withheld => None,
+            ClusterIdentity::Known(uid) => Some(Arc::clone(uid)),
+            ClusterIdentity::Unknown | ClusterIdentity::Withheld => None,
         }
     }
 
     /// Who it is, as far as it has told.
-    pub(crate) fn identity(&self) -> Arc<Identity> {
+    pub(crate) fn identity(&self) -> Arc<ClusterIdentity> {
         self.identity.load_full()
     }
 
@@ -389,14 +389,14 @@ impl Cluster {
     }
 
     /// Takes over who it says that it is, and says whether that is news. What was known stays until it says otherwise.
-    fn set_identity(&self, told: Identity) -> bool {
+    fn set_identity(&self, told: ClusterIdentity) -> bool {
         let known = self.identity.load_full();
         let is_news = match (&*known, &told) {
-            (_, Identity::Unknown) | (Identity::Known(_), Identity::Withheld) => false,
+            (_, ClusterIdentity::Unknown) | (ClusterIdentity::Known(_), ClusterIdentity::Withheld) => false,
             (known, told) => known != told,
         };
         if is_news {
-            if matches!(*known, Identity::Known(_)) {
+            if matches!(*known, ClusterIdentity::Known(_)) {
                 tracing::warn!("the kube-system uid changed; another cluster has taken its place");
             }
             self.identity.store(Arc::new(told));
@@ -419,7 +419,7 @@ impl Cluster {
             (None, None) => {}
         }
         let since = known.as_ref().map_or_else(Instant::now, |known| known.since);
-        *known = problem.map(|text| Problem { text, since });
+        *known = problem.map(|text| ClusterProblem { text, since });
         true
     }
 }
@@ -464,7 +464,7 @@ async fn changed(reachability: &mut Option<watch::Receiver<Reachability>>) {
 
 /// The uid of the kube-system namespace, if the member lets us read it. A cluster that is overloaded or breaks off has
 /// not said that it does not.
-async fn identity(transport: Transport) -> Identity {
+async fn identity(transport: Transport) -> ClusterIdentity {
     #[derive(serde::Deserialize)]
     struct Namespace {
         metadata: Metadata,
@@ -475,11 +475,11 @@ async fn identity(transport: Transport) -> Identity {
     }
     match get(transport, "/api/v1/namespaces/kube-system").await {
         Some((StatusCode::OK, text)) => match serde_json::from_slice::<Namespace>(&text) {
-            Ok(namespace) if !namespace.metadata.uid.is_empty() => Identity::Known(namespace.metadata.uid),
-            _ => Identity::Withheld,
+            Ok(namespace) if !namespace.metadata.uid.is_empty() => ClusterIdentity::Known(namespace.metadata.uid),
+            _ => ClusterIdentity::Withheld,
         },
-        Some((StatusCode::FORBIDDEN | StatusCode::NOT_FOUND, _)) => Identity::Withheld,
-        _ => Identity::Unknown,
+        Some((StatusCode::FORBIDDEN | StatusCode::NOT_FOUND, _)) => ClusterIdentity::Withheld,
+        _ => ClusterIdentity::Unknown,
     }
 }
 

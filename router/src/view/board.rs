@@ -17,12 +17,12 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tributary_apimachinery::{ClusterName, ClusterSelector, Partial};
 
-use super::standing::{Counts, Standing, Standings};
+use super::standing::{Standing, StandingCounts, Standings};
 
 /// How the clusters of a view stand.
 #[derive(Default)]
 pub(super) struct Board {
-    known: Mutex<Known>,
+    known: Mutex<BoardState>,
     /// What readers are given; `None` where it has changed since. Stored with `known` locked.
     published: ArcSwapOption<Standings>,
     /// How many forbid to read the whole collection. Each watcher looks at it at each event.
@@ -36,9 +36,9 @@ pub(super) struct Board {
 }
 
 #[derive(Default)]
-struct Known {
+struct BoardState {
     by_name: BTreeMap<ClusterName, Standing>,
-    counts: Counts,
+    counts: StandingCounts,
     times_forbidden: usize,
 }
 
@@ -81,7 +81,7 @@ impl Board {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    fn tell(&self, known: &Known) {
+    fn tell(&self, known: &BoardState) {
         self.published.store(None);
         self.forbidden.store(known.counts.forbidden(), Ordering::Relaxed);
         self.times_forbidden.store(known.times_forbidden, Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl Board {
     }
 }
 
-impl Known {
+impl BoardState {
     /// Notes how a cluster stands, and says whether that is news.
     fn set(&mut self, cluster: &ClusterName, standing: Standing) -> bool {
         let before = self.by_name.get_mut(cluster);

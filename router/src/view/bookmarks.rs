@@ -9,7 +9,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tributary_merge::{CompositeResourceVersion, Epochs, Log, LogVersion};
 
-use crate::negotiate::Form;
+use crate::negotiate::AnswerForm;
 use crate::response::IncludeObject;
 
 /// The bookmark that was asked for last.
@@ -23,14 +23,14 @@ struct Made {
     vector: Arc<CompositeResourceVersion>,
     /// Its text, and the lists of clusters that this was made over.
     text: Option<(Arc<Epochs>, Arc<str>)>,
-    frames: Vec<(Shape, Bytes)>,
+    frames: Vec<(BookmarkForm, Bytes)>,
 }
 
 /// What frames of one vector differ in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct BookmarkForm {
     /// The form of the stream.
-    pub form: Form,
+    pub form: AnswerForm,
     /// Whether it marks the end of the initial events.
     pub end: bool,
     /// Whether a Table in it defines its columns.
@@ -57,7 +57,7 @@ impl Bookmarks {
     pub(crate) fn frame(
         &self,
         vector: &Arc<CompositeResourceVersion>,
-        shape: Shape,
+        shape: BookmarkForm,
         epochs: &Arc<Epochs>,
         make: impl FnOnce(&str) -> Bytes,
     ) -> Bytes {
@@ -104,11 +104,15 @@ mod tests {
         let mut log = Log::new(LogConfig::default());
         let cluster = ClusterName::new("a").unwrap();
         log.join(&cluster, Snapshot::default(), Duration::ZERO);
-        let form =
-            Form { encoding: Encoding::Json, shape: crate::negotiate::Shape::Object, pretty: false, gzip: false };
+        let form = AnswerForm {
+            encoding: Encoding::Json,
+            shape: crate::negotiate::Representation::Object,
+            pretty: false,
+            gzip: false,
+        };
         let framed = |log: &Log, end: bool, include: IncludeObject, epochs: &Arc<Epochs>| {
             let vector = bookmarks.vector(log, at_head(log)).unwrap();
-            bookmarks.frame(&vector, Shape { form, end, columns: false, include }, epochs, |text| {
+            bookmarks.frame(&vector, BookmarkForm { form, end, columns: false, include }, epochs, |text| {
                 made.set(made.get() + 1);
                 Bytes::from(format!("{end} {include:?} {text}"))
             })
@@ -126,7 +130,7 @@ mod tests {
         let own = Arc::new(log.resource_version());
         bookmarks.frame(
             &own,
-            Shape { form, end: false, columns: false, include: IncludeObject::default() },
+            BookmarkForm { form, end: false, columns: false, include: IncludeObject::default() },
             &epochs,
             |_| {
                 made.set(0);

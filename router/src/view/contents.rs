@@ -11,7 +11,7 @@ use tributary_merge::{CompositeResourceVersion, Heads, Log, SnapshotError};
 use super::bookmarks::Bookmarks;
 use super::encodings::Encodings;
 use super::fences::Fences;
-use super::head::{Head, Waiting};
+use super::head::{Head, HeadWaiter};
 use super::past::PastStates;
 use super::warnings::Warnings;
 use crate::flow::long_answers::Peer;
@@ -91,7 +91,7 @@ impl Contents {
 
     /// Tells when the log has grown by an event, to a watcher that this connection brought. Members' progress wakes
     /// nobody: it is told in bookmarks, and who writes one looks.
-    pub(crate) fn wait(&self, peer: Option<Peer>) -> Waiting {
+    pub(crate) fn wait(&self, peer: Option<Peer>) -> HeadWaiter {
         self.head.wait(peer)
     }
 

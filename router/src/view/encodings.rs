@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 use tributary_apimachinery::ItemResourceVersions;
 use tributary_merge::SharedKey;
 
-use crate::negotiate::Form;
+use crate::negotiate::AnswerForm;
 use crate::response::IncludeObject;
 
 /// Names one encoding: the event, the form of its object and that of its version,
 /// and what a Table's row depends on besides.
-pub(crate) type Key = (SharedKey, Form, ItemResourceVersions, Option<Row>);
+pub(crate) type EncodingKey = (SharedKey, AnswerForm, ItemResourceVersions, Option<Row>);
 
 /// What a Table's row depends on besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,8 +32,8 @@ pub(crate) struct Encodings {
 #[derive(Default)]
 struct Kept {
     bytes: usize,
-    by_key: HashMap<Key, Bytes>,
-    order: VecDeque<Key>,
+    by_key: HashMap<EncodingKey, Bytes>,
+    order: VecDeque<EncodingKey>,
 }
 
 impl Encodings {
@@ -48,18 +48,18 @@ impl Encodings {
     }
 
     /// The encoding of this event, if somebody has made it.
-    pub(crate) fn get(&self, key: &Key) -> Option<Bytes> {
+    pub(crate) fn get(&self, key: &EncodingKey) -> Option<Bytes> {
         self.kept.lock().by_key.get(key).cloned()
     }
 
     /// Keeps an encoding for others. Two watchers may rarely make one twice; both are equal.
-    pub(crate) fn keep(&self, key: Key, made: Bytes) {
+    pub(crate) fn keep(&self, key: EncodingKey, made: Bytes) {
         self.kept.lock().keep(key, made, self.bytes_max);
     }
 }
 
 impl Kept {
-    fn keep(&mut self, key: Key, made: Bytes, bytes_max: usize) {
+    fn keep(&mut self, key: EncodingKey, made: Bytes, bytes_max: usize) {
         if made.len() > bytes_max / 2 {
             return;
         }

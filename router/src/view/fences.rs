@@ -17,12 +17,12 @@ use crate::limits::FENCE_OBJECTS;
 /// What reads of one resource wait for, per cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
-    pending: Mutex<BTreeMap<ClusterName, Pending>>,
+    pending: Mutex<BTreeMap<ClusterName, ClusterFence>>,
 }
 
 #[derive(Debug)]
-struct Pending {
-    written: Written,
+struct ClusterFence {
+    written: FencedVersions,
     deletions: Vec<Deletion>,
     /// When the last write was noted.
     since: Instant,
@@ -31,7 +31,7 @@ struct Pending {
 
 /// The versions that writes were answered with.
 #[derive(Debug)]
-enum Written {
+enum FencedVersions {
     /// Of each object the highest, by its key.
     Objects(BTreeMap<String, ResourceVersion>),
     /// Of more objects than are told apart, or of one that is not known: the highest of all.
@@ -105,11 +105,11 @@ impl Fences {
         });
     }
 
-    fn note(&self, cluster: &ClusterName, change: impl FnOnce(&mut Pending)) {
+    fn note(&self, cluster: &ClusterName, change: impl FnOnce(&mut ClusterFence)) {
         let mut all = self.pending.lock();
-        let pending = all.entry(cluster.clone()).or_insert_with(Pending::new);
+        let pending = all.entry(cluster.clone()).or_insert_with(ClusterFence::new);
         if pending.is_over() {
-            *pending = Pending::new();
+            *pending = ClusterFence::new();
         }
         pending.since = Instant::now();
         change(pending);
@@ -120,7 +120,7 @@ impl Fences {
     pub(crate) fn pending(&self) -> Vec<Waited> {
         let mut all = self.pending.lock();
         all.retain(|_, pending| !pending.is_over());
-        let waited = |(cluster, pending): (&ClusterName, &Pending)| Waited {
+        let waited = |(cluster, pending): (&ClusterName, &ClusterFence)| Waited {
             cluster: cluster.clone(),
             fence: Fence { version: pending.written.highest(), deletions: pending.deletions.clone() },
             late: pending.late.clone(),
@@ -143,8 +143,8 @@ impl Fences {
         let is_of = |key: &String| key.split_once('/').is_some_and(|(own, _)| own == namespace);
         all.get(cluster).filter(|pending| !pending.is_over()).is_some_and(|pending| {
             let written = match &pending.written {
-                Written::Objects(versions) => versions.keys().any(is_of),
-                Written::Collection(_) => true,
+                FencedVersions::Objects(versions) => versions.keys().any(is_of),
+                FencedVersions::Collection(_) => true,
             };
             written || pending.deletions.iter().any(|deletion| is_of(&deletion.key))
         })
@@ -177,9 +177,9 @@ impl Fences {
     }
 }
 
-impl Pending {
+impl ClusterFence {
     fn new() -> Self {
-        let written = Written::Objects(BTreeMap::new());
+        let written = FencedVersions::Objects(BTreeMap::new());
         Self { written, deletions: Vec::new(), since: Instant::now(), late: None }
     }
 
@@ -191,15 +191,15 @@ impl Pending {
     /// What a read of one object waits for; `None` for nothing.
     fn fence_of(&self, key: &str) -> Option<Fence> {
         let version = match &self.written {
-            Written::Objects(versions) => versions.get(key).copied().unwrap_or_default(),
-            Written::Collection(version) => *version,
+            FencedVersions::Objects(versions) => versions.get(key).copied().unwrap_or_default(),
+            FencedVersions::Collection(version) => *version,
         };
         let deletions: Vec<_> = self.deletions.iter().filter(|deletion| deletion.key == key).cloned().collect();
         (version > ResourceVersion::default() || !deletions.is_empty()).then_some(Fence { version, deletions })
     }
 }
 
-impl Written {
+impl FencedVersions {
     fn note(&mut self, key: Option<&str>, version: ResourceVersion) {
         match (&mut *self, key) {
             (Self::Collection(highest), _) => *highest = version.max(*highest),

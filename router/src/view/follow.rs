@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
-use tributary_cacher::Reason;
+use tributary_cacher::StaleReason;
 
 use super::board::Board;
-use super::leader::{Leader, Source};
-use super::member::{CachedMember, Member, Members, TakenOver};
+use super::leader::{ClusterFeed, WholeViewFeed};
+use super::member::{CachedMember, TakenOver, ViewCluster, ViewClusters};
 use super::standing::WhyAnew;
 use super::{Standing, View};
 use crate::topology::Cluster;
@@ -54,12 +54,12 @@ impl View {
     }
 
     /// Makes what the view has of a cluster fit what the cluster serves.
-    fn follow(self: &Arc<Self>, members: &mut Members, name: &ClusterName, cluster: &Arc<Cluster>) {
+    fn follow(self: &Arc<Self>, members: &mut ViewClusters, name: &ClusterName, cluster: &Arc<Cluster>) {
         match self.service(cluster) {
             Service::Unknown => {
                 // It may have been known before its configuration changed: then what is held is served on.
-                if !matches!(members.by_name.get(name), Some(Member::Cached(_))) {
-                    members.by_name.insert(name.clone(), Member::Undiscovered(Arc::clone(cluster)));
+                if !matches!(members.by_name.get(name), Some(ViewCluster::Cached(_))) {
+                    members.by_name.insert(name.clone(), ViewCluster::Undiscovered(Arc::clone(cluster)));
                 }
             }
             Service::No => self.leave(members, name),
@@ -86,12 +86,12 @@ impl View {
     }
 
     /// Has a cluster's objects from where they are to come from: from the member that is there, or from a new one.
-    fn follow_serving(self: &Arc<Self>, members: &mut Members, name: &ClusterName, cluster: &Arc<Cluster>) {
-        let has_own = matches!(members.by_name.get(name), Some(Member::Cached(member)) if member.leader.is_none());
+    fn follow_serving(self: &Arc<Self>, members: &mut ViewClusters, name: &ClusterName, cluster: &Arc<Cluster>) {
+        let has_own = matches!(members.by_name.get(name), Some(ViewCluster::Cached(member)) if member.leader.is_none());
         let leader = match self.source(name, has_own) {
-            Source::Own => None,
-            Source::Leader(leader) => Some(leader),
-            Source::NotYet => return,
+            ClusterFeed::Own => None,
+            ClusterFeed::Leader(leader) => Some(leader),
+            ClusterFeed::NotYet => return,
         };
         let is_given_up = match self.keep(members, name, cluster, leader.as_ref()) {
             Kept::Yes => return,
@@ -103,7 +103,7 @@ impl View {
         let transport = if self.is_part() { cluster.transport_for_namespaces() } else { cluster.transport() };
         let Ok(transport) = transport else { return };
         let Inheritance { goes_on, takes_over } = match (members.by_name.get(name), &leader) {
-            (Some(Member::Cached(before)), _) => self.replace(name, before, cluster),
+            (Some(ViewCluster::Cached(before)), _) => self.replace(name, before, cluster),
             (_, Some(leader)) => Inheritance::of_leader(leader),
             (_, None) if is_given_up => Inheritance::default(),
             (_, None) => self.begin_with_held(name).map_or_else(Inheritance::default, Inheritance::of_held),
@@ -114,13 +114,19 @@ impl View {
         };
         let takes_over = takes_over.filter(|_| self.version_of(name).is_some());
         let member = CachedMember { takes_over, ..member };
-        members.by_name.insert(name.clone(), Member::Cached(member));
+        members.by_name.insert(name.clone(), ViewCluster::Cached(member));
     }
 
     /// Keeps the member that has its objects from where they are to come from, and tells it what is new of its cluster.
     /// What has been forbidden for long is given up.
-    fn keep(&self, members: &mut Members, name: &ClusterName, cluster: &Arc<Cluster>, leader: Option<&Leader>) -> Kept {
-        let Some(Member::Cached(member)) = members.by_name.get_mut(name) else { return Kept::No };
+    fn keep(
+        &self,
+        members: &mut ViewClusters,
+        name: &ClusterName,
+        cluster: &Arc<Cluster>,
+        leader: Option<&WholeViewFeed>,
+    ) -> Kept {
+        let Some(ViewCluster::Cached(member)) = members.by_name.get_mut(name) else { return Kept::No };
         if !member.comes_from(cluster, leader) {
             return Kept::No;
         }
@@ -156,10 +162,10 @@ impl View {
     }
 
     /// Drops what was held of a collection that is forbidden.
-    fn give_up(&self, members: &mut Members, name: &ClusterName) {
+    fn give_up(&self, members: &mut ViewClusters, name: &ClusterName) {
         tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "the collection is still forbidden; what was held of it is dropped");
         // Before the log: whoever reads that without it is to find it unknown.
-        let reason = Some(Reason::Forbidden.to_string().into());
+        let reason = Some(StaleReason::Forbidden.to_string().into());
         let standing = Standing::Unknown { since: Instant::now(), reason, forbidden: true };
         self.note(|board| board.set(name, standing));
         self.leave(members, name);
@@ -213,7 +219,7 @@ impl Inheritance {
     }
 
     /// Of the view of all namespaces, which feeds it.
-    fn of_leader(leader: &Leader) -> Self {
+    fn of_leader(leader: &WholeViewFeed) -> Self {
         let takes_over = TakenOver { since: leader.stale_since, why: WhyAnew::Configuration };
         Self { goes_on: false, takes_over: Some(takes_over) }
     }

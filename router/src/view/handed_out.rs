@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The highest [`Outcome::own_before`](tributary_merge::Outcome::own_before) of all watches of one log.
+/// The highest [`BatchOutcome::own_before`](tributary_merge::BatchOutcome::own_before) of all watches of one log.
 #[derive(Default)]
 pub(crate) struct HandedOut(AtomicU64);
 

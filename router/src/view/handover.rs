@@ -24,11 +24,11 @@ const REMEMBERED_MAX: usize = 4096;
 /// What has passed between a view of all namespaces and the views of single ones beside it. It is the former's.
 #[derive(Default)]
 pub(super) struct Handovers {
-    state: Mutex<State>,
+    state: Mutex<HandoverRecord>,
 }
 
 #[derive(Default)]
-struct State {
+struct HandoverRecord {
     /// Who tells of each namespace.
     tellers: HashMap<String, Tellers>,
     /// How far each cluster had been told, at most, when watches of single namespaces last went from
@@ -75,7 +75,7 @@ fn is_as_far(now: &CompositeResourceVersion, told: &CompositeResourceVersion) ->
     now.iter().all(|(cluster, version)| told.get(cluster).is_none_or(|told| told <= version))
 }
 
-impl State {
+impl HandoverRecord {
     fn leave(&mut self, namespace: &str, leave: impl FnOnce(&mut Tellers)) {
         let Some(tellers) = self.tellers.get_mut(namespace) else { return };
         leave(tellers);

@@ -34,11 +34,11 @@ pub(super) struct Head(Arc<Shared>);
 struct Shared {
     /// How often it advanced.
     advances: AtomicU64,
-    lines: Mutex<Lines>,
+    lines: Mutex<WatcherGroups>,
 }
 
 /// A watcher's place among those that are woken; left when dropped.
-pub(crate) struct Waiting {
+pub(crate) struct HeadWaiter {
     head: Arc<Shared>,
     peer: Option<Peer>,
     waker: Arc<AtomicWaker>,
@@ -47,7 +47,7 @@ pub(crate) struct Waiting {
 
 /// The watchers of each connection, and how far they have been woken.
 #[derive(Default)]
-struct Lines {
+struct WatcherGroups {
     watchers: BTreeMap<Option<Peer>, Vec<Arc<AtomicWaker>>>,
     /// The connection behind which the next round begins.
     last: Option<Peer>,
@@ -82,10 +82,10 @@ impl Head {
     }
 
     /// A place for a watcher of this connection.
-    pub(super) fn wait(&self, peer: Option<Peer>) -> Waiting {
+    pub(super) fn wait(&self, peer: Option<Peer>) -> HeadWaiter {
         let waker = Arc::new(AtomicWaker::new());
         self.0.lines.lock().watchers.entry(peer).or_default().push(Arc::clone(&waker));
-        Waiting { seen: self.0.advances.load(Ordering::SeqCst), head: Arc::clone(&self.0), peer, waker }
+        HeadWaiter { seen: self.0.advances.load(Ordering::SeqCst), head: Arc::clone(&self.0), peer, waker }
     }
 }
 
@@ -100,7 +100,7 @@ impl Shared {
     }
 }
 
-impl Waiting {
+impl HeadWaiter {
     /// Takes all that there is now as seen. Call before looking.
     pub(crate) fn look(&mut self) {
         self.seen = self.head.advances.load(Ordering::SeqCst);
@@ -116,7 +116,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for HeadWaiter {
     fn drop(&mut self) {
         let mut lines = self.head.lines.lock();
         let Some(line) = lines.watchers.get_mut(&self.peer) else { return };
@@ -129,7 +129,7 @@ impl Drop for Waiting {
     }
 }
 
-impl Lines {
+impl WatcherGroups {
     /// Begins a round; `false` where one is under way, which another one will then follow.
     fn begin(&mut self) -> bool {
         if let Some(round) = &mut self.round {
@@ -204,7 +204,7 @@ mod tests {
     #[derive(Default)]
     struct Audience {
         head: Head,
-        watchers: Vec<Option<Waiting>>,
+        watchers: Vec<Option<HeadWaiter>>,
         woken: Arc<Mutex<Vec<usize>>>,
     }
 

@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
-use tributary_cacher::{Cacher, Reason, State};
+use tributary_cacher::{Cacher, CacherState, StaleReason};
 
 use super::feed::Feed;
-use super::leader::Leader;
-use super::questions::Questions;
+use super::leader::WholeViewFeed;
+use super::questions::LatestVersionRequests;
 use super::standing::{Standing, WhyAnew};
 use crate::topology::Cluster;
 
 /// The clusters of a view, by name.
 #[derive(Default)]
-pub(super) struct Members {
-    pub(super) by_name: BTreeMap<ClusterName, Member>,
+pub(super) struct ViewClusters {
+    pub(super) by_name: BTreeMap<ClusterName, ViewCluster>,
 }
 
 /// One cluster of a view.
-pub(super) enum Member {
+pub(super) enum ViewCluster {
     /// Whether it serves the resource is not known: it has not told what it serves, or the aggregated server behind
     /// this version does not answer.
     Undiscovered(Arc<Cluster>),
@@ -34,7 +34,7 @@ pub(super) struct CachedMember {
     pub(super) cluster: Arc<Cluster>,
     pub(super) uid: Option<Arc<String>>,
     pub(super) cacher: Arc<Cacher>,
-    pub(super) questions: Arc<Questions>,
+    pub(super) questions: Arc<LatestVersionRequests>,
     pub(super) feed: Arc<Feed>,
     /// Of a cluster whose objects of all namespaces are held by another view: what feeds `feed`.
     /// The cacher is that view's then.
@@ -70,7 +70,7 @@ const REPORTED_AFTER: Duration = Duration::from_secs(30);
 
 impl CachedMember {
     /// Whether it has its objects from where they are to come from.
-    pub(super) fn comes_from(&self, cluster: &Arc<Cluster>, leader: Option<&Leader>) -> bool {
+    pub(super) fn comes_from(&self, cluster: &Arc<Cluster>, leader: Option<&WholeViewFeed>) -> bool {
         match (&self.leader, leader) {
             (None, None) => Arc::ptr_eq(&self.cluster, cluster),
             (Some(own), Some(leader)) => Arc::ptr_eq(own, &leader.feed),
@@ -109,10 +109,10 @@ impl CachedMember {
     /// it has to go. That it was out of reach meanwhile gives nothing back.
     pub(super) fn forbids_for_long(&mut self) -> bool {
         let state = self.cacher.state();
-        if state == State::Synced {
+        if state == CacherState::Synced {
             self.forbidden_since = None;
         }
-        let forbids = state.reason() == Some(&Reason::Forbidden);
+        let forbids = state.reason() == Some(&StaleReason::Forbidden);
         forbids && self.forbidden_since.get_or_insert_with(Instant::now).elapsed() >= FORBIDDEN_HELD_FOR
     }
 
@@ -121,16 +121,16 @@ impl CachedMember {
     pub(super) fn report(&mut self, resource: &GroupVersionResource) {
         let cluster = self.cluster.name();
         match self.cacher.state() {
-            State::Stale { since, reason } | State::Syncing { since, reason: Some(reason) }
+            CacherState::Stale { since, reason } | CacherState::Syncing { since, reason: Some(reason) }
                 if !self.reported
                     && since.elapsed() >= REPORTED_AFTER
-                    && !matches!(reason, Reason::Forbidden | Reason::NotFound)
+                    && !matches!(reason, StaleReason::Forbidden | StaleReason::NotFound)
                     && self.cluster.problem().is_none() =>
             {
                 tracing::warn!(%cluster, %resource, %reason, "no changes arrive, though the cluster answers");
                 self.reported = true;
             }
-            State::Synced if self.reported => {
+            CacherState::Synced if self.reported => {
                 tracing::info!(%cluster, %resource, "changes arrive again");
                 self.reported = false;
             }

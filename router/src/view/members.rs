@@ -3,13 +3,13 @@
 use std::sync::{Arc, Weak};
 
 use tributary_apimachinery::{ClusterName, ClusterSelector};
-use tributary_cacher::{Cacher, Config, Reason, State, Tuning};
+use tributary_cacher::{Cacher, CacherConfig, CacherState, ReflectorTuning, StaleReason};
 use tributary_proxy::Transport;
 
 use super::feed::Feed;
-use super::leader::Leader;
-use super::member::{CachedMember, Member, Members};
-use super::questions::Questions;
+use super::leader::WholeViewFeed;
+use super::member::{CachedMember, ViewCluster, ViewClusters};
+use super::questions::LatestVersionRequests;
 use super::{Standing, Standings, View};
 use crate::topology::Cluster;
 
@@ -18,11 +18,11 @@ impl View {
     pub(super) fn follow_leader(
         self: &Arc<Self>,
         cluster: &Arc<Cluster>,
-        leader: Leader,
+        leader: WholeViewFeed,
         goes_on: bool,
     ) -> CachedMember {
         self.board.changed();
-        let Leader { cacher, questions, feed: leader, .. } = leader;
+        let WholeViewFeed { cacher, questions, feed: leader, .. } = leader;
         let feed = Feed::new(&self.contents, cluster.name().clone(), goes_on, true);
         leader.lead(&self.namespace.as_deref().unwrap_or_default().into(), &feed);
         CachedMember {
@@ -47,12 +47,12 @@ impl View {
     ) -> CachedMember {
         self.board.changed();
         let feed = Feed::new(&self.contents, cluster.name().clone(), goes_on, false);
-        let config = Config {
+        let config = CacherConfig {
             cluster: cluster.name().clone(),
             resource: self.kind.resource.clone(),
             namespace: self.namespace.clone(),
             decoder: self.decoder.clone(),
-            tuning: Tuning { collection_size_max: self.collection_bytes, ..Tuning::default() },
+            tuning: ReflectorTuning { collection_size_max: self.collection_bytes, ..ReflectorTuning::default() },
         };
         let cacher = Arc::new(Cacher::start(config, transport, feed.clone()));
         self.forward_states(cluster, &cacher);
@@ -79,11 +79,11 @@ impl View {
             while states.changed().await.is_ok() {
                 let Some(view) = view.upgrade() else { break };
                 let state = states.borrow_and_update().clone();
-                if matches!(state.reason(), Some(Reason::NotFound)) {
+                if matches!(state.reason(), Some(StaleReason::NotFound)) {
                     // The resource may be gone from this cluster: discovery knows.
                     cluster.refresh();
                 }
-                let synced = i64::from(matches!(state, State::Synced));
+                let synced = i64::from(matches!(state, CacherState::Synced));
                 view.metrics.cacher_synced.get_or_create(&view.cacher_labels(cluster.name())).set(synced);
                 view.state_changed(cluster.name(), &of);
             }
@@ -94,7 +94,7 @@ impl View {
     fn state_changed(&self, name: &ClusterName, of: &Weak<Cacher>) {
         let mut members = self.members.lock();
         let Some(member) = members.by_name.get_mut(name) else { return };
-        if let Member::Cached(cached) = member
+        if let ViewCluster::Cached(cached) = member
             && Weak::as_ptr(of) == Arc::as_ptr(&cached.cacher)
         {
             // What is to go is looked for every few seconds; from when on is known at once.
@@ -105,11 +105,11 @@ impl View {
     }
 
     /// Ends a cluster's cacher; its objects are deleted from the log.
-    pub(super) fn leave(&self, members: &mut Members, name: &ClusterName) {
+    pub(super) fn leave(&self, members: &mut ViewClusters, name: &ClusterName) {
         let Some(member) = members.by_name.remove(name) else { return };
         self.board.changed();
         self.fences.forget(name);
-        if let Member::Cached(member) = member {
+        if let ViewCluster::Cached(member) = member {
             let mut log = self.log.write();
             member.feed.end();
             self.warnings.set(name, &[]);
@@ -126,10 +126,10 @@ impl View {
         }
     }
 
-    pub(super) fn standing_of(&self, name: &ClusterName, member: &Member) -> Standing {
+    pub(super) fn standing_of(&self, name: &ClusterName, member: &ViewCluster) -> Standing {
         match member {
-            Member::Undiscovered(cluster) => Standing::of_undiscovered(cluster, &self.kind.resource),
-            Member::Cached(member) => match member.standing() {
+            ViewCluster::Undiscovered(cluster) => Standing::of_undiscovered(cluster, &self.kind.resource),
+            ViewCluster::Cached(member) => match member.standing() {
                 // What was held before this cacher was started, and goes only after a while.
                 Standing::Unknown { since, reason: Some(reason), forbidden: true }
                     if self.version_of(name).is_some() =>
@@ -155,14 +155,16 @@ impl View {
 
     /// The clusters that answer but refuse this collection, with their reasons. A cluster that is out of reach is not
     /// among them: that is said of the cluster itself.
-    pub(crate) fn refusals(&self) -> Vec<(ClusterName, Reason)> {
+    pub(crate) fn refusals(&self) -> Vec<(ClusterName, StaleReason)> {
         let members = self.members.lock();
-        let refusal = |member: &Member| match member {
-            Member::Undiscovered(_) => None,
+        let refusal = |member: &ViewCluster| match member {
+            ViewCluster::Undiscovered(_) => None,
             // The view that has the cacher tells of it.
-            Member::Cached(CachedMember { leader: Some(_), .. }) => None,
-            Member::Cached(member) => match member.cacher.state().reason() {
-                Some(reason @ (Reason::Unauthorized | Reason::Forbidden | Reason::Other(_))) => Some(reason.clone()),
+            ViewCluster::Cached(CachedMember { leader: Some(_), .. }) => None,
+            ViewCluster::Cached(member) => match member.cacher.state().reason() {
+                Some(reason @ (StaleReason::Unauthorized | StaleReason::Forbidden | StaleReason::Other(_))) => {
+                    Some(reason.clone())
+                }
                 _ => None,
             },
         };
@@ -177,7 +179,7 @@ impl View {
     /// The cacher of one cluster, and whether this view has started it.
     pub(super) fn cacher_and_whose(&self, name: &ClusterName) -> Option<(Arc<Cacher>, bool)> {
         match self.members.lock().by_name.get(name) {
-            Some(Member::Cached(member)) => Some((Arc::clone(&member.cacher), member.leader.is_none())),
+            Some(ViewCluster::Cached(member)) => Some((Arc::clone(&member.cacher), member.leader.is_none())),
             _ => None,
         }
     }
@@ -186,24 +188,24 @@ impl View {
     /// that this view follows, which it learns a moment later.
     pub(super) fn is_fed_by(&self, name: &ClusterName, cacher: &Arc<Cacher>) -> bool {
         let follows = match self.members.lock().by_name.get(name) {
-            Some(Member::Cached(member)) if Arc::ptr_eq(&member.cacher, cacher) => member.leader.is_some(),
+            Some(ViewCluster::Cached(member)) if Arc::ptr_eq(&member.cacher, cacher) => member.leader.is_some(),
             _ => return false,
         };
         !follows || self.whole().is_none_or(|whole| whole.is_fed_by(name, cacher))
     }
 
     /// The cacher of one cluster, and what asks its member.
-    pub(super) fn questions(&self, name: &ClusterName) -> Option<(Arc<Cacher>, Arc<Questions>)> {
+    pub(super) fn questions(&self, name: &ClusterName) -> Option<(Arc<Cacher>, Arc<LatestVersionRequests>)> {
         match self.members.lock().by_name.get(name) {
-            Some(Member::Cached(member)) => Some((Arc::clone(&member.cacher), Arc::clone(&member.questions))),
+            Some(ViewCluster::Cached(member)) => Some((Arc::clone(&member.cacher), Arc::clone(&member.questions))),
             _ => None,
         }
     }
 
     /// What holds all of a cluster's objects, to feed a view of one namespace.
-    pub(super) fn leader(&self, name: &ClusterName) -> Option<Leader> {
+    pub(super) fn leader(&self, name: &ClusterName) -> Option<WholeViewFeed> {
         match self.members.lock().by_name.get(name) {
-            Some(Member::Cached(member)) => Some(Leader {
+            Some(ViewCluster::Cached(member)) => Some(WholeViewFeed {
                 cacher: Arc::clone(&member.cacher),
                 questions: Arc::clone(&member.questions),
                 feed: Arc::clone(&member.feed),
@@ -217,7 +219,7 @@ impl View {
     /// changes, that is told to who asks alone.
     pub(super) fn catch_up(&self, name: &ClusterName) {
         let feeds = match self.members.lock().by_name.get(name) {
-            Some(Member::Cached(member)) => member.leader.clone().zip(Some(Arc::clone(&member.feed))),
+            Some(ViewCluster::Cached(member)) => member.leader.clone().zip(Some(Arc::clone(&member.feed))),
             _ => None,
         };
         if let (Some((leader, feed)), Some(namespace)) = (feeds, &self.namespace) {

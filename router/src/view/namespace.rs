@@ -17,26 +17,26 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_apimachinery::{ClusterName, CollectionVersion, ResourceVersion};
-use tributary_cacher::Reason;
+use tributary_cacher::StaleReason;
 
 use super::View;
 use super::feed::Feed;
-use super::leader::Source;
+use super::leader::ClusterFeed;
 
 impl View {
     /// Where this view is to have a cluster's objects from. `has_own` says that it has them from a cacher of its own by
     /// now: that is kept until the view of all namespaces is as far, though the member may be out of reach meanwhile.
-    pub(super) fn source(&self, cluster: &ClusterName, has_own: bool) -> Source {
-        let Some(whole) = &self.whole else { return Source::Own };
-        let Some(leader) = whole.view.leader(cluster) else { return Source::NotYet };
+    pub(super) fn source(&self, cluster: &ClusterName, has_own: bool) -> ClusterFeed {
+        let Some(whole) = &self.whole else { return ClusterFeed::Own };
+        let Some(leader) = whole.view.leader(cluster) else { return ClusterFeed::NotYet };
         // Whether it forbade so from the beginning or forbids it by now.
-        if leader.cacher.state().reason() == Some(&Reason::Forbidden) {
-            return Source::Own;
+        if leader.cacher.state().reason() == Some(&StaleReason::Forbidden) {
+            return ClusterFeed::Own;
         }
         let all = || leader.cacher.snapshot().map(|all| all.resource_version());
         // Of a revision of which a part is known here, all namespaces' may be another one.
         let own = || self.version_of(cluster).map(CollectionVersion::completed);
-        if has_own && all() < own() { Source::Own } else { Source::Leader(leader) }
+        if has_own && all() < own() { ClusterFeed::Own } else { ClusterFeed::Leader(leader) }
     }
 
     /// Begins with what the view of all namespaces still holds of a cluster that forbids to read all by now, until the

@@ -14,25 +14,25 @@ use tributary_cacher::Cacher;
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
 /// One question, shared by all reads that came before it was put.
-type Question = Shared<BoxFuture<'static, Result<ResourceVersion, Arc<str>>>>;
+type SharedLatest = Shared<BoxFuture<'static, Result<ResourceVersion, Arc<str>>>>;
 
 /// Asks one member, one question at a time.
 #[derive(Default)]
-pub(super) struct Questions {
+pub(super) struct LatestVersionRequests {
     /// The one that has not been put yet.
-    next: Mutex<Option<Question>>,
+    next: Mutex<Option<SharedLatest>>,
     /// Held while one is under way.
     turn: tokio::sync::Mutex<()>,
 }
 
-impl Questions {
+impl LatestVersionRequests {
     /// The member's version as of now or later. Cancelling is safe: others who wait go on with the question.
     pub(super) async fn latest(self: &Arc<Self>, cacher: &Arc<Cacher>) -> Result<ResourceVersion, Arc<str>> {
         let question = self.next.lock().get_or_insert_with(|| self.question(Arc::clone(cacher))).clone();
         question.await
     }
 
-    fn question(self: &Arc<Self>, cacher: Arc<Cacher>) -> Question {
+    fn question(self: &Arc<Self>, cacher: Arc<Cacher>) -> SharedLatest {
         // Not held by the question: it stands in there, and both would live for ever.
         let questions = Arc::downgrade(self);
         let question = async move {

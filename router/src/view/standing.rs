@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, header};
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Partial};
-use tributary_cacher::{Reason, State};
+use tributary_cacher::{CacherState, StaleReason};
 use tributary_merge::Heads;
 
 use crate::discovery::{Otherwise, ServedResource};
@@ -57,18 +57,18 @@ pub(crate) enum WhyAnew {
 
 impl Standing {
     /// Reads a cacher's state.
-    pub(crate) fn of(state: &State) -> Self {
+    pub(crate) fn of(state: &CacherState) -> Self {
         match state {
-            State::Synced => Self::Fresh,
-            State::Stale { since, reason } => Self::Stale {
+            CacherState::Synced => Self::Fresh,
+            CacherState::Stale { since, reason } => Self::Stale {
                 since: *since,
                 reason: reason.to_string().into(),
-                forbidden: *reason == Reason::Forbidden,
+                forbidden: *reason == StaleReason::Forbidden,
             },
-            State::Syncing { since, reason } => Self::Unknown {
+            CacherState::Syncing { since, reason } => Self::Unknown {
                 since: *since,
                 reason: reason.as_ref().map(|reason| reason.to_string().into()),
-                forbidden: matches!(reason, Some(Reason::Forbidden)),
+                forbidden: matches!(reason, Some(StaleReason::Forbidden)),
             },
         }
     }
@@ -135,7 +135,7 @@ impl Standing {
 
 /// How many clusters stand how. Kept as they change, so that nobody has to walk them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct StandingCounts {
     /// All of them.
     all: usize,
     fresh: usize,
@@ -144,7 +144,7 @@ pub(super) struct Counts {
     forbidden: usize,
 }
 
-impl Counts {
+impl StandingCounts {
     fn of(standing: &Standing) -> Self {
         Self {
             all: 1,
@@ -192,7 +192,7 @@ impl Counts {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Standings {
     by_name: Vec<(ClusterName, Standing)>,
-    counts: Counts,
+    counts: StandingCounts,
 }
 
 impl Standings {
@@ -302,7 +302,7 @@ impl FromIterator<(ClusterName, Standing)> for Standings {
         let mut by_name: Vec<_> = all.into_iter().collect();
         by_name.sort_by(|(a, _), (b, _)| a.cmp(b));
         by_name.dedup_by(|later, kept| later.0 == kept.0);
-        let mut counts = Counts::default();
+        let mut counts = StandingCounts::default();
         by_name.iter().for_each(|(_, standing)| counts.add(standing));
         Self { by_name, counts }
     }

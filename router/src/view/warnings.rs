@@ -13,11 +13,11 @@ use crate::response::warnings;
 /// The warnings of all clusters of a view. Reading takes no lock.
 #[derive(Default)]
 pub(crate) struct Warnings {
-    said: ArcSwap<Said>,
+    said: ArcSwap<WarningSet>,
 }
 
 #[derive(Clone, Default)]
-struct Said {
+struct WarningSet {
     by_cluster: BTreeMap<ClusterName, Vec<HeaderValue>>,
     /// As they are told.
     together: Vec<HeaderValue>,
@@ -34,7 +34,7 @@ impl Warnings {
             }
             let said = by_cluster.iter().flat_map(|(cluster, said)| said.iter().map(move |said| (cluster, said)));
             let together = warnings::together(said);
-            Arc::new(Said { by_cluster, together })
+            Arc::new(WarningSet { by_cluster, together })
         });
     }
 

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ObjectKey, Partial};
 
 use super::Views;
-use crate::configuration::Configuration;
+use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::ServedResource;
 use crate::flow::fair_share::Holder;
 use crate::limits::NAMESPACE_UNUSED_AFTER;
@@ -25,9 +25,9 @@ pub(crate) enum Lifetime {
 
 /// What is read, and for whom.
 #[derive(Clone, Copy)]
-pub(crate) struct Read<'a> {
+pub(crate) struct ViewRead<'a> {
     /// What the request sees of the configuration.
-    pub(crate) configuration: &'a Configuration,
+    pub(crate) configuration: &'a ConfigurationSnapshot,
     /// The resource.
     pub(crate) served: &'a ServedResource,
     /// The namespace that is asked for; `None` for all, and for what is in none.
@@ -61,7 +61,7 @@ impl Namespaces {
     }
 }
 
-impl Read<'_> {
+impl ViewRead<'_> {
     /// The view for a read of the clusters that are wanted, and how these stand. Where a member forbids the collection
     /// of all namespaces and one is asked for, the view of that namespace takes its place.
     ///

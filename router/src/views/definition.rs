@@ -43,7 +43,7 @@ pub(super) struct Description {
 pub(super) struct Definition {
     cluster: ClusterName,
     /// Tells one state of the CRD's spec from another.
-    state: State,
+    state: DefinitionState,
     version: Version,
 }
 
@@ -145,13 +145,13 @@ async fn get(fleet: &Fleet, cluster: &ClusterName, served: &ServedResource, acce
 /// The part of a CustomResourceDefinition that reading needs (apiextensions `types.go`).
 #[derive(Deserialize)]
 struct Whole<S> {
-    metadata: State,
+    metadata: DefinitionState,
     // Metadata alone has none.
     spec: Option<S>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-struct State {
+struct DefinitionState {
     uid: String,
     generation: u64,
 }

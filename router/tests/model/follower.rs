@@ -1,4 +1,5 @@
-//! What a client of a watch has, and whether what it is told can be true. No I/O: fed with events, right ones or wrong ones.
+//! What a client of a watch has, and whether what it is told can be true. No I/O:
+//! fed with events, right ones or wrong ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,11 +72,11 @@ pub(crate) struct Follower {
     may_repeat: BTreeSet<String>,
     /// Clusters that were listed anew while the client was at an earlier version.
     listed_anew: BTreeSet<String>,
-    /// The integer of the last event, if nothing came since that says where all clusters are: what a client that takes its
-    /// version from events would resume from.
+    /// The integer of the last event, if nothing came since that says where all clusters are: what a client that takes
+    /// its version from events would resume from.
     pub(crate) item: Option<Item>,
-    /// The cluster of a DELETED that may carry the version before it: whoever has more than its version says of others does not
-    /// know whether one of them had the name at this place.
+    /// The cluster of a DELETED that may carry the version before it: whoever has more than its version says of others
+    /// does not know whether one of them had the name at this place.
     perhaps_owed: Option<String>,
 }
 
@@ -92,8 +93,8 @@ impl Version {
     }
 }
 
-/// Checks that an event tells of no object more than its version says: whoever is cut behind it might go on where that change was
-/// never seen alone, and keep the object for ever. A deletion may come early.
+/// Checks that an event tells of no object more than its version says: whoever is cut behind it might go on where that
+/// change was never seen alone, and keep the object for ever. A deletion may come early.
 fn is_covered(
     truth: &Truth,
     (change, cluster, key, state): (Change, &str, &str, &State),
@@ -120,8 +121,8 @@ impl Follower {
         Self { selection, initial: true, ..Self::default() }
     }
 
-    /// A stream from the client's version begins, after another was cut. Where the client has more than its version says, some
-    /// of it is told again.
+    /// A stream from the client's version begins, after another was cut. Where the client has more than its version
+    /// says, some of it is told again.
     pub(crate) fn resumed(&mut self, truth: &Truth) {
         self.initial = false;
         self.item = None;
@@ -131,7 +132,8 @@ impl Follower {
         let version = self.version.clone().unwrap_or_default();
         for (cluster, history) in &truth.clusters {
             let exact = match version.get(cluster) {
-                // Of several changes that share a revision all are told again, and in a namespace one that stands alone there, too.
+                // Of several changes that share a revision all are told again, and in a namespace one
+                // that stands alone there, too.
                 Some(version) if history.is_some_of_several(*version) => false,
                 Some(version) if version.part.is_some() && self.selection.namespace.is_some() => false,
                 Some(version) => truth.is_cluster_state(&self.selection, &self.objects, cluster, *version).is_ok(),
@@ -149,7 +151,8 @@ impl Follower {
         self.owed_later.extend(self.owed.take());
     }
 
-    /// Where the client would go on: after the integer that came last, or after a vector. `None` before there is a state.
+    /// Where the client would go on: after the integer that came last, or after a vector.
+    /// `None` before there is a state.
     pub(crate) fn place(&self) -> Option<Vector> {
         match &self.item {
             Some(Item { cluster, revision, .. }) => {
@@ -159,8 +162,8 @@ impl Follower {
         }
     }
 
-    /// Whether the client has more of a cluster than its version says, and a restore undid that and kept the version: no router
-    /// can tell it from one that has nothing more.
+    /// Whether the client has more of a cluster than its version says, and a restore undid that and kept the version:
+    /// no router can tell it from one that has nothing more.
     pub(crate) fn is_undone(&self, truth: &Truth) -> bool {
         let mut components = self.version.iter().flatten();
         components.any(|(cluster, revision)| {
@@ -169,8 +172,8 @@ impl Follower {
         })
     }
 
-    /// Whether another event may carry the last one's integer: one that shares its revision, or its object told again since, behind
-    /// the DELETED of another cluster's. Nobody knows then which of them is meant.
+    /// Whether another event may carry the last one's integer: one that shares its revision, or its object told again
+    /// since, behind the DELETED of another cluster's. Nobody knows then which of them is meant.
     pub(crate) fn is_perhaps_another(&self, truth: &Truth) -> bool {
         let Some(Item { cluster, key, again, revision }) = &self.item else { return false };
         if truth.history(cluster).is_ok_and(|history| history.is_shared(*revision)) {
@@ -308,10 +311,10 @@ impl Follower {
                 // The last of the name is gone: nothing is to come in its place.
                 self.owed_later.remove(key);
             }
-            // Whoever has more of a cluster than its version says is told some of it again, and at this place of that the other
-            // cluster's object need not have been there: its turn comes. Or one was there that it has seen go.
-            // Or it has a whole revision of which the log that is read had a part, and never heard the rest: what is gone by now is not
-            // told again, because the rest may have deleted it.
+            // Whoever has more of a cluster than its version says is told some of it again, and at this place of that
+            // the other cluster's object need not have been there: its turn comes. Or one was there that it has seen
+            // go. Or it has a whole revision of which the log that is read had a part, and never heard the rest: what
+            // is gone by now is not told again, because the rest may have deleted it.
             let may_be_deleted = |other: &String| {
                 let has = self.version.as_ref().and_then(|version| version.get(other));
                 let has_shared =
@@ -391,14 +394,14 @@ impl Follower {
             if went_back && !expected.may_go_back.contains(cluster) {
                 return Err(Lie(format!("the component of {cluster} went back: {before:?}, then {vector:?}")));
             }
-            // A DELETED that another cluster's ADDED is to follow carries the version before it, and who was cut there has more
-            // than that version says.
+            // A DELETED that another cluster's ADDED is to follow carries the version before it, and who was cut there
+            // has more than that version says.
             let is_before_it = self.owed.is_some() || self.perhaps_owed.as_ref() == Some(cluster);
             let is_exact = expected.calm && !is_before_it && !self.listed_anew.contains(cluster);
             if is_exact && !self.may_repeat.contains(cluster) {
                 let exact = truth.is_cluster_state(&self.selection, &self.objects, cluster, *revision);
-                // Nothing need have happened for that: where no bookmark says that a part was all of its revision, a list does. What an
-                // object was between the client's version and the list is not told.
+                // Nothing need have happened for that: where no bookmark says that a part was all of its revision, a
+                // list does. What an object was between the client's version and the list is not told.
                 let listed = truth.history(cluster)?.listed_anew;
                 let may_be_listed = |had: &Component| listed.is_some_and(|listed| *had < listed.into());
                 let is_listed_anew = before.get(cluster).is_some_and(may_be_listed);

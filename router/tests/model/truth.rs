@@ -1,7 +1,7 @@
 //! What really happened in the members: every state of every object, and what a version may claim.
 //!
-//! A member's history is a sequence of *steps*, one for each change of an object and for each restore. A revision stands for
-//! a step; after a restore it may stand for two, one in each *era*.
+//! A member's history is a sequence of *steps*, one for each change of an object and for each restore. A revision
+//! stands for a step; after a restore it may stand for two, one in each *era*.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -251,8 +251,8 @@ impl History {
         steps
     }
 
-    /// The version up to which nothing comes again to who goes on after this one: where several changes share a revision, all but
-    /// the first may.
+    /// The version up to which nothing comes again to who goes on after this one: where several changes share a
+    /// revision, all but the first may.
     fn promised(version: Component) -> Component {
         Component { part: version.part.map(|part| part.min(1)), ..version }
     }
@@ -309,9 +309,9 @@ impl History {
         self.steps_of(version.into()).into_iter().any(|step| then(step) == shown)
     }
 
-    /// Whether a client that has this of an object, and goes on after a revision, ends with what there is: a version may
-    /// promise less than what was written to a stream, but of what it covers nothing comes again. Where changes were taken
-    /// together (a relist) it may cover one that is not told, if a later one is still to come.
+    /// Whether a client that has this of an object, and goes on after a revision, ends with what there is: a version
+    /// may promise less than what was written to a stream, but of what it covers nothing comes again. Where changes
+    /// were taken together (a relist) it may cover one that is not told, if a later one is still to come.
     pub(crate) fn is_resumable(
         &self,
         selection: &Selection,
@@ -376,8 +376,8 @@ impl Truth {
         Ok(())
     }
 
-    /// Checks the part of a collection that comes after a place, clusters by name and objects by key, against the state at a
-    /// vector.
+    /// Checks the part of a collection that comes after a place, clusters by name and objects by key,
+    /// against the state at a vector.
     pub(crate) fn is_state_after(
         &self,
         selection: &Selection,

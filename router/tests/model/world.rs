@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, timeout};
 use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{ClusterName, Consistency, ItemResourceVersions, Partial};
-use tributary_proxy::{BoxIo, ClusterClient, Connector, Tuning};
+use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector};
 use tributary_router::{ClusterSetup, KeepEpochs, Policies, Policy, Router, RouterConfig, User};
 use tributary_simulator::compact;
-use tributary_simulator::{Config, HistoryEvent, Listed, Member, Simulator};
+use tributary_simulator::{HistoryEvent, Listed, SimulatedCluster, Simulator, SimulatorConfig};
 
 use crate::follower::{Expectations, Follower, Version};
 use crate::schedule::Profile;
@@ -33,7 +33,8 @@ pub(crate) const NAMES: [[&str; 2]; MEMBERS] = [["ap", "zz"], ["eu", "e"], ["us"
 /// The resource that is read: it has labels and a selectable field, and is small.
 pub(crate) const RESOURCE: &str = "services";
 
-/// How long an answer may take before it counts as none. The router itself waits for 30 s at most, a member's transport for 75.
+/// How long an answer may take before it counts as none. The router itself waits for 30 s at most,
+/// a member's transport for 75.
 const ANSWER_WITHIN: Duration = Duration::from_secs(150);
 
 /// How long a change of the configuration may take to reach every router.
@@ -46,7 +47,7 @@ const EPOCH: i64 = 1_700_000_000;
 pub(crate) struct World {
     pub(crate) profile: Profile,
     pub(crate) expected: Expectations,
-    pub(crate) members: Vec<Arc<Member>>,
+    pub(crate) members: Vec<Arc<SimulatedCluster>>,
     routers: Mutex<Vec<Arc<Router>>>,
     /// What each router keeps in its data directory.
     disks: [Arc<Mutex<Value>>; REPLICAS],
@@ -57,7 +58,8 @@ pub(crate) struct World {
     truth: Mutex<Known>,
     /// Members to which nothing is written, because not everybody has seen yet that their revisions went back.
     pub(crate) frozen: Mutex<BTreeSet<usize>>,
-    /// How often revisions went back and everybody has seen it. What a client was told before then may mean something else now.
+    /// How often revisions went back and everybody has seen it. What a client was told before then may
+    /// mean something else now.
     pub(crate) restores: AtomicU64,
     /// What the clients have.
     pub(crate) followers: Mutex<Vec<Arc<Mutex<Option<Follower>>>>>,
@@ -79,8 +81,8 @@ struct Known {
     read: [usize; MEMBERS],
 }
 
-/// The latest revision as of which a member was listed after the first list of each router. The question for its latest version, a list
-/// of one object, changes nothing that a router holds.
+/// The latest revision as of which a member was listed after the first list of each router. The question for its latest
+/// version, a list of one object, changes nothing that a router holds.
 fn listed_anew(lists: &[Listed]) -> Option<u64> {
     let lists = lists.iter().filter(|list| list.resource == RESOURCE && list.limit != 1);
     lists.skip(REPLICAS).map(|list| list.revision).max()
@@ -98,8 +100,13 @@ impl World {
     pub(crate) async fn start(profile: Profile) -> anyhow::Result<Arc<Self>> {
         let mut members = Vec::new();
         for (number, names) in NAMES.iter().enumerate() {
-            let mut config =
-                Config { name: names[0].to_owned(), pods: 0, namespaces: 1, nodes: 1, ..Config::default() };
+            let mut config = SimulatorConfig {
+                name: names[0].to_owned(),
+                pods: 0,
+                namespaces: 1,
+                nodes: 1,
+                ..SimulatorConfig::default()
+            };
             config.seed = number as u64;
             config.epoch = EPOCH;
             config.keep_history = true;
@@ -152,7 +159,8 @@ impl World {
         Ok(world)
     }
 
-    /// A router that has no cache yet, over the clusters as they are configured, with what the one before it kept on disk.
+    /// A router that has no cache yet, over the clusters as they are configured,
+    /// with what the one before it kept on disk.
     async fn new_router(&self, replica: usize) -> anyhow::Result<Arc<Router>> {
         let Profile { deny, integer, quorum, alone, .. } = self.profile;
         let default = Policy {
@@ -184,7 +192,7 @@ impl World {
         Ok(setups)
     }
 
-    async fn setup(&self, name: &str, member: &Arc<Member>) -> anyhow::Result<ClusterSetup> {
+    async fn setup(&self, name: &str, member: &Arc<SimulatedCluster>) -> anyhow::Result<ClusterSetup> {
         let mut config = kube::Config::new(Uri::from_static("http://member.invalid"));
         config.auth_info.token = Some(member.token().to_owned().into());
         let dialed = Arc::clone(member);
@@ -192,7 +200,8 @@ impl World {
             std::future::ready(dialed.dial().map(|stream| -> BoxIo { Box::new(stream) }).map_err(Into::into))
         }));
         let cluster = ClusterName::new(name)?;
-        let client = ClusterClient::connect_through(connector, cluster.clone(), config, Tuning::default()).await?;
+        let client =
+            ClusterClient::connect_through(connector, cluster.clone(), config, ClientTuning::default()).await?;
         let salt = self.fingerprints.load(Ordering::Relaxed);
         Ok(ClusterSetup {
             name: cluster,
@@ -202,9 +211,9 @@ impl World {
         })
     }
 
-    /// Whether a refusal of a version is explained by a list that a router took anew: it does not know what was between that and what it
-    /// held, and another router may have told it. Nothing need have happened: where no bookmark says that a part was all of its
-    /// revision, a list does.
+    /// Whether a refusal of a version is explained by a list that a router took anew: it does not know what was between
+    /// that and what it held, and another router may have told it. Nothing need have happened: where no bookmark says
+    /// that a part was all of its revision, a list does.
     pub(crate) fn is_explained(&self, code: u64, version: &Vector) -> bool {
         let mut components = version.iter();
         code == 410

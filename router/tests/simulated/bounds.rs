@@ -2,7 +2,7 @@
 
 use tributary_router::limits::{NAME_BYTES, QUERY_PARAMETERS, SELECTOR};
 use tributary_router::{Limits, RouterConfig};
-use tributary_simulator::Config;
+use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{CONFIG_MAPS, Fixture, allow, config, items, setup};
 
@@ -100,8 +100,8 @@ async fn the_longest_timeout_there_is_opens_a_watch() {
 
 #[tokio::test]
 async fn a_cluster_with_more_than_may_be_held_takes_nobody_elses_memory() {
-    let large = Config { pods: 60, namespaces: 1, ..config("a") };
-    let fixture = Fixture::with([large, Config { pods: 3, namespaces: 1, ..config("b") }], allow()).await;
+    let large = SimulatorConfig { pods: 60, namespaces: 1, ..config("a") };
+    let fixture = Fixture::with([large, SimulatorConfig { pods: 3, namespaces: 1, ..config("b") }], allow()).await;
     let limits = Limits { collection_bytes: 100 << 10, ..Limits::default() };
     let router = tributary_router::Router::new(RouterConfig { policies: allow(), limits, ..RouterConfig::default() });
     router.set_clusters(vec![setup(fixture.member("a"), "a").await, setup(fixture.member("b"), "b").await]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tributary_proxy::Tuning;
+use tributary_proxy::ClientTuning;
 use tributary_simulator::Simulator;
 use tributary_simulator::{Relay, Weather};
 
@@ -19,7 +19,7 @@ fn url(relay: &Relay) -> http::Uri {
 }
 
 /// A member behind relays, and a router over it.
-async fn behind<const N: usize>(tuning: Tuning) -> (Fixture, Vec<Relay>) {
+async fn behind<const N: usize>(tuning: ClientTuning) -> (Fixture, Vec<Relay>) {
     let member = Simulator::start(config("a")).await.unwrap();
     let mut relays = Vec::new();
     for seed in 0..N {
@@ -39,7 +39,7 @@ async fn readyz(fixture: &Fixture) -> String {
 
 #[tokio::test]
 async fn an_endpoint_that_is_lost_under_load_is_not_noticed_but_by_writes_in_flight() {
-    let (fixture, mut relays) = behind::<2>(Tuning::default()).await;
+    let (fixture, mut relays) = behind::<2>(ClientTuning::default()).await;
     let mut events =
         fixture.watch(&format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name!=kube-root-ca.crt")).await;
     assert!(readyz(&fixture).await.contains(&format!("[+]cluster/a/endpoint/127.0.0.1:{} ok\n", relays[0].port())));
@@ -91,11 +91,11 @@ async fn an_endpoint_that_is_lost_under_load_is_not_noticed_but_by_writes_in_fli
 
 #[tokio::test]
 async fn a_frozen_member_is_refused_at_once_as_soon_as_it_is_known() {
-    let tuning = Tuning {
+    let tuning = ClientTuning {
         keep_alive_interval: Duration::from_millis(300),
         // Longer than a busy machine lets the other side of a living connection wait.
         keep_alive_timeout: Duration::from_secs(2),
-        ..Tuning::default()
+        ..ClientTuning::default()
     };
     let (fixture, relays) = behind::<1>(tuning).await;
     fixture.put("a", "x", "");

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use http::Uri;
 use tributary_apimachinery::ClusterName;
-use tributary_proxy::{BoxIo, ClusterClient, Connector, Tuning};
+use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector};
 use tributary_router::{ClusterSetup, Policies};
-use tributary_simulator::{Config, Member, Rejection, RequestKind, Simulator};
+use tributary_simulator::{Rejection, RequestKind, SimulatedCluster, Simulator, SimulatorConfig};
 
 use crate::harness::{CONFIG_MAPS, Events, Fixture, SOON, config, config_map, router, until, version};
 use crate::liveness::{Probes, others_live};
@@ -16,7 +16,7 @@ use crate::liveness::{Probes, others_live};
 const PODS: usize = 3;
 
 /// What a router is told of a member that is reached from within this process.
-pub(crate) async fn setup(member: &Arc<Member>) -> ClusterSetup {
+pub(crate) async fn setup(member: &Arc<SimulatedCluster>) -> ClusterSetup {
     let mut config = kube::Config::new(Uri::from_static("http://member.invalid"));
     config.auth_info.token = Some(member.token().to_owned().into());
     let dialed = Arc::clone(member);
@@ -24,7 +24,8 @@ pub(crate) async fn setup(member: &Arc<Member>) -> ClusterSetup {
         std::future::ready(dialed.dial().map(|stream| -> BoxIo { Box::new(stream) }).map_err(Into::into))
     }));
     let name = ClusterName::new(member.name()).unwrap();
-    let client = ClusterClient::connect_through(connector, name.clone(), config, Tuning::default()).await.unwrap();
+    let client =
+        ClusterClient::connect_through(connector, name.clone(), config, ClientTuning::default()).await.unwrap();
     ClusterSetup { name, client: Ok(client), fingerprint: member.token().to_owned(), index: None }
 }
 
@@ -33,7 +34,7 @@ pub(crate) async fn setup(member: &Arc<Member>) -> ClusterSetup {
 async fn a_fleet_of(count: usize) -> Duration {
     let mut members = Vec::new();
     for number in 0..count {
-        let config = Config { pods: PODS, seed: number as u64, ..config(&format!("member-{number:04}")) };
+        let config = SimulatorConfig { pods: PODS, seed: number as u64, ..config(&format!("member-{number:04}")) };
         members.push(Arc::new(Simulator::start_in_process(config).unwrap()));
     }
     // One does not tell who it is, as where we have no rights in kube-system.

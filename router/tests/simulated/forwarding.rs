@@ -8,7 +8,7 @@ use futures::StreamExt;
 use http::Request;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
-use tributary_proxy::Tuning;
+use tributary_proxy::ClientTuning;
 use tributary_router::limits::WHOLE_WITHIN;
 use tributary_router::{ForwardedWatch, User};
 use tributary_simulator::{RequestKind, WriteAnswers};
@@ -118,7 +118,8 @@ async fn an_answer_that_stays_away_is_not_waited_for_for_ever() {
 
 #[tokio::test]
 async fn what_a_kubelet_refuses_is_told_as_it_is_and_the_cluster_stays_up() {
-    let fixture = Fixture::with([tributary_simulator::Config { pods: 1, ..config("a") }, config("b")], allow()).await;
+    let fixture =
+        Fixture::with([tributary_simulator::SimulatorConfig { pods: 1, ..config("a") }, config("b")], allow()).await;
     let pod = fixture.member("a").list("pods").swap_remove(0);
     let namespace = pod["metadata"]["namespace"].as_str().unwrap();
     let path = format!("/api/v1/namespaces/{namespace}/pods/{}/log", name(&pod));
@@ -190,7 +191,7 @@ async fn an_escaped_watch_is_a_watch() {
     fixture.router = router(allow());
     let member = fixture.member("a");
     let url = member.url().parse().unwrap();
-    let setup = setup_through(member, "a", &[url], Tuning::default()).await;
+    let setup = setup_through(member, "a", &[url], ClientTuning::default()).await;
     let client = setup.client.clone().unwrap();
     fixture.router.set_clusters(vec![setup]);
     fixture.router.asked_once(SOON).await;

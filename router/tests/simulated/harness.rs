@@ -14,9 +14,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{ClusterName, Partial};
-use tributary_proxy::{ClusterClient, Tuning};
+use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{ClusterSetup, Limits, Peer, Policies, Policy, Router, RouterConfig, User};
-use tributary_simulator::{Config, Member, Simulator};
+use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Members, and a router over some of them.
 pub(crate) struct Fixture {
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Vec<SimulatedCluster>,
     pub(crate) router: Arc<Router>,
 }
 
@@ -82,8 +82,8 @@ impl Answer {
 }
 
 /// A member without pods, which starts fast.
-pub(crate) fn config(name: &str) -> Config {
-    Config { name: name.to_owned(), pods: 0, namespaces: 1, nodes: 1, ..Config::default() }
+pub(crate) fn config(name: &str) -> SimulatorConfig {
+    SimulatorConfig { name: name.to_owned(), pods: 0, namespaces: 1, nodes: 1, ..SimulatorConfig::default() }
 }
 
 /// Policies under which a partial answer is allowed.
@@ -97,13 +97,18 @@ pub(crate) fn router(policies: Policies) -> Arc<Router> {
 }
 
 /// What the router is told of a member. `name` is the cluster's.
-pub(crate) async fn setup(member: &Member, name: &str) -> ClusterSetup {
+pub(crate) async fn setup(member: &SimulatedCluster, name: &str) -> ClusterSetup {
     let url = member.url().parse().unwrap();
-    setup_through(member, name, &[url], Tuning::default()).await
+    setup_through(member, name, &[url], ClientTuning::default()).await
 }
 
 /// As [`setup`], of a member that is reached at these addresses.
-pub(crate) async fn setup_through(member: &Member, name: &str, urls: &[http::Uri], tuning: Tuning) -> ClusterSetup {
+pub(crate) async fn setup_through(
+    member: &SimulatedCluster,
+    name: &str,
+    urls: &[http::Uri],
+    tuning: ClientTuning,
+) -> ClusterSetup {
     let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig()).unwrap();
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     config.cluster_url = urls[0].clone();
@@ -120,12 +125,16 @@ impl Fixture {
     }
 
     /// Members of these configurations behind a router under these policies.
-    pub(crate) async fn with<const N: usize>(configs: [Config; N], policies: Policies) -> Self {
+    pub(crate) async fn with<const N: usize>(configs: [SimulatorConfig; N], policies: Policies) -> Self {
         Self::within(Limits::default(), configs, policies).await
     }
 
     /// As [`with`](Self::with), with these bounds.
-    pub(crate) async fn within<const N: usize>(limits: Limits, configs: [Config; N], policies: Policies) -> Self {
+    pub(crate) async fn within<const N: usize>(
+        limits: Limits,
+        configs: [SimulatorConfig; N],
+        policies: Policies,
+    ) -> Self {
         let mut members = Vec::new();
         for config in configs {
             members.push(Simulator::start(config).await.unwrap());
@@ -163,7 +172,7 @@ impl Fixture {
 
     /// The member of this name.
     #[track_caller]
-    pub(crate) fn member(&self, name: &str) -> &Member {
+    pub(crate) fn member(&self, name: &str) -> &SimulatedCluster {
         self.members.iter().find(|member| member.name() == name).unwrap_or_else(|| panic!("no member {name}"))
     }
 

@@ -12,7 +12,7 @@ use tributary_apimachinery::{GroupVersionResource, ItemResourceVersions};
 use tributary_router::limits::NAMESPACE_UNUSED_AFTER;
 use tributary_router::{Limits, Policies, Policy, Router, RouterConfig};
 
-use tributary_simulator::{Config, Rejection, RequestKind};
+use tributary_simulator::{Rejection, RequestKind, SimulatorConfig};
 
 use crate::harness::{
     ANNOTATION, CONFIG_MAPS, Events, Fixture, SOON, allow, brief, cluster, composite, config, config_map,
@@ -502,7 +502,7 @@ async fn a_new_number_is_another_cluster() {
 
 #[tokio::test]
 async fn nothing_is_written_that_cannot_be_answered_with_an_integer() {
-    let high = |name| Config { first_revision: 922_337_203_685_000, ..config(name) };
+    let high = |name| SimulatorConfig { first_revision: 922_337_203_685_000, ..config(name) };
     let fixture = Fixture::with([config("a"), high("b")], policies()).await;
     fixture.put("b", "there", "1");
     until(|| async { items(&fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok()) == ["b/there"] }).await;

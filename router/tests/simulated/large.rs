@@ -7,13 +7,13 @@ use std::sync::Arc;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tributary_apimachinery::wire::fields;
-use tributary_simulator::Config;
+use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{Fixture, allow, cluster, config, name};
 
 /// Two members with pods of the usual size: above the size from which lists are streamed.
 async fn fixture() -> Fixture {
-    let pods = |name| Config { pods: 60, namespaces: 3, ..config(name) };
+    let pods = |name| SimulatorConfig { pods: 60, namespaces: 3, ..config(name) };
     Fixture::with(["a", "b"].map(pods), allow()).await
 }
 

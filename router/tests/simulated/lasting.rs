@@ -7,7 +7,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use tributary_apimachinery::body::{self, Body};
 use tributary_router::{Peer, User};
-use tributary_simulator::Config;
+use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{Answer, CONFIG_MAPS, Events, Fixture, allow, config, name, until};
 
@@ -38,7 +38,7 @@ async fn greedy(fixture: &Fixture, port: u16, most: usize) -> (Vec<Response<Body
 
 #[tokio::test]
 async fn watches_of_one_client_leave_room_for_others_and_for_what_is_served_from_memory() {
-    let fixture = Fixture::with([Config { http2: false, ..config("a") }], allow()).await;
+    let fixture = Fixture::with([SimulatorConfig { http2: false, ..config("a") }], allow()).await;
     fixture.put_and_see("a", "before", "").await;
     let (watches, refusal) = greedy(&fixture, 1, 300).await;
     let refusal = refusal.expect("a refusal");

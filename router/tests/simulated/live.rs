@@ -155,7 +155,7 @@ async fn what_is_just_made_elsewhere_can_be_written_at_once() {
 
 #[tokio::test]
 async fn logs_pass_untouched() {
-    let pods = |name| tributary_simulator::Config { pods: 5, ..config(name) };
+    let pods = |name| tributary_simulator::SimulatorConfig { pods: 5, ..config(name) };
     let fixture = Fixture::with(["a", "b"].map(pods), allow()).await;
     let pod = fixture.member("b").list("pods").remove(0);
     let path = format!("/api/v1/namespaces/{}/pods/{}/log", pod["metadata"]["namespace"].as_str().unwrap(), name(&pod));

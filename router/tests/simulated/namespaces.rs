@@ -5,10 +5,10 @@ use std::time::Duration;
 use futures::future::select;
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use tributary_proxy::Tuning;
+use tributary_proxy::ClientTuning;
 use tributary_router::limits::NAMESPACE_UNUSED_AFTER;
 use tributary_router::{Limits, Policies, Router, RouterConfig};
-use tributary_simulator::{Config, Rejection, RequestKind, Simulator};
+use tributary_simulator::{Rejection, RequestKind, Simulator, SimulatorConfig};
 
 use crate::harness::{
     CONFIG_MAPS, Events, Fixture, SOON, allow, at_once, brief, composite, config, config_map_in, items, pass,
@@ -290,7 +290,7 @@ async fn namespaces_that_are_forbidden_do_not_take_turns() {
 async fn what_namespaces_take_over_http2_leaves_room_for_clients() {
     let member = Simulator::start(config("a")).await.unwrap();
     // One connection of each kind: that for clients has 64 streams.
-    let tuning = Tuning { max_connections: 1, ..Tuning::default() };
+    let tuning = ClientTuning { max_connections: 1, ..ClientTuning::default() };
     let setup = setup_through(&member, "a", &[member.url().parse().unwrap()], tuning).await;
     let fixture = Fixture { members: vec![member], router: router(allow()) };
     let resources = ["configmaps", "serviceaccounts"];
@@ -316,8 +316,8 @@ async fn what_namespaces_take_over_http2_leaves_room_for_clients() {
 /// A member `a` that speaks HTTP/1.1 and forbids to read all ConfigMaps, with eight places for what lasts, and the
 /// watches of eight of its namespaces.
 async fn eight_namespaces_over_http1() -> (Fixture, Vec<Events>) {
-    let member = Simulator::start(Config { http2: false, ..config("a") }).await.unwrap();
-    let tuning = Tuning { max_http1_requests: 8, ..Tuning::default() };
+    let member = Simulator::start(SimulatorConfig { http2: false, ..config("a") }).await.unwrap();
+    let tuning = ClientTuning { max_http1_requests: 8, ..ClientTuning::default() };
     let setup = setup_through(&member, "a", &[member.url().parse().unwrap()], tuning).await;
     let fixture = Fixture { members: vec![member], router: router(allow()) };
     forbid(&fixture, "a", &["configmaps"]);

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tributary_apimachinery::{Consistency, Partial};
 use tributary_proxy::ClusterClient;
 use tributary_router::{ClusterSetup, Policies, Policy};
-use tributary_simulator::{Member, Rejection, RequestKind, Simulator};
+use tributary_simulator::{Rejection, RequestKind, SimulatedCluster, Simulator};
 
 use crate::harness::{
     Answer, CONFIG_MAPS, Fixture, SOON, allow, at_once, composite, config, config_map_in, items, name, pass,
@@ -68,14 +68,14 @@ fn deny() -> Policies {
 }
 
 /// Gives the client another token for its member.
-async fn renew(client: &ClusterClient, member: &Member, token: &str) {
+async fn renew(client: &ClusterClient, member: &SimulatedCluster, token: &str) {
     let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig().replace(member.token(), token)).unwrap();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     client.set_user(&config).await.unwrap();
 }
 
 /// The requests that took the collection anew.
-fn lists(member: &Member) -> Vec<String> {
+fn lists(member: &SimulatedCluster) -> Vec<String> {
     let taken_anew = |line: &String| {
         line.contains("/configmaps?") && !line.ends_with("limit=1") && !line.contains("watch=1&resourceVersion=")
     };
@@ -451,7 +451,10 @@ async fn a_namespace_is_served_as_it_was_held_until_its_own_list_is_there() {
 
 /// Has `b` forbid to read all namespaces and then `a` be reached in another way,
 /// before anybody has read a single namespace.
-async fn reached_otherwise_before_a_namespace_is_read(policies: Policies, prepare: impl Fn(&Member)) -> Fixture {
+async fn reached_otherwise_before_a_namespace_is_read(
+    policies: Policies,
+    prepare: impl Fn(&SimulatedCluster),
+) -> Fixture {
     let (fixture, mut setups) = synced(policies).await;
     let control = fixture.member("b").control();
     control.reject(Some(Rejection { resources: vec!["configmaps".to_owned()], ..forbidden_cluster_wide() }));
@@ -489,7 +492,7 @@ async fn a_namespace_is_read_as_it_is_held_of_a_cluster_that_is_reached_otherwis
 
 #[tokio::test]
 async fn a_namespace_is_held_for_a_minute_of_a_cluster_that_forbids_all_once_it_is_reached_otherwise() {
-    let forbid_all = |member: &Member| {
+    let forbid_all = |member: &SimulatedCluster| {
         let kinds = vec![RequestKind::List, RequestKind::Watch];
         member.control().reject(Some(Rejection { kinds, ..Rejection::all(403) }));
     };

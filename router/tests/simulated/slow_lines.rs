@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tributary_router::Policies;
-use tributary_simulator::{Config, RequestKind, Simulator};
+use tributary_simulator::{RequestKind, Simulator, SimulatorConfig};
 
 use crate::fleet::setup;
 use crate::harness::{Fixture, SOON, config, items, router};
@@ -28,7 +28,7 @@ async fn a_collection_is_synced_whose_lists_are_ended_after_a_few_seconds() {
 /// How many lists there are until a member's pods are synced that has no WatchList, where all of them in one list would
 /// take so many seconds and a list is given so long.
 async fn lists_until_synced(seconds: u64, given: Duration) -> u64 {
-    let member = Simulator::start_in_process(Config { pods: 60, watch_list: false, ..config("a") }).unwrap();
+    let member = Simulator::start_in_process(SimulatorConfig { pods: 60, watch_list: false, ..config("a") }).unwrap();
     let member = Arc::new(member);
     let fixture = Fixture { members: Vec::new(), router: router(Policies::default()) };
     fixture.router.set_clusters(vec![setup(&member).await]);

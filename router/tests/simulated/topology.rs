@@ -132,7 +132,7 @@ async fn a_flapping_member_is_neither_deleted_nor_listed_anew() {
 async fn replaced(above: bool) {
     let mut fixture = Fixture::start(["a", "b"]).await;
     let other = Fixture::start(["c"]).await.members.remove(0);
-    let many = |member: &tributary_simulator::Member| {
+    let many = |member: &tributary_simulator::SimulatedCluster| {
         for number in 0..50 {
             member.apply(crate::harness::config_map("often", &number.to_string())).unwrap();
         }

@@ -4,9 +4,9 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{self, Body};
-use tributary_proxy::{Tuning, Windows};
+use tributary_proxy::{ClientTuning, Windows};
 use tributary_router::{ClusterSetup, Peer, Policies, Policy, User};
-use tributary_simulator::Config;
+use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{
     Answer, CONFIG_MAPS, Events, Fixture, QUIET, SOON, allow, cluster, config, config_map, setup, setup_through,
@@ -32,10 +32,10 @@ async fn with_few_connections() -> Fixture {
     let allow = allow();
     let policies =
         Policies { default: Policy { placement: Some("b".parse().unwrap()), ..allow.default.clone() }, ..allow };
-    let fixture = Fixture::with([Config { http2: false, ..config("a") }, config("b")], policies).await;
+    let fixture = Fixture::with([SimulatorConfig { http2: false, ..config("a") }, config("b")], policies).await;
     let member = fixture.member("a");
     // Of twelve connections clients have six.
-    let tuning = Tuning { max_http1_requests: 12, ..Tuning::default() };
+    let tuning = ClientTuning { max_http1_requests: 12, ..ClientTuning::default() };
     let few = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
     let few = ClusterSetup { fingerprint: "few connections".to_owned(), ..few };
     fixture.router.set_clusters(vec![few, setup(fixture.member("b"), "b").await]);
@@ -117,7 +117,7 @@ async fn answers_that_are_not_read_stall_nobody_over_http2() {
         let fixture = Fixture::with([config("a")], allow()).await;
         let member = fixture.member("a");
         let client_windows = Windows { stream: 64 << 10, connection: 256 << 10 };
-        let tuning = Tuning { client_windows, ..Tuning::default() };
+        let tuning = ClientTuning { client_windows, ..ClientTuning::default() };
         let small = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
         fixture.router.set_clusters(vec![ClusterSetup { fingerprint: "small windows".to_owned(), ..small }]);
         fixture.router.asked_once(SOON).await;

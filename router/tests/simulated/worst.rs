@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use tributary_router::limits::SELECTOR;
-use tributary_simulator::Config;
+use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{CONFIG_MAPS, Client, Fixture, allow, config, config_map, until};
 use crate::liveness::{Probes, others_live};
@@ -111,7 +111,7 @@ pub(crate) async fn others_are_answered(fixture: &Fixture, worst: Worst) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn others_are_answered_while_one_client_sends_its_worst_requests() {
-    let pods = |name| Config { pods: PODS, namespaces: 3, ..config(name) };
+    let pods = |name| SimulatorConfig { pods: PODS, namespaces: 3, ..config(name) };
     let fixture = Fixture::with(["a", "b"].map(pods), allow()).await;
     fixture.get("/api/v1/pods?limit=1").await.ok();
     for worst in requests() {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use tributary_apimachinery::{Consistency, ItemResourceVersions, explain};
-use tributary_crds::{Configuration, Credentials, ResourceRegistry, Severity, UpstreamCluster};
+use tributary_crds::{ConfigurationObjects, Credentials, ResourceRegistry, Severity, UpstreamCluster};
 
 use crate::cli::CheckArguments;
 use crate::config_source::upstream_clusters::{FileSource, cluster_spec};
@@ -87,7 +87,7 @@ impl Findings {
     }
 }
 
-fn explanation(objects: &Configuration) -> String {
+fn explanation(objects: &ConfigurationObjects) -> String {
     let mut out = format!("{} would be served", counted(objects.clusters.len(), "cluster"));
     if objects.clusters.is_empty() {
         out.push_str(": add an UpstreamCluster, or contexts by --kubeconfig\n");
@@ -138,7 +138,7 @@ fn authenticated(credentials: Option<&Credentials>) -> &'static str {
     }
 }
 
-fn cached(registry: &ResourceRegistry, objects: &Configuration) -> String {
+fn cached(registry: &ResourceRegistry, objects: &ConfigurationObjects) -> String {
     let spec = &registry.spec;
     let registry_name = registry.metadata.name.as_deref().unwrap_or_default();
     let placement = match &spec.placement {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use tributary_apimachinery::ItemResourceVersions;
-use tributary_simulator::{Churn, Config, Member, Simulator, kubeconfig};
+use tributary_simulator::{Churn, SimulatedCluster, Simulator, SimulatorConfig, kubeconfig};
 
 use super::serve::{Ready, serve};
 use crate::cli::{DemoArguments, LimitArguments, ServeArguments};
@@ -56,7 +56,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
 }
 
 /// Starts the simulated clusters on their threads.
-async fn start_members(threads: &Threads, arguments: &DemoArguments) -> anyhow::Result<Vec<Member>> {
+async fn start_members(threads: &Threads, arguments: &DemoArguments) -> anyhow::Result<Vec<SimulatedCluster>> {
     let configs: Vec<_> = (1..=arguments.clusters).map(|number| member_config(arguments, number)).collect();
     let started = threads.spawn(async move {
         let mut members = Vec::with_capacity(configs.len());
@@ -70,15 +70,15 @@ async fn start_members(threads: &Threads, arguments: &DemoArguments) -> anyhow::
     started.await.context("a simulated cluster panicked when it was started")?
 }
 
-fn member_config(arguments: &DemoArguments, number: u16) -> Config {
-    Config {
+fn member_config(arguments: &DemoArguments, number: u16) -> SimulatorConfig {
+    SimulatorConfig {
         name: format!("member{number}"),
         seed: number.into(),
         pods: arguments.pods as usize,
         namespaces: arguments.pods.div_ceil(PODS_PER_NAMESPACE).clamp(1, 500) as usize,
         nodes: arguments.pods.div_ceil(PODS_PER_NODE).max(1) as usize,
         churn: (arguments.churn > 0.0).then_some(Churn { changes_per_second: arguments.churn }),
-        ..Config::default()
+        ..SimulatorConfig::default()
     }
 }
 

@@ -10,13 +10,13 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tributary_proxy::Tuning;
+use tributary_proxy::ClientTuning;
 use tributary_router::{Policies, Router, RouterConfig};
 
 use crate::authentication::Authenticator;
 use crate::cli::ServeArguments;
 use crate::clusters::Clusters;
-use crate::config_source::Sources;
+use crate::config_source::ConfigurationSources;
 use crate::config_source::watch::FileWatch;
 use crate::core_dumps;
 use crate::data_directory::DataDirectory;
@@ -29,7 +29,7 @@ use crate::listener::tls::server_config;
 use crate::listener::{self, Drained};
 use crate::signals::Signals;
 use crate::threads::Threads;
-use identity::Identity;
+use identity::ServingIdentity;
 pub use running::Ready;
 use running::Running;
 
@@ -60,7 +60,7 @@ async fn serve_until(
     let sources = sources(&arguments)?;
     let Some(configuration) = stop.run_until_cancelled(sources.read()).await else { return Ok(()) };
     let configuration = configuration.map_err(Failure::usage)?;
-    let Some(identity) = stop.run_until_cancelled(Identity::open(&arguments)).await else { return Ok(()) };
+    let Some(identity) = stop.run_until_cancelled(ServingIdentity::open(&arguments)).await else { return Ok(()) };
     let identity = identity?;
     // What members say is taken in on the threads of this task, and what clients ask is answered on these.
     let clients = Threads::start("clients", 1).map_err(Failure::runtime)?;
@@ -70,7 +70,7 @@ async fn serve_until(
     };
     let address = socket.local_addr().map_err(Failure::runtime)?;
 
-    let tuning = Tuning::default();
+    let tuning = ClientTuning::default();
     let shutdown = tuning.shutdown.clone();
     let router = Router::new(router_config(&identity.directory, &arguments));
     let mut running = Running {
@@ -98,8 +98,8 @@ async fn serve_until(
 }
 
 /// Where the configuration is read from, none of which is the kubeconfig that is to be written.
-fn sources(arguments: &ServeArguments) -> Result<Sources, Failure> {
-    let sources = Sources::new(arguments).map_err(Failure::usage)?;
+fn sources(arguments: &ServeArguments) -> Result<ConfigurationSources, Failure> {
+    let sources = ConfigurationSources::new(arguments).map_err(Failure::usage)?;
     if let Some(path) = &arguments.write_kubeconfig {
         sources.check_not_read(path).map_err(Failure::usage)?;
         check_replaceable(path).map(drop).map_err(Failure::usage)?;

@@ -30,7 +30,7 @@ pub struct ClusterSpec {
 
 /// Everything that the sources say at one time.
 #[derive(Default)]
-pub struct Configuration {
+pub struct LoadedConfiguration {
     /// The clusters, with different names.
     pub clusters: Vec<ClusterSpec>,
     /// The registries, if the source has any; the router's defaults stand where there are none.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::contexts::{ContextSelection, ContextsError, SelectedContext};
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, Kubeconfigs, LoadError};
 
-use super::{ClusterSpec, Configuration};
+use super::{ClusterSpec, LoadedConfiguration};
 
 /// Why a kubeconfig gives no clusters.
 #[derive(Debug, thiserror::Error)]
@@ -43,13 +43,14 @@ impl KubeconfigSource {
     /// [`KubeconfigSourceError`]: a context that was named and cannot be used refuses the whole, and so does a
     /// kubeconfig in which none can be used. One that was chosen with all, or by a pattern, becomes a cluster that says
     /// why it fails, so that it is neither left out silently nor keeps the others away.
-    pub async fn read(&self) -> Result<Configuration, KubeconfigSourceError> {
+    pub async fn read(&self) -> Result<LoadedConfiguration, KubeconfigSourceError> {
         let configs = Kubeconfigs::load(&self.files)?;
         let selected = self
             .selection
             .select(&configs.context_names())
             .map_err(|source| KubeconfigSourceError::Contexts { files: self.files.clone(), source })?;
-        let mut configuration = Configuration { files: self.files.paths().to_vec(), ..Configuration::default() };
+        let mut configuration =
+            LoadedConfiguration { files: self.files.paths().to_vec(), ..LoadedConfiguration::default() };
         let (mut problems, mut usable, mut refuses) = (Vec::new(), 0_usize, false);
         for chosen in selected {
             match configs.target(&chosen.context).await {

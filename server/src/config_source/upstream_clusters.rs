@@ -8,11 +8,11 @@ use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedC
 use tributary_apimachinery::ClusterName;
 use tributary_crds::upstream_cluster::INDEX_MAX;
 use tributary_crds::{
-    Credentials, KubeconfigReference, Problem, Secret, Severity, UpstreamCluster, UpstreamClusterSpec,
+    Credentials, KubeconfigReference, Secret, Severity, UpstreamCluster, UpstreamClusterSpec, ValidationProblem,
 };
 use tributary_proxy::{Address, without_user_info};
 
-use super::{ClusterSpec, Configuration};
+use super::{ClusterSpec, LoadedConfiguration};
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, Kubeconfigs, LoadError};
 
 /// The one name inside the kubeconfig that an UpstreamCluster is turned into.
@@ -63,7 +63,7 @@ impl FileSource {
     ///
     /// # Errors
     /// What does not validate, all at once, or the first cluster that cannot be turned into a client's configuration.
-    pub async fn read(&self, contexts: &[ClusterSpec]) -> anyhow::Result<Configuration> {
+    pub async fn read(&self, contexts: &[ClusterSpec]) -> anyhow::Result<LoadedConfiguration> {
         let objects = tributary_crds::load(&self.path)?;
         let (errors, warnings): (Vec<_>, Vec<_>) =
             problems(&objects, contexts).into_iter().partition(|problem| problem.severity == Severity::Error);
@@ -71,10 +71,10 @@ impl FileSource {
         for problem in warnings {
             tracing::warn!(%problem, "configuration");
         }
-        let mut configuration = Configuration {
+        let mut configuration = LoadedConfiguration {
             registries: objects.registries,
             files: vec![self.path.clone()],
-            ..Configuration::default()
+            ..LoadedConfiguration::default()
         };
         for cluster in &objects.clusters {
             let name = cluster.metadata.name.as_deref().unwrap_or_default();
@@ -96,7 +96,7 @@ impl FileSource {
 }
 
 /// What is wrong or doubtful about objects, where `contexts` are clusters beside them.
-fn problems(objects: &tributary_crds::Configuration, contexts: &[ClusterSpec]) -> Vec<Problem> {
+fn problems(objects: &tributary_crds::ConfigurationObjects, contexts: &[ClusterSpec]) -> Vec<ValidationProblem> {
     // Contexts are given the numbers that they need later; here they have any that are free.
     let taken: BTreeSet<_> = objects.clusters.iter().filter_map(|cluster| cluster.spec.index).collect();
     let free = (0..=INDEX_MAX).filter(|index| !taken.contains(index));
@@ -108,13 +108,13 @@ fn problems(objects: &tributary_crds::Configuration, contexts: &[ClusterSpec]) -
     });
     let mut all = objects.clone();
     all.clusters.extend(known);
-    let about_context = |problem: &Problem| {
+    let about_context = |problem: &ValidationProblem| {
         contexts.iter().any(|context| problem.object == format!("UpstreamCluster \"{}\"", context.name))
     };
     all.validate().into_iter().filter(|problem| !about_context(problem)).collect()
 }
 
-fn lines(problems: &[Problem]) -> String {
+fn lines(problems: &[ValidationProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 

@@ -11,7 +11,7 @@ use tributary_proxy::without_user_info;
 
 use super::files::KubeconfigFiles;
 use super::proxies::{Proxies, is_loopback};
-use super::referenced::{Problem, Referenced, check_certificates, check_key, read_file};
+use super::referenced::{ReferenceProblem, Referenced, check_certificates, check_key, read_file};
 
 /// Why kubeconfig files cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -223,7 +223,7 @@ impl<'a> Checker<'a> {
         let (cluster_name, cluster) = self.cluster(context)?;
         let at_cluster = |field: &str| format!("clusters[{cluster_name}].cluster.{field}");
         let cluster_file = self.configs.file_where(|c| c.clusters.iter().any(|named| named.name == cluster_name));
-        let report = |field: &str, problem: Problem| self.report(cluster_file, at_cluster(field), problem);
+        let report = |field: &str, problem: ReferenceProblem| self.report(cluster_file, at_cluster(field), problem);
 
         check_server(cluster).map_err(|problem| report("server", problem))?;
         check_proxy(cluster).map_err(|problem| report("proxy-url", problem))?;
@@ -283,7 +283,7 @@ impl<'a> Checker<'a> {
         Ok(Some((name, user)))
     }
 
-    fn report(&self, file: &Path, field: String, problem: Problem) -> ContextProblem {
+    fn report(&self, file: &Path, field: String, problem: ReferenceProblem) -> ContextProblem {
         let remedy = problem.1.to_owned();
         self.configs.problem(file, self.context, field, problem, remedy)
     }
@@ -303,7 +303,7 @@ fn field_name(referenced: &Referenced<'_>, field: &'static str) -> &'static str 
     }
 }
 
-fn check_server(cluster: &Cluster) -> Result<(), Problem> {
+fn check_server(cluster: &Cluster) -> Result<(), ReferenceProblem> {
     const REMEDY: &str = "set it to https://HOST[:PORT][/PATH]";
     let server = cluster.server.as_deref().unwrap_or_default();
     if server.is_empty() {
@@ -325,7 +325,7 @@ fn check_server(cluster: &Cluster) -> Result<(), Problem> {
 }
 
 /// What is not encrypted stays on this machine.
-fn check_proxy(cluster: &Cluster) -> Result<(), Problem> {
+fn check_proxy(cluster: &Cluster) -> Result<(), ReferenceProblem> {
     let plain = cluster.server.as_deref().is_some_and(|server| server.starts_with("http:"));
     match cluster.proxy_url.as_deref() {
         Some(proxy) if plain && !proxy.is_empty() => Err((
@@ -343,7 +343,7 @@ fn is_unchecked(cluster: &Cluster) -> bool {
 }
 
 /// A server whose certificate nobody could check is refused, unless the kubeconfig says so itself.
-fn check_trust(cluster: &Cluster, has_authority: bool) -> Result<(), Problem> {
+fn check_trust(cluster: &Cluster, has_authority: bool) -> Result<(), ReferenceProblem> {
     let insecure = cluster.insecure_skip_tls_verify.unwrap_or(false);
     let https = cluster.server.as_deref().is_some_and(|server| server.starts_with("https:"));
     match (has_authority, insecure, https) {
@@ -360,7 +360,7 @@ fn check_trust(cluster: &Cluster, has_authority: bool) -> Result<(), Problem> {
 }
 
 /// Checks what a user refers to, and returns the bytes of certificate and key.
-fn check_user(user: &AuthInfo) -> Result<Vec<Option<Vec<u8>>>, (&'static str, Problem)> {
+fn check_user(user: &AuthInfo) -> Result<Vec<Option<Vec<u8>>>, (&'static str, ReferenceProblem)> {
     let key_data = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
     let certificate =
         Referenced { data: user.client_certificate_data.as_deref(), file: user.client_certificate.as_deref() };

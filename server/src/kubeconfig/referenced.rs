@@ -9,7 +9,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Why referenced bytes cannot be used: the problem and the remedy, without any of the bytes.
-pub(super) type Problem = (String, &'static str);
+pub(super) type ReferenceProblem = (String, &'static str);
 
 /// Bytes that stand in a field (base64) or in a file that another field names. The field with the data wins, as in
 /// client-go.
@@ -27,7 +27,7 @@ impl Referenced<'_> {
     }
 
     /// The bytes, if a field names any.
-    pub(super) fn read(&self) -> Result<Option<Vec<u8>>, Problem> {
+    pub(super) fn read(&self) -> Result<Option<Vec<u8>>, ReferenceProblem> {
         if let Some(data) = self.data.filter(|data| !data.is_empty()) {
             let bytes = STANDARD.decode(data.trim()).map_err(|_| {
                 ("it is not base64".to_owned(), "encode the PEM text by `base64 -w0`, or name a file instead")
@@ -42,7 +42,7 @@ impl Referenced<'_> {
 }
 
 /// Reads a file that must exist.
-pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, Problem> {
+pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, ReferenceProblem> {
     fs::read(path).map_err(|error| {
         let problem = format!("the file {} cannot be read: {error}", path.display());
         (problem, "restore the file, or correct its path")
@@ -50,7 +50,7 @@ pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, Problem> {
 }
 
 /// At least one certificate in PEM.
-pub(super) fn check_certificates(pem: &[u8]) -> Result<(), Problem> {
+pub(super) fn check_certificates(pem: &[u8]) -> Result<(), ReferenceProblem> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(()),
@@ -59,7 +59,7 @@ pub(super) fn check_certificates(pem: &[u8]) -> Result<(), Problem> {
 }
 
 /// A private key in PEM.
-pub(super) fn check_key(pem: &[u8]) -> Result<(), Problem> {
+pub(super) fn check_key(pem: &[u8]) -> Result<(), ReferenceProblem> {
     match PrivateKeyDer::from_pem_slice(pem) {
         Ok(_) => Ok(()),
         Err(_) => Err(("it holds no private key".to_owned(), "give it PEM text with BEGIN PRIVATE KEY, RSA or EC")),

@@ -111,8 +111,8 @@ impl ClientKubeconfig<'_> {
     /// [`WriteError`]; what stood there before is untouched.
     pub fn write(&self, path: &Path) -> Result<(), WriteError> {
         let write = match check_replaceable(path)? {
-            Place::Free => create_private,
-            Place::Ours => write_private,
+            Destination::Free => create_private,
+            Destination::Ours => write_private,
         };
         write(path, self.render().as_bytes()).map_err(|source| match source.kind() {
             // Somebody was faster.
@@ -124,7 +124,7 @@ impl ClientKubeconfig<'_> {
 
 /// What stands where a file is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Destination {
     /// Nothing.
     Free,
     /// A file that this program wrote.
@@ -135,12 +135,12 @@ pub enum Place {
 ///
 /// # Errors
 /// [`WriteError`] but for `Write`.
-pub fn check_replaceable(path: &Path) -> Result<Place, WriteError> {
+pub fn check_replaceable(path: &Path) -> Result<Destination, WriteError> {
     let unreadable = |source| WriteError::Read { path: path.to_owned(), source };
     match fs::metadata(path) {
         // A pipe or a terminal would be waited for.
         Ok(metadata) if !metadata.is_file() => Err(WriteError::Foreign(path.to_owned())),
-        Ok(_) if is_ours(&fs::read(path).map_err(unreadable)?) => Ok(Place::Ours),
+        Ok(_) if is_ours(&fs::read(path).map_err(unreadable)?) => Ok(Destination::Ours),
         Ok(_) => Err(WriteError::Foreign(path.to_owned())),
         // A link that leads nowhere is somebody's, too.
         Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_ok() => {
@@ -149,7 +149,7 @@ pub fn check_replaceable(path: &Path) -> Result<Place, WriteError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
             if directory.is_dir() {
-                return Ok(Place::Free);
+                return Ok(Destination::Free);
             }
             Err(WriteError::NoDirectory { path: path.to_owned(), directory: directory.to_owned() })
         }

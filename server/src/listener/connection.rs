@@ -27,7 +27,7 @@ use super::unread::Unread;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::Permit;
 
-use crate::front::{Front, Outcome};
+use crate::front::{AuthenticationOutcome, Front};
 use crate::handler::Handler;
 
 /// The limit of a TLS handshake: Go's `net/http` clients give it 10 s, too.
@@ -196,10 +196,10 @@ struct Acquaintance {
 }
 
 impl Acquaintance {
-    fn note(&self, outcome: Outcome) {
+    fn note(&self, outcome: AuthenticationOutcome) {
         match outcome {
-            Outcome::Known => self.known.store(true, Ordering::Relaxed),
-            Outcome::Unauthorized => self.unauthorized.notify_one(),
+            AuthenticationOutcome::Known => self.known.store(true, Ordering::Relaxed),
+            AuthenticationOutcome::Unauthorized => self.unauthorized.notify_one(),
         }
     }
 

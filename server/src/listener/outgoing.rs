@@ -40,7 +40,7 @@ use tributary_router::AnswerRoom;
 
 use super::tasks;
 use super::unread::Unread;
-use super::waiting::{Place, Waiting};
+use super::waiting::{QueueTicket, WaitQueue};
 use crate::handler::{Body, BoxError};
 use crate::status;
 
@@ -81,11 +81,11 @@ const PIECE_COSTS: usize = 256;
 /// The answers of one connection.
 pub(super) struct Outgoing {
     unread: Unread,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ConnectionState {
     /// What has been given and is not taken.
     bytes: usize,
     /// The answers under way.
@@ -98,7 +98,7 @@ struct State {
     lasting: usize,
     /// Since when the socket takes nothing.
     blocked: Option<Instant>,
-    waiting: Waiting,
+    waiting: WaitQueue,
     /// What the requests that wait have in their heads, in bytes.
     waiting_heads: usize,
 }
@@ -121,7 +121,7 @@ struct Overdue {
     connection: bool,
 }
 
-impl State {
+impl ConnectionState {
     /// Decides what has been waiting for too long.
     fn overdue(&self, now: Instant, is_in_the_way: bool) -> Overdue {
         let longer = |since: Instant, than: Duration| now.saturating_duration_since(since) >= than;
@@ -156,7 +156,7 @@ impl Outgoing {
 
     /// Waits until there is room for another answer, to a request whose head has so many bytes. Whether there is.
     pub(super) async fn room(self: &Arc<Self>, head_bytes: usize) -> bool {
-        let mut turn = Turn::new(self);
+        let mut turn = RoomWaiter::new(self);
         let mut held = None;
         let room = poll_fn(|cx| {
             if turn.has_room(cx) {
@@ -202,7 +202,7 @@ impl Outgoing {
         if is_read(method) && is_large && !self.state.lock().has_room(&self.unread) {
             return status::too_many_unread();
         }
-        let answer = Answer::new(self, lasts);
+        let answer = OutgoingBody::new(self, lasts);
         let mut metered = Metered { body, answer, is_whole: whole.is_some(), first, rest: Pieces::default() };
         if let Some(whole) = whole {
             metered.hold(whole);
@@ -270,14 +270,14 @@ impl Drop for WaitingHead {
 }
 
 /// One's turn among those that wait for room. Passed on when dropped.
-struct Turn {
+struct RoomWaiter {
     outgoing: Arc<Outgoing>,
-    place: Place,
+    place: QueueTicket,
 }
 
-impl Turn {
+impl RoomWaiter {
     fn new(outgoing: &Arc<Outgoing>) -> Self {
-        Self { outgoing: Arc::clone(outgoing), place: Place::default() }
+        Self { outgoing: Arc::clone(outgoing), place: QueueTicket::default() }
     }
 
     /// Whether more may be given. If not, the task is woken once it may.
@@ -296,7 +296,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for RoomWaiter {
     fn drop(&mut self) {
         let Self { outgoing, place } = self;
         if !place.is_taken() {
@@ -341,21 +341,21 @@ impl Drop for Counted {
 }
 
 /// Bytes that are counted as long as any part of them is there.
-struct Given {
+struct CountedBytes {
     data: Bytes,
     _counted: Counted,
 }
 
-impl AsRef<[u8]> for Given {
+impl AsRef<[u8]> for CountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }
 }
 
 /// What is held of one answer. Released when dropped.
-struct Answer {
+struct OutgoingBody {
     outgoing: Arc<Outgoing>,
-    turn: Turn,
+    turn: RoomWaiter,
     number: u64,
     /// Whether it is one of those that last and have the connection for themselves.
     is_lasting: bool,
@@ -367,7 +367,7 @@ struct Answer {
     counted: Option<Counted>,
 }
 
-impl Answer {
+impl OutgoingBody {
     fn new(outgoing: &Arc<Outgoing>, lasts: bool) -> Self {
         let outgoing = Arc::clone(outgoing);
         let under_way = UnderWay { bytes: 0, since: Instant::now(), lasts, stream: tasks::stream() };
@@ -380,7 +380,7 @@ impl Answer {
             state.under_way.insert(number, under_way);
             number
         };
-        let turn = Turn::new(&outgoing);
+        let turn = RoomWaiter::new(&outgoing);
         Self { outgoing, turn, number, is_lasting, held: 0, small: 0, counted: None }
     }
 
@@ -397,7 +397,7 @@ impl Answer {
         }
         // A stream's pieces go one after another: when the socket has this one, it has those before.
         self.small = 0;
-        Bytes::from_owner(Given { data, _counted: Counted::new(&self.outgoing, with_small) })
+        Bytes::from_owner(CountedBytes { data, _counted: Counted::new(&self.outgoing, with_small) })
     }
 
     /// What is held begins to be there, or some of it is taken.
@@ -416,7 +416,7 @@ impl Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for OutgoingBody {
     fn drop(&mut self) {
         self.release();
         let mut state = self.outgoing.state.lock();
@@ -428,7 +428,7 @@ impl Drop for Answer {
 /// The body of an answer. What it gives is held until the next is asked for.
 struct Metered {
     body: Body,
-    answer: Answer,
+    answer: OutgoingBody,
     /// Whether all of it is there: it is held from the beginning to the end.
     is_whole: bool,
     /// What else was there when the answer was made, until it is given.
@@ -569,7 +569,8 @@ mod tests {
         let idle = UnderWay { bytes: 0, since: before(3600), lasts: false, stream: None };
         let answers =
             [untaken(0, 60, false), untaken(1, 59, false), untaken(2, 3600, true), untaken(3, 14, true), (4, idle)];
-        let mut state = State { under_way: answers.into_iter().collect(), lasting: 1, ..State::default() };
+        let mut state =
+            ConnectionState { under_way: answers.into_iter().collect(), lasting: 1, ..ConnectionState::default() };
         let cut = |overdue: Overdue| {
             overdue.streams.iter().for_each(CancellationToken::cancel);
             streams.iter().map(CancellationToken::is_cancelled).collect::<Vec<_>>()
@@ -592,7 +593,7 @@ mod tests {
         assert_eq!((state.overdue(now, false).connection, state.overdue(now, true).connection), (false, true));
         // Over HTTP/1.1 an answer is the connection's only one.
         let alone = UnderWay { bytes: 1, since: before(60), lasts: false, stream: None };
-        let state = State { under_way: [(1, alone)].into(), ..State::default() };
+        let state = ConnectionState { under_way: [(1, alone)].into(), ..ConnectionState::default() };
         assert!(state.overdue(now, false).connection);
     }
 
@@ -600,7 +601,7 @@ mod tests {
     fn small_pieces_are_counted_until_the_socket_has_them() {
         let outgoing = Arc::new(Outgoing::new(Unread::new(Gauge::default(), UNREAD_BYTES_MAX)));
         let counted = || outgoing.state.lock().bytes;
-        let mut answer = Answer::new(&outgoing, false);
+        let mut answer = OutgoingBody::new(&outgoing, false);
         let given: Vec<_> = (0..32)
             .map(|_| {
                 answer.release();
@@ -656,7 +657,7 @@ mod tests {
         outgoing: Arc<Outgoing>,
         _most: Counted,
         piece: Option<Counted>,
-        waiting: VecDeque<(Turn, Arc<Woken>)>,
+        waiting: VecDeque<(RoomWaiter, Arc<Woken>)>,
     }
 
     impl Crowd {
@@ -664,7 +665,7 @@ mod tests {
             let outgoing = Arc::new(Outgoing::new(Unread::new(Gauge::default(), UNREAD_BYTES_MAX)));
             let most = Counted::new(&outgoing, (16 << 20) - PIECE_BYTES);
             let piece = Some(Counted::new(&outgoing, PIECE_BYTES));
-            let waiting = (0..2000).map(|_| (Turn::new(&outgoing), Arc::new(Woken::default()))).collect();
+            let waiting = (0..2000).map(|_| (RoomWaiter::new(&outgoing), Arc::new(Woken::default()))).collect();
             let mut crowd = Self { outgoing, _most: most, piece, waiting };
             assert!((0..2000).all(|at| !crowd.poll(at)));
             crowd

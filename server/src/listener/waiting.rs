@@ -8,7 +8,7 @@ use std::task::Waker;
 
 /// Tasks that wait, by their places.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitQueue {
     wakers: BTreeMap<u64, Waker>,
     /// Counts all places.
     places: u64,
@@ -16,17 +16,17 @@ pub(super) struct Waiting {
 
 /// The place of one of them. Kept by whoever is woken and finds no room, until it is left.
 #[derive(Default)]
-pub(super) struct Place(Option<u64>);
+pub(super) struct QueueTicket(Option<u64>);
 
-impl Place {
+impl QueueTicket {
     pub(super) fn is_taken(&self) -> bool {
         self.0.is_some()
     }
 }
 
-impl Waiting {
+impl WaitQueue {
     /// Has this task woken in its turn.
-    pub(super) fn join(&mut self, place: &mut Place, waker: &Waker) {
+    pub(super) fn join(&mut self, place: &mut QueueTicket, waker: &Waker) {
         let number = *place.0.get_or_insert_with(|| {
             self.places += 1;
             self.places
@@ -35,7 +35,7 @@ impl Waiting {
     }
 
     /// Waits no longer. Whether it was its turn.
-    pub(super) fn leave(&mut self, place: &mut Place) -> bool {
+    pub(super) fn leave(&mut self, place: &mut QueueTicket) -> bool {
         place.0.take().is_some_and(|number| self.wakers.remove(&number).is_none())
     }
 

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::{Body, full};
-use tributary_proxy::{ClusterClient, Tuning};
+use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{ClusterSetup, Router, RouterConfig, User};
 use tributary_server::handler::Handler;
 
@@ -95,7 +95,7 @@ async fn over(member: &Member) -> Server {
     let config = kube::Config::new(format!("http://{}", member.address).parse().unwrap());
     let name = ClusterName::new("one").unwrap();
     let client =
-        ClusterClient::connect(name.clone(), config, Tuning::default()).await.map_err(|error| error.to_string());
+        ClusterClient::connect(name.clone(), config, ClientTuning::default()).await.map_err(|error| error.to_string());
     let router = Router::new(RouterConfig::default());
     router.set_clusters(vec![ClusterSetup { name, client, fingerprint: String::new(), index: None }]);
     start(router).await

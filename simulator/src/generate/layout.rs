@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::Config;
+use crate::SimulatorConfig;
 use crate::catalog::{
     CATALOG, CONFIGMAPS, DEPLOYMENTS, EVENTS, NAMESPACES, NODES, PODS, REPLICASETS, ResourceIndex, SERVICEACCOUNTS,
     SERVICES,
@@ -102,7 +102,7 @@ fn suffix(mut hash: u64, length: usize) -> String {
 }
 
 impl Layout {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &SimulatorConfig) -> Self {
         let replicas = config.replicas.clamp(1, 700);
         let seed = config.name.bytes().fold(mix(config.seed), |seed, byte| mix(seed ^ u64::from(byte)));
         Self {
@@ -271,7 +271,7 @@ mod tests {
         for (pods, namespaces, replicas) in
             [(1000, 7, 5), (3000, 3, 2), (50, 40, 10), (1, 1, 1), (700, 1, 700), (0, 2, 5)]
         {
-            let layout = Layout::new(&Config { pods, namespaces, replicas, ..Config::default() });
+            let layout = Layout::new(&SimulatorConfig { pods, namespaces, replicas, ..SimulatorConfig::default() });
             for (resource, described) in CATALOG.iter().enumerate() {
                 let keys: Vec<_> = (0..layout.count(resource)).map(|index| layout.key(resource, index)).collect();
                 for pair in keys.windows(2) {
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn members_share_namespaces_but_not_the_names_of_deployments() {
-        let of = |name: &str| Layout::new(&Config { name: name.to_owned(), ..Config::default() });
+        let of = |name: &str| Layout::new(&SimulatorConfig { name: name.to_owned(), ..SimulatorConfig::default() });
         let (one, two) = (of("member1"), of("member2"));
         assert_eq!(one.namespace(0), two.namespace(0));
         assert_ne!(one.deployment(0), two.deployment(0));

@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tributary_simulator::{Config, Member, Simulator};
+use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl 
 
 /// A member, and one HTTP/2 connection to it.
 pub(crate) struct Fixture {
-    pub(crate) member: Member,
+    pub(crate) member: SimulatedCluster,
     sender: SendRequest<Full<Bytes>>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn names(items: &Value) -> Vec<String> {
     items.as_array().expect("items").iter().map(of).collect()
 }
 
-pub(crate) async fn connect(member: &Member) -> std::io::Result<SendRequest<Full<Bytes>>> {
+pub(crate) async fn connect(member: &SimulatedCluster) -> std::io::Result<SendRequest<Full<Bytes>>> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(member.ca_pem().as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -80,7 +80,7 @@ pub(crate) async fn connect(member: &Member) -> std::io::Result<SendRequest<Full
 }
 
 impl Fixture {
-    pub(crate) async fn start(config: Config) -> Self {
+    pub(crate) async fn start(config: SimulatorConfig) -> Self {
         let member = Simulator::start(config).await.expect("the member starts");
         let sender = connect(&member).await.expect("the member accepts");
         Self { member, sender }
@@ -88,7 +88,7 @@ impl Fixture {
 
     /// A member with pods in few namespaces and quick bookmarks.
     pub(crate) async fn small() -> Self {
-        Self::start(Config { pods: 60, namespaces: 3, ..Config::default() }).await
+        Self::start(SimulatorConfig { pods: 60, namespaces: 3, ..SimulatorConfig::default() }).await
     }
 
     pub(crate) fn request(&self, method: &str, path: &str, content_type: &str, body: &str) -> Request<Full<Bytes>> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use serde_json::json;
-use tributary_simulator::{Config, Rejection, RequestKind};
+use tributary_simulator::{Rejection, RequestKind, SimulatorConfig};
 
 use crate::client::{End, Fixture, SOON, connect, until, version};
 
@@ -206,6 +206,6 @@ async fn shutdown_ends_everything_and_frees_the_port() {
     let list = version(&fixture.get("/api/v1/pods").await.json());
     fixture.member.shutdown().await;
     assert_eq!(events.next().await, Err(End::Cut));
-    let again = Fixture::start(Config { port, pods: 60, namespaces: 3, ..Config::default() }).await;
+    let again = Fixture::start(SimulatorConfig { port, pods: 60, namespaces: 3, ..SimulatorConfig::default() }).await;
     assert_eq!(version(&again.get("/api/v1/pods").await.json()), list, "the same objects, the same versions");
 }

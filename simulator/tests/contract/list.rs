@@ -1,7 +1,7 @@
 //! Lists and gets.
 
 use serde_json::json;
-use tributary_simulator::Config;
+use tributary_simulator::SimulatorConfig;
 
 use crate::client::{Fixture, names, version};
 
@@ -175,7 +175,7 @@ async fn a_page_of_before_a_restore_is_504_until_its_version_is_reached_again() 
 
 #[tokio::test]
 async fn selectors_select_and_tell_no_remaining_count() {
-    let fixture = Fixture::start(Config { pods: 400, namespaces: 4, ..Config::default() }).await;
+    let fixture = Fixture::start(SimulatorConfig { pods: 400, namespaces: 4, ..SimulatorConfig::default() }).await;
     let all = fixture.get("/api/v1/pods").await.json();
     let app = all["items"][0]["metadata"]["labels"]["app.kubernetes.io/name"].as_str().unwrap().to_owned();
     let expected: Vec<_> = all["items"]
@@ -215,7 +215,8 @@ async fn tables_and_partial_metadata_are_given_and_the_unknown_is_406() {
 
 #[tokio::test]
 async fn a_million_pods_are_there_at_once() {
-    let fixture = Fixture::start(Config { pods: 1_000_000, namespaces: 500, ..Config::default() }).await;
+    let fixture =
+        Fixture::start(SimulatorConfig { pods: 1_000_000, namespaces: 500, ..SimulatorConfig::default() }).await;
     let page = fixture.get("/api/v1/pods?limit=10").await.json();
     assert_eq!(page["metadata"]["remainingItemCount"], 999_990);
     let last = fixture.get("/api/v1/namespaces/web-0499/pods?limit=1").await.json();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tributary_simulator::{Churn, Config, RequestKind};
+use tributary_simulator::{Churn, RequestKind, SimulatorConfig};
 
 use crate::client::{End, Fixture, names, version};
 
@@ -66,7 +66,7 @@ async fn options_that_do_not_fit_are_422() {
         let answer = fixture.get(&format!("/api/v1/pods?watch=1&{query}")).await;
         assert_eq!((answer.code, answer.json()["reason"].clone()), (422, json!("Invalid")), "{query}");
     }
-    let old = Fixture::start(Config { watch_list: false, ..Config::default() }).await;
+    let old = Fixture::start(SimulatorConfig { watch_list: false, ..SimulatorConfig::default() }).await;
     let answer = old.get("/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan").await;
     assert_eq!(answer.code, 422);
 }
@@ -86,7 +86,7 @@ async fn what_is_too_old_is_an_error_in_the_stream() {
 
 #[tokio::test]
 async fn the_window_forgets_the_oldest_events() {
-    let fixture = Fixture::start(Config { watch_window: 5, ..Config::default() }).await;
+    let fixture = Fixture::start(SimulatorConfig { watch_window: 5, ..SimulatorConfig::default() }).await;
     let first = fixture.member.apply(pod("a")).unwrap();
     for _ in 0..6 {
         fixture.member.apply(pod("a")).unwrap();
@@ -102,7 +102,9 @@ async fn the_window_forgets_the_oldest_events() {
 
 #[tokio::test]
 async fn bookmarks_come_in_time_and_before_the_end() {
-    let fixture = Fixture::start(Config { bookmark_interval: Duration::from_millis(200), ..Config::default() }).await;
+    let fixture =
+        Fixture::start(SimulatorConfig { bookmark_interval: Duration::from_millis(200), ..SimulatorConfig::default() })
+            .await;
     let from = fixture.member.control().revision();
     let mut events = fixture
         .watch(&format!("/api/v1/pods?watch=1&resourceVersion={from}&allowWatchBookmarks=true&timeoutSeconds=3"))
@@ -113,7 +115,9 @@ async fn bookmarks_come_in_time_and_before_the_end() {
     assert_eq!(version(&events.expect("BOOKMARK").await), other.to_string());
     assert_eq!(events.next().await, Err(End::Eof), "nothing new, no bookmark, and a clean end");
 
-    let slow = Fixture::start(Config { bookmark_interval: Duration::from_secs(60), ..Config::default() }).await;
+    let slow =
+        Fixture::start(SimulatorConfig { bookmark_interval: Duration::from_secs(60), ..SimulatorConfig::default() })
+            .await;
     let from = slow.member.control().revision();
     let mut events = slow
         .watch(&format!("/api/v1/pods?watch=1&resourceVersion={from}&allowWatchBookmarks=true&timeoutSeconds=3"))
@@ -128,7 +132,9 @@ async fn bookmarks_come_in_time_and_before_the_end() {
 
 #[tokio::test]
 async fn what_was_replayed_last_has_no_bookmark_of_its_version() {
-    let fixture = Fixture::start(Config { bookmark_interval: Duration::from_millis(200), ..Config::default() }).await;
+    let fixture =
+        Fixture::start(SimulatorConfig { bookmark_interval: Duration::from_millis(200), ..SimulatorConfig::default() })
+            .await;
     let watch =
         |from: u64| format!("/api/v1/pods?watch=1&resourceVersion={from}&allowWatchBookmarks=true&timeoutSeconds=3");
     let from = fixture.member.apply(pod("a")).unwrap();
@@ -210,7 +216,7 @@ async fn one_object_can_be_watched_and_tables_name_their_columns_once() {
 #[tokio::test]
 async fn list_and_watch_give_the_final_state_under_churn() {
     let churn = Some(Churn { changes_per_second: 400.0 });
-    let fixture = Fixture::start(Config { churn, ..Config::default() }).await;
+    let fixture = Fixture::start(SimulatorConfig { churn, ..SimulatorConfig::default() }).await;
     let list = fixture.get("/api/v1/pods").await.json();
     let mut state: std::collections::BTreeMap<String, String> = list["items"]
         .as_array()

@@ -1,7 +1,7 @@
 //! Writes over HTTP.
 
 use serde_json::{Value, json};
-use tributary_simulator::{Config, Simulator, StartError, kubeconfig};
+use tributary_simulator::{Simulator, SimulatorConfig, StartError, kubeconfig};
 
 use crate::client::{Fixture, until, version};
 
@@ -171,7 +171,7 @@ async fn logs_are_written_and_followed() {
 
 #[tokio::test]
 async fn a_kubeconfig_names_every_member() {
-    let start = |name: &str| Simulator::start(Config { name: name.to_owned(), ..Config::default() });
+    let start = |name: &str| Simulator::start(SimulatorConfig { name: name.to_owned(), ..SimulatorConfig::default() });
     let (one, two) = (start("one").await.unwrap(), start("two").await.unwrap());
     let text = kubeconfig([&one, &two]);
     assert!(text.contains("current-context: one\n"));

@@ -9,7 +9,7 @@ use crate::context::eventually;
 use anyhow::{Context, ensure};
 use http::Method;
 use serde_json::{Value, json};
-use tributary_e2e::{Answer, HttpClient};
+use tributary_e2e::{HttpClient, HttpResponse};
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["rights"; of_one_resource]
@@ -54,7 +54,7 @@ impl User {
         method: &Method,
         path: &str,
         body: Option<&Value>,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<HttpResponse> {
         let request = http.request(method.clone(), path).header("impersonate-user", &self.0);
         let request = match body {
             Some(body) if method == Method::PATCH => request.body("application/merge-patch+json", body.to_string()),

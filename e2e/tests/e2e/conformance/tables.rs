@@ -9,7 +9,7 @@ use super::{
 use anyhow::{Context, ensure};
 use futures::{StreamExt, stream};
 use serde_json::Value;
-use tributary_e2e::{Answer, HttpClient};
+use tributary_e2e::{HttpClient, HttpResponse};
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["tables";
@@ -62,7 +62,7 @@ async fn seeded(target: &Target) -> anyhow::Result<[Words; 2]> {
 async fn compare(
     words: &[Words; 2],
     paths: Vec<String>,
-    outcome: impl Fn(&Words, &Answer) -> String,
+    outcome: impl Fn(&Words, &HttpResponse) -> String,
 ) -> anyhow::Result<()> {
     let outcome = &outcome;
     let asked = stream::iter(paths).map(async |path| {
@@ -97,7 +97,7 @@ fn combinations(base: &str, parameters: &[(&str, &[Option<&str>])]) -> Vec<Strin
 }
 
 /// A Status as clients see it, without what only one of the two can say.
-fn status(answer: &Answer) -> String {
+fn status(answer: &HttpResponse) -> String {
     let Ok(status) = answer.json() else { return format!("{} {}", answer.status, answer.text()) };
     let message = status["message"].as_str().unwrap_or_default();
     let cut = ["Too large resource version", "continue key is not valid", "Invalid value: \"gar!bage\""];
@@ -212,7 +212,7 @@ const ACCEPTS: [&str; 38] = [
 ];
 
 /// What an answer is: status, type, kind, version, and whether it is indented.
-fn form(answer: &Answer) -> String {
+fn form(answer: &HttpResponse) -> String {
     let text = answer.text();
     let line = if text.starts_with("{\n") { &*text } else { text.lines().next().unwrap_or_default() };
     let value: Value = serde_json::from_str(line).unwrap_or_default();

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tributary_e2e::{Answer, EventStream, HttpClient, Kubectl, Member, Tools};
+use tributary_e2e::{EventStream, HttpClient, HttpResponse, Kubectl, TestCluster, Tools};
 use tributary_simulator::compact;
 
 /// How long an event may take that is due now, on a busy machine.
@@ -49,7 +49,7 @@ pub(crate) struct Target {
     pub(crate) kind: Kind,
     pub(crate) http: HttpClient,
     /// The members behind it, in the order of their names.
-    pub(crate) members: Vec<Arc<Member>>,
+    pub(crate) members: Vec<Arc<TestCluster>>,
     pub(crate) namespace: String,
     tools: Tools,
 }
@@ -118,7 +118,7 @@ impl Target {
     }
 
     /// DELETE through the target.
-    pub(crate) async fn delete_map(&self, name: &str) -> anyhow::Result<Answer> {
+    pub(crate) async fn delete_map(&self, name: &str) -> anyhow::Result<HttpResponse> {
         self.http.delete(&self.map(name)).send().await?.expect(200)
     }
 
@@ -285,7 +285,12 @@ pub(crate) fn ends_initial_events(event: &Value) -> bool {
 }
 
 /// Checks a `Status` of a failed request.
-pub(crate) fn assert_status(answer: &Answer, code: u16, reason: Option<&str>, message: &str) -> anyhow::Result<Value> {
+pub(crate) fn assert_status(
+    answer: &HttpResponse,
+    code: u16,
+    reason: Option<&str>,
+    message: &str,
+) -> anyhow::Result<Value> {
     let status = answer.json()?;
     ensure!(answer.status.as_u16() == code, "{}: {} instead of {code}: {status}", answer.request, answer.status);
     ensure!(status["kind"] == "Status" && status["apiVersion"] == "v1", "not a Status: {status}");

@@ -105,7 +105,7 @@ async fn create_strict_fields(target: Target) -> anyhow::Result<()> {
 }
 
 /// PUT of a config map with `data.step` set.
-async fn update(target: &Target, object: &Value, step: &str) -> anyhow::Result<tributary_e2e::Answer> {
+async fn update(target: &Target, object: &Value, step: &str) -> anyhow::Result<tributary_e2e::HttpResponse> {
     let mut object = object.clone();
     object["data"]["step"] = json!(step);
     target.http.put(&target.map("one"), &object).send().await
@@ -269,7 +269,7 @@ async fn unknown_patch_type(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn apply(target: &Target, manager: &str, object: &Value) -> anyhow::Result<tributary_e2e::Answer> {
+async fn apply(target: &Target, manager: &str, object: &Value) -> anyhow::Result<tributary_e2e::HttpResponse> {
     let path = format!("{}?fieldManager={manager}", target.map("one"));
     target.http.patch(&path, "apply-patch+yaml", object).send().await
 }
@@ -321,7 +321,7 @@ async fn delete_missing(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn delete_with(target: &Target, preconditions: Value) -> anyhow::Result<tributary_e2e::Answer> {
+async fn delete_with(target: &Target, preconditions: Value) -> anyhow::Result<tributary_e2e::HttpResponse> {
     let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions});
     target.http.delete(&target.map("one")).json(&options).send().await
 }

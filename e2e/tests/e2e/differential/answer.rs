@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use flate2::read::GzDecoder;
 use serde_json::{Map, Value};
 use std::io::Read;
-use tributary_e2e::Answer;
+use tributary_e2e::HttpResponse;
 
 /// Headers that clients read.
 const HEADERS: [&str; 7] =
@@ -14,7 +14,7 @@ const HEADERS: [&str; 7] =
 
 /// Fails where two answers differ other than on purpose. The first line of the error says in what alone, so that like
 /// can be counted with like.
-pub(super) fn compare(request: &Request, own: &Answer, shown: &Answer) -> anyhow::Result<()> {
+pub(super) fn compare(request: &Request, own: &HttpResponse, shown: &HttpResponse) -> anyhow::Result<()> {
     if let Some(difference) = known::of_answers(request, own, shown) {
         tracing::debug!(?difference, "{request}");
         return Ok(());
@@ -30,7 +30,7 @@ pub(super) fn compare(request: &Request, own: &Answer, shown: &Answer) -> anyhow
         );
     }
     for header in HEADERS {
-        let all = |answer: &Answer| -> Vec<String> {
+        let all = |answer: &HttpResponse| -> Vec<String> {
             let values = answer.headers.get_all(header).iter();
             values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
         };
@@ -64,7 +64,7 @@ fn class(request: &Request) -> String {
     format!("{} {}{}", request.method, path.join("/"), if request.is_watch() { " watch" } else { "" })
 }
 
-fn start(answer: &Answer) -> String {
+fn start(answer: &HttpResponse) -> String {
     answer.text().chars().take(600).collect()
 }
 
@@ -77,7 +77,7 @@ enum Body {
 }
 
 impl Body {
-    fn read(request: &Request, answer: &Answer) -> anyhow::Result<Self> {
+    fn read(request: &Request, answer: &HttpResponse) -> anyhow::Result<Self> {
         let mut bytes = answer.body.to_vec();
         if answer.header("content-encoding") == "gzip" {
             let mut plain = Vec::new();

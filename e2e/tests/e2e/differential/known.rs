@@ -9,10 +9,10 @@ use crate::conformance::differences::{
     WRITE_TO_NOTHING,
 };
 use serde_json::Value;
-use tributary_e2e::Answer;
+use tributary_e2e::HttpResponse;
 
 /// The difference by which two answers are not to be compared at all.
-pub(super) fn of_answers(request: &Request, own: &Answer, shown: &Answer) -> Option<&'static Difference> {
+pub(super) fn of_answers(request: &Request, own: &HttpResponse, shown: &HttpResponse) -> Option<&'static Difference> {
     let path = request.path.as_str();
     let (method, codes) = (request.method.as_str(), (own.status.as_u16(), shown.status.as_u16()));
     let is_read = matches!(method, "GET" | "HEAD" | "OPTIONS");

@@ -7,7 +7,7 @@ mod writes;
 
 use crate::context::{Case, TestContext};
 use std::sync::Arc;
-use tributary_e2e::{Kubectl, Member, kubectl::Output};
+use tributary_e2e::{Kubectl, TestCluster, kubectl::Output};
 
 /// Objects of many kinds.
 const SHOP: &str = include_str!("compared/shop.yaml");
@@ -36,7 +36,7 @@ impl Side {
 
 /// A bare member and Tributary over it.
 struct Sides {
-    member: Arc<Member>,
+    member: Arc<TestCluster>,
     own: Side,
     shown: Side,
 }

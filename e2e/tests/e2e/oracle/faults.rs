@@ -12,12 +12,12 @@ use tokio::{
     sync::Mutex,
     time::{Instant, sleep, sleep_until},
 };
-use tributary_e2e::{Member, Tributary};
+use tributary_e2e::{TestCluster, Tributary};
 use tributary_simulator::{Relay, Weather};
 
 /// What is between the members and the clients, and can fail.
 pub(super) struct World {
-    pub(super) members: Vec<Arc<Member>>,
+    pub(super) members: Vec<Arc<TestCluster>>,
     /// Between Tributary and each member.
     pub(super) wires: Vec<Relay>,
     /// Between the clients and Tributary.
@@ -217,7 +217,7 @@ async fn play(world: &World, event: &Event) -> anyhow::Result<()> {
     }
 }
 
-async fn play_member(member: &Member, event: &Event) -> anyhow::Result<()> {
+async fn play_member(member: &TestCluster, event: &Event) -> anyhow::Result<()> {
     match event.fault {
         Fault::FreezeApiserver => {
             member.freeze().await?;

@@ -17,7 +17,7 @@ use tokio::{
     task::JoinSet,
     time::{MissedTickBehavior, interval},
 };
-use tributary_e2e::{HttpClient, Member};
+use tributary_e2e::{HttpClient, TestCluster};
 
 /// The annotation that counts the writes to a name, from 1, over deletions too.
 pub(super) const SEQUENCE: &str = "oracle.tributary.dev/sequence";
@@ -81,7 +81,7 @@ impl Writers {
 }
 
 /// Writers of these members, with names that nobody has.
-pub(super) fn writers(members: &[Arc<Member>], place: &Place, seed: u64) -> Vec<Writer> {
+pub(super) fn writers(members: &[Arc<TestCluster>], place: &Place, seed: u64) -> Vec<Writer> {
     let mut writers = Vec::new();
     for (index, member) in members.iter().enumerate() {
         let owner = if place.twins { "twin" } else { member.name() };
@@ -182,7 +182,7 @@ impl Slot {
     }
 
     /// The member's answer, if it has one that decides.
-    async fn ask(request: tributary_e2e::http::RequestBuilder) -> Option<tributary_e2e::Answer> {
+    async fn ask(request: tributary_e2e::http::RequestBuilder) -> Option<tributary_e2e::HttpResponse> {
         let answer = request.send().await.ok()?;
         let undecided = answer.status.is_server_error()
             || matches!(
@@ -242,7 +242,7 @@ impl Slot {
     }
 
     /// What a change or a create came to.
-    fn take(&mut self, answer: Option<tributary_e2e::Answer>) -> anyhow::Result<Outcome> {
+    fn take(&mut self, answer: Option<tributary_e2e::HttpResponse>) -> anyhow::Result<Outcome> {
         match answer {
             Some(answer) if answer.status.is_success() => {
                 self.sequence += 1;

@@ -5,7 +5,7 @@ use anyhow::Context;
 use serde_json::json;
 use std::{path::PathBuf, time::Duration};
 use tokio::time::{Instant, sleep};
-use tributary_e2e::{Member, MemberBuilder, Tools, Tributary, guard, kubeconfig};
+use tributary_e2e::{MemberBuilder, TestCluster, Tools, Tributary, guard, kubeconfig};
 
 /// What the API machinery's own specs need: namespaces with a service account and the root certificate in each, garbage
 /// collection and Deployments. Without the root certificate's publisher the framework waits for two
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Clusters {
     // In the order of dropping: clients before servers.
     tributary: Option<Tributary>,
-    members: Vec<Member>,
+    members: Vec<TestCluster>,
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -90,15 +90,15 @@ impl Clusters {
 }
 
 /// A member for the API machinery's own specs.
-async fn small_member(tools: &Tools) -> anyhow::Result<Member> {
-    with_nodes(Member::builder("member1").controllers_named(FEW_CONTROLLERS), 1).start(tools).await
+async fn small_member(tools: &Tools) -> anyhow::Result<TestCluster> {
+    with_nodes(TestCluster::builder("member1").controllers_named(FEW_CONTROLLERS), 1).start(tools).await
 }
 
 /// A member with every controller that kube-controller-manager runs by default, a scheduler, service accounts and
 /// nodes.
-async fn whole_member(tools: &Tools) -> anyhow::Result<Member> {
+async fn whole_member(tools: &Tools) -> anyhow::Result<TestCluster> {
     let scheduler = tools.specs().await?.join("kube-scheduler");
-    let builder = Member::builder("member1").controllers_named("*").scheduler(&scheduler).service_accounts(true);
+    let builder = TestCluster::builder("member1").controllers_named("*").scheduler(&scheduler).service_accounts(true);
     let member = with_nodes(builder, NODES).apiserver_argument("--allow-privileged=true").start(tools).await?;
     for node in 0..NODES {
         create_system_pod(&member, node).await?;
@@ -107,7 +107,7 @@ async fn whole_member(tools: &Tools) -> anyhow::Result<Member> {
 }
 
 /// Specs of the scheduler wait for a minute each until every node has certain pods. One may have all their names.
-async fn create_system_pod(member: &Member, node: usize) -> anyhow::Result<()> {
+async fn create_system_pod(member: &TestCluster, node: usize) -> anyhow::Result<()> {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": format!("kube-proxy-fluentd-elasticsearch-node-problem-detector-{node}")},
@@ -133,8 +133,8 @@ fn with_nodes(builder: MemberBuilder, count: usize) -> MemberBuilder {
 
 /// The second of two members, which nothing is written to. It has no node, for a pod of the first could not be bound to
 /// it, and no Service `kubernetes`: every run reads it first, and a name that both have is a 409.
-async fn spectator(tools: &Tools) -> anyhow::Result<Member> {
-    let member = Member::builder("member2").controllers_named(SPECTATOR_CONTROLLERS).start(tools).await?;
+async fn spectator(tools: &Tools) -> anyhow::Result<TestCluster> {
+    let member = TestCluster::builder("member2").controllers_named(SPECTATOR_CONTROLLERS).start(tools).await?;
     let admission = "/apis/admissionregistration.k8s.io/v1";
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",

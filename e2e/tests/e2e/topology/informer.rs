@@ -151,7 +151,7 @@ impl Informer {
     }
 
     /// Whether it holds what the members have, and one of each name.
-    pub(super) async fn check(&self, members: &[&tributary_e2e::Member]) -> anyhow::Result<()> {
+    pub(super) async fn check(&self, members: &[&tributary_e2e::TestCluster]) -> anyhow::Result<()> {
         let mut expected = State::new();
         for member in members {
             let list = member.http().get(&self.path).send().await?.expect(200)?.json()?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{NoTurn, Peer, Turn, TurnMetrics, Turns};
+use super::{NoTurn, Peer, TurnMetrics, Turns, WriteTurn};
 
 /// What an answer of medium length has at most, in bytes. 1 MiB: a namespace of 150 pods, or a page of 500 small
 /// objects, gathered in under a millisecond.
@@ -19,14 +19,14 @@ pub(crate) enum Length {
 
 /// The turns of both lanes. One per process.
 #[derive(Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct AnswerTurns {
     medium: Arc<Turns>,
     long: Arc<Turns>,
 }
 
 /// What is counted about both lanes.
 #[derive(Clone, Debug, Default)]
-pub struct LaneMetrics {
+pub struct AnswerTurnMetrics {
     /// Answers of up to [`MEDIUM_BYTES`].
     pub medium: TurnMetrics,
     /// Longer ones.
@@ -36,18 +36,18 @@ pub struct LaneMetrics {
 /// One answer's right to be written, however long that takes. No `Permit`: it is lost and taken again, and moves from
 /// one lane to the other.
 #[derive(Debug)]
-pub(crate) struct Share {
-    lanes: Arc<Lanes>,
+pub(crate) struct AnswerTurn {
+    lanes: Arc<AnswerTurns>,
     peer: Option<Peer>,
     length: Length,
     /// How many bytes may still be written in the lane of medium length.
     left: usize,
-    turn: Turn,
+    turn: WriteTurn,
 }
 
-impl Lanes {
+impl AnswerTurns {
     /// Gives `at_once` turns at a time in each lane.
-    pub(crate) fn new(at_once: usize, metrics: &LaneMetrics) -> Arc<Self> {
+    pub(crate) fn new(at_once: usize, metrics: &AnswerTurnMetrics) -> Arc<Self> {
         Arc::new(Self {
             medium: Turns::new(at_once, metrics.medium.clone()),
             long: Turns::new(at_once, metrics.long.clone()),
@@ -59,9 +59,9 @@ impl Lanes {
     ///
     /// # Errors
     /// [`NoTurn`].
-    pub(crate) async fn take(self: &Arc<Self>, length: Length, peer: Option<Peer>) -> Result<Share, NoTurn> {
+    pub(crate) async fn take(self: &Arc<Self>, length: Length, peer: Option<Peer>) -> Result<AnswerTurn, NoTurn> {
         let turn = self.lane(length).take(peer).await?;
-        Ok(Share { lanes: Arc::clone(self), peer, length, left: MEDIUM_BYTES, turn })
+        Ok(AnswerTurn { lanes: Arc::clone(self), peer, length, left: MEDIUM_BYTES, turn })
     }
 
     fn lane(&self, length: Length) -> &Arc<Turns> {
@@ -72,7 +72,7 @@ impl Lanes {
     }
 }
 
-impl Share {
+impl AnswerTurn {
     /// Waits until more may be written. That is at once, unless the turn has been lost to somebody who waited, because
     /// the reader was slow, or the answer has become a long one.
     ///
@@ -104,8 +104,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_wants_little_does_not_wait_for_who_wants_all() {
-        let metrics = LaneMetrics::default();
-        let lanes = Lanes::new(1, &metrics);
+        let metrics = AnswerTurnMetrics::default();
+        let lanes = AnswerTurns::new(1, &metrics);
         let long = lanes.take(Length::Long, None).await.unwrap();
         assert!(lanes.take(Length::Long, None).now_or_never().is_none());
         let mut medium = lanes.take(Length::Medium, None).now_or_never().unwrap().unwrap();

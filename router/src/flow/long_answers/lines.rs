@@ -6,24 +6,24 @@ use super::Peer;
 
 /// The lines, the next one first. Nobody has an empty one.
 #[derive(Debug)]
-pub(crate) struct Lines<T> {
-    lines: VecDeque<Line<T>>,
+pub(crate) struct ConnectionQueues<T> {
+    lines: VecDeque<ConnectionQueue<T>>,
     waiting: usize,
 }
 
 #[derive(Debug)]
-struct Line<T> {
+struct ConnectionQueue<T> {
     peer: Option<Peer>,
     places: VecDeque<T>,
 }
 
-impl<T> Default for Lines<T> {
+impl<T> Default for ConnectionQueues<T> {
     fn default() -> Self {
         Self { lines: VecDeque::new(), waiting: 0 }
     }
 }
 
-impl<T> Lines<T> {
+impl<T> ConnectionQueues<T> {
     /// How many wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
@@ -34,7 +34,7 @@ impl<T> Lines<T> {
         self.waiting += 1;
         match self.lines.iter_mut().find(|line| line.peer == peer) {
             Some(line) => line.places.push_back(place),
-            None => self.lines.push_back(Line { peer, places: VecDeque::from([place]) }),
+            None => self.lines.push_back(ConnectionQueue { peer, places: VecDeque::from([place]) }),
         }
     }
 

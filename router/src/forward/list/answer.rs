@@ -13,15 +13,15 @@ use http_body_util::{BodyExt, StreamBody};
 use tributary_apimachinery::Partial;
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
-use super::ask::{MemberList, Question};
+use super::ask::{ListQuery, MemberList};
 use super::gather::{Page, within};
 use super::token::Token;
-use super::write::{Columns, Metadata, Wish, Writer, printer};
+use super::write::{Columns, ListForm, Metadata, Writer, printer};
 use crate::body::{self, Body, BoxError};
 use crate::discovery::ServedResource;
-use crate::flow::long_answers::{Lanes, Length, MEDIUM_BYTES, Peer, Share};
+use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES, Peer};
 use crate::limits::GATHERED_BYTES_MAX;
-use crate::negotiate::{Encoding, Form};
+use crate::negotiate::{AnswerForm, Encoding};
 use crate::refusal::{LimitRefusal, Refusal};
 use crate::response::compression::{Gzip, THRESHOLD_BYTES};
 use crate::response::indent::Indent;
@@ -33,7 +33,7 @@ const AHEAD: usize = 2;
 
 /// A list that is being written.
 pub(super) struct LiveAnswer {
-    question: Question,
+    question: ListQuery,
     partial: Partial,
     /// What was gathered.
     lists: VecDeque<MemberList>,
@@ -43,7 +43,7 @@ pub(super) struct LiveAnswer {
     /// The one that is being written, and where the cells of its rows stand.
     current: Option<(MemberList, Vec<Option<usize>>)>,
     writer: Writer,
-    form: Form,
+    form: AnswerForm,
     indent: Option<Indent>,
     version: CompositeResourceVersion,
     epochs: Arc<Epochs>,
@@ -58,9 +58,9 @@ impl LiveAnswer {
     /// The answer that is made of a page.
     pub(super) fn new(
         page: Page,
-        question: Question,
+        question: ListQuery,
         partial: Partial,
-        wish: Wish,
+        wish: ListForm,
         served: &ServedResource,
         epochs: Arc<Epochs>,
     ) -> Self {
@@ -93,9 +93,13 @@ impl LiveAnswer {
     ///
     /// # Errors
     /// 429 where there is no turn for it in time; 406 for protobuf, whose length comes first, of more than is gathered.
-    pub(super) async fn respond(mut self, lanes: &Arc<Lanes>, peer: Option<Peer>) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn respond(
+        mut self,
+        lanes: &Arc<AnswerTurns>,
+        peer: Option<Peer>,
+    ) -> Result<Response<Body>, Refusal> {
         let is_open = !self.later.is_empty() || self.lists.iter().any(|list| !list.is_complete());
-        let Form { encoding, gzip, .. } = self.form;
+        let AnswerForm { encoding, gzip, .. } = self.form;
         if is_open && encoding == Encoding::Protobuf {
             return Err(LimitRefusal::ProtobufList { max: GATHERED_BYTES_MAX }.into());
         }
@@ -115,7 +119,7 @@ impl LiveAnswer {
             bytes += frame.len();
             frames.push_back(Bytes::from(frame));
         }
-        let written = Written { frames, list: self, gzip: gzip.then(Gzip::default), ended: false, share };
+        let written = LiveListBody { frames, list: self, gzip: gzip.then(Gzip::default), ended: false, share };
         let mut response = response::with_content_type(StatusCode::OK, encoding.content_type(), written.into_body());
         if gzip {
             response::mark_compressed(response.headers_mut());
@@ -202,17 +206,17 @@ impl LiveAnswer {
 }
 
 /// A list on its way to the client, frame by frame as that takes it.
-struct Written {
+struct LiveListBody {
     /// Frames that were made before it was known how long it would be.
     frames: VecDeque<Bytes>,
     list: LiveAnswer,
     gzip: Option<Gzip>,
     /// Whether the last compressed frame has been made.
     ended: bool,
-    share: Option<Share>,
+    share: Option<AnswerTurn>,
 }
 
-impl Written {
+impl LiveListBody {
     fn into_body(self) -> Body {
         let stream = stream::unfold(Some(self), |written| async move {
             let mut written = written?;

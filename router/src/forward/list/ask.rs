@@ -26,7 +26,7 @@ const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// What every member is asked.
 #[derive(Clone)]
-pub(super) struct Question {
+pub(super) struct ListQuery {
     path: String,
     /// The query, without the member's own token and without a limit.
     query: String,
@@ -36,7 +36,7 @@ pub(super) struct Question {
     caller: Caller,
 }
 
-impl Question {
+impl ListQuery {
     /// What is asked of members for this request. `labels` is its selector without what selects clusters.
     pub(super) fn new(request: ClientRequest<'_>, table: bool, labels: &str, limit: u64) -> Self {
         let accept = match table {
@@ -137,7 +137,7 @@ impl MemberList {
     /// What the member says, or why there is no answer in time; 429 where too much is held.
     pub(super) async fn ask(
         cluster: &Arc<Cluster>,
-        question: &Question,
+        question: &ListQuery,
         token: Option<&str>,
         within: Duration,
         portion: Option<Portion>,
@@ -170,7 +170,7 @@ impl MemberList {
     /// As [`ask`](Self::ask).
     pub(super) async fn sound_out(
         cluster: &Arc<Cluster>,
-        question: &Question,
+        question: &ListQuery,
         within: Duration,
     ) -> Result<Vec<HeaderValue>, Refusal> {
         let answer = timeout(within, question.put(cluster, 1, None)).await;

@@ -10,7 +10,7 @@ use tokio::time::{Duration, Instant};
 use tributary_apimachinery::{ClusterName, Partial};
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
-use super::ask::{MemberList, Question};
+use super::ask::{ListQuery, MemberList};
 use super::token::Token;
 use crate::flow::fair_share::{FairShare, Holder};
 use crate::limits::GATHERED_BYTES_MAX;
@@ -29,7 +29,7 @@ const WINDOW_MAX: usize = 32;
 
 /// How a list is asked for.
 pub(super) struct Gathering<'a> {
-    pub(super) question: Question,
+    pub(super) question: ListQuery,
     /// How many objects a page may have; 0 for all.
     pub(super) limit: u64,
     pub(super) partial: Partial,
@@ -57,12 +57,12 @@ pub(super) struct Page {
     /// Where the next page goes on where this one is full; `None` if it ends with what its last member has not given.
     pub(super) next: Option<Token>,
     refusals: Vec<Refusal>,
-    seen: Seen,
+    seen: GatherProgress,
 }
 
 /// What the answers so far tell of those to come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct GatherProgress {
     /// How many members have answered, or will not.
     members: usize,
     items: u64,
@@ -73,7 +73,7 @@ struct Seen {
     before: usize,
 }
 
-impl Seen {
+impl GatherProgress {
     /// How many members are asked at once. Without a limit all are needed, and what counts is what they say at once;
     /// with one it is what the page still needs, and one more.
     fn window(&self, limit: u64) -> usize {
@@ -95,7 +95,7 @@ impl Seen {
 }
 
 /// A cluster, and what it said.
-type Said = (Arc<Cluster>, Result<MemberList, Refusal>);
+type ListResult = (Arc<Cluster>, Result<MemberList, Refusal>);
 
 /// A cluster, and what it warns of when it is asked whether it will answer.
 type Sounded = (Arc<Cluster>, Result<Vec<HeaderValue>, Refusal>);
@@ -121,7 +121,7 @@ impl Page {
             version,
             next: None,
             refusals: Vec::new(),
-            seen: Seen { before: token.map_or(0, |token| token.members), ..Seen::default() },
+            seen: GatherProgress { before: token.map_or(0, |token| token.members), ..GatherProgress::default() },
         })
     }
 
@@ -146,7 +146,7 @@ impl Page {
         // Clusters come by name.
         let first = token.as_ref().map_or("", |token| &token.cluster);
         let mut waiting = clusters[clusters.partition_point(|cluster| cluster.name().as_str() < first)..].iter();
-        let mut asked: FuturesOrdered<BoxFuture<'_, Said>> = FuturesOrdered::new();
+        let mut asked: FuturesOrdered<BoxFuture<'_, ListResult>> = FuturesOrdered::new();
         loop {
             while asked.len() < self.seen.window(limit)
                 && let Some(cluster) = waiting.next()
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn as_many_members_are_asked_as_the_page_needs() {
-        let seen = |members, items, longest, before| Seen { members, items, longest, before, bytes: 0 };
+        let seen = |members, items, longest, before| GatherProgress { members, items, longest, before, bytes: 0 };
         for (seen, limit, expected) in [
             // Without a limit all are needed: the less they say, the more at once.
             (seen(0, 0, 0, 0), 0, 4),

@@ -8,14 +8,14 @@ use tributary_printers::{Column, Printer, Row, column};
 
 use super::ask::Item;
 use crate::discovery::ServedResource;
-use crate::negotiate::{Encoding, Form, MetaVersion, Shape};
+use crate::negotiate::{AnswerForm, Encoding, MetaVersion, Representation};
 use crate::response::{IncludeObject, protobuf, yaml};
 use crate::topology::ClusterMark;
 
 /// How the list is written.
 #[derive(Clone, Copy)]
-pub(super) struct Wish {
-    pub(super) form: Form,
+pub(super) struct ListForm {
+    pub(super) form: AnswerForm,
     /// What the rows of a Table carry.
     pub(super) include: IncludeObject,
     /// The form of the objects' versions.
@@ -97,7 +97,7 @@ pub(super) fn printer(served: &ServedResource) -> Printer {
 
 /// Writes one list.
 pub(super) struct Writer {
-    wish: Wish,
+    wish: ListForm,
     kind: String,
     api_version: String,
     printer: Printer,
@@ -114,15 +114,15 @@ pub(super) struct Writer {
 
 impl Writer {
     /// A writer of a list with these columns, which count in a Table alone.
-    pub(super) fn new(wish: Wish, served: &ServedResource, mut columns: Columns) -> Self {
+    pub(super) fn new(wish: ListForm, served: &ServedResource, mut columns: Columns) -> Self {
         let (kind, api_version) = match wish.form.shape {
-            Shape::Object => {
+            Representation::Object => {
                 (format!("{}List", served.description.kind()), served.resource.group_version().to_string())
             }
-            Shape::PartialMetadata(version) => {
+            Representation::PartialMetadata(version) => {
                 ("PartialObjectMetadataList".to_owned(), version.api_version().to_owned())
             }
-            Shape::Table(version) => ("Table".to_owned(), version.api_version().to_owned()),
+            Representation::Table(version) => ("Table".to_owned(), version.api_version().to_owned()),
         };
         let printer = printer(served);
         if columns.0.is_empty() {
@@ -157,7 +157,7 @@ impl Writer {
     /// Begins the list. In protobuf nothing stands before the items that does not need their length.
     pub(super) fn begin(&self, out: &mut Vec<u8>) {
         let Self { kind, api_version, .. } = self;
-        let is_table = matches!(self.wish.form.shape, Shape::Table(_));
+        let is_table = matches!(self.wish.form.shape, Representation::Table(_));
         let (array, columns) = match is_table {
             true => ("rows", serde_json::to_string(&self.shown_columns()).unwrap_or_default()),
             false => ("items", String::new()),
@@ -187,8 +187,10 @@ impl Writer {
         let mut text = std::mem::take(&mut self.item);
         text.clear();
         let written = match (self.wish.form.shape, item) {
-            (Shape::Table(_), Item::Row(row)) => self.member_row(mark, row, places, &mut text),
-            (Shape::Table(version), Item::Object(object)) => self.printed_row(mark, object, version, places, &mut text),
+            (Representation::Table(_), Item::Row(row)) => self.member_row(mark, row, places, &mut text),
+            (Representation::Table(version), Item::Object(object)) => {
+                self.printed_row(mark, object, version, places, &mut text)
+            }
             (shape, Item::Object(object)) => self.object(mark, object, shape, &mut text),
             // Nobody asked for a Table.
             (_, Item::Row(_)) => None,
@@ -247,7 +249,7 @@ impl Writer {
     }
 
     /// An object with its cluster's marks.
-    fn object(&mut self, mark: &ClusterMark, object: &[u8], shape: Shape, out: &mut Vec<u8>) -> Option<()> {
+    fn object(&mut self, mark: &ClusterMark, object: &[u8], shape: Representation, out: &mut Vec<u8>) -> Option<()> {
         let (items, version) = (self.wish.items, &mut self.version);
         self.marked.clear();
         mark_object(
@@ -261,8 +263,8 @@ impl Writer {
         )
         .ok()?;
         match shape {
-            Shape::PartialMetadata(version) => partial(&self.marked, version, out),
-            Shape::Object | Shape::Table(_) => out.extend_from_slice(&self.marked),
+            Representation::PartialMetadata(version) => partial(&self.marked, version, out),
+            Representation::Object | Representation::Table(_) => out.extend_from_slice(&self.marked),
         }
         Some(())
     }
@@ -285,7 +287,7 @@ impl Writer {
             out.extend_from_slice(b"\":");
             let value = &row[member.value.clone()];
             if member.key == b"object" && value.starts_with(b"{") {
-                self.object(mark, value, Shape::Object, out)?;
+                self.object(mark, value, Representation::Object, out)?;
             } else {
                 out.extend_from_slice(value);
             }
@@ -320,8 +322,8 @@ impl Writer {
                 out.extend_from_slice(b"null");
                 Some(())
             }
-            IncludeObject::Metadata => self.object(mark, object, Shape::PartialMetadata(version), out),
-            IncludeObject::Object => self.object(mark, object, Shape::Object, out),
+            IncludeObject::Metadata => self.object(mark, object, Representation::PartialMetadata(version), out),
+            IncludeObject::Object => self.object(mark, object, Representation::Object, out),
         };
         out.push(b'}');
         self.cells = printed;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
-use tributary_apimachinery::{ClusterName, DecodeError, Object, ObjectDecoder};
+use tributary_apimachinery::{ClusterName, Object, ObjectDecodeError, ObjectDecoder};
 
 use crate::body::{self, WHOLE_BODY_BYTES_MAX};
 use crate::caller::Caller;
@@ -49,7 +49,7 @@ impl Located {
 
 /// What is asked of members, in whose name: requests of one client that ask the same share the question.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Question {
+pub(crate) struct LookupKey {
     /// Whose place in the line it takes. Another client's may be far behind: whoever asks for thousands of names would
     /// keep others from those.
     pub(super) connection: Holder,
@@ -151,7 +151,7 @@ async fn told(cluster: &Cluster, answer: Result<http::Response<body::Body>, Refu
     match code {
         StatusCode::OK => match ObjectDecoder::new("", "", Arc::default()).decode(&text) {
             Ok(object) => Told::Object(Some(Arc::new(object)), room),
-            Err(DecodeError::Missing(_)) => Told::Object(None, room),
+            Err(ObjectDecodeError::Missing(_)) => Told::Object(None, room),
             Err(_) => Told::Nothing,
         },
         StatusCode::FORBIDDEN => Told::Refusal(Refusal::said(code, &text)),

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use tributary_apimachinery::Filter;
-use tributary_merge::{CompositeResourceVersion, EventVersion, Log, Outcome, Progress, WatchEvent, Watcher};
+use tributary_merge::{BatchOutcome, CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
 use crate::flow::long_answers::Peer;
-use crate::view::{ServedAsHeld, View, Waiting, Watching};
+use crate::view::{HeadWaiter, ServedAsHeld, View, Watching};
 
 /// How many events one turn takes from the log. 32 of 7 KB are a quarter of a megabyte for a watcher that is behind,
 /// and the log is held for some microseconds.
 pub(super) const EVENTS_PER_TURN: usize = 32;
 
 /// A place in a view's log.
-pub(super) struct Source {
+pub(super) struct LogPosition {
     watching: Watching,
     watcher: Watcher<Filter>,
-    head: Waiting,
+    head: HeadWaiter,
     until: Until,
     /// Of one that is followed [until what is held is given up](Until::GivenUp): says so to the views of the namespace.
     _as_held: Option<ServedAsHeld>,
@@ -36,7 +36,7 @@ enum Until {
     GivenUp,
 }
 
-impl Source {
+impl LogPosition {
     /// A watcher's place, read over this connection. `is_forbidden`: a cluster forbade to read all when the watch
     /// began.
     pub(super) fn new(view: &Arc<View>, peer: Option<Peer>, watcher: Watcher<Filter>, is_forbidden: bool) -> Self {
@@ -82,12 +82,12 @@ impl Source {
         events.clear();
         let view = self.watching.view();
         let log = view.log();
-        // A look under the lock: what is told is noted where another view takes over. That this one has ended may be news
-        // to who has waited for a turn.
+        // A look under the lock: what is told is noted where another view takes over. That this one has ended may be
+        // news to who has waited for a turn.
         if view.is_ended() || view.times_forbidden() != self.times_forbidden {
             return Progress::More;
         }
-        let Outcome { progress, own_before } = self.watcher.next(&log, EVENTS_PER_TURN, events);
+        let BatchOutcome { progress, own_before } = self.watcher.next(&log, EVENTS_PER_TURN, events);
         view.handed_out.note(own_before);
         prepare(&log, events);
         progress
@@ -129,7 +129,7 @@ mod tests {
         let (resource, selectable) = (&view.kind.resource, view.decoder.fields());
         let filter = Filter::compile(None, None, &labels, &fields, resource, selectable, true).unwrap();
         let watcher = Watcher::now(&view.log(), filter);
-        let mut source = Source::new(&view, None, watcher, false);
+        let mut source = LogPosition::new(&view, None, watcher, false);
         let mut take = || {
             let mut events = Vec::new();
             source.take(&mut events, |_, _| {});

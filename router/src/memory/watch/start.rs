@@ -10,7 +10,7 @@ use super::ahead::{Ahead, members_behind};
 use crate::Router;
 use crate::refusal::{Refusal, VersionRefusal};
 use crate::request::ClientRequest;
-use crate::versions::{Versions, Wanted, of_clusters, refuse_watch, seen};
+use crate::versions::{ReadVersion, Versions, of_clusters, refuse_watch, seen};
 use crate::view::{EarlierStandings, Standings, Unreached, View};
 
 /// Why a watch does not start, by how its client is told.
@@ -44,7 +44,7 @@ pub(super) async fn start(
         versions.wanted(resource, options.resource_version.as_deref(), refuse_watch).map_err(NotStarted::of)?;
     let ahead = reach(request, view, &mut before, &wanted, options, &filter).await?;
     // Before the log: whoever holds a view's clusters may wait for it.
-    let place = Place::of(request.router, view, wanted, options, &filter)?;
+    let place = WatchFrom::of(request.router, view, wanted, options, &filter)?;
     let log = view.log();
     let held = Arc::clone(log.head());
     let watcher = place.watcher(view, &log, filter)?;
@@ -59,24 +59,24 @@ async fn reach(
     request: ClientRequest<'_>,
     view: &Arc<View>,
     before: &mut EarlierStandings,
-    wanted: &Wanted,
+    wanted: &ReadVersion,
     options: &WatchOptions,
     filter: &Filter,
 ) -> Result<Vec<Ahead>, NotStarted> {
     let clusters = &filter.clusters;
     match wanted {
-        Wanted::Any => {}
-        Wanted::Newest => {
+        ReadVersion::Any => {}
+        ReadVersion::Newest => {
             let newest = collection::newest(request.configuration, view, clusters, before).await;
             newest.map_err(NotStarted::InStream)?;
         }
-        Wanted::Version(version) if options.sends_initial_events() => {
+        ReadVersion::Version(version) if options.sends_initial_events() => {
             view.reached(&of_clusters(version, clusters)).await.map_err(NotStarted::of_unreached)?;
         }
-        Wanted::Version(version) => {
+        ReadVersion::Version(version) => {
             return members_behind(view, &of_clusters(version, clusters)).map_err(NotStarted::AsAnswer);
         }
-        Wanted::Item(cluster, version) => {
+        ReadVersion::Item(cluster, version) => {
             let reached = view.reached(&seen(cluster, *version)).await;
             reached.map_err(|unreached| match NotStarted::of_unreached(unreached) {
                 NotStarted::InStream(refusal) if !options.sends_initial_events() => {
@@ -90,7 +90,7 @@ async fn reach(
 }
 
 /// Where a watch begins.
-enum Place {
+enum WatchFrom {
     /// With the objects as they are, and perhaps a bookmark at their end.
     State { end_bookmark: bool },
     /// With what happens from now on.
@@ -103,22 +103,22 @@ enum Place {
     Item(ClusterName, ResourceVersion),
 }
 
-impl Place {
+impl WatchFrom {
     /// Decides it, but for what the log has to say.
     fn of(
         router: &Router,
         view: &View,
-        wanted: Wanted,
+        wanted: ReadVersion,
         options: &WatchOptions,
         filter: &Filter,
     ) -> Result<Self, NotStarted> {
         Ok(match wanted {
             _ if options.sends_initial_events() => Self::State { end_bookmark: options.sends_initial_events_end() },
-            Wanted::Newest | Wanted::Any => Self::Now,
-            Wanted::Version(version) => Self::Version(version),
+            ReadVersion::Newest | ReadVersion::Any => Self::Now,
+            ReadVersion::Version(version) => Self::Version(version),
             // Any process can resume it.
-            Wanted::Item(cluster, version) if router.is_whole(&cluster) => Self::ItemOfWhole(cluster, version),
-            Wanted::Item(cluster, version) => {
+            ReadVersion::Item(cluster, version) if router.is_whole(&cluster) => Self::ItemOfWhole(cluster, version),
+            ReadVersion::Item(cluster, version) => {
                 let namespace = filter.scope().namespace;
                 if namespace.is_some_and(|namespace| view.is_told_elsewhere(namespace, &cluster, version)) {
                     let cause = "another view of the namespace may have told its event";

@@ -19,8 +19,8 @@ use tributary_merge::{CompositeResourceVersion, EventVersion, Progress, WatchEve
 use super::ahead::CatchingUp;
 use super::bookmarks::{Bookmarks, Due};
 use super::joined::Joined;
-use super::source::Source;
-use crate::flow::long_answers::Share;
+use super::source::LogPosition;
+use crate::flow::long_answers::AnswerTurn;
 use crate::refusal::{Refusal, VersionRefusal};
 use crate::response::watch::{EventWriter, Prepared};
 
@@ -28,7 +28,7 @@ use crate::response::watch::{EventWriter, Prepared};
 pub(super) enum Phase {
     /// Much of the present state is being told: the initial events, or clusters that a version lacks. It takes a share
     /// of what is written for long answers.
-    Initial(Share),
+    Initial(AnswerTurn),
     /// The log may have more than was told.
     Behind,
     /// There was nothing new at the last turn: the next one waits for the log's head to move.
@@ -39,7 +39,7 @@ pub(super) enum Phase {
 
 /// The stream of one watch.
 pub(super) struct WatchStream {
-    source: Source,
+    source: LogPosition,
     phase: Phase,
     /// While the client is ahead of this process.
     ahead: Option<CatchingUp>,
@@ -65,7 +65,7 @@ enum Wake {
 impl WatchStream {
     /// A stream that begins in this phase. `draining`: another process goes on with it.
     pub(super) fn new(
-        source: Source,
+        source: LogPosition,
         phase: Phase,
         ahead: Option<CatchingUp>,
         writer: EventWriter,

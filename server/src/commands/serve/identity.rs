@@ -10,7 +10,7 @@ use crate::listener::ListenAddress;
 use crate::listener::tls::ServingCertificate;
 
 /// What this endpoint proves itself by, and what its clients do.
-pub(super) struct Identity {
+pub(super) struct ServingIdentity {
     pub(super) directory: DataDirectory,
     pub(super) token: BearerToken,
     listen: ListenAddress,
@@ -18,7 +18,7 @@ pub(super) struct Identity {
     pub(super) certificate: Arc<ServingCertificate>,
 }
 
-impl Identity {
+impl ServingIdentity {
     pub(super) async fn open(arguments: &ServeArguments) -> Result<Self, Failure> {
         let path = match &arguments.data_dir {
             Some(path) => path.clone(),

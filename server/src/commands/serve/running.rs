@@ -10,12 +10,12 @@ use tokio::time::MissedTickBehavior;
 use tributary_apimachinery::ClusterName;
 use tributary_router::Router;
 
-use super::identity::Identity;
+use super::identity::ServingIdentity;
 use crate::cli::ServeArguments;
 use crate::cluster_indices;
 use crate::clusters::Clusters;
 use crate::config_source::watch::FileWatch;
-use crate::config_source::{ClusterSpec, Configuration, Sources};
+use crate::config_source::{ClusterSpec, ConfigurationSources, LoadedConfiguration};
 use crate::data_directory::DataDirectory;
 use crate::exit::Failure;
 use crate::kubeconfig::write::ClientKubeconfig;
@@ -48,11 +48,11 @@ pub struct Ready<'a> {
 /// Everything that changes while the server runs.
 pub(super) struct Running {
     pub(super) arguments: ServeArguments,
-    pub(super) sources: Sources,
+    pub(super) sources: ConfigurationSources,
     pub(super) clusters: Clusters,
     pub(super) router: Arc<Router>,
     pub(super) watch: FileWatch,
-    pub(super) identity: Identity,
+    pub(super) identity: ServingIdentity,
     /// Where this endpoint listens.
     pub(super) address: SocketAddr,
     /// Why the configuration that was read last is not the one that is served.
@@ -61,7 +61,7 @@ pub(super) struct Running {
 
 impl Running {
     /// The first configuration: here everything that is wrong ends the start.
-    pub(super) async fn start(&mut self, configuration: Configuration) -> Result<(), Failure> {
+    pub(super) async fn start(&mut self, configuration: LoadedConfiguration) -> Result<(), Failure> {
         self.apply(configuration).await.map_err(Failure::Usage)?;
         self.router.asked_once(FIRST_ANSWERS).await;
         match self.router.same_cluster_twice() {
@@ -71,7 +71,7 @@ impl Running {
     }
 
     /// Takes over a configuration that has been read, or refuses it whole.
-    async fn apply(&mut self, mut configuration: Configuration) -> anyhow::Result<()> {
+    async fn apply(&mut self, mut configuration: LoadedConfiguration) -> anyhow::Result<()> {
         different_from(self.address, &configuration.clusters)?;
         let known = configuration.clusters.iter().map(|spec| (spec.name.clone(), spec.labels.clone())).collect();
         let policies = policies(&PolicyFlags::from(&self.arguments), &configuration.registries, &known)?;
