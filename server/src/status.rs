@@ -35,8 +35,8 @@ pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {
 /// 429: of what its connection has been answered too much is not taken. Nothing was done for the request, or it is a
 /// read.
 pub fn too_many_unread() -> Response<Body> {
-    let message = "this connection has left 16 MiB of its answers unread, or more than it leaves to others of what all together may \
-                   leave unread (--max-unread-bytes); read the answers, or ask for fewer at once";
+    let message = "this connection has left 16 MiB of its answers unread, or more than half of what other connections leave free \
+                   (--max-unread-bytes); read the answers, or ask for fewer at once";
     too_many_requests(message)
 }
 

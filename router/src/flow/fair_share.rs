@@ -60,7 +60,7 @@ pub(crate) struct Portion {
 /// There is not so much left for this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "too many {what}: of {max}, other connections hold {others} and this one holds {own}; a connection may hold no more than it leaves to others"
+    "too many {what}: of {max}, other connections hold {others} and this one holds {own}; a connection may hold at most half of what others do not hold"
 )]
 pub(crate) struct Exceeded {
     what: &'static str,

@@ -118,8 +118,8 @@ fn cluster_places(cluster: &ClusterName, exceeded: &Exceeded, class: RequestClas
 
 fn namespaces(resource: &GroupVersionResource, all: usize, own: usize, max: usize) -> Status {
     let message = format!(
-        "{resource} of {all} namespaces are being read or watched, {own} of them by this connection, which may hold no more than it \
-         leaves to others of {max} (--max-namespace-views), because a cluster forbids listing all namespaces; end some watches, raise \
+        "{resource} of {all} namespaces are being read or watched, {own} of them by this connection, which may hold at most half \
+         of what others leave of {max} (--max-namespace-views), because a cluster forbids listing all namespaces; end some watches, raise \
          the flag, or allow that list (`/readyz?verbose` names the cluster)"
     );
     Status::too_many_requests(message, NAMESPACE_RETRY_AFTER)
