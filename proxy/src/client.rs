@@ -326,15 +326,10 @@ impl ClusterClient {
         statistics.fold(PoolStatistics::default(), PoolStatistics::plus)
     }
 
-    /// How many watches of all clients together the connections to the member carry at once, as far as is known: it
-    /// depends on the version of HTTP that the member speaks.
+    /// How many long-running requests (watches, logs that are followed) of all clients together the connections to the
+    /// member carry at once, as far as is known: it depends on the version of HTTP that the member speaks.
     pub fn long_running_for_clients(&self) -> usize {
         self.for_clients(LaneKind::LongRunning)
-    }
-
-    /// As [`long_running_for_clients`](Self::long_running_for_clients), of logs and what is proxied to workloads.
-    pub fn opaque_for_clients(&self) -> usize {
-        self.for_clients(LaneKind::Opaque)
     }
 
     /// As [`long_running_for_clients`](Self::long_running_for_clients), of requests that do not last.

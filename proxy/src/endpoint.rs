@@ -89,7 +89,7 @@ impl Endpoint {
     fn load(&self, kind: LaneKind) -> &AtomicUsize {
         match kind {
             LaneKind::Short => &self.short,
-            LaneKind::LongRunning | LaneKind::Opaque => &self.long_running,
+            LaneKind::LongRunning => &self.long_running,
         }
     }
 }

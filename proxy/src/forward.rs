@@ -55,7 +55,8 @@ pub(crate) async fn forward(
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
     let asker = request.extensions().get::<Asker>().copied().unwrap_or_default();
     request.extensions_mut().clear();
-    let claim = Claim { lane: LaneKind::of(class), asker };
+    let lane = if class.is_long_running() { LaneKind::LongRunning } else { LaneKind::Short };
+    let claim = Claim { lane, asker };
     let limit = (!class.is_long_running()).then_some(member.tuning.head_timeout);
     let mut replay = Replay::of(&request);
     let mut replayed = false;

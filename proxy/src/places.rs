@@ -53,8 +53,9 @@ pub(crate) enum Asker {
 /// collections could, neither would. The last quarter is for whoever comes first, so each may have half.
 const KEPT_FOR_EACH: usize = 4;
 
-/// How many of `all` places an asker may have in all, where the others have taken so many, and each is kept some.
-fn room(all: usize, kept: usize, others: impl Iterator<Item = usize>) -> usize {
+/// How many of `all` places an asker may have in all, where the others have taken so many.
+fn room(all: usize, others: impl Iterator<Item = usize>) -> usize {
+    let kept = all / KEPT_FOR_EACH;
     all.saturating_sub(others.map(|taken| taken.max(kept)).sum())
 }
 
@@ -62,8 +63,6 @@ fn room(all: usize, kept: usize, others: impl Iterator<Item = usize>) -> usize {
 #[derive(Debug)]
 pub(crate) struct SharedPlaces {
     all: usize,
-    /// How many are kept for each.
-    kept: usize,
     /// By asker.
     taken: Arc<Mutex<[usize; 3]>>,
 }
@@ -71,12 +70,7 @@ pub(crate) struct SharedPlaces {
 impl SharedPlaces {
     /// So many places, all of them free.
     pub(crate) fn new(all: usize) -> Self {
-        Self { all, kept: all / KEPT_FOR_EACH, taken: Arc::default() }
-    }
-
-    /// So many places, for whoever comes first.
-    pub(crate) fn kept_for_nobody(all: usize) -> Self {
-        Self { all, kept: 0, taken: Arc::default() }
+        Self { all, taken: Arc::default() }
     }
 
     /// How many this asker may have, as the others leave them now.
@@ -98,7 +92,7 @@ impl SharedPlaces {
 
     fn room_beside(&self, asker: Asker, taken: &[usize; 3]) -> usize {
         let others = taken.iter().enumerate().filter(|(of, _)| *of != asker as usize);
-        room(self.all, self.kept, others.map(|(_, taken)| *taken))
+        room(self.all, others.map(|(_, taken)| *taken))
     }
 }
 

@@ -12,11 +12,6 @@
 //! leave unread: whoever reads goes on. What is for cachers, and what else this process asks, it reads at once,
 //! whatever clients do.
 //!
-//! That reckons with bytes. What is not read in tiny pieces takes far more memory than its bytes, so h2 ends a
-//! connection with all its streams once it has some ten thousand of them. A kube-apiserver's events are long enough not
-//! to come to that; a workload writes as it likes. So logs, and what else comes from workloads, have connections of
-//! HTTP/1.1, on which each is alone, and what is not read stays a run of bytes.
-//!
 //! A connection is driven in the tokio runtime in which it was dialed. A process may have several, so that clients and
 //! its own questions do not stand in one line; a request that crosses from one to the other wakes a sleeping thread of
 //! the other for each step of its way. So a request takes a connection of its own runtime. Where there is none yet it
@@ -35,7 +30,7 @@ use parking_lot::Mutex;
 use tokio::runtime::{self, Handle};
 use tokio::time::{Duration, Instant};
 use tributary_apimachinery::body::Body;
-use tributary_apimachinery::{ClusterName, RequestClass, explain};
+use tributary_apimachinery::{ClusterName, explain};
 
 use crate::certificate::Certificate;
 use crate::credentials::Current;
@@ -104,29 +99,7 @@ pub(crate) enum Connection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaneKind {
     Short,
-    /// Watches.
     LongRunning,
-    /// What no kube-apiserver writes: logs, what is proxied to workloads. Over HTTP/1.1 alone.
-    Opaque,
-}
-
-impl LaneKind {
-    /// Of a request of this class.
-    pub(crate) fn of(class: RequestClass) -> Self {
-        match class {
-            RequestClass::Short => Self::Short,
-            RequestClass::Watch => Self::LongRunning,
-            RequestClass::LongRunning => Self::Opaque,
-        }
-    }
-
-    /// What connections for it are offered to speak.
-    fn protocols(self) -> Protocols {
-        match self {
-            Self::Short | Self::LongRunning => Protocols::Http2OrHttp1,
-            Self::Opaque => Protocols::Http1,
-        }
-    }
 }
 
 /// Which part of a pool a request may take its connection from.
@@ -241,7 +214,8 @@ enum Pick {
 }
 
 impl Lane {
-    fn new(http1_places: SharedPlaces) -> Self {
+    fn new(tuning: &ClientTuning) -> Self {
+        let http1_places = SharedPlaces::new(tuning.max_http1_requests);
         let (clients, namespaces, ours) = Default::default();
         Self { clients, namespaces, ours, http1_places }
     }
@@ -337,9 +311,8 @@ pub(crate) struct Pool {
     tuning: ClientTuning,
     short: Lane,
     long: Lane,
-    opaque: Lane,
     http1: Arc<IdleConnections>,
-    /// Whether the last connection that could negotiate it has HTTP/1.1.
+    /// Whether the last connection negotiated HTTP/1.1.
     speaks_http1: AtomicBool,
     next_id: AtomicU64,
 }
@@ -355,16 +328,13 @@ impl Pool {
     ) -> Arc<Self> {
         // An interval of zero is not allowed.
         let idle_timeout = tuning.idle_timeout.max(Duration::from_millis(1));
-        let shared = || Lane::new(SharedPlaces::new(tuning.max_http1_requests));
         let pool = Arc::new(Self {
             cluster,
             dialer,
             user,
             observer,
-            short: shared(),
-            long: shared(),
-            // Nobody but clients asks for them.
-            opaque: Lane::new(SharedPlaces::kept_for_nobody(tuning.max_http1_requests)),
+            short: Lane::new(&tuning),
+            long: Lane::new(&tuning),
             tuning,
             http1: Arc::default(),
             speaks_http1: AtomicBool::new(false),
@@ -411,7 +381,7 @@ impl Pool {
                 }
                 Pick::Full => {}
             }
-            if self.is_http1(kind) {
+            if self.speaks_http1.load(Ordering::Relaxed) {
                 let place = self.lane(kind).http1_places.take(asker).ok_or_else(|| self.http1_is_full(claim))?;
                 if let Some(checkout) = self.http1.take(credentials.version, here) {
                     return Ok(Connection::Http1(checkout.placed(place)));
@@ -471,13 +441,7 @@ impl Pool {
         match kind {
             LaneKind::Short => &self.short,
             LaneKind::LongRunning => &self.long,
-            LaneKind::Opaque => &self.opaque,
         }
-    }
-
-    /// Whether requests of this kind go over HTTP/1.1, as far as is known.
-    fn is_http1(&self, kind: LaneKind) -> bool {
-        kind == LaneKind::Opaque || self.speaks_http1.load(Ordering::Relaxed)
     }
 
     fn connections(&self, claim: Claim) -> &Connections {
@@ -511,7 +475,7 @@ impl Pool {
     /// How many requests of clients there may be at once in a lane.
     pub(crate) fn for_clients(&self, kind: LaneKind) -> usize {
         let lane = self.lane(kind);
-        if self.is_http1(kind) {
+        if self.speaks_http1.load(Ordering::Relaxed) {
             return lane.http1_places.room(Asker::Client);
         }
         let usual = || USUAL_STREAMS.min(self.streams_for(Asker::Client));
@@ -540,7 +504,6 @@ impl Pool {
 
     fn http1_is_full(&self, Claim { lane, asker }: Claim) -> ForwardError {
         let what = match asker {
-            _ if lane == LaneKind::Opaque => "connections to it for logs and what is proxied",
             Asker::Client => "HTTP/1.1 connections to it that clients may use",
             Asker::Namespaces => "HTTP/1.1 connections to it for single namespaces",
             Asker::Ourselves => "own HTTP/1.1 connections to it",
@@ -574,13 +537,10 @@ impl Pool {
     /// an HTTP/1.1 one to the caller.
     async fn open(self: &Arc<Self>, claim: Claim, credentials: &Current) -> Result<Option<Checkout>, ForwardError> {
         let (version, runtime) = (credentials.version, Handle::current().id());
-        let protocols = claim.lane.protocols();
-        let dialed = self.dialer.dial(protocols, self.windows(claim.asker), credentials).await;
+        let dialed = self.dialer.dial(Protocols::Http2OrHttp1, self.windows(claim.asker), credentials).await;
         match dialed.inspect_err(|error| self.observer.failed(error))? {
             Dialed::Http1(sender, connection) => {
-                if protocols == Protocols::Http2OrHttp1 {
-                    self.speaks_http1.store(true, Ordering::Relaxed);
-                }
+                self.speaks_http1.store(true, Ordering::Relaxed);
                 let cluster = self.cluster.clone();
                 tokio::spawn(async move {
                     if let Err(error) = connection.await {

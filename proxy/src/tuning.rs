@@ -59,10 +59,10 @@ pub struct ClientTuning {
     /// both are still no load for a kube-apiserver.
     pub max_connections: usize,
     /// The number of requests in each of the two lanes that may be under way at once to an endpoint that speaks
-    /// HTTP/1.1 only, where each takes a connection of its own, and to each endpoint of logs and what is proxied to
-    /// workloads. In the lanes a quarter of them is kept for clients, one for the cachers of single namespaces and one
-    /// for what else this process asks; the last is for whoever comes first. Default 256: a load balancer before a
-    /// kube-apiserver has some thousand connections for everybody, and this process some thousand descriptors.
+    /// HTTP/1.1 only, where each takes a connection of its own. A quarter of them is kept for clients, one for the
+    /// cachers of single namespaces and one for what else this process asks; the last is for whoever comes first.
+    /// Default 256: a load balancer before a kube-apiserver has some thousand connections for everybody, and this
+    /// process some thousand descriptors.
     pub max_http1_requests: usize,
     /// The time after which an unused connection is closed. Default 90 s, as in client-go.
     pub idle_timeout: Duration,

@@ -4,18 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::{StreamExt, stream};
 use http::{Method, Request, Response, StatusCode};
-use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Notify;
 use tower::ServiceExt;
 use tributary_proxy::{ClientTuning, ForwardError, PoolStatistics, RequestIdentity, Sent, Windows};
 
-use crate::member::{self, Authority, Body, Member, Options, SOON, channel, empty, eventually, full, get, text};
+use crate::member::{self, Authority, Member, Options, SOON, channel, empty, eventually, full, get, text};
 
 /// A member on which watches go on until dropped.
 async fn watchable(options: Options) -> Member {
@@ -249,54 +244,6 @@ async fn answers_that_are_not_read_leave_a_window_to_others() {
     }
     let read = tokio::time::timeout(SOON, member::read(ask("/large").await.unwrap()));
     assert_eq!(read.await.expect("an answer after many that were dropped").len(), 1 << 20);
-}
-
-/// A body of so many pieces of one byte, after which nothing comes for long. `sent` says how many have been taken.
-fn tiny_pieces(pieces: usize, sent: Arc<AtomicUsize>) -> Body {
-    let tiny = stream::iter(0..pieces).map(move |_| {
-        sent.fetch_add(1, Ordering::SeqCst);
-        Ok(Frame::data(Bytes::from_static(b"x")))
-    });
-    StreamBody::new(tiny.chain(stream::pending())).boxed_unsync()
-}
-
-/// h2 ends a connection with all its streams once some ten thousand tiny DATA frames have not been read, because each
-/// takes far more memory than the window counts. How small they are a workload decides, and whether they are read a
-/// client.
-#[tokio::test]
-async fn a_log_in_tiny_pieces_that_is_not_read_breaks_nobody_elses_watch() {
-    const PIECES: usize = 40_000;
-    let sent = Arc::new(AtomicUsize::new(0));
-    let happens = Arc::new(Notify::new());
-    let (taken, event) = (sent.clone(), happens.clone());
-    let member = Member::start(Options::default(), move |seen, _| {
-        let (taken, event) = (taken.clone(), event.clone());
-        async move {
-            if seen.uri.path().ends_with("/log") {
-                return Response::new(tiny_pieces(PIECES, taken));
-            }
-            let event = stream::once(async move {
-                event.notified().await;
-                Ok(Frame::data(Bytes::from_static(b"event")))
-            });
-            Response::new(StreamBody::new(event.chain(stream::pending())).boxed_unsync())
-        }
-    })
-    .await;
-    let client = member.client().await;
-    let mut watch = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap().into_body();
-    let log = get("/api/v1/namespaces/a/pods/p/log?follow=true");
-    let log = client.forward(log, RequestIdentity::Member).await.unwrap();
-    eventually("the log is written", || sent.load(Ordering::SeqCst) == PIECES).await;
-    happens.notify_one();
-    let event = tokio::time::timeout(SOON, watch.frame()).await.expect("an event").expect("the watch goes on");
-    assert_eq!(event.expect("the watch is whole").into_data().unwrap(), "event");
-    let mut log = log.into_body();
-    let mut read = 0;
-    while read < PIECES {
-        let frame = tokio::time::timeout(SOON, log.frame()).await.expect("the rest").expect("the log goes on");
-        read += frame.expect("the log is whole").into_data().unwrap().len();
-    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestClass, Status, StatusReason};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusReason};
 
 use crate::flow::fair_share::Exceeded;
 use crate::flow::long_answers::NoTurn;
@@ -32,8 +32,8 @@ pub(crate) enum LimitRefusal {
         cluster: ClusterName,
         /// The share.
         exceeded: Exceeded,
-        /// Of which requests it is.
-        class: RequestClass,
+        /// Whether it is of what lasts.
+        is_lasting: bool,
     },
     /// The client's share of bytes, for what a cluster says of an object: 429.
     ClusterAnswer {
@@ -83,7 +83,7 @@ impl LimitRefusal {
             Self::Share(exceeded) => Status::too_many_requests(exceeded.to_string(), RETRY_AFTER),
             Self::Turn(none) => Status::too_many_requests(none.to_string(), RETRY_AFTER),
             Self::Unread => Status::too_many_requests(UNREAD, RETRY_AFTER),
-            Self::ClusterPlaces { cluster, exceeded, class } => cluster_places(cluster, exceeded, *class),
+            Self::ClusterPlaces { cluster, exceeded, is_lasting } => cluster_places(cluster, exceeded, *is_lasting),
             Self::ClusterAnswer { cluster, exceeded } => Status::too_many_requests(
                 format!("cluster {cluster}: no room for what it says of the object: {exceeded}"),
                 RETRY_AFTER,
@@ -105,13 +105,10 @@ impl LimitRefusal {
     }
 }
 
-fn cluster_places(cluster: &ClusterName, exceeded: &Exceeded, class: RequestClass) -> Status {
-    let remedy = match class {
-        RequestClass::Watch => {
-            format!("end some of them, or watch without /clusters/{cluster}, which needs none of them")
-        }
-        RequestClass::LongRunning => "end some of them".to_owned(),
-        RequestClass::Short => "read their answers to the end, or send fewer at once".to_owned(),
+fn cluster_places(cluster: &ClusterName, exceeded: &Exceeded, is_lasting: bool) -> Status {
+    let remedy = match is_lasting {
+        true => format!("end some of them, or watch without /clusters/{cluster}, which needs none of them"),
+        false => "read their answers to the end, or send fewer at once".to_owned(),
     };
     Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)
 }

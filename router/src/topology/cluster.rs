@@ -101,10 +101,8 @@ pub(crate) struct Cluster {
     asked: AtomicBool,
     /// Who may ask where an object is.
     questions: Arc<FairLine>,
-    /// Clients' watches of its own view.
+    /// What lasts of clients' requests to it: watches of its own view, logs that are followed.
     lasting: Arc<FairShare>,
-    /// What clients are sent that no kube-apiserver writes: logs, what is proxied to workloads.
-    opaque: Arc<FairShare>,
     /// The others of clients' requests to it.
     short: Arc<FairShare>,
     cancelled: CancellationToken,
@@ -113,10 +111,8 @@ pub(crate) struct Cluster {
 /// What is counted of clients' requests to members, of all members together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemberShareMetrics {
-    /// Of watches.
+    /// Of those that last.
     pub lasting: ShareMetrics,
-    /// Of logs and what is proxied to workloads.
-    pub opaque: ShareMetrics,
     /// Of the others.
     pub short: ShareMetrics,
 }
@@ -145,10 +141,9 @@ impl Cluster {
     /// # Errors
     /// 429 that names the cluster and what to do.
     pub(crate) fn place(&self, class: RequestClass, holder: Holder) -> Result<Permit, Refusal> {
-        let (share, carried): (_, fn(&ClusterClient) -> usize) = match class {
-            RequestClass::Short => (&self.short, ClusterClient::short_for_clients),
-            RequestClass::Watch => (&self.lasting, ClusterClient::long_running_for_clients),
-            RequestClass::LongRunning => (&self.opaque, ClusterClient::opaque_for_clients),
+        let (share, carried): (_, fn(&ClusterClient) -> usize) = match class.is_long_running() {
+            true => (&self.lasting, ClusterClient::long_running_for_clients),
+            false => (&self.short, ClusterClient::short_for_clients),
         };
         if let Ok(client) = &self.setup.client {
             share.resize(carried(client));
@@ -156,7 +151,7 @@ impl Cluster {
         let place = share.take(holder, 1).map_err(|exceeded| LimitRefusal::ClusterPlaces {
             cluster: self.name().clone(),
             exceeded,
-            class,
+            is_lasting: class.is_long_running(),
         })?;
         Ok(Permit::keeping(place))
     }
@@ -192,7 +187,6 @@ impl Cluster {
             asked: AtomicBool::new(false),
             questions: FairLine::new(QUESTIONS_AT_ONCE),
             lasting: FairShare::new("long-running requests", 0, shares.lasting.clone()),
-            opaque: FairShare::new("requests for logs and to workloads", 0, shares.opaque.clone()),
             short: FairShare::new("short requests", 0, shares.short.clone()),
             cancelled: CancellationToken::new(),
             setup,
