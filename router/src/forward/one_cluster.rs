@@ -44,14 +44,16 @@ pub(crate) async fn forward(
     }
     // What the body occupies counts until the member has answered.
     let mut portion = router.held_bytes().take(caller.connection, 0)?;
+    // An upload that is no Kubernetes object (a build's source to an aggregated API) is its receiver's to bound.
+    let is_object_body = Format::from_content_type(content_type(request.headers())).is_some();
     let (request, dry_run) = match written {
         // What the member answers is never withheld: there has to be room for it once the body has come to its end.
-        Some(_) => {
+        Some(_) if is_object_body => {
             let held = held(request, &mut portion).await?;
             let dry_run = info.verb == Verb::Delete && is_dry_run(&held, &portion, router.large_bodies()).await;
             (held.map(as_it_came), dry_run)
         }
-        None => (request, false),
+        _ => (request, false),
     };
     let noted = written.filter(|_| is_noted && !dry_run);
     let room = noted.map(|_| whole::room(router, caller, 0)).transpose()?;

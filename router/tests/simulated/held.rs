@@ -173,6 +173,19 @@ async fn a_write_whose_answer_finds_no_room_once_its_body_has_come_is_not_made()
 }
 
 #[tokio::test]
+async fn an_upload_below_a_clusters_name_is_its_receivers_to_bound() {
+    let fixture = Fixture::start(["a"]).await;
+    let path = format!("/clusters/a{CONFIG_MAPS}");
+    let upload = || tributary_apimachinery::body::full(vec![b' '; 9 << 20]);
+    send(&fixture, peer(1), "POST", &path, "application/json", upload()).await.refused(413);
+    let is_heard = || fixture.member("a").control().request_log().iter().any(|line| line.starts_with("POST"));
+    assert!(!is_heard(), "an object of that size is refused here");
+    // What is no object, a build's source for instance, is no more than passed on.
+    let answer = send(&fixture, peer(1), "POST", &path, "application/octet-stream", upload()).await;
+    assert!(is_heard(), "{}: the member judges", answer.code);
+}
+
+#[tokio::test]
 async fn a_write_that_was_carried_out_is_never_answered_as_if_it_had_not_been() {
     let limits = Limits { held_bytes: 1 << 20, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
