@@ -21,6 +21,10 @@ use tributary_merge::CompositeResourceVersion;
 /// that is half a megabyte. Once there were more, all are taken to have had one.
 const REMEMBERED_MAX: usize = 4096;
 
+/// The longest name of a namespace, in bytes (RFC 1123's label). A longer one is in no cluster and is not remembered: in
+/// a path it may have kilobytes.
+const NAMESPACE_BYTES_MAX: usize = 63;
+
 /// What has passed between a view of all namespaces and the views of single ones beside it. It is the former's.
 #[derive(Default)]
 pub(super) struct Handovers {
@@ -57,6 +61,9 @@ struct Tellers {
 
 impl HadParts {
     fn note(&mut self, namespace: &str) {
+        if namespace.len() > NAMESPACE_BYTES_MAX {
+            return;
+        }
         self.too_many |= self.names.len() >= REMEMBERED_MAX && !self.names.contains(namespace);
         if !self.too_many {
             self.names.insert(namespace.to_owned());
@@ -155,5 +162,21 @@ impl Handovers {
             false => tellers.parts,
         });
         others > 0 || state.told.get(cluster).is_some_and(|told| told.revision() >= version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_namespace_can_be_called_is_not_remembered() {
+        let mut had = HadParts::default();
+        for number in 0..=REMEMBERED_MAX {
+            had.note(&format!("{number}{}", "x".repeat(8 << 10)));
+        }
+        assert!(had.names.is_empty() && !had.too_many);
+        had.note(&"x".repeat(NAMESPACE_BYTES_MAX));
+        assert_eq!(had.names.len(), 1);
     }
 }
