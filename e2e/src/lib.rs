@@ -3,10 +3,10 @@
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
-//! use tributary_e2e::{Member, Tools, Tributary, kubeconfig};
+//! use tributary_e2e::{TestCluster, Tools, Tributary, kubeconfig};
 //!
 //! let tools = Tools::locate().await?;
-//! let member = Member::builder("member1").kwok(true).nodes(1).start(&tools).await?;
+//! let member = TestCluster::builder("member1").kwok(true).nodes(1).start(&tools).await?;
 //! let file = member.folder().join("members.kubeconfig");
 //! kubeconfig::write(&file, &[&member.access()])?;
 //! let tributary = Tributary::builder(&file, ["member1"]).start().await?;
