@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestClass, RequestInfo, Verb};
+use tributary_apimachinery::{RequestClass, RequestInfo, Verb};
 
 use crate::body::{self, Body};
 use crate::caller::Caller;
@@ -21,7 +21,7 @@ use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal};
 use crate::request::{ClientRequest, Received};
 use crate::topology::Cluster;
 use crate::view::standing;
-use crate::{Router, User, deadline, forward, health, limits, memory, response};
+use crate::{Router, User, deadline, forward, health, limits, memory, ownership, response};
 
 /// When a client is to come back that asks for a resource which only clusters that were not asked yet may serve,
 /// in seconds.
@@ -193,22 +193,11 @@ impl Router {
         let resource = &request.resource;
         match info.verb {
             Verb::List | Verb::Watch => ClusterRefusal::unread(resource, names, UNDISCOVERED_RETRY_AFTER).into(),
-            _ => self.owner_unknown(resource, request.name.as_deref().unwrap_or_default(), &names),
+            _ => {
+                let name = request.name.clone().unwrap_or_default();
+                ownership::unknown(&self.fleet, resource.clone(), name, &names).into()
+            }
         }
-    }
-
-    /// 503: not found in the clusters that are known. The advice to come again soon is given where
-    /// these may soon be known, too.
-    pub(crate) fn owner_unknown(
-        &self,
-        resource: &GroupVersionResource,
-        name: &str,
-        unknown: &[ClusterName],
-    ) -> Refusal {
-        let clusters: Vec<_> = unknown.iter().filter_map(|name| self.fleet.cluster(name)).collect();
-        let is_gone = clusters.iter().any(|cluster| forward::send::is_gone(cluster));
-        let unknown = clusters.iter().map(|cluster| cluster.trouble()).collect();
-        ClusterRefusal::Unknown { resource: resource.clone(), name: name.to_owned(), unknown, is_gone }.into()
     }
 
     /// A refusal as the answer.

@@ -25,6 +25,7 @@ mod memory;
 mod metrics;
 mod negotiate;
 mod openapi;
+mod ownership;
 mod plan;
 mod policy;
 mod refusal;

@@ -14,6 +14,7 @@ use super::target::{OwnerTarget, send_translated};
 use crate::Router;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::discovery::ServedResource;
+use crate::ownership::NoOwner;
 use crate::refusal::{ClusterRefusal, Refusal, RequestRefusal};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
@@ -117,11 +118,12 @@ async fn referenced(request: ClientRequest<'_>, reference: &Reference) -> Result
     let wanted = ClientRequest { resource: &wanted, served: &served, ..request };
     let by_name = reference.uid.is_empty() || reference.uid == reference.name;
     let is_meant = |(_, object): &Found| by_name || object.as_ref().is_some_and(|object| object.uid() == reference.uid);
-    let mut located = locate_surely(wanted, is_meant).await?;
-    match (located.found.len(), located.unknown.is_empty() && located.refusal.is_none()) {
-        (1, _) => Ok(located.found.pop()),
-        (0, false) => Err(located.missing(wanted)),
-        _ => Ok(None),
+    let located = locate_surely(wanted, is_meant).await?;
+    match located.owner(None) {
+        Ok(found) => Ok(Some(found)),
+        Err(NoOwner::Several(_)) => Ok(None),
+        Err(NoOwner::Nowhere) if located.refusal.is_none() => Ok(None),
+        Err(none) => Err(located.refuse(wanted, none)),
     }
 }
 

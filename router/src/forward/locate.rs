@@ -8,53 +8,29 @@ use std::time::Duration;
 use tributary_apimachinery::ClusterName;
 
 pub(crate) use self::ask::{Found, Located, LookupKey};
-use crate::refusal::{ClusterRefusal, Refusal};
+use crate::ownership::{self, NoOwner};
+use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::view::KNOWN_WITHIN;
 
 impl Located {
-    /// The owner. `named` is the cluster that the body's annotation names:
-    /// it chooses among several, and must be the owner.
+    /// The owner. `named` is the cluster that the body's annotation names.
     ///
     /// # Errors
-    /// 409 where several have the name and none is chosen, or another is named than has it.
-    pub(crate) fn owner(&self, request: ClientRequest<'_>, named: Option<&str>) -> Result<Option<Found>, Refusal> {
-        let name = request.resource.name.as_deref().unwrap_or_default();
-        if let Some(named) = named {
-            let chosen = self.found.iter().find(|(cluster, _)| cluster.name().as_str() == named);
-            return match (chosen, self.found.first()) {
-                (Some((cluster, object)), _) => Ok(Some((Arc::clone(cluster), object.clone()))),
-                (None, Some(_)) if self.unknown.iter().any(|unknown| unknown.as_str() == named) => {
-                    Err(self.missing(request))
-                }
-                (None, Some((owner, _))) => {
-                    let (resource, name) = (request.resource.resource.clone(), name.to_owned());
-                    let (named, owner) = (named.to_owned(), owner.name().clone());
-                    Err(ClusterRefusal::Elsewhere { resource, name, named, owner }.into())
-                }
-                (None, None) => Ok(None),
-            };
-        }
-        match &self.found[..] {
-            [] => Ok(None),
-            [(cluster, object)] => Ok(Some((Arc::clone(cluster), object.clone()))),
-            several => {
-                let (resource, name) = (request.resource.resource.clone(), name.to_owned());
-                let clusters = several.iter().map(|(cluster, _)| cluster.name().clone()).collect();
-                Err(ClusterRefusal::Ambiguous { resource, name, clusters, path: request.info.path.clone() }.into())
-            }
-        }
+    /// Why there is none.
+    pub(crate) fn owner(&self, named: Option<&str>) -> Result<Found, NoOwner> {
+        let clusters: Vec<_> = self.found.iter().map(|(cluster, _)| cluster.name()).collect();
+        let owner = ownership::owner(&clusters, self.unknown.iter(), named)?;
+        Ok(self.found[owner].clone())
     }
 
-    /// Why there is no owner: 503 while a cluster is unknown, 403 where one forbids to ask, or 404.
-    pub(crate) fn missing(&self, request: ClientRequest<'_>) -> Refusal {
-        let (resource, name) = (&request.resource.resource, request.resource.name.as_deref().unwrap_or_default());
-        match (&self.unreadable, &self.refusal) {
-            (Some(unreadable), _) if !self.unknown.is_empty() => unreadable.clone(),
-            _ if !self.unknown.is_empty() => request.router.owner_unknown(resource, name, &self.unknown),
-            (_, Some(refusal)) => refusal.clone(),
-            (_, None) => ClusterRefusal::NotFound { resource: resource.clone(), name: name.to_owned() }.into(),
+    /// Why there is no owner, as the client is told: in the words of a cluster that was asked, where one said why.
+    pub(crate) fn refuse(&self, request: ClientRequest<'_>, none: NoOwner) -> Refusal {
+        match (none, &self.unreadable, &self.refusal) {
+            (NoOwner::Unknown(_), Some(unreadable), _) => unreadable.clone(),
+            (NoOwner::Nowhere, _, Some(refusal)) => refusal.clone(),
+            (none, ..) => none.refusal(request),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::send::send;
 use super::target::{OwnerTarget, send_translated};
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::negotiate::ResponseKind;
+use crate::ownership::NoOwner;
 use crate::plan::OwnerRequest;
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
@@ -30,7 +31,7 @@ pub(crate) async fn to_owner(
         let object = proxied_object(resource);
         let object = ClientRequest { resource: &object, ..request };
         let located = locate_now(object).await?;
-        let (cluster, _) = located.owner(object, None)?.ok_or_else(|| located.missing(object))?;
+        let (cluster, _) = located.owner(None).map_err(|none| located.refuse(object, none))?;
         return send(&cluster, caller, message, &info.path, query).await;
     }
     let form = request.preferences.form(ResponseKind::Object)?;
@@ -50,9 +51,10 @@ pub(crate) async fn to_owner(
         locate_now(request).await?
     };
     let located = seen_as_much(request, &held, located).await?;
-    let target = match located.owner(request, held.facts.cluster.as_deref())? {
-        Some((cluster, object)) => OwnerTarget { cluster, object, involved: None },
-        None => target_of_new(request, &held, &located).await?,
+    let target = match located.owner(held.facts.cluster.as_deref()) {
+        Ok((cluster, object)) => OwnerTarget { cluster, object, involved: None },
+        Err(NoOwner::Nowhere) => target_of_new(request, &held, &located).await?,
+        Err(none) => return Err(located.refuse(request, none)),
     };
     let include = include.map_or_else(|| request.finish(form, ResponseKind::Object), Ok)?;
     let (error_form, writes) = (request.preferences.error_form(), !info.verb.is_read() && !held.is_dry_run());
@@ -77,12 +79,12 @@ async fn moved(
     answer: Response<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let located = locate_elsewhere(request, target.cluster.name()).await;
-    match located.owner(request, None)? {
-        Some((cluster, object)) => {
+    match located.owner(None) {
+        Ok((cluster, object)) => {
             send_translated(request, &OwnerTarget { cluster, object, involved: None }, held, wish).await
         }
-        None if located.unknown.is_empty() => Ok(answer),
-        None => Err(located.missing(request)),
+        Err(NoOwner::Nowhere) => Ok(answer),
+        Err(none) => Err(located.refuse(request, none)),
     }
 }
 
@@ -126,8 +128,8 @@ async fn seen_as_much(
     Ok(if again.found.is_empty() { located } else { again })
 }
 
-/// Where a request goes that makes the object if there is none: an apply, or a PUT (kinds that are not made by a PUT
-/// say 404, and so does this where nothing names a cluster).
+/// Where a request goes whose object is nowhere: an apply or a PUT makes it (kinds that are not made by a PUT say 404,
+/// and so does this where nothing names a cluster).
 async fn target_of_new(
     request: ClientRequest<'_>,
     held: &BufferedRequest,
@@ -136,11 +138,11 @@ async fn target_of_new(
     let ClientRequest { info, resource, served, .. } = request;
     let verb = info.verb;
     let makes_objects = resource.subresource.is_none() && (verb == Verb::Update || held.is_apply());
-    if !makes_objects || !located.unknown.is_empty() || located.refusal.is_some() {
-        return Err(located.missing(request));
+    if !makes_objects || located.refusal.is_some() {
+        return Err(located.refuse(request, NoOwner::Nowhere));
     }
     place(request, held).await?.ok_or_else(|| match verb {
-        Verb::Update => located.missing(request),
+        Verb::Update => located.refuse(request, NoOwner::Nowhere),
         _ => not_named(resource, served).into(),
     })
 }

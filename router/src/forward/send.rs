@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Uri};
 use tributary_apimachinery::{Permit, RequestClass};
-use tributary_proxy::{ClusterClient, ForwardError, ReachabilityState, RequestIdentity};
+use tributary_proxy::{ClusterClient, ForwardError, RequestIdentity};
 
 use crate::body::{self, Body};
 use crate::caller::Caller;
@@ -96,22 +96,9 @@ fn place(cluster: &Cluster, caller: &Caller, request: &Request<Body>) -> Result<
     cluster.place(class, caller.connection)
 }
 
-/// Whether a member has been out of reach for so long that coming again soon is in vain.
-pub(crate) fn is_gone(cluster: &Cluster) -> bool {
-    let Ok(client) = &cluster.setup.client else { return true };
-    let reachability = client.reachability();
-    let known = reachability.borrow();
-    matches!(known.state, ReachabilityState::Unreachable { .. }) && known.since.elapsed() > BRIDGED
-}
-
-/// How long a member may be gone before clients are no longer told to try again in a second. client-go does so ten
-/// times for each request: a restart of a kube-apiserver goes unnoticed, but a command for a cluster that is down for
-/// good would hang for minutes.
-const BRIDGED: Duration = Duration::from_secs(10);
-
 /// A request that got no answer from its cluster, and how the cluster stands.
 fn not_forwarded(cluster: &Cluster, error: ForwardError) -> MemberRefusal {
-    MemberRefusal::Forward { error, is_gone: is_gone(cluster), silent_for: silent_for(cluster) }
+    MemberRefusal::Forward { error, is_gone: cluster.is_gone(), silent_for: silent_for(cluster) }
 }
 
 /// How long the cluster has not answered: since its last answer, or since it was configured.

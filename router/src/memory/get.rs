@@ -1,19 +1,17 @@
 //! One object from memory.
 
-use std::sync::Arc;
-
 use http::{Response, StatusCode};
-use tributary_apimachinery::{ClusterName, GetOptions, Object, ObjectKey};
+use tributary_apimachinery::GetOptions;
 
-use crate::Router;
 use crate::body::Body;
 use crate::flow::large_bodies::to_write;
 use crate::negotiate::{Encoding, ResponseKind};
-use crate::refusal::{ClusterRefusal, Refusal};
+use crate::ownership;
+use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::response::{self, ObjectContext, ObjectWriter};
 use crate::versions::{ReadVersion, refuse_get, seen};
-use crate::view::{EarlierStandings, Standings, Unreached, View};
+use crate::view::Unreached;
 
 /// Answers a get.
 ///
@@ -41,7 +39,10 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
         }
         ReadVersion::Version(version) => view.reached(&version).await.map_err(Unreached::of_object)?,
     }
-    let (cluster, object, standings) = the_only(router, &view, before, &key, request)?;
+    let (mut found, standings) = view.find(before, &key)?;
+    let clusters: Vec<_> = found.iter().map(|(cluster, _)| cluster).collect();
+    let owner = ownership::owner(&clusters, standings.unknown(), None).map_err(|none| none.refusal(request))?;
+    let (cluster, object) = found.swap_remove(owner);
     let include = request.finish(form, ResponseKind::Object)?;
     let mark = view.mark(&cluster);
     let mut version = String::new();
@@ -64,41 +65,4 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     });
     view.warn(answer.headers_mut(), &standings.trouble_of(&cluster));
     Ok(answer)
-}
-
-/// The object of the request's name, its cluster, and how clusters stand.
-///
-/// # Errors
-/// 404 where every cluster is known, 503 where one is not, 409 where several have the name.
-fn the_only(
-    router: &Router,
-    view: &View,
-    before: EarlierStandings,
-    key: &ObjectKey,
-    request: ClientRequest<'_>,
-) -> Result<(ClusterName, Arc<Object>, Arc<Standings>), Refusal> {
-    let name = request.resource.name.as_deref().unwrap_or_default();
-    let (mut found, standings) = view.find(before, key)?;
-    match found.len() {
-        1 => {
-            let (cluster, object) = found.remove(0);
-            Ok((cluster, object, standings))
-        }
-        0 => Err(missing(router, view, &standings, name)),
-        _ => {
-            let clusters = found.into_iter().map(|(cluster, _)| cluster).collect();
-            let (resource, name) = (view.kind.resource.clone(), name.to_owned());
-            Err(ClusterRefusal::Ambiguous { resource, name, clusters, path: request.info.path.clone() }.into())
-        }
-    }
-}
-
-/// Why an object is not there: controllers read a 404 as deleted, so it is given only where every cluster is known.
-fn missing(router: &Router, view: &View, standings: &Standings, name: &str) -> Refusal {
-    let unknown: Vec<_> = standings.unknown().cloned().collect();
-    if unknown.is_empty() {
-        ClusterRefusal::NotFound { resource: view.kind.resource.clone(), name: name.to_owned() }.into()
-    } else {
-        router.owner_unknown(&view.kind.resource, name, &unknown)
-    }
 }

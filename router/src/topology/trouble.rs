@@ -1,11 +1,26 @@
 //! What keeps a cluster from answering, and for how long, as clients are told.
 
+use std::time::Duration;
+
 use tributary_proxy::ReachabilityState;
 
 use super::Cluster;
 use crate::refusal::Trouble;
 
+/// How long a member may be gone before clients are no longer told to try again in a second. client-go does so ten
+/// times for each request: a restart of a kube-apiserver goes unnoticed, but a command for a cluster that is down for
+/// good would hang for minutes.
+const BRIDGED: Duration = Duration::from_secs(10);
+
 impl Cluster {
+    /// Whether it has been out of reach for so long that coming again soon is in vain.
+    pub(crate) fn is_gone(&self) -> bool {
+        let Ok(client) = &self.setup.client else { return true };
+        let reachability = client.reachability();
+        let known = reachability.borrow();
+        matches!(known.state, ReachabilityState::Unreachable { .. }) && known.since.elapsed() > BRIDGED
+    }
+
     /// What keeps it from answering: that it cannot be reached, what is wrong with its discovery, or that it was not
     /// heard of yet. Only for a cluster that is known not to have answered.
     pub(crate) fn trouble(&self) -> Trouble {
