@@ -9,7 +9,7 @@ use tributary_apimachinery::{ClusterName, GroupVersion, ItemResourceVersions, Ob
 
 use super::answer::TranslationOptions;
 use super::buffered::BufferedRequest;
-use super::locate::{Found, locate_surely};
+use super::locate::{Found, Lookup, locate};
 use super::target::{OwnerTarget, send_translated};
 use crate::Router;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
@@ -116,9 +116,8 @@ async fn referenced(request: ClientRequest<'_>, reference: &Reference) -> Result
     let ClientRequest { router, resource, .. } = request;
     let Some((wanted, served)) = named(router, reference, resource) else { return Ok(None) };
     let wanted = ClientRequest { resource: &wanted, served: &served, ..request };
-    let by_name = reference.uid.is_empty() || reference.uid == reference.name;
-    let is_meant = |(_, object): &Found| by_name || object.as_ref().is_some_and(|object| object.uid() == reference.uid);
-    let located = locate_surely(wanted, is_meant).await?;
+    let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty() && *uid != reference.name);
+    let located = locate(wanted, Lookup::Surely { uid }, &[]).await?;
     match located.owner(None) {
         Ok(found) => Ok(Some(found)),
         Err(NoOwner::Several(_)) => Ok(None),

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tributary_apimachinery::ClusterName;
+use tributary_merge::CompositeResourceVersion;
 
 pub(crate) use self::ask::{Found, Located, LookupKey};
 use crate::ownership::{self, NoOwner};
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
-use crate::view::KNOWN_WITHIN;
+use crate::versions::ClientVersion;
+use crate::view::{KNOWN_WITHIN, View};
 
 impl Located {
     /// The owner. `named` is the cluster that the body's annotation names.
@@ -35,57 +37,75 @@ impl Located {
     }
 }
 
-/// Finds the clusters that have the object: in memory, or by asking each where it is not held.
-///
-/// # Errors
-/// 504 where this process's own writes of the object are not seen within 3 s.
-pub(crate) async fn locate(request: ClientRequest<'_>) -> Result<Located, Refusal> {
-    if request.is_held() {
-        let located = in_memory(request).await?;
-        return Ok(if located.found.is_empty() { left_out(request, located).await } else { located });
-    }
-    let mut located = live(request, KNOWN_WITHIN, |_| true).await;
-    located.unknown.extend(request.router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
-    Ok(located)
+/// How an object is looked for: by what its place is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lookup<'a> {
+    /// What memory knows is enough.
+    Held,
+    /// The object is to be there: one of which memory knows nothing is asked for before it is said not to be there. It
+    /// may have been made past this process a moment ago.
+    Present,
+    /// Something is to be made where the object is, or because there is none: what memory does not know is asked for,
+    /// and a cluster that does not answer is unknown, whatever memory says of it.
+    Surely {
+        /// Which of the objects of this name is meant; `None` for any.
+        uid: Option<&'a str>,
+    },
+    /// It is no longer in this cluster, where it was found a moment ago: the others are asked.
+    Elsewhere(&'a ClusterName),
 }
 
-/// As [`locate`], but an object of which memory knows nothing is asked for before it is said not to be there: it may
-/// have been made past this process a moment ago.
-///
-/// # Errors
-/// As [`locate`].
-pub(crate) async fn locate_now(request: ClientRequest<'_>) -> Result<Located, Refusal> {
-    let mut located = locate(request).await?;
-    if located.found.is_empty() && request.is_held() {
-        let reachable =
-            |cluster: &Arc<Cluster>| cluster.problem().is_none() && !located.unknown.contains(cluster.name());
-        let asked = live(request, ASKED_WITHIN, reachable);
-        // Whoever does not answer in time is known by what memory says of it.
-        located.take(asked.await);
+impl Lookup<'_> {
+    /// Whether an object of the name is meant.
+    fn means(self, (_, object): &Found) -> bool {
+        match self {
+            Self::Surely { uid: Some(uid) } => object.as_ref().is_some_and(|object| object.uid() == uid),
+            _ => true,
+        }
     }
-    Ok(located)
 }
 
-/// As [`locate`], for what is to be made where the object is, or because there is none: what memory does not know is
-/// asked for, and a cluster that does not answer is unknown, whatever memory says of it. `is_meant` chooses among
-/// objects of one name.
+/// Finds the clusters that have the object: in memory, or by asking each where it is not held. `seen` are versions that
+/// the client has of it: memory is asked once it knows as much of the object's cluster as the client does.
 ///
 /// # Errors
-/// As [`locate`].
-pub(crate) async fn locate_surely(
+/// 504 where this process's own writes of the object are not seen within 3 s; 429 where no further namespace can be
+/// held.
+pub(crate) async fn locate(
     request: ClientRequest<'_>,
-    is_meant: impl Fn(&Found) -> bool,
+    lookup: Lookup<'_>,
+    seen: &[ClientVersion],
 ) -> Result<Located, Refusal> {
-    let mut located = locate(request).await?;
-    located.found.retain(&is_meant);
-    // Where there is one cluster there is nothing to choose.
-    let several = request.router.fleet().clusters().len() > 1;
-    if several && located.found.is_empty() && request.is_held() {
-        located = live(request, ASKED_WITHIN, |_| true).await;
-        located.found.retain(&is_meant);
-        located.unknown.extend(request.router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
+    if let Lookup::Elsewhere(before) = lookup {
+        return Ok(asked_of_all(request, ASKED_WITHIN, |cluster| cluster.name() != before).await);
     }
-    Ok(located)
+    if !request.is_held() {
+        let mut located = asked_of_all(request, KNOWN_WITHIN, |_| true).await;
+        located.found.retain(|found| lookup.means(found));
+        return Ok(located);
+    }
+    let (view, mut located) = held(request).await?;
+    located.found.retain(|found| lookup.means(found));
+    if located.found.is_empty() {
+        located = not_held(request, lookup, located).await;
+    }
+    as_seen(request, &view, located, seen).await
+}
+
+/// What memory knows of an object, and what it knows it from. One that no cluster of the merged view has is looked for
+/// in the others.
+async fn held(request: ClientRequest<'_>) -> Result<(Arc<View>, Located), Refusal> {
+    let (view, before) = request.view().await?;
+    let key = request.resource.key();
+    view.own_writes_of_seen(&key).await?;
+    let (found, standings) = view.find(before, &key)?;
+    let found: Vec<_> = found
+        .into_iter()
+        .filter_map(|(name, object)| Some((request.router.fleet().cluster(&name)?, Some(object))))
+        .collect();
+    let unknown = standings.unknown().cloned().collect();
+    let located = Located { found, unknown, ..Located::default() };
+    Ok((view, if located.found.is_empty() { left_out(request, located).await } else { located }))
 }
 
 /// Looks for an object that no cluster of the merged view has in the others.
@@ -102,24 +122,62 @@ async fn left_out(request: ClientRequest<'_>, mut located: Located) -> Located {
     located
 }
 
-/// Finds an object that is no longer where it was found a moment ago: asks the other clusters.
-pub(crate) async fn locate_elsewhere(request: ClientRequest<'_>, before: &ClusterName) -> Located {
-    let mut located = live(request, ASKED_WITHIN, |cluster| cluster.name() != before).await;
-    located.unknown.extend(request.router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
-    located
+/// Where an object is of which memory knows nothing.
+async fn not_held(request: ClientRequest<'_>, lookup: Lookup<'_>, mut located: Located) -> Located {
+    match lookup {
+        Lookup::Present => {
+            let reachable =
+                |cluster: &Arc<Cluster>| cluster.problem().is_none() && !located.unknown.contains(cluster.name());
+            let asked = live(request, ASKED_WITHIN, reachable);
+            // Whoever does not answer in time is known by what memory says of it.
+            located.take(asked.await);
+            located
+        }
+        // Where there is one cluster there is nothing to choose.
+        Lookup::Surely { .. } if request.router.fleet().clusters().len() > 1 => {
+            let mut asked = asked_of_all(request, ASKED_WITHIN, |_| true).await;
+            asked.found.retain(|found| lookup.means(found));
+            asked
+        }
+        Lookup::Held | Lookup::Surely { .. } | Lookup::Elsewhere(_) => located,
+    }
 }
 
-async fn in_memory(request: ClientRequest<'_>) -> Result<Located, Refusal> {
-    let (view, before) = request.view().await?;
-    let key = request.resource.key();
-    view.own_writes_of_seen(&key).await?;
-    let (found, standings) = view.find(before, &key)?;
-    let found = found
-        .into_iter()
-        .filter_map(|(name, object)| Some((request.router.fleet().cluster(&name)?, Some(object))))
-        .collect();
-    let unknown = standings.unknown().cloned().collect();
-    Ok(Located { found, unknown, ..Located::default() })
+/// The object as it is once memory knows as much of its cluster as the client does, who may have it from a live read,
+/// from an event of another process, or from a write past this one. Without this its fresh version
+/// would be taken for a stale one.
+///
+/// # Errors
+/// As [`locate`]. A version that does not come is no error here: the member judges what is sent.
+async fn as_seen(
+    request: ClientRequest<'_>,
+    view: &View,
+    located: Located,
+    seen: &[ClientVersion],
+) -> Result<Located, Refusal> {
+    let of_owners = located.found.iter().flat_map(|(cluster, _)| {
+        let name = cluster.name();
+        seen.iter().filter_map(move |given| Some((name.clone(), given.component(name)?)))
+    });
+    let mut missing = CompositeResourceVersion::new();
+    for (cluster, version) in of_owners {
+        if view.version_of(&cluster).is_none_or(|own| own < version) {
+            missing.raise(&cluster, version);
+        }
+    }
+    if missing.is_empty() {
+        return Ok(located);
+    }
+    let _ = view.reached(&missing).await;
+    let (_, again) = held(request).await?;
+    Ok(if again.found.is_empty() { located } else { again })
+}
+
+/// Asks all of the chosen clusters. Those that have not told what they serve may have the object, too.
+async fn asked_of_all(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc<Cluster>) -> bool) -> Located {
+    let mut located = live(request, within, chosen).await;
+    located.unknown.extend(request.router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
+    located
 }
 
 /// Asks each of the chosen clusters for the object, in the client's name, from now on: no answer is taken that was

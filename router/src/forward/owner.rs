@@ -2,12 +2,11 @@
 
 use http::{Request, Response, StatusCode};
 use tributary_apimachinery::{GetOptions, Query, ResourceRequest, Verb};
-use tributary_merge::CompositeResourceVersion;
 
 use super::answer::TranslationOptions;
 use super::buffered::BufferedRequest;
 use super::create::{not_named, place};
-use super::locate::{Located, locate, locate_elsewhere, locate_now, locate_surely};
+use super::locate::{Located, Lookup, locate};
 use super::send::send;
 use super::target::{OwnerTarget, send_translated};
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
@@ -16,6 +15,7 @@ use crate::ownership::NoOwner;
 use crate::plan::OwnerRequest;
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
+use crate::versions::ClientVersion;
 
 /// Answers a request for one object.
 ///
@@ -30,7 +30,7 @@ pub(crate) async fn to_owner(
     if kind == OwnerRequest::Opaque {
         let object = proxied_object(resource);
         let object = ClientRequest { resource: &object, ..request };
-        let located = locate_now(object).await?;
+        let located = locate(object, Lookup::Present, &[]).await?;
         let (cluster, _) = located.owner(None).map_err(|none| located.refuse(object, none))?;
         return send(&cluster, caller, message, &info.path, query).await;
     }
@@ -42,15 +42,7 @@ pub(crate) async fn to_owner(
         Some(request.finish(form, ResponseKind::Object)?)
     };
     let held = BufferedRequest::read(request, info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
-    let located = if held.is_apply() && held.facts.cluster.is_none() {
-        // What an apply does not find it makes, and a second object of the name would be ambiguous from then on.
-        locate_surely(request, |_| true).await?
-    } else if held.is_apply() {
-        locate(request).await?
-    } else {
-        locate_now(request).await?
-    };
-    let located = seen_as_much(request, &held, located).await?;
+    let located = locate(request, lookup(&held), &versions_seen(request, &held)).await?;
     let target = match located.owner(held.facts.cluster.as_deref()) {
         Ok((cluster, object)) => OwnerTarget { cluster, object, involved: None },
         Err(NoOwner::Nowhere) => target_of_new(request, &held, &located).await?,
@@ -78,7 +70,7 @@ async fn moved(
     wish: &TranslationOptions,
     answer: Response<Body>,
 ) -> Result<Response<Body>, Refusal> {
-    let located = locate_elsewhere(request, target.cluster.name()).await;
+    let located = locate(request, Lookup::Elsewhere(target.cluster.name()), &[]).await?;
     match located.owner(None) {
         Ok((cluster, object)) => {
             send_translated(request, &OwnerTarget { cluster, object, involved: None }, held, wish).await
@@ -88,44 +80,25 @@ async fn moved(
     }
 }
 
-/// The object as it is once memory knows as much of its cluster as the client does, who may have it from a live read,
-/// from an event of another process, or from a write past this one. Without this its fresh version
-/// would be taken for a stale one.
-///
-/// # Errors
-/// As [`locate`]. A version that does not come is no error here: the member judges what is sent.
-async fn seen_as_much(
-    request: ClientRequest<'_>,
-    held: &BufferedRequest,
-    located: Located,
-) -> Result<Located, Refusal> {
+/// How the object of a request is looked for.
+fn lookup(held: &BufferedRequest) -> Lookup<'static> {
+    match (held.is_apply(), &held.facts.cluster) {
+        // What an apply does not find it makes, and a second object of the name would be ambiguous from then on.
+        (true, None) => Lookup::Surely { uid: None },
+        (true, Some(_)) => Lookup::Held,
+        (false, _) => Lookup::Present,
+    }
+}
+
+/// The versions that the client names of the object. What is none says nothing of what it has seen.
+fn versions_seen(request: ClientRequest<'_>, held: &BufferedRequest) -> Vec<ClientVersion> {
     let ClientRequest { info, resource, query, .. } = request;
     let query = Query::parse(query.filter(|_| info.verb == Verb::Delete));
     let facts = &held.facts;
     let texts = [facts.resource_version.as_deref(), facts.precondition_resource_version.as_deref()];
     let texts = texts.into_iter().chain([query.get("resourceVersion")]).flatten();
     let versions = request.configuration.versions(&resource.resource);
-    let seen: Vec<_> = texts.filter_map(|text| versions.decode(text).ok()).collect();
-    if seen.is_empty() || !request.is_held() {
-        return Ok(located);
-    }
-    let (view, _) = request.view().await?;
-    let of_owners = located.found.iter().flat_map(|(cluster, _)| {
-        let name = cluster.name();
-        seen.iter().filter_map(move |given| Some((name.clone(), given.component(name)?)))
-    });
-    let mut missing = CompositeResourceVersion::new();
-    for (cluster, version) in of_owners {
-        if view.version_of(&cluster).is_none_or(|own| own < version) {
-            missing.raise(&cluster, version);
-        }
-    }
-    if missing.is_empty() {
-        return Ok(located);
-    }
-    let _ = view.reached(&missing).await;
-    let again = locate(request).await?;
-    Ok(if again.found.is_empty() { located } else { again })
+    texts.filter_map(|text| versions.decode(text).ok()).collect()
 }
 
 /// Where a request goes whose object is nowhere: an apply or a PUT makes it (kinds that are not made by a PUT say 404,
