@@ -239,7 +239,7 @@ pub fn accept(data: &[u8]) {
             let preferences = Preferences::of(&headers, None);
             // An error always has a form.
             let _ = preferences.error_form();
-            let form = preferences.admit(answer, &services).and_then(|()| preferences.form(answer));
+            let form = preferences.fits_route(answer, &services).and_then(|()| preferences.form(answer));
             let fits = |form: &AnswerForm| preferences.fits(*form, answer, &services, "Service").is_ok();
             Some(form.ok().filter(fits))
         };

@@ -8,20 +8,20 @@ use http::{Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
 use tributary_apimachinery::{RequestClass, RequestInfo, Verb};
 
+use crate::admission::{self, Admitted};
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::documents::StorageVersionHashes;
 use crate::discovery::{DiscoveryPath, documents};
-use crate::flow::fair_share::Portion;
 use crate::metrics::{RequestLabels, RequestSource};
 use crate::negotiate::Preferences;
-use crate::plan::{OwnerRequest, Plan, ResourcePlan, is_health_check, plan};
+use crate::plan::{OwnerRequest, Plan, ResourcePlan, plan};
 use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal};
 use crate::request::{ClientRequest, Received};
 use crate::topology::Cluster;
 use crate::view::standing;
-use crate::{Router, User, deadline, forward, health, limits, memory, ownership, response};
+use crate::{Router, User, deadline, forward, health, memory, ownership, response};
 
 /// When a client is to come back that asks for a resource which only clusters that were not asked yet may serve,
 /// in seconds.
@@ -70,11 +70,9 @@ impl Router {
         source: &mut RequestSource,
     ) -> Result<Response<Body>, Refusal> {
         let Received { info, query, .. } = received;
-        limits::admit(info, query)?;
-        let caller = Caller::of(message.headers(), message.extensions())?;
-        let planned = plan(received, message.headers(), configuration, &caller);
-        let _place = self.admit(info, &caller)?;
+        let Admitted { caller, place: _place } = admission::admit(self, info, query, &message)?;
         let acted = pin!(async {
+            let planned = plan(received, message.headers(), configuration, &caller);
             match planned {
                 // What nobody serves may be served since a moment ago.
                 Err(Refusal::NoRoute) if info.cluster.is_none() && info.path.starts_with("/api") => {
@@ -88,15 +86,6 @@ impl Router {
             }
         });
         deadline::within(info, query, self.request_timeout(), acted).await
-    }
-
-    /// A place among the requests in flight, where the request takes one:
-    /// what lasts does not, and health checks always pass.
-    fn admit(&self, info: &RequestInfo, caller: &Caller) -> Result<Option<Portion>, Refusal> {
-        if info.class().is_long_running() || is_health_check(info) {
-            return Ok(None);
-        }
-        Ok(Some(self.requests().take(caller.connection, 1)?))
     }
 
     /// Answers a request for what no known cluster serves, once each has been asked anew what it serves.
@@ -239,7 +228,7 @@ impl Router {
 
     /// The version of the oldest server: a client that asks may rely on what it offers in every cluster.
     fn version(&self, preferences: &Preferences) -> Result<Response<Body>, Refusal> {
-        preferences.admit_json()?;
+        preferences.fits_json_route()?;
         match self.fleet.oldest_version() {
             Some(version) => Ok(response::json(StatusCode::OK, version.text.clone())),
             None => Err(self.nobody("said its version yet").into()),

@@ -7,12 +7,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::query::Query;
+use tributary_apimachinery::{ClusterName, RequestInfo, RequestTarget};
 use tributary_proxy::{ClusterClient, ReachabilityState};
 
 use crate::body::{self, Body};
 use crate::topology::Cluster;
+
+/// Whether a request asks for this process's own health, which is told however busy it is.
+pub(crate) fn is_check(info: &RequestInfo) -> bool {
+    let check = info.path.trim_start_matches('/').split('/').next();
+    let is_own = info.cluster.is_none() && matches!(info.target, RequestTarget::NonResource);
+    is_own && matches!(check, Some("healthz" | "livez" | "readyz"))
+}
 
 /// The answer to a health check. `draining` makes `/readyz` fail, so that load balancers send new clients elsewhere.
 /// `refusals` says what clusters that answer refuse to show; it is asked only for answers that have a line per cluster.

@@ -1,14 +1,15 @@
 //! Decides who answers a request, a cacher or a cluster, and joins the two.
 //!
 //! ```text
-//! handle ─▶ configuration ─▶ caller ─▶ plan ─▶ admit ─┬─▶ memory::*   held objects, by views  ─┐
-//!                                    (pure)  (flow)   ├─▶ forward::*  one cluster, or all     ─┼─▶ response ─▶ client
-//!                                                     └─▶ own documents: discovery, openapi   ─┘
+//! handle ─▶ configuration ─▶ admission ─▶ plan ─┬─▶ memory::*   held objects, by views  ─┐
+//!                            (flow)       (pure)├─▶ forward::*  one cluster, or all     ─┼─▶ response ─▶ client
+//!                                               └─▶ own documents: discovery, openapi   ─┘
 //! every refusal is a Refusal; one function makes a Status of it, one an answer of that
 //! ```
 //!
 //! This is the only crate that sees cachers, merge and proxy at once.
 
+mod admission;
 mod answer_room;
 pub mod body;
 mod caller;

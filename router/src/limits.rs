@@ -7,13 +7,12 @@
 
 use std::time::Duration;
 
-use tributary_apimachinery::{RequestInfo, ResourceRequest, SelectorBounds};
+use tributary_apimachinery::SelectorBounds;
 use tributary_merge::LogConfig;
 use tributary_proxy::ClientTuning;
 
 use crate::body::WHOLE_BODY_BYTES_MAX;
 use crate::flow::long_answers::{AT_ONCE, WAITING_MAX};
-use crate::refusal::{Refusal, RequestRefusal};
 
 /// The bounds that can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,31 +146,6 @@ impl Default for Limits {
             namespace_views: NAMESPACE_VIEWS,
         }
     }
-}
-
-/// Whether what a request names and asks for is of a size that is looked at. A cluster's own view, and what is passed
-/// on to workloads, is their receiver's to bound.
-///
-/// # Errors
-/// 400 that names the bound.
-pub(crate) fn admit(info: &RequestInfo, query: Option<&str>) -> Result<(), Refusal> {
-    if info.cluster.is_some() {
-        return Ok(());
-    }
-    let request = info.resource();
-    for (what, text) in [
-        ("name", request.and_then(|request| request.name.as_deref())),
-        ("namespace", request.and_then(|request| request.namespace.as_deref())),
-    ] {
-        if text.is_some_and(|text| text.len() > NAME_BYTES) {
-            return Err(RequestRefusal::TooLong { what, max: NAME_BYTES }.into());
-        }
-    }
-    let is_opaque = request.is_some_and(ResourceRequest::is_opaque);
-    if !is_opaque && query.is_some_and(|query| query.split('&').count() > QUERY_PARAMETERS) {
-        return Err(RequestRefusal::TooManyParameters { max: QUERY_PARAMETERS }.into());
-    }
-    Ok(())
 }
 
 impl Limits {

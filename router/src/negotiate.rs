@@ -156,18 +156,18 @@ impl Preferences {
     ///
     /// # Errors
     /// [`NotAcceptable`] with the list of what can be given.
-    pub fn admit(&self, answer: ResponseKind, resource: &GroupVersionResource) -> Result<(), NotAcceptable> {
+    pub fn fits_route(&self, answer: ResponseKind, resource: &GroupVersionResource) -> Result<(), NotAcceptable> {
         if names_a_known_type(self.accept()) || !is_routed(resource) {
             return Ok(());
         }
         Err(NotAcceptable::Unknown { available: representations(answer).to_vec() })
     }
 
-    /// As [`admit`](Self::admit), for a route that gives nothing but JSON.
+    /// As [`fits_route`](Self::fits_route), for a route that gives nothing but JSON.
     ///
     /// # Errors
     /// [`NotAcceptable`].
-    pub fn admit_json(&self) -> Result<(), NotAcceptable> {
+    pub fn fits_json_route(&self) -> Result<(), NotAcceptable> {
         let given = [Encoding::Json.content_type()];
         if names_one_of(self.accept(), &given) {
             return Ok(());

@@ -106,7 +106,7 @@ pub(crate) fn plan<'a>(
         return Err(Refusal::method());
     }
     let Plan::Resource(served, plan) = planned else { return Ok(planned) };
-    routes::admit(info.verb, &served.resource, plan, headers, preferences)?;
+    routes::check_media_types(info.verb, &served.resource, plan, headers, preferences)?;
     let namespace = info.resource().and_then(|resource| resource.namespace.as_deref());
     let plan = by_what_is_held(plan, &served, namespace, query, configuration, caller)?;
     Ok(Plan::Resource(served, plan))
@@ -182,12 +182,6 @@ fn non_resource<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Re
         Verb::NonResource("head" | "options") if takes_any_read(&plan) => Ok(plan),
         _ => Err(Refusal::method()),
     }
-}
-
-/// Whether a request asks for this process's own health, which is told however busy it is.
-pub(crate) fn is_health_check(info: &RequestInfo) -> bool {
-    let names_check = || matches!(first_segment(&info.path), "healthz" | "livez" | "readyz");
-    info.cluster.is_none() && matches!(info.target, RequestTarget::NonResource) && names_check()
 }
 
 fn first_segment(path: &str) -> &str {

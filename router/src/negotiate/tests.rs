@@ -22,7 +22,7 @@ fn form_of(
     resource: &GroupVersionResource,
 ) -> Result<AnswerForm, NotAcceptable> {
     let preferences = preferences(accept, None, "test");
-    preferences.admit(answer, resource)?;
+    preferences.fits_route(answer, resource)?;
     let form = preferences.form(answer)?;
     preferences.fits(form, answer, resource, "Pod").map(|()| form)
 }

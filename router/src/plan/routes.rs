@@ -19,11 +19,11 @@ const PATCHES: [&str; 4] = [
     "application/apply-patch+yaml",
 ];
 
-/// Asks whether a route for the resource takes the request.
+/// Asks whether a route for the resource takes the media types of a request.
 ///
 /// # Errors
 /// 415 for a patch in no format of patches; 406 where no media type is named that can be given.
-pub(crate) fn admit(
+pub(crate) fn check_media_types(
     verb: Verb,
     resource: &GroupVersionResource,
     plan: ResourcePlan,
@@ -41,7 +41,7 @@ pub(crate) fn admit(
     if verb == Verb::Patch && is_routed(resource) && !is_patch(headers) {
         return Err(RouteRefusal::PatchFormat);
     }
-    Ok(preferences.admit(answer, resource)?)
+    Ok(preferences.fits_route(answer, resource)?)
 }
 
 fn is_patch(headers: &HeaderMap) -> bool {
@@ -78,7 +78,7 @@ mod tests {
                     headers.insert(name, HeaderValue::from_str(value).unwrap());
                 }
             }
-            let got = admit(verb, resource, plan, &headers, &Preferences::of(&headers, None)).err();
+            let got = check_media_types(verb, resource, plan, &headers, &Preferences::of(&headers, None)).err();
             let got = got.map(|refusal| match refusal {
                 RouteRefusal::Method => "Method",
                 RouteRefusal::PatchFormat => "PatchFormat",

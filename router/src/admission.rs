@@ -1,0 +1,70 @@
+//! Whether a request is let in: what may refuse it before it is decided who answers, in this order.
+//!
+//! ```text
+//! bounds    its names and its parameters are of a size that is looked at   400
+//! caller    whom it speaks for is clear                                    400
+//! place     there is room for it among the requests in flight              429
+//! ```
+//!
+//! The time that it may take runs from here on (`deadline`). What the route of its path asks is a part of the plan.
+
+use http::Request;
+use tributary_apimachinery::{RequestInfo, ResourceRequest};
+
+use crate::body::Body;
+use crate::caller::Caller;
+use crate::flow::fair_share::Portion;
+use crate::limits::{NAME_BYTES, QUERY_PARAMETERS};
+use crate::refusal::{Refusal, RequestRefusal};
+use crate::{Router, health};
+
+/// A request that was let in.
+pub(crate) struct Admitted {
+    /// Who sends it.
+    pub(crate) caller: Caller,
+    /// Its place among the requests in flight, if it takes one, as long as this is held.
+    pub(crate) place: Option<Portion>,
+}
+
+/// Lets a request in, or says why not.
+///
+/// # Errors
+/// 400 and 429, as the table above says.
+pub(crate) fn admit(
+    router: &Router,
+    info: &RequestInfo,
+    query: Option<&str>,
+    message: &Request<Body>,
+) -> Result<Admitted, Refusal> {
+    bounded(info, query)?;
+    let caller = Caller::of(message.headers(), message.extensions())?;
+    // What lasts takes no place, and how this process does is told however busy it is.
+    let takes_place = !info.class().is_long_running() && !health::is_check(info);
+    let place = takes_place.then(|| router.requests().take(caller.connection, 1)).transpose()?;
+    Ok(Admitted { caller, place })
+}
+
+/// Whether what a request names and asks for is of a size that is looked at. A cluster's own view, and what is passed
+/// on to workloads, is their receiver's to bound.
+///
+/// # Errors
+/// 400 that names the bound.
+fn bounded(info: &RequestInfo, query: Option<&str>) -> Result<(), RequestRefusal> {
+    if info.cluster.is_some() {
+        return Ok(());
+    }
+    let request = info.resource();
+    for (what, text) in [
+        ("name", request.and_then(|request| request.name.as_deref())),
+        ("namespace", request.and_then(|request| request.namespace.as_deref())),
+    ] {
+        if text.is_some_and(|text| text.len() > NAME_BYTES) {
+            return Err(RequestRefusal::TooLong { what, max: NAME_BYTES });
+        }
+    }
+    let is_opaque = request.is_some_and(ResourceRequest::is_opaque);
+    if !is_opaque && query.is_some_and(|query| query.split('&').count() > QUERY_PARAMETERS) {
+        return Err(RequestRefusal::TooManyParameters { max: QUERY_PARAMETERS });
+    }
+    Ok(())
+}
