@@ -25,6 +25,7 @@ mod leader;
 mod member;
 mod members;
 mod namespace;
+mod newest;
 mod past;
 mod questions;
 mod quorum;

@@ -1,13 +1,12 @@
-//! What a list or a watch reads, and how up to date it has to be.
+//! What a list or a watch reads.
 
 use std::sync::Arc;
 
 use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter, LabelSelector};
 
-use crate::configuration::ConfigurationSnapshot;
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
-use crate::view::{EarlierStandings, Standing, View};
+use crate::view::{EarlierStandings, View};
 use crate::views::choice::Lifetime;
 
 /// What a list or watch reads.
@@ -44,31 +43,4 @@ pub(crate) async fn collection(
     let mut left_out = request.configuration.left_out(served);
     left_out.retain(|cluster| clusters.matches(cluster));
     Ok(Collection { before: before?, left_out, filter, view })
-}
-
-/// Waits until memory has what the newest is to have: the client's own writes, and where members are to be asked, all
-/// that they have now. A cluster that does not say so is stale, if that is allowed.
-///
-/// # Errors
-/// 504 for what does not come within 3 s.
-pub(crate) async fn newest(
-    configuration: &ConfigurationSnapshot,
-    view: &View,
-    wanted: &ClusterSelector,
-    before: &mut EarlierStandings,
-) -> Result<(), Refusal> {
-    let resource = &view.kind.resource;
-    let partial = configuration.policy(resource).partial;
-    let own = view.own_writes_seen(wanted, partial).await?;
-    if own.waited {
-        // Whoever was fresh may have become stale while it was waited for, and is not waited for then.
-        view.look_again(before);
-    }
-    for (cluster, since) in own.late {
-        before.doubt(cluster, Standing::unseen_writes(since));
-    }
-    if configuration.asks_members(resource) {
-        view.as_of_now(before).await?;
-    }
-    Ok(())
 }

@@ -211,7 +211,10 @@ async fn reach(
 ) -> Result<(), Refusal> {
     match state {
         RequestedState::Any | RequestedState::Continue(ContinueToken { version: None, .. }) => {}
-        RequestedState::Newest => collection::newest(request.configuration, view, wanted, before).await?,
+        RequestedState::Newest => {
+            let consistency = request.configuration.policy(&request.served.resource).consistency;
+            view.newest(before, consistency).await?;
+        }
         RequestedState::NotOlderThan(version) => {
             view.reached(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;
         }

@@ -32,6 +32,11 @@ impl EarlierStandings {
         Self { wanted: wanted.clone(), partial, standings }
     }
 
+    /// The clusters that are wanted.
+    pub(super) fn wanted(&self) -> &ClusterSelector {
+        &self.wanted
+    }
+
     /// What happens where a cluster is unknown.
     pub(super) fn partial(&self) -> Partial {
         self.partial

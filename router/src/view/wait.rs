@@ -183,7 +183,7 @@ impl View {
     ///
     /// # Errors
     /// 504 after 3 s. A cluster that is unknown or stale is not waited for: its warning says what is missing.
-    pub(crate) async fn own_writes_seen(
+    pub(super) async fn own_writes_seen(
         &self,
         wanted: &ClusterSelector,
         partial: Partial,

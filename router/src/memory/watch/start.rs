@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tributary_apimachinery::{ClusterName, Filter, ResourceVersion, WatchOptions};
 use tributary_merge::{CompositeResourceVersion, Log, TooOld, Watcher};
 
-use super::super::collection;
 use super::ahead::{Ahead, members_behind};
 use crate::Router;
 use crate::refusal::{Refusal, VersionRefusal};
@@ -67,8 +66,8 @@ async fn reach(
     match wanted {
         ReadVersion::Any => {}
         ReadVersion::Newest => {
-            let newest = collection::newest(request.configuration, view, clusters, before).await;
-            newest.map_err(NotStarted::InStream)?;
+            let consistency = request.configuration.policy(&request.served.resource).consistency;
+            view.newest(before, consistency).await?;
         }
         ReadVersion::Version(version) if options.sends_initial_events() => {
             view.reached(&of_clusters(version, clusters)).await.map_err(NotStarted::of_unreached)?;
