@@ -1,8 +1,6 @@
 //! One request for a resource, taken apart once.
 
-use std::sync::Arc;
-
-use tributary_apimachinery::{ClusterSelector, GroupVersionResource, Partial, RequestInfo, ResourceRequest};
+use tributary_apimachinery::{GroupVersionResource, RequestInfo, ResourceRequest};
 
 use crate::Router;
 use crate::caller::Caller;
@@ -11,8 +9,6 @@ use crate::discovery::ServedResource;
 use crate::negotiate::{AnswerForm, Preferences, ResponseKind};
 use crate::refusal::Refusal;
 use crate::response::{IncludeObject, include_object};
-use crate::view::{EarlierStandings, View};
-use crate::views::choice::{Lifetime, ViewRead};
 
 /// A request as it came, taken apart: what it asks for, and in which form. Cheap to copy.
 #[derive(Clone, Copy)]
@@ -69,31 +65,6 @@ impl ClientRequest<'_> {
     /// Whether what is asked for is held in memory.
     pub(crate) fn is_held(&self) -> bool {
         self.configuration.is_held(self.served, self.resource.namespace.as_deref())
-    }
-
-    /// The view for a read of one name, and how its clusters stand. Waits only for first attempts.
-    ///
-    /// # Errors
-    /// 429 where no further namespace can be held.
-    pub(crate) async fn view(&self) -> Result<(Arc<View>, EarlierStandings), Refusal> {
-        let (view, before) = self.read(&ClusterSelector::default(), Partial::Allow, Lifetime::Once).await;
-        Ok((view, before?))
-    }
-
-    /// The view for a read of the clusters that are wanted, and how these stand.
-    ///
-    /// # Errors
-    /// As of [`ViewRead::view`].
-    pub(crate) async fn read(
-        &self,
-        wanted: &ClusterSelector,
-        partial: Partial,
-        lifetime: Lifetime,
-    ) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
-        let Self { configuration, served, .. } = *self;
-        let (namespace, user) = (self.resource.namespace.as_deref(), self.caller.connection);
-        let read = ViewRead { configuration, served, namespace, wanted, partial, lifetime, user };
-        read.view(self.router.views()).await
     }
 
     /// In which form an object is to be answered.

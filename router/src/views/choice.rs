@@ -12,6 +12,7 @@ use crate::discovery::ServedResource;
 use crate::flow::fair_share::Holder;
 use crate::limits::NAMESPACE_UNUSED_AFTER;
 use crate::refusal::{LimitRefusal, Refusal};
+use crate::request::ClientRequest;
 use crate::view::{EarlierStandings, KNOWN_WITHIN, Standing, Standings, View};
 
 /// For how long somebody reads.
@@ -25,21 +26,21 @@ pub(crate) enum Lifetime {
 
 /// What is read, and for whom.
 #[derive(Clone, Copy)]
-pub(crate) struct ViewRead<'a> {
+struct ViewRead<'a> {
     /// What the request sees of the configuration.
-    pub(crate) configuration: &'a ConfigurationSnapshot,
+    configuration: &'a ConfigurationSnapshot,
     /// The resource.
-    pub(crate) served: &'a ServedResource,
+    served: &'a ServedResource,
     /// The namespace that is asked for; `None` for all, and for what is in none.
-    pub(crate) namespace: Option<&'a str>,
+    namespace: Option<&'a str>,
     /// The clusters that are asked for.
-    pub(crate) wanted: &'a ClusterSelector,
+    wanted: &'a ClusterSelector,
     /// Whether clusters may be missing.
-    pub(crate) partial: Partial,
+    partial: Partial,
     /// For how long it is read.
-    pub(crate) lifetime: Lifetime,
+    lifetime: Lifetime,
     /// Whose share of the views it takes.
-    pub(crate) user: Holder,
+    user: Holder,
 }
 
 /// What is known of namespaces.
@@ -61,6 +62,34 @@ impl Namespaces {
     }
 }
 
+impl ClientRequest<'_> {
+    /// The view for a read of one name, and how its clusters stand. Waits only for first attempts.
+    ///
+    /// # Errors
+    /// 429 where no further namespace can be held.
+    pub(crate) async fn view(&self) -> Result<(Arc<View>, EarlierStandings), Refusal> {
+        let (view, before) = self.read(&ClusterSelector::default(), Partial::Allow, Lifetime::Once).await;
+        Ok((view, before?))
+    }
+
+    /// The view for a read of the clusters that are wanted, and how these stand.
+    ///
+    /// # Errors
+    /// (beside the view) 429 where clusters are unknown and a partial answer is denied,
+    /// or no further namespace can be held.
+    pub(crate) async fn read(
+        &self,
+        wanted: &ClusterSelector,
+        partial: Partial,
+        lifetime: Lifetime,
+    ) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
+        let Self { configuration, served, .. } = *self;
+        let (namespace, user) = (self.resource.namespace.as_deref(), self.caller.connection);
+        let read = ViewRead { configuration, served, namespace, wanted, partial, lifetime, user };
+        read.view(self.router.views()).await
+    }
+}
+
 impl ViewRead<'_> {
     /// The view for a read of the clusters that are wanted, and how these stand. Where a member forbids the collection
     /// of all namespaces and one is asked for, the view of that namespace takes its place.
@@ -68,7 +97,7 @@ impl ViewRead<'_> {
     /// # Errors
     /// (beside the view) 429 where clusters are unknown and a partial answer is denied,
     /// or no further namespace can be held.
-    pub(crate) async fn view(self, views: &Arc<Views>) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
+    async fn view(self, views: &Arc<Views>) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
         let Self { configuration, served, wanted, partial, .. } = self;
         let (view, standings) = self.held(views).await;
         let before = standings.map(|mut standings| {
