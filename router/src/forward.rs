@@ -9,6 +9,7 @@ pub(crate) mod list;
 pub(crate) mod locate;
 pub(crate) mod one_cluster;
 pub(crate) mod owner;
+mod rewritten;
 pub(crate) mod self_review;
 pub(crate) mod send;
 pub(crate) mod shared_questions;

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use tributary_apimachinery::rewrite::{self, Rewritten};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Verb};
 
-use super::buffered::{BufferedRequest, translating};
+use super::buffered::BufferedRequest;
+use super::rewritten::translating;
 use super::send::send;
 use super::whole::{Reserve, seen_whole};
 use crate::body::Body;

@@ -7,7 +7,8 @@ use tributary_apimachinery::rewrite::{self, VersionOf};
 use tributary_apimachinery::{Object, Verb};
 
 use super::answer::{TranslationOptions, translate};
-use super::buffered::{BufferedRequest, translating};
+use super::buffered::BufferedRequest;
+use super::rewritten::translating;
 use super::send::send;
 use super::{integers, whole};
 use crate::body::Body;

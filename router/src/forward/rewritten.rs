@@ -1,0 +1,79 @@
+//! The request that a member is sent for a client's: its body rewritten in the form that it came in.
+
+use http::{HeaderValue, Request, header};
+use tributary_apimachinery::Status;
+use tributary_apimachinery::rewrite::{self, Rewritten, VersionOf};
+
+use super::buffered::BufferedRequest;
+use crate::body::{self, Body};
+use crate::refusal::Refusal;
+
+impl BufferedRequest {
+    /// The request for a member: versions translated by `version`, the annotation taken out,
+    /// an answer in JSON asked for.
+    ///
+    /// # Errors
+    /// What `version` answers, and 400 for a body that is not of its form.
+    pub(crate) fn for_member(
+        &self,
+        has_annotations: bool,
+        accept: &'static str,
+        version: impl FnMut(VersionOf, &str) -> Result<String, Refusal>,
+    ) -> Result<Request<Body>, Refusal> {
+        let rewritten = translating(version, |version| {
+            rewrite::rewrite(self.format, self.shape, &self.body, has_annotations, version)
+        })?;
+        Ok(self.with_body(rewritten, accept))
+    }
+
+    /// The body as every member is sent it; `None` where it names a version, which each member has its own of.
+    ///
+    /// # Errors
+    /// 400 for a body that is not of its form.
+    pub(crate) fn for_all(&self) -> Result<Option<Rewritten>, Refusal> {
+        let mut names_version = false;
+        let rewritten = rewrite::rewrite(self.format, self.shape, &self.body, true, &mut |_, text| {
+            names_version = true;
+            Ok(text.to_owned())
+        })
+        .map_err(Refusal::malformed)?;
+        Ok((!names_version).then_some(rewritten))
+    }
+
+    /// The request for a member with this body, which is not copied.
+    pub(crate) fn with_body(&self, rewritten: Rewritten, accept: &'static str) -> Request<Body> {
+        let mut request =
+            Request::new(if rewritten.body.is_empty() { body::empty() } else { body::full(rewritten.body) });
+        *request.method_mut() = self.head.method.clone();
+        *request.headers_mut() = self.head.headers.clone();
+        request.extensions_mut().clone_from(&self.head.extensions);
+        let headers = request.headers_mut();
+        // The answer is rewritten here: it has to come in JSON, and not compressed.
+        headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+        headers.remove(header::ACCEPT_ENCODING);
+        headers.remove(header::CONTENT_LENGTH);
+        if let Some(content_type) = rewritten.content_type {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        }
+        request
+    }
+}
+
+/// Has something rewritten whose versions `version` translates.
+///
+/// # Errors
+/// What `version` answers, and 400 for what cannot be read.
+pub(super) fn translating<T>(
+    mut version: impl FnMut(VersionOf, &str) -> Result<String, Refusal>,
+    rewrite: impl FnOnce(rewrite::Translate<'_>) -> Result<T, Status>,
+) -> Result<T, Refusal> {
+    let mut refused = None;
+    let mut translate = |of, text: &str| {
+        version(of, text).map_err(|refusal| {
+            let status = refusal.status();
+            refused = Some(refusal);
+            status
+        })
+    };
+    rewrite(&mut translate).map_err(|status| refused.unwrap_or_else(|| Refusal::malformed(status)))
+}
