@@ -3,22 +3,29 @@
 use std::fmt;
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
 /// Asks the connection that a request came by whether there is room for its answer. An extension of the request.
 ///
 /// The body of a write may come long after its head, and what there was room for then may be taken by others meanwhile.
 /// So it is asked again once the body is there, before anything is sent: what a write is answered is never withheld.
 #[derive(Clone)]
-pub struct AnswerRoom(Arc<dyn Fn() -> bool + Send + Sync>);
+pub struct AnswerRoom(Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>);
 
 impl AnswerRoom {
-    /// Asks it so.
-    pub fn new(is_left: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(is_left))
+    /// Asks it so. The future may wait for room, within bounds of its own, and says whether there is any.
+    pub fn new<F>(room: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = bool> + Send + 'static,
+    {
+        Self(Arc::new(move || room().boxed()))
     }
 
-    /// Whether there is room now.
-    pub fn is_left(&self) -> bool {
-        (self.0)()
+    /// Waits until there is room, as long as the connection has its requests wait. Whether there is. Who gives up
+    /// waiting leaves nothing behind.
+    pub async fn wait(&self) -> bool {
+        (self.0)().await
     }
 }
 

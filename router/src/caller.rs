@@ -37,13 +37,13 @@ impl Caller {
         Ok(Self { identity, connection: extensions.get().copied(), answer_room: extensions.get().cloned() })
     }
 
-    /// Looks whether there is room for the answer to a write. Call once its body is there, and before anything is sent.
+    /// Waits for room for the answer to a write. Call once its body is there, and before anything is sent.
     ///
     /// # Errors
-    /// 429 where there is none.
-    pub(crate) fn answerable(&self) -> Result<(), LimitRefusal> {
+    /// 429 where there is none for as long as the connection has its requests wait.
+    pub(crate) async fn answerable(&self) -> Result<(), LimitRefusal> {
         match &self.answer_room {
-            Some(room) if !room.is_left() => Err(LimitRefusal::Unread),
+            Some(room) if !room.wait().await => Err(LimitRefusal::Unread),
             _ => Ok(()),
         }
     }

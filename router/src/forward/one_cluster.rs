@@ -56,7 +56,10 @@ pub(crate) async fn forward(
         _ => (request, false),
     };
     let noted = written.filter(|_| is_noted && !dry_run);
-    let room = noted.map(|_| whole::room(router, caller, 0)).transpose()?;
+    let room = match noted {
+        Some(_) => Some(whole::room(router, caller, 0).await?),
+        None => None,
+    };
     let mut answer = send(&cluster, caller, request, &info.path, query).await?;
     drop(portion);
     if info.class() == RequestClass::Watch && answer.status().is_success() {

@@ -48,7 +48,7 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
     let form = preferences.form(ResponseKind::Review)?;
     let held = BufferedRequest::read(request, Verb::Create, message, REVIEW_BYTES_MAX).await?;
     let body = held.for_all()?.ok_or(RequestRefusal::VersionInReview)?;
-    caller.answerable()?;
+    caller.answerable().await?;
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
     let asked = clusters.iter().map(|cluster| async {
         let message = held.with_body(body.clone(), "application/json");

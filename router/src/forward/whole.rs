@@ -48,13 +48,13 @@ const ADDED_BYTES: usize = 16 << 10;
 /// In which steps the room for an answer grows, in bytes: a member decides how small its frames are.
 const STEP_BYTES: usize = 16 << 10;
 
-/// Takes room for the answer to a request, of which so much is known: the object as it is, or as it is to be. Call
+/// Waits for room for the answer to a request, of which so much is known: the object as it is, or as it is to be. Call
 /// once the request is there whole, and before anything is sent.
 ///
 /// # Errors
 /// 429 where there is none, or none for it on the client's connection. This cluster has not been asked then.
-pub(crate) fn room(router: &Router, caller: &Caller, known: usize) -> Result<Portion, Refusal> {
-    caller.answerable()?;
+pub(crate) async fn room(router: &Router, caller: &Caller, known: usize) -> Result<Portion, Refusal> {
+    caller.answerable().await?;
     let likely = known.saturating_add(ADDED_BYTES).min(WHOLE_BODY_BYTES_MAX);
     Ok(router.held_bytes().take(caller.connection, likely)?)
 }

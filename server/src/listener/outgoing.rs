@@ -170,12 +170,16 @@ impl Outgoing {
         tokio::time::timeout(ROOM_WITHIN, room).await.unwrap_or(false)
     }
 
-    /// Says of a request with this method whether it may be carried out, when it is about to be: that may be much later
-    /// than it came. A read may: its answer can be withheld. Whoever has left nothing unread may write, however much
-    /// others have: they would keep everybody from it otherwise.
+    /// Has a request with this method wait for room when it is about to be carried out: that may be much later than it
+    /// came. A read need not: its answer can be withheld. Whoever has left nothing unread may write, however much
+    /// others have: they would keep everybody from it otherwise. The head of a request is given up by then, so it
+    /// counts for nothing among those that wait.
     pub(super) fn answer_room(self: &Arc<Self>, method: &Method) -> AnswerRoom {
         let (own, is_read) = (Arc::clone(self), is_read(method));
-        AnswerRoom::new(move || is_read || own.state.lock().has_room(&own.unread))
+        AnswerRoom::new(move || {
+            let own = Arc::clone(&own);
+            async move { is_read || own.room(0).await }
+        })
     }
 
     /// Meters the body of the answer to a request with this method. One that is in memory as a whole, as an object is,
@@ -630,16 +634,33 @@ mod tests {
         assert_eq!(outgoing.state.lock().bytes, 0);
     }
 
-    #[test]
-    fn who_has_nothing_unread_may_write_however_much_others_have() {
+    #[tokio::test(start_paused = true)]
+    async fn who_has_nothing_unread_may_write_however_much_others_have() {
         let unread = Unread::new(Gauge::default(), 1 << 20);
         let stuck = Arc::new(Outgoing::new(unread.clone()));
         let other = Arc::new(Outgoing::new(unread));
         let _all = Counted::new(&stuck, 1 << 20);
-        let admits = |own: &Arc<Outgoing>, method| own.answer_room(&method).is_left();
-        assert!(!admits(&stuck, Method::PATCH));
-        assert!(admits(&stuck, Method::GET), "what a read is answered can be withheld");
-        assert!(admits(&other, Method::PATCH));
+        let admits = async |own: &Arc<Outgoing>, method| own.answer_room(&method).wait().await;
+        assert!(!admits(&stuck, Method::PATCH).await);
+        assert!(admits(&stuck, Method::GET).await, "what a read is answered can be withheld");
+        assert!(admits(&other, Method::PATCH).await);
+    }
+
+    /// A connection that reads a long list has a frame of it under way nearly always.
+    #[tokio::test(start_paused = true)]
+    async fn a_write_waits_for_what_its_connection_is_about_to_read() {
+        let unread = Unread::new(Gauge::default(), 1 << 20);
+        let stuck = Arc::new(Outgoing::new(unread.clone()));
+        let reader = Arc::new(Outgoing::new(unread));
+        let _nearly_all = Counted::new(&stuck, (1 << 20) - 1);
+        let frame = Counted::new(&reader, 4 * PIECE_BYTES);
+        let write = tokio::spawn({
+            let room = reader.answer_room(&Method::PATCH);
+            async move { room.wait().await }
+        });
+        tokio::time::sleep(ROOM_WITHIN / 2).await;
+        drop(frame);
+        assert!(write.await.unwrap(), "it has been read within the time");
     }
 
     /// Counts how often it is woken.

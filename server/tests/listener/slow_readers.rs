@@ -169,8 +169,9 @@ impl Talker {
         let (head, body) = request.into_parts();
         self.0.late.fetch_add(1, Ordering::SeqCst);
         body.collect().await.unwrap();
-        if head.extensions.get().is_none_or(AnswerRoom::is_left) {
-            return self.object();
+        match head.extensions.get::<AnswerRoom>() {
+            Some(room) if !room.wait().await => {}
+            _ => return self.object(),
         }
         let mut refused = Response::new(full(""));
         *refused.status_mut() = StatusCode::TOO_MANY_REQUESTS;
