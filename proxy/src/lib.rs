@@ -18,6 +18,7 @@
 
 mod certificate;
 mod client;
+mod connections;
 mod credentials;
 mod dial;
 mod endpoint;

@@ -18,21 +18,16 @@
 //! takes another's for this once, and one is dialed meanwhile for those who come later. How many there may be is
 //! counted over all runtimes together.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwap;
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
-use hyper::client::conn::http2::SendRequest;
-use parking_lot::Mutex;
-use tokio::runtime::{self, Handle};
+use tokio::runtime::Handle;
 use tokio::time::{Duration, Instant};
-use tributary_apimachinery::body::Body;
 use tributary_apimachinery::{ClusterName, explain};
 
 use crate::certificate::Certificate;
+use crate::connections::{Connections, Dial, Load, Pick, Slot, StreamPermit};
 use crate::credentials::Current;
 use crate::dial::{Dialed, Dialer, Http2Connection};
 use crate::error::{ConnectError, ForwardError};
@@ -55,11 +50,6 @@ const USUAL_STREAMS: usize = 100;
 /// the dial. The dial itself goes on to its own limit and is found by those who come later; people at a terminal, whose
 /// client asks several things one after the other, get an error instead of a hanging command.
 const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(1);
-
-/// How long after the start of a dial that failed none is begun for those who have a connection, if not the best one.
-/// 30 s: where old connections go on and new ones fail, every request would begin another dial, and the member be
-/// called unreachable by each. As long as the longest pause between two dials of an endpoint that was lost.
-const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
 
 /// What a member's pool holds at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,69 +99,6 @@ pub(crate) struct Claim {
     pub(crate) asker: Asker,
 }
 
-/// One HTTP/2 connection. It closes when its last request has ended and the lane has dropped it.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    id: u64,
-    version: u64,
-    /// Where it was dialed and is driven.
-    runtime: runtime::Id,
-    sender: SendRequest<Body>,
-    load: Arc<Load>,
-}
-
-/// What the connection's task and its requests share.
-#[derive(Debug)]
-struct Load {
-    streams: AtomicUsize,
-    max_streams: AtomicUsize,
-    /// Set by requests, cleared by the reaper.
-    used: AtomicBool,
-}
-
-/// A stream that a request may open on a connection. Counted until dropped.
-pub(crate) struct StreamPermit {
-    slot: Arc<Slot>,
-}
-
-impl StreamPermit {
-    /// A handle to send the request with.
-    pub(crate) fn sender(&self) -> SendRequest<Body> {
-        self.slot.sender.clone()
-    }
-}
-
-impl fmt::Debug for StreamPermit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StreamPermit(connection {})", self.slot.id)
-    }
-}
-
-impl Drop for StreamPermit {
-    fn drop(&mut self) {
-        self.slot.load.streams.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Slot {
-    /// Reserves a stream if fewer than `share` percent of the allowed ones are in use.
-    fn reserve(self: &Arc<Self>, share: usize) -> Option<StreamPermit> {
-        let allowed = self.load.max_streams.load(Ordering::Relaxed);
-        let limit = if share >= 100 { allowed } else { (allowed.saturating_mul(share) / 100).max(allowed.min(1)) };
-        let reserved =
-            self.load.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1));
-        reserved.ok()?;
-        self.load.used.store(true, Ordering::Relaxed);
-        Some(StreamPermit { slot: self.clone() })
-    }
-
-    fn is_usable(&self, version: u64) -> bool {
-        self.version == version && !self.sender.is_closed()
-    }
-}
-
-type SharedDial = Shared<BoxFuture<'static, Result<(), ForwardError>>>;
-
 /// The connections for one kind of request.
 struct Lane {
     clients: Connections,
@@ -179,38 +106,6 @@ struct Lane {
     ours: Connections,
     /// The requests that may be under way at once to an endpoint that speaks HTTP/1.1.
     http1_places: SharedPlaces,
-}
-
-/// The HTTP/2 connections of a lane for one asker.
-#[derive(Default)]
-struct Connections {
-    slots: ArcSwap<Vec<Arc<Slot>>>,
-    /// The dial that is under way: whoever needs a connection waits for the same one.
-    dial: Mutex<Option<Dial>>,
-}
-
-/// A dial, when it began, and the version of the credentials that it is made with.
-#[derive(Clone)]
-struct Dial {
-    begun: Instant,
-    version: u64,
-    ended: SharedDial,
-}
-
-impl Dial {
-    /// How it ended, if it has. It is looked at here: where nobody waits for a dial, nobody else would see its end.
-    fn outcome(&self) -> Option<Result<(), ForwardError>> {
-        self.ended.clone().now_or_never()
-    }
-}
-
-/// What a lane has for a request.
-enum Pick {
-    Room(StreamPermit),
-    /// There is room, but it is time for another connection: the last streams are being used,
-    /// or it is driven in another runtime.
-    Tight(StreamPermit),
-    Full,
 }
 
 impl Lane {
@@ -240,65 +135,6 @@ impl Lane {
     fn statistics(&self) -> (usize, usize) {
         let statistics = self.all().map(Connections::statistics);
         statistics.iter().fold((0, 0), |(connections, streams), more| (connections + more.0, streams + more.1))
-    }
-}
-
-impl Connections {
-    /// Room on one of them.
-    fn pick(&self, version: u64, here: runtime::Id) -> Pick {
-        let slots = self.slots.load();
-        let usable = || slots.iter().filter(|slot| slot.is_usable(version));
-        let ours = || usable().filter(|slot| slot.runtime == here);
-        if let Some(permit) = ours().find_map(|slot| slot.reserve(80)) {
-            return Pick::Room(permit);
-        }
-        let roomy = usable().find_map(|slot| slot.reserve(80));
-        let any = || ours().chain(usable()).find_map(|slot| slot.reserve(100));
-        roomy.or_else(any).map_or(Pick::Full, Pick::Tight)
-    }
-
-    /// Whether a dial that began not long ago has failed.
-    fn has_just_failed(&self) -> bool {
-        let dial = self.dial.lock();
-        let failed = |dial: &Dial| dial.outcome().is_some_and(|outcome| outcome.is_err());
-        dial.as_ref().is_some_and(|dial| dial.begun.elapsed() < PAUSE_AFTER_FAILURE && failed(dial))
-    }
-
-    /// Adds a connection and forgets those that take no more requests: closed ones, and those of older credentials. A
-    /// request that began with the older ones may still add one, which takes nothing from those of newer ones.
-    fn push(&self, slot: Arc<Slot>) {
-        let stays = |other: &Arc<Slot>| other.version >= slot.version && !other.sender.is_closed();
-        self.slots.rcu(|slots| {
-            let mut slots: Vec<_> = slots.iter().filter(|other| stays(other)).cloned().collect();
-            slots.push(slot.clone());
-            slots
-        });
-    }
-
-    fn remove(&self, id: u64) {
-        self.slots.rcu(|slots| slots.iter().filter(|slot| slot.id != id).cloned().collect::<Vec<_>>());
-    }
-
-    /// Forgets connections without a request since the last call. Nothing is lost if one gets a request at this moment:
-    /// the request keeps it open.
-    fn reap(&self) {
-        let idle = |slot: &Arc<Slot>| {
-            slot.load.streams.load(Ordering::Relaxed) == 0 && !slot.load.used.swap(false, Ordering::Relaxed)
-        };
-        let gone: Vec<u64> = self.slots.load().iter().filter(|slot| idle(slot)).map(|slot| slot.id).collect();
-        for id in gone {
-            self.remove(id);
-        }
-    }
-
-    /// How many streams a connection has for requests that the member lets through; `None` where there is none yet.
-    fn streams_of_one(&self) -> Option<usize> {
-        self.slots.load().last().map(|slot| slot.load.max_streams.load(Ordering::Relaxed))
-    }
-
-    fn statistics(&self) -> (usize, usize) {
-        let slots = self.slots.load();
-        (slots.len(), slots.iter().map(|slot| slot.load.streams.load(Ordering::Relaxed)).sum())
     }
 }
 

@@ -165,9 +165,10 @@ async fn a_write_whose_answer_finds_no_room_once_its_body_has_come_is_not_made()
             Ok(Frame::data(Bytes::from_static(text.as_bytes())))
         });
         let mut request = Request::builder().method(method).uri(&path).header("content-type", content_type);
-        request.extensions_mut().unwrap().insert(AnswerRoom::new(move || {
-            futures::future::ready(has_room.load(Ordering::SeqCst))
-        }));
+        request
+            .extensions_mut()
+            .unwrap()
+            .insert(AnswerRoom::new(move || futures::future::ready(has_room.load(Ordering::SeqCst))));
         let answer = answered(&fixture, request.body(StreamBody::new(body).boxed_unsync()).unwrap()).await;
         refused_for_now(&answer, "--max-unread-bytes");
         assert_eq!(writes(), before, "{method} {path}: the member never hears of it");

@@ -1,0 +1,175 @@
+//! The HTTP/2 connections of a pool for one kind of request, which room they have, and the dial of the next one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use arc_swap::ArcSwap;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use hyper::client::conn::http2::SendRequest;
+use parking_lot::Mutex;
+use tokio::runtime;
+use tokio::time::{Duration, Instant};
+use tributary_apimachinery::body::Body;
+
+use crate::error::ForwardError;
+
+/// How long after the start of a dial that failed none is begun for those who have a connection, if not the best one.
+/// 30 s: where old connections go on and new ones fail, every request would begin another dial, and the member be
+/// called unreachable by each. As long as the longest pause between two dials of an endpoint that was lost.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
+
+/// One HTTP/2 connection. It closes when its last request has ended and the lane has dropped it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) id: u64,
+    pub(crate) version: u64,
+    /// Where it was dialed and is driven.
+    pub(crate) runtime: runtime::Id,
+    pub(crate) sender: SendRequest<Body>,
+    pub(crate) load: Arc<Load>,
+}
+
+/// What the connection's task and its requests share.
+#[derive(Debug)]
+pub(crate) struct Load {
+    pub(crate) streams: AtomicUsize,
+    pub(crate) max_streams: AtomicUsize,
+    /// Set by requests, cleared by the reaper.
+    pub(crate) used: AtomicBool,
+}
+
+/// A stream that a request may open on a connection. Counted until dropped.
+pub(crate) struct StreamPermit {
+    slot: Arc<Slot>,
+}
+
+impl StreamPermit {
+    /// A handle to send the request with.
+    pub(crate) fn sender(&self) -> SendRequest<Body> {
+        self.slot.sender.clone()
+    }
+}
+
+impl fmt::Debug for StreamPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamPermit(connection {})", self.slot.id)
+    }
+}
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        self.slot.load.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Slot {
+    /// Reserves a stream if fewer than `share` percent of the allowed ones are in use.
+    fn reserve(self: &Arc<Self>, share: usize) -> Option<StreamPermit> {
+        let allowed = self.load.max_streams.load(Ordering::Relaxed);
+        let limit = if share >= 100 { allowed } else { (allowed.saturating_mul(share) / 100).max(allowed.min(1)) };
+        let reserved =
+            self.load.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1));
+        reserved.ok()?;
+        self.load.used.store(true, Ordering::Relaxed);
+        Some(StreamPermit { slot: self.clone() })
+    }
+
+    pub(crate) fn is_usable(&self, version: u64) -> bool {
+        self.version == version && !self.sender.is_closed()
+    }
+}
+
+pub(crate) type SharedDial = Shared<BoxFuture<'static, Result<(), ForwardError>>>;
+
+/// The HTTP/2 connections of a lane for one asker.
+#[derive(Default)]
+pub(crate) struct Connections {
+    pub(crate) slots: ArcSwap<Vec<Arc<Slot>>>,
+    /// The dial that is under way: whoever needs a connection waits for the same one.
+    pub(crate) dial: Mutex<Option<Dial>>,
+}
+
+/// A dial, when it began, and the version of the credentials that it is made with.
+#[derive(Clone)]
+pub(crate) struct Dial {
+    pub(crate) begun: Instant,
+    pub(crate) version: u64,
+    pub(crate) ended: SharedDial,
+}
+
+impl Dial {
+    /// How it ended, if it has. It is looked at here: where nobody waits for a dial, nobody else would see its end.
+    pub(crate) fn outcome(&self) -> Option<Result<(), ForwardError>> {
+        self.ended.clone().now_or_never()
+    }
+}
+
+/// What a lane has for a request.
+pub(crate) enum Pick {
+    Room(StreamPermit),
+    /// There is room, but it is time for another connection: the last streams are being used,
+    /// or it is driven in another runtime.
+    Tight(StreamPermit),
+    Full,
+}
+
+impl Connections {
+    /// Room on one of them.
+    pub(crate) fn pick(&self, version: u64, here: runtime::Id) -> Pick {
+        let slots = self.slots.load();
+        let usable = || slots.iter().filter(|slot| slot.is_usable(version));
+        let ours = || usable().filter(|slot| slot.runtime == here);
+        if let Some(permit) = ours().find_map(|slot| slot.reserve(80)) {
+            return Pick::Room(permit);
+        }
+        let roomy = usable().find_map(|slot| slot.reserve(80));
+        let any = || ours().chain(usable()).find_map(|slot| slot.reserve(100));
+        roomy.or_else(any).map_or(Pick::Full, Pick::Tight)
+    }
+
+    /// Whether a dial that began not long ago has failed.
+    pub(crate) fn has_just_failed(&self) -> bool {
+        let dial = self.dial.lock();
+        let failed = |dial: &Dial| dial.outcome().is_some_and(|outcome| outcome.is_err());
+        dial.as_ref().is_some_and(|dial| dial.begun.elapsed() < PAUSE_AFTER_FAILURE && failed(dial))
+    }
+
+    /// Adds a connection and forgets those that take no more requests: closed ones, and those of older credentials. A
+    /// request that began with the older ones may still add one, which takes nothing from those of newer ones.
+    pub(crate) fn push(&self, slot: Arc<Slot>) {
+        let stays = |other: &Arc<Slot>| other.version >= slot.version && !other.sender.is_closed();
+        self.slots.rcu(|slots| {
+            let mut slots: Vec<_> = slots.iter().filter(|other| stays(other)).cloned().collect();
+            slots.push(slot.clone());
+            slots
+        });
+    }
+
+    pub(crate) fn remove(&self, id: u64) {
+        self.slots.rcu(|slots| slots.iter().filter(|slot| slot.id != id).cloned().collect::<Vec<_>>());
+    }
+
+    /// Forgets connections without a request since the last call. Nothing is lost if one gets a request at this moment:
+    /// the request keeps it open.
+    pub(crate) fn reap(&self) {
+        let idle = |slot: &Arc<Slot>| {
+            slot.load.streams.load(Ordering::Relaxed) == 0 && !slot.load.used.swap(false, Ordering::Relaxed)
+        };
+        let gone: Vec<u64> = self.slots.load().iter().filter(|slot| idle(slot)).map(|slot| slot.id).collect();
+        for id in gone {
+            self.remove(id);
+        }
+    }
+
+    /// How many streams a connection has for requests that the member lets through; `None` where there is none yet.
+    pub(crate) fn streams_of_one(&self) -> Option<usize> {
+        self.slots.load().last().map(|slot| slot.load.max_streams.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn statistics(&self) -> (usize, usize) {
+        let slots = self.slots.load();
+        (slots.len(), slots.iter().map(|slot| slot.load.streams.load(Ordering::Relaxed)).sum())
+    }
+}
