@@ -122,7 +122,8 @@ impl<H: Handler> Connection<H> {
                 let has_room = answers.room(head_bytes(&request)).await;
                 let method = request.method().clone();
                 request.extensions_mut().insert(answers.answer_room(&method));
-                let answer = front.call(request, client, |outcome| known.note(outcome), has_room).await;
+                // Boxed, so that a stream whose answer goes on for hours is not as large as the whole way of a request.
+                let answer = Box::pin(front.call(request, client, |outcome| known.note(outcome), has_room)).await;
                 Ok::<_, Infallible>(answers.meter(&method, answer))
             }
         });

@@ -28,13 +28,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
+use futures::future::AbortHandle;
 use http::{Method, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::RequestClass;
 use tributary_router::AnswerRoom;
 
@@ -111,13 +111,13 @@ struct UnderWay {
     since: Instant,
     lasts: bool,
     /// What ends it alone.
-    stream: Option<CancellationToken>,
+    stream: Option<AbortHandle>,
 }
 
 /// What is to be ended.
 #[derive(Default)]
 struct Overdue {
-    streams: Vec<CancellationToken>,
+    streams: Vec<AbortHandle>,
     connection: bool,
 }
 
@@ -235,7 +235,7 @@ impl Outgoing {
             }
             for stream in overdue.streams {
                 cut.inc();
-                stream.cancel();
+                stream.abort();
             }
             waiting.into_iter().for_each(Waker::wake);
         }
@@ -564,7 +564,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_answer_is_judged_by_itself() {
         let now = Instant::now();
-        let streams: Vec<_> = (0..4).map(|_| CancellationToken::new()).collect();
+        let streams: Vec<_> = (0..4).map(|_| AbortHandle::new_pair().0).collect();
         let before = |seconds| now - Duration::from_secs(seconds);
         let untaken = |at: usize, seconds, lasts| {
             let stream = Some(streams[at].clone());
@@ -576,8 +576,8 @@ mod tests {
         let mut state =
             ConnectionState { under_way: answers.into_iter().collect(), lasting: 1, ..ConnectionState::default() };
         let cut = |overdue: Overdue| {
-            overdue.streams.iter().for_each(CancellationToken::cancel);
-            streams.iter().map(CancellationToken::is_cancelled).collect::<Vec<_>>()
+            overdue.streams.iter().for_each(AbortHandle::abort);
+            streams.iter().map(AbortHandle::is_aborted).collect::<Vec<_>>()
         };
         assert!(!state.overdue(now, false).connection);
         assert_eq!(cut(state.overdue(now, false)), [true, false, false, false], "who reads a log page by page may");

@@ -2,12 +2,18 @@
 
 use std::future::Future;
 
+use futures::future::{AbortHandle, abortable};
 use hyper::rt::Executor;
-use tokio_util::sync::CancellationToken;
+
+/// The most that hyper's own part of a stream may take in memory, in bytes. 1 KiB; it takes 616 bytes, and its task 768:
+/// a thousand watches, or lists that wait for their turn, are as many. hyper keeps one place for a request's future and
+/// for its answer's body, as large as the larger of them for as long as the stream lasts, so what answers a request is
+/// boxed.
+const STREAM_BYTES_MAX: usize = 1 << 10;
 
 tokio::task_local! {
     /// Ends the task of the stream that is answered.
-    static STREAM: CancellationToken;
+    static STREAM: AbortHandle;
 }
 
 /// Starts tasks each of which can be ended alone. hyper waits for a stream's window without asking the answer's body
@@ -22,12 +28,13 @@ where
     F::Output: Send,
 {
     fn execute(&self, stream: F) {
-        let end = CancellationToken::new();
-        tokio::spawn(STREAM.scope(end.clone(), async move { end.run_until_cancelled_owned(stream).await }));
+        const { assert!(size_of::<F>() <= STREAM_BYTES_MAX, "a stream takes more than STREAM_BYTES_MAX") };
+        let (stream, end) = abortable(stream);
+        tokio::spawn(STREAM.scope(end, stream));
     }
 }
 
 /// What ends the stream whose answer is being made; `None` over HTTP/1.1, where that is the connection.
-pub(super) fn stream() -> Option<CancellationToken> {
-    STREAM.try_with(CancellationToken::clone).ok()
+pub(super) fn stream() -> Option<AbortHandle> {
+    STREAM.try_with(AbortHandle::clone).ok()
 }
