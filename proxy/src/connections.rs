@@ -50,6 +50,11 @@ impl StreamPermit {
     pub(crate) fn sender(&self) -> SendRequest<Body> {
         self.slot.sender.clone()
     }
+
+    /// Its connection.
+    pub(crate) fn slot(&self) -> &Arc<Slot> {
+        &self.slot
+    }
 }
 
 impl fmt::Debug for StreamPermit {
@@ -69,6 +74,11 @@ impl Slot {
     fn reserve(self: &Arc<Self>, share: usize) -> Option<StreamPermit> {
         let allowed = self.load.max_streams.load(Ordering::Relaxed);
         let limit = if share >= 100 { allowed } else { (allowed.saturating_mul(share) / 100).max(allowed.min(1)) };
+        self.reserve_below(limit)
+    }
+
+    /// Reserves a stream if fewer than `limit` are in use.
+    fn reserve_below(self: &Arc<Self>, limit: usize) -> Option<StreamPermit> {
         let reserved =
             self.load.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1));
         reserved.ok()?;
@@ -127,6 +137,27 @@ impl Connections {
         let roomy = usable().find_map(|slot| slot.reserve(80));
         let any = || ours().chain(usable()).find_map(|slot| slot.reserve(100));
         roomy.or_else(any).map_or(Pick::Full, Pick::Tight)
+    }
+
+    /// A stream on a connection that is driven in this runtime and has none.
+    pub(crate) fn reserve_idle(&self, version: u64, here: runtime::Id) -> Option<StreamPermit> {
+        let slots = self.slots.load();
+        let usable = slots.iter().filter(|slot| slot.is_usable(version) && slot.runtime == here);
+        usable.filter_map(|slot| slot.reserve_below(1)).next()
+    }
+
+    /// How many there are with credentials of this version.
+    pub(crate) fn usable(&self, version: u64) -> usize {
+        self.slots.load().iter().filter(|slot| slot.is_usable(version)).count()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.load().is_empty()
+    }
+
+    /// Whether a dial is under way.
+    pub(crate) fn is_dialing(&self) -> bool {
+        self.dial.lock().as_ref().is_some_and(|dial| dial.outcome().is_none())
     }
 
     /// Whether a dial that began not long ago has failed.

@@ -11,10 +11,11 @@ use tributary_apimachinery::body::Body;
 use crate::error::ForwardError;
 use crate::exchange::Replay;
 use crate::headers::{self, UpgradeProtocol};
-use crate::identity::{ClientAddress, RequestIdentity};
+use crate::identity::RequestIdentity;
 use crate::member::ClientInner;
+use crate::peer::Peer;
 use crate::places::Asker;
-use crate::pool::{Claim, LaneKind};
+use crate::pool::{Claim, LaneKind, Writer};
 use crate::unauthorized::About;
 use crate::user::MemberUser;
 
@@ -35,10 +36,10 @@ pub(crate) fn prepare(
         return Err(ForwardError::UpgradeRefused { cluster: member.name.clone(), problem });
     }
     member.endpoints.check(request.uri()).map_err(|problem| member.bad_path(request.uri(), problem))?;
-    let address = request.extensions().get::<ClientAddress>().copied();
+    let peer = request.extensions().get::<Peer>().copied();
     headers::prepare_request(request.headers_mut(), upgrade);
     member.set_identity(request.headers_mut(), identity, user)?;
-    if let Some(value) = address.and_then(|ClientAddress(ip)| HeaderValue::try_from(ip.to_string()).ok()) {
+    if let Some(value) = peer.and_then(|Peer(address)| HeaderValue::try_from(address.ip().to_string()).ok()) {
         request.headers_mut().insert(X_FORWARDED_FOR, value);
     }
     Ok(upgrade)
@@ -54,9 +55,14 @@ pub(crate) async fn forward(
 ) -> Result<Response<Body>, ForwardError> {
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
     let asker = request.extensions().get::<Asker>().copied().unwrap_or_default();
+    let reader = request.extensions().get::<Peer>().copied();
     request.extensions_mut().clear();
     let lane = if class.is_long_running() { LaneKind::LongRunning } else { LaneKind::Short };
-    let claim = Claim { lane, asker };
+    let writer = match (class, asker) {
+        (RequestClass::LongRunning, Asker::Client) => Writer::Workload { reader },
+        _ => Writer::ApiServer,
+    };
+    let claim = Claim { lane, asker, writer };
     let limit = (!class.is_long_running()).then_some(member.tuning.head_timeout);
     let mut replay = Replay::of(&request);
     let mut replayed = false;

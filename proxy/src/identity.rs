@@ -1,6 +1,5 @@
 //! In whose name a request is sent.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -178,11 +177,6 @@ fn extra_name(key: &str) -> Result<HeaderName, InvalidImpersonation> {
     }
     HeaderName::try_from(name).map_err(|_| invalid("its key is too long for a header name"))
 }
-
-/// A request extension: the address that the client connected from. It is sent as `X-Forwarded-For`, which
-/// kube-apiserver writes into the `sourceIPs` of its audit events; what the client itself claims there is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClientAddress(pub IpAddr);
 
 #[cfg(test)]
 mod tests {

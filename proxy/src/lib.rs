@@ -9,7 +9,8 @@
 //! 2. the caller's [`RequestIdentity`] and the member's credentials are set;
 //! 3. the member's best endpoint is chosen, and the path joined to its base path;
 //! 4. an upgrade (exec, attach, port-forward, `proxy`) gets a connection of its own; everything else a stream of the
-//!    pool: one lane of connections for long-running requests, one for short ones;
+//!    pool: one lane of connections for long-running requests, one for short ones, and connections of each client's own
+//!    for what workloads write;
 //! 5. redirects, 1xx answers that nobody asked for, and a 401 to the member's own credentials become errors; anything
 //!    else is streamed back.
 //!
@@ -33,6 +34,7 @@ mod identity;
 mod last_question;
 mod member;
 mod member_body;
+mod peer;
 mod places;
 mod plugins;
 mod pool;
@@ -43,15 +45,15 @@ mod tuning;
 mod unauthorized;
 mod upgrade;
 mod user;
+mod workloads;
 
 pub use client::{Address, ClusterClient, Health, Transport, without_user_info};
 pub use dial::{BoxIo, Connector, Io};
 pub use endpoint::EndpointStatus;
 pub use error::{ConnectError, ForwardError, Sent};
-pub use identity::{
-    ClientAddress, GivenIdentity, Impersonation, InvalidGivenIdentity, InvalidImpersonation, RequestIdentity,
-};
+pub use identity::{GivenIdentity, Impersonation, InvalidGivenIdentity, InvalidImpersonation, RequestIdentity};
 pub use member_body::ResponseBodyError;
+pub use peer::Peer;
 pub use places::Places;
 pub use plugins::Plugins;
 pub use pool::PoolStatistics;

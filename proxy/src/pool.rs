@@ -1,7 +1,8 @@
 //! The connections to one endpoint of a member.
 //!
 //! HTTP/2 connections form two lanes, so that a thousand watches cannot keep a GET waiting: one lane for short
-//! requests, one for long-running ones. In each, clients, the cachers of single namespaces, and what else this process
+//! requests, one for long-running ones; what workloads write has connections by who reads it
+//! ([`workloads`](crate::workloads)). In each lane, clients, the cachers of single namespaces, and what else this process
 //! asks have connections of their own. The next connection is opened when all that there are for an asker are at 80 %
 //! of their streams; a stream counts until its response body has ended or is dropped. hyper's own pooling client holds
 //! exactly one HTTP/2 connection and queues what exceeds its streams, which makes long watches block each other
@@ -37,6 +38,7 @@ use crate::reachability::Observer;
 use crate::tls::Protocols;
 use crate::tuning::{ClientTuning, Windows};
 use crate::user::CurrentUser;
+use crate::workloads::{self, Reader, Workloads};
 
 /// Streams on one connection where the member allows more, or any number. One lost packet delays them all, and Go's
 /// servers take it for an attack when too many are reset at once.
@@ -92,18 +94,28 @@ pub(crate) enum LaneKind {
     LongRunning,
 }
 
+/// Who writes the answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// The member itself.
+    ApiServer,
+    /// A workload, behind the member; and who reads it.
+    Workload { reader: Reader },
+}
+
 /// Which part of a pool a request may take its connection from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     pub(crate) lane: LaneKind,
     pub(crate) asker: Asker,
+    pub(crate) writer: Writer,
 }
 
 /// The connections for one kind of request.
 struct Lane {
-    clients: Connections,
-    namespaces: Connections,
-    ours: Connections,
+    clients: Arc<Connections>,
+    namespaces: Arc<Connections>,
+    ours: Arc<Connections>,
     /// The requests that may be under way at once to an endpoint that speaks HTTP/1.1.
     http1_places: SharedPlaces,
 }
@@ -115,7 +127,7 @@ impl Lane {
         Self { clients, namespaces, ours, http1_places }
     }
 
-    fn of(&self, asker: Asker) -> &Connections {
+    fn of(&self, asker: Asker) -> &Arc<Connections> {
         match asker {
             Asker::Client => &self.clients,
             Asker::Namespaces => &self.namespaces,
@@ -129,6 +141,11 @@ impl Lane {
 
     fn reap(&self) {
         self.all().into_iter().for_each(Connections::reap);
+    }
+
+    /// Forgets a connection that has ended.
+    fn remove(&self, id: u64) {
+        self.all().into_iter().for_each(|connections| connections.remove(id));
     }
 
     /// How many connections there are, and how many streams on them.
@@ -147,6 +164,7 @@ pub(crate) struct Pool {
     tuning: ClientTuning,
     short: Lane,
     long: Lane,
+    workloads: Workloads,
     http1: Arc<IdleConnections>,
     /// Whether the last connection negotiated HTTP/1.1.
     speaks_http1: AtomicBool,
@@ -171,6 +189,7 @@ impl Pool {
             observer,
             short: Lane::new(&tuning),
             long: Lane::new(&tuning),
+            workloads: Workloads::default(),
             tuning,
             http1: Arc::default(),
             speaks_http1: AtomicBool::new(false),
@@ -185,6 +204,7 @@ impl Pool {
                 let Some(pool) = weak.upgrade() else { return };
                 pool.short.reap();
                 pool.long.reap();
+                pool.workloads.reap();
                 pool.http1.reap(idle_timeout);
             }
         });
@@ -203,11 +223,11 @@ impl Pool {
         claim: Claim,
         credentials: &Arc<Current>,
     ) -> Result<Connection, ForwardError> {
-        let Claim { lane: kind, asker } = claim;
-        let here = Handle::current().id();
+        let Claim { lane: kind, asker, .. } = claim;
+        let (here, connections) = (Handle::current().id(), self.connections(claim));
         // Each round, others may take what a dial has brought; so many rounds fill every connection.
         for _ in 0..=self.tuning.max_connections {
-            match self.connections(claim).pick(credentials.version, here) {
+            match connections.pick(credentials.version, here) {
                 Pick::Room(permit) => return Ok(Connection::Http2(permit)),
                 Pick::Tight(permit) => {
                     if self.may_grow(claim, credentials.version) && !self.grows_in_vain(claim) {
@@ -227,12 +247,21 @@ impl Pool {
                 }
                 continue;
             }
+            if let Writer::Workload { reader } = claim.writer
+                && let Some(permit) = self.workloads.adopt(reader, credentials.version, here)
+            {
+                return Ok(Connection::Http2(permit));
+            }
             if !self.may_grow(claim, credentials.version) {
                 break;
             }
             self.dialed(self.join_dial(claim, credentials)).await?;
         }
-        Err(self.full(asker))
+        match claim.writer {
+            Writer::ApiServer => None,
+            Writer::Workload { .. } => self.workloads.share(credentials.version, here).map(Connection::Http2),
+        }
+        .ok_or_else(|| self.full(claim))
     }
 
     /// Waits for a dial; not for long if the member could not be reached last time.
@@ -247,7 +276,7 @@ impl Pool {
         let credentials = self.user.load().credentials.clone().get().await;
         let credentials =
             credentials.map_err(|message| ForwardError::Credentials { cluster: self.cluster.clone(), message })?;
-        let claim = Claim { lane: LaneKind::Short, asker: Asker::Client };
+        let claim = Claim { lane: LaneKind::Short, asker: Asker::Client, writer: Writer::ApiServer };
         self.join_dial(claim, &credentials).ended.await
     }
 
@@ -263,12 +292,13 @@ impl Pool {
 
     pub(crate) fn statistics(&self) -> PoolStatistics {
         let (short_connections, short_streams) = self.short.statistics();
-        let (long_connections, long_streams) = self.long.statistics();
+        let (watch_connections, watch_streams) = self.long.statistics();
+        let (workload_connections, workload_streams) = self.workloads.statistics();
         PoolStatistics {
             short_connections,
             short_streams,
-            long_connections,
-            long_streams,
+            long_connections: watch_connections + workload_connections,
+            long_streams: watch_streams + workload_streams,
             idle_http1_connections: self.http1.len(),
         }
     }
@@ -280,8 +310,11 @@ impl Pool {
         }
     }
 
-    fn connections(&self, claim: Claim) -> &Connections {
-        self.lane(claim.lane).of(claim.asker)
+    fn connections(&self, claim: Claim) -> Arc<Connections> {
+        match claim.writer {
+            Writer::ApiServer => self.lane(claim.lane).of(claim.asker).clone(),
+            Writer::Workload { reader } => self.workloads.of(reader),
+        }
     }
 
     fn windows(&self, asker: Asker) -> Windows {
@@ -299,12 +332,29 @@ impl Pool {
         }
     }
 
+    /// As [`streams_for`](Self::streams_for), for the connection that a request needs.
+    fn streams_of(&self, claim: Claim) -> usize {
+        let most = self.streams_for(claim.asker);
+        match claim.writer {
+            Writer::ApiServer => most,
+            Writer::Workload { .. } => most.min(workloads::STREAMS),
+        }
+    }
+
     /// How many HTTP/2 connections of a lane this asker may have. They are its own: nobody is kept any.
     fn connections_for(&self, asker: Asker) -> usize {
         let most = self.tuning.max_connections;
         match asker {
             Asker::Client | Asker::Namespaces => most - most / 4,
             Asker::Ourselves => most,
+        }
+    }
+
+    /// How many HTTP/2 connections there may be beside the one that a request needs, itself among them.
+    fn connections_of(&self, claim: Claim) -> usize {
+        match claim.writer {
+            Writer::ApiServer => self.connections_for(claim.asker),
+            Writer::Workload { .. } => self.tuning.max_connections.saturating_mul(workloads::CONNECTIONS_FOR_EACH),
         }
     }
 
@@ -320,8 +370,11 @@ impl Pool {
     }
 
     fn may_grow(&self, claim: Claim, version: u64) -> bool {
-        let slots = self.connections(claim).slots.load();
-        slots.iter().filter(|slot| slot.is_usable(version)).count() < self.connections_for(claim.asker)
+        let usable = match claim.writer {
+            Writer::ApiServer => self.lane(claim.lane).of(claim.asker).usable(version),
+            Writer::Workload { reader } => self.workloads.count(version, reader),
+        };
+        usable < self.connections_of(claim)
     }
 
     /// Whether a dial would not bring the next connection, as far as is known.
@@ -329,16 +382,17 @@ impl Pool {
         self.speaks_http1.load(Ordering::Relaxed) || self.connections(claim).has_just_failed()
     }
 
-    fn full(&self, asker: Asker) -> ForwardError {
-        let what = match asker {
-            Asker::Client => "connections to it that clients may use",
-            Asker::Namespaces => "connections to it for single namespaces",
-            Asker::Ourselves => "own connections to it",
+    fn full(&self, claim: Claim) -> ForwardError {
+        let what = match (claim.asker, claim.writer) {
+            (Asker::Client, Writer::Workload { .. }) => "connections to it for logs and workloads",
+            (Asker::Client, Writer::ApiServer) => "connections to it that clients may use",
+            (Asker::Namespaces, _) => "connections to it for single namespaces",
+            (Asker::Ourselves, _) => "own connections to it",
         };
-        ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.connections_for(asker) }
+        ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.connections_of(claim) }
     }
 
-    fn http1_is_full(&self, Claim { lane, asker }: Claim) -> ForwardError {
+    fn http1_is_full(&self, Claim { lane, asker, .. }: Claim) -> ForwardError {
         let what = match asker {
             Asker::Client => "HTTP/1.1 connections to it that clients may use",
             Asker::Namespaces => "HTTP/1.1 connections to it for single namespaces",
@@ -349,7 +403,8 @@ impl Pool {
 
     /// Starts a dial, or joins the one under way with the same credentials.
     fn join_dial(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>) -> Dial {
-        let mut dial = self.connections(claim).dial.lock();
+        let connections = self.connections(claim);
+        let mut dial = connections.dial.lock();
         let version = credentials.version;
         if let Some(dial) = dial.as_ref().filter(|dial| dial.version == version && dial.outcome().is_none()) {
             return dial.clone();
@@ -362,7 +417,7 @@ impl Pool {
             }
             Ok(())
         });
-        let interrupted = self.full(claim.asker);
+        let interrupted = self.full(claim);
         let ended = async move { task.await.unwrap_or(Err(interrupted)) }.boxed().shared();
         let started = Dial { begun: Instant::now(), version, ended };
         *dial = Some(started.clone());
@@ -387,7 +442,7 @@ impl Pool {
             }
             Dialed::Http2(sender, connection) => {
                 self.speaks_http1.store(false, Ordering::Relaxed);
-                let (id, most) = (self.next_id.fetch_add(1, Ordering::Relaxed), self.streams_for(claim.asker));
+                let (id, most) = (self.next_id.fetch_add(1, Ordering::Relaxed), self.streams_of(claim));
                 let load = Arc::new(Load {
                     streams: AtomicUsize::new(0),
                     max_streams: AtomicUsize::new(connection.current_max_send_streams().min(most)),
@@ -411,7 +466,10 @@ async fn drive(pool: Weak<Pool>, claim: Claim, id: u64, most: usize, load: Arc<L
     })
     .await;
     let Some(pool) = pool.upgrade() else { return };
-    pool.connections(claim).remove(id);
+    match claim.writer {
+        Writer::ApiServer => pool.lane(claim.lane).remove(id),
+        Writer::Workload { .. } => pool.workloads.remove(id),
+    }
     if let Err(error) = ended {
         let cause = explain(&error);
         if error.is_timeout() {

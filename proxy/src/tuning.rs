@@ -56,7 +56,7 @@ pub struct ClientTuning {
     /// The number of connections in each of the two lanes (short and long-running) for what this process asks for
     /// itself; clients, and the cachers of single namespaces, have three quarters as many of their own. Default 32:
     /// with the usual 100 streams a connection that is thousands of own watches, with 64 it is 1,536 of clients, and
-    /// both are still no load for a kube-apiserver.
+    /// both are still no load for a kube-apiserver. For what workloads write there are four times as many, by client.
     pub max_connections: usize,
     /// The number of requests in each of the two lanes that may be under way at once to an endpoint that speaks
     /// HTTP/1.1 only, where each takes a connection of its own. A quarter of them is kept for clients, one for the

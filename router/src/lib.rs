@@ -38,7 +38,6 @@ mod versions;
 mod view;
 mod views;
 
-pub use crate::flow::long_answers::Peer;
 pub use crate::forward::one_cluster::ForwardedWatch;
 pub use answer_room::AnswerRoom;
 pub use caller::User;
@@ -46,6 +45,7 @@ pub use limits::Limits;
 pub use metrics::Metrics;
 pub use policy::{Policies, Policy};
 pub use topology::ClusterSetup;
+pub use tributary_proxy::Peer;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,7 +12,6 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_proxy::ClientAddress;
 use tributary_router::{ForwardedWatch, Peer};
 
 use crate::authentication::{Authentication, Authenticator, anonymous_user};
@@ -79,7 +78,6 @@ impl<H: Handler> Front<H> {
         let line = tracing::enabled!(tracing::Level::DEBUG)
             .then(|| (request.method().clone(), request.uri().path().to_owned()));
         let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
-        request.extensions_mut().insert(ClientAddress(client.ip()));
         request.extensions_mut().insert(Peer(client));
         let response = self.answer(request, note, has_room).await;
         if let Some((method, path)) = line {

@@ -12,3 +12,4 @@ mod precedents;
 mod renewal;
 mod streaming;
 mod upgrades;
+mod workloads;

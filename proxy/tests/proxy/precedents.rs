@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::Body;
-use tributary_proxy::{ClientAddress, ClientTuning, ClusterClient, ForwardError, Impersonation, RequestIdentity};
+use tributary_proxy::{ClientTuning, ClusterClient, ForwardError, Impersonation, Peer, RequestIdentity};
 
 use crate::identity::names;
 use crate::member::{self, Member, Options, SOON, empty, get, text};
@@ -146,7 +146,7 @@ async fn cve_2021_31999_headers_that_connection_names_go_before_the_identity_is_
     ] {
         // As the member's own user.
         let mut request = forged(connection);
-        request.extensions_mut().insert(ClientAddress("10.1.2.3".parse().unwrap()));
+        request.extensions_mut().insert(Peer("10.1.2.3:40000".parse().unwrap()));
         let response = client.forward(request, RequestIdentity::Member).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         let seen = member.last();

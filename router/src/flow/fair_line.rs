@@ -115,7 +115,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::flow::long_answers::Peer;
+    use tributary_proxy::Peer;
 
     fn client(port: u16) -> Holder {
         Some(Peer(([127, 0, 0, 1], port).into()))

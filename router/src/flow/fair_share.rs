@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::flow::long_answers::Peer;
+use tributary_proxy::Peer;
 
 /// Whose portion something is: the connection's. Requests without one share a portion.
 pub(crate) type Holder = Option<Peer>;

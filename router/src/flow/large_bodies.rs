@@ -97,7 +97,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::Peer;
+    use tributary_proxy::Peer;
 
     fn client(port: u16) -> Holder {
         Some(Peer(([127, 0, 0, 1], port).into()))

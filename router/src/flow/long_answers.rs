@@ -15,7 +15,6 @@ mod lanes;
 mod lines;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,14 +23,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tributary_proxy::Peer;
 
 pub(crate) use lanes::{AnswerTurn, AnswerTurnMetrics, AnswerTurns, Length, MEDIUM_BYTES};
 pub(crate) use lines::ConnectionQueues;
-
-/// The connection that a request came by: the fair share is between connections. The server puts it into the request's
-/// extensions; requests without it share one line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Peer(pub SocketAddr);
 
 /// How many answers of each length are written at once. A turn may hold a frame of 64 KiB here, what HTTP/2 has taken
 /// of it, and while a frame is compressed some 300 KiB. Two cores are busy with two, but readers far away take 10 MB/s
@@ -259,7 +254,7 @@ mod tests {
     use super::*;
 
     fn peer(port: u16) -> Option<Peer> {
-        Some(Peer(SocketAddr::from(([127, 0, 0, 1], port))))
+        Some(Peer(([127, 0, 0, 1], port).into()))
     }
 
     async fn settle() {

@@ -8,10 +8,11 @@ use tributary_apimachinery::{ClusterSelector, Filter, GroupVersionResource, List
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, OpeningList, Position,
 };
+use tributary_proxy::Peer;
 
 use super::{Collection, collection};
 use crate::body::Body;
-use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length, Peer};
+use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length};
 use crate::limits;
 use crate::negotiate::ResponseKind;
 use crate::refusal::{Refusal, VersionRefusal};

@@ -10,13 +10,14 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tributary_apimachinery::{Filter, GroupVersionResource, ItemResourceVersions, Object};
 use tributary_merge::ListCursor;
+use tributary_proxy::Peer;
 
 use super::compression::{Gzip, THRESHOLD_BYTES};
 use super::indent::Indent;
 use super::{FRAME_BYTES, ObjectContext, ObjectWriter, protobuf};
 use crate::body::{self, Body, BoxError};
 use crate::flow::large_bodies::beside;
-use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES, NoTurn, Peer};
+use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES, NoTurn};
 use crate::negotiate::{AnswerForm, Encoding, Representation};
 use crate::refusal::Refusal;
 use crate::topology::ClusterMark;

@@ -14,11 +14,11 @@ use super::fences::Fences;
 use super::head::{Head, HeadWaiter};
 use super::past::PastStates;
 use super::warnings::Warnings;
-use crate::flow::long_answers::Peer;
 use crate::limits::Limits;
 use crate::metrics::{CacherLabels, Metrics, ResourceLabels, WatchCounters};
 use crate::response::ResourceKind;
 use crate::topology::{ClusterMark, Fleet};
+use tributary_proxy::Peer;
 
 /// How many changes are undone before others get their turn. 256 take about 0.4 ms.
 const CHANGES_PER_TURN: usize = 256;

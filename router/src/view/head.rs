@@ -19,7 +19,7 @@ use std::task::{Poll, Waker};
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 
-use crate::flow::long_answers::Peer;
+use tributary_proxy::Peer;
 
 /// How many watchers are woken before the others' turn, at least: whole connections. With 500 watchers on 5 connections
 /// half of them had an event 2.0 ms after its write's response where 64 were woken together, 2.5 ms where 128 were, and

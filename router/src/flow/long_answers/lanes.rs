@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{NoTurn, Peer, TurnMetrics, Turns, WriteTurn};
+use tributary_proxy::Peer;
+
+use super::{NoTurn, TurnMetrics, Turns, WriteTurn};
 
 /// What an answer of medium length has at most, in bytes. 1 MiB: a namespace of 150 pods, or a page of 500 small
 /// objects, gathered in under a millisecond.

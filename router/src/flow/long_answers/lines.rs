@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::Peer;
+use tributary_proxy::Peer;
 
 /// The lines, the next one first. Nobody has an empty one.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tributary_apimachinery::Partial;
 use tributary_merge::{CompositeResourceVersion, Epochs};
+use tributary_proxy::Peer;
 
 use super::ask::{ListQuery, MemberList};
 use super::gather::{Page, within};
@@ -19,7 +20,7 @@ use super::token::Token;
 use super::write::{Columns, ListForm, Metadata, Writer, printer};
 use crate::body::{self, Body, BoxError};
 use crate::discovery::ServedResource;
-use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES, Peer};
+use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES};
 use crate::limits::GATHERED_BYTES_MAX;
 use crate::negotiate::{AnswerForm, Encoding};
 use crate::refusal::{LimitRefusal, Refusal};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tributary_apimachinery::Filter;
 use tributary_merge::{BatchOutcome, CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
-use crate::flow::long_answers::Peer;
 use crate::view::{HeadWaiter, ServedAsHeld, View, Watching};
+use tributary_proxy::Peer;
 
 /// How many events one turn takes from the log. 32 of 7 KB are a quarter of a megabyte for a watcher that is behind,
 /// and the log is held for some microseconds.
