@@ -10,9 +10,9 @@ use std::sync::Arc;
 use crate::{GroupVersionResource, SelectableField};
 
 /// A field: its name, the dotted places to look for it, its default.
-type Row = (&'static str, &'static [&'static str], &'static str);
+type SelectableFieldRow = (&'static str, &'static [&'static str], &'static str);
 
-const PODS: &[Row] = &[
+const PODS: &[SelectableFieldRow] = &[
     ("spec.nodeName", &["spec.nodeName"], ""),
     ("spec.restartPolicy", &["spec.restartPolicy"], ""),
     ("spec.schedulerName", &["spec.schedulerName"], ""),
@@ -27,7 +27,7 @@ const PODS: &[Row] = &[
     ("spec.host", &["spec.nodeName"], ""),
 ];
 
-const EVENTS_CORE: &[Row] = &[
+const EVENTS_CORE: &[SelectableFieldRow] = &[
     ("involvedObject.kind", &["involvedObject.kind"], ""),
     ("involvedObject.namespace", &["involvedObject.namespace"], ""),
     ("involvedObject.name", &["involvedObject.name"], ""),
@@ -41,7 +41,7 @@ const EVENTS_CORE: &[Row] = &[
     ("type", &["type"], ""),
 ];
 
-const EVENTS: &[Row] = &[
+const EVENTS: &[SelectableFieldRow] = &[
     ("regarding.kind", &["regarding.kind"], ""),
     ("regarding.namespace", &["regarding.namespace"], ""),
     ("regarding.name", &["regarding.name"], ""),
@@ -54,17 +54,18 @@ const EVENTS: &[Row] = &[
     ("type", &["type"], ""),
 ];
 
-const SIGNER: &[Row] = &[("spec.signerName", &["spec.signerName"], "")];
+const SIGNER: &[SelectableFieldRow] = &[("spec.signerName", &["spec.signerName"], "")];
 
-const POD_CERTIFICATE_REQUESTS: &[Row] = &[
+const POD_CERTIFICATE_REQUESTS: &[SelectableFieldRow] = &[
     ("spec.signerName", &["spec.signerName"], ""),
     ("spec.podName", &["spec.podName"], ""),
     ("spec.nodeName", &["spec.nodeName"], ""),
 ];
 
-const RESOURCE_SLICES: &[Row] = &[("spec.nodeName", &["spec.nodeName"], ""), ("spec.driver", &["spec.driver"], "")];
+const RESOURCE_SLICES: &[SelectableFieldRow] =
+    &[("spec.nodeName", &["spec.nodeName"], ""), ("spec.driver", &["spec.driver"], "")];
 
-fn rows(group: &str, resource: &str) -> &'static [Row] {
+fn rows(group: &str, resource: &str) -> &'static [SelectableFieldRow] {
     match (group, resource) {
         ("", "pods") => PODS,
         ("", "events") => EVENTS_CORE,

@@ -162,7 +162,7 @@ impl Status {
     /// what a client without a Status would say (`NewGenericServerResponse` in apimachinery's errors.go). Texts are
     /// kept to their first 2 KiB, as a client does.
     pub fn from_response(code: u16, body: &[u8]) -> Self {
-        match serde_json::from_slice::<Wire>(body) {
+        match serde_json::from_slice::<StatusFields>(body) {
             Ok(wire) if wire.kind == "Status" => {
                 let mut status = Self::from(wire);
                 if status.code == 0 {
@@ -209,7 +209,7 @@ impl Serialize for Status {
 /// What is read: every member may be missing or null.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire {
+struct StatusFields {
     #[serde(deserialize_with = "null_is_default")]
     kind: String,
     #[serde(deserialize_with = "null_is_default")]
@@ -224,8 +224,8 @@ struct Wire {
     code: u16,
 }
 
-impl From<Wire> for Status {
-    fn from(wire: Wire) -> Self {
+impl From<StatusFields> for Status {
+    fn from(wire: StatusFields) -> Self {
         Self {
             success: wire.status == "Success",
             code: wire.code,
@@ -239,7 +239,7 @@ impl From<Wire> for Status {
 
 impl<'de> Deserialize<'de> for Status {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Wire::deserialize(deserializer).map(Self::from)
+        StatusFields::deserialize(deserializer).map(Self::from)
     }
 }
 

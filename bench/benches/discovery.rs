@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tributary_apimachinery::ClusterName;
-use tributary_router::testing::model::{Group, GroupList, GroupMetadata, Kind, Resource, Version};
+use tributary_router::testing::model::{Group, GroupList, GroupMetadata, GroupVersionKind, Resource, Version};
 use tributary_router::testing::{MemberDiscovery, Union};
 
 /// Groups of a cluster with the CRDs of a handful of operators, and resources in each:
@@ -18,7 +18,7 @@ fn resource(group: usize, number: usize) -> Resource {
     let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
     Resource {
         resource: format!("resources{number}"),
-        response_kind: Some(Kind {
+        response_kind: Some(GroupVersionKind {
             group: format!("group{group}.example.io"),
             version: "v1".to_owned(),
             kind: format!("Kind{number}"),

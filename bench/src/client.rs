@@ -84,7 +84,7 @@ impl Contestant {
     ///
     /// # Errors
     /// When the server does not answer or speaks no HTTP/2.
-    pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
+    pub(crate) async fn connect(&self) -> anyhow::Result<ContestantConnection> {
         let stream =
             TcpStream::connect(&self.authority).await.with_context(|| format!("connect to {}", self.authority))?;
         stream.set_nodelay(true).context("set TCP_NODELAY")?;
@@ -105,18 +105,18 @@ impl Contestant {
             .await
             .context("HTTP/2")?;
         tokio::spawn(connection);
-        Ok(Connection { target: self.clone(), sender })
+        Ok(ContestantConnection { target: self.clone(), sender })
     }
 }
 
 /// One HTTP/2 connection. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Connection {
+pub(crate) struct ContestantConnection {
     target: Contestant,
     sender: SendRequest<Full<Bytes>>,
 }
 
-impl Connection {
+impl ContestantConnection {
     /// The same connection, asking for answers compressed by gzip.
     pub(crate) fn compressed(mut self) -> Self {
         self.target.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));

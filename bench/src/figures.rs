@@ -2,7 +2,7 @@
 
 use crate::figure::Figure;
 use crate::report::{Results, Watch};
-use crate::watches::Measured;
+use crate::watches::WatchMeasurement;
 
 /// Bytes in the megabyte of the figures.
 const MB: f64 = 1e6;
@@ -71,7 +71,7 @@ impl Judged {
             // What delivery takes is what comes on top of a write that nobody watches: that part is the member's on
             // both sides. Not from the response: with 500 watchers a member's response is late itself, behind most of
             // their events.
-            let delivery = |side: &Measured| side.from_send.p50 - alone.latency.p50;
+            let delivery = |side: &WatchMeasurement| side.from_send.p50 - alone.latency.p50;
             self.judge("500 watchers: p50 of delivery", Some(delivery(tributary) / delivery(member)), 0.5, "×");
             self.judge("500 watchers: p99 from send", Some(tributary.from_send.p99 / member.from_send.p99), 1.0, "×");
             let each = |ours: Option<f64>, theirs: Option<f64>| ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
@@ -136,14 +136,17 @@ impl Judged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::Measured;
+    use crate::reads::ReadMeasurement;
     use crate::report::ReadComparison;
     use crate::statistics::Percentiles;
 
     #[test]
     fn figures_follow_from_the_ratios() {
-        let measured =
-            |p50| Measured { latency: Percentiles { p50, p99: p50 }, cpu_ms: Some(p50), ..Measured::default() };
+        let measured = |p50| ReadMeasurement {
+            latency: Percentiles { p50, p99: p50 },
+            cpu_ms: Some(p50),
+            ..ReadMeasurement::default()
+        };
         let read = |name: &str, member, tributary| ReadComparison {
             name: name.to_owned(),
             member: measured(member),

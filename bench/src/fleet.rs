@@ -17,7 +17,7 @@ use tributary_e2e::Process;
 
 use crate::client::Contestant;
 use crate::statistics::Percentiles;
-use crate::usage::Processes;
+use crate::usage::ServerProcesses;
 
 /// The key of the figures.
 pub(crate) const NAME: &str = "fleet-1000";
@@ -44,7 +44,7 @@ const JSON: &str = "application/json";
 
 /// What was measured.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Fleet {
+pub(crate) struct FleetFigures {
     /// Clusters.
     pub(crate) clusters: usize,
     /// Pods in each.
@@ -69,7 +69,7 @@ pub(crate) struct Fleet {
 ///
 /// # Errors
 /// When they do not start, or are not synced in time.
-pub(crate) async fn run() -> anyhow::Result<Fleet> {
+pub(crate) async fn run() -> anyhow::Result<FleetFigures> {
     let folder = tempfile::Builder::new().prefix("tributary-bench-").tempdir().context("make a folder")?;
     let mut command = Command::new(tributary_e2e::tributary::binary()?);
     command
@@ -84,7 +84,7 @@ pub(crate) async fn run() -> anyhow::Result<Fleet> {
     process.wait_for_output(READY_WITHIN, |text| text.contains("Ctrl-C")).await?;
     let ready_seconds = started.elapsed().as_secs_f64();
     let target = Contestant::from_kubeconfig("demo", &kubeconfig(folder.path())?, None).await?;
-    let processes = Processes { server: Some(process.pid()), storage: None };
+    let processes = ServerProcesses { server: Some(process.pid()), storage: None };
 
     let over = Arc::new(AtomicBool::new(false));
     let alive = tokio::spawn(probe(target.clone(), Arc::clone(&over)));
@@ -101,7 +101,7 @@ pub(crate) async fn run() -> anyhow::Result<Fleet> {
     let (before, begun) = (processes.cpu(), Instant::now());
     sleep(IDLE).await;
     let used = processes.cpu_since(before).server.context("the process's CPU cannot be read")?;
-    Ok(Fleet {
+    Ok(FleetFigures {
         clusters: CLUSTERS,
         pods: PODS,
         ready_seconds,

@@ -15,7 +15,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::client::{Connection, Contestant};
+use crate::client::{Contestant, ContestantConnection};
 use crate::load;
 use crate::reads::Side;
 use crate::statistics::Percentiles;
@@ -128,7 +128,7 @@ impl Storm {
     }
 
     /// Sends all requests together; says how many were answered to the end.
-    async fn rage(&self, connections: Vec<Connection>) -> anyhow::Result<usize> {
+    async fn rage(&self, connections: Vec<ContestantConnection>) -> anyhow::Result<usize> {
         let together = Arc::new(Barrier::new(self.requests));
         let mut requests = JoinSet::new();
         for number in 0..self.requests {
@@ -157,7 +157,7 @@ impl Storm {
 }
 
 /// Reads a stream up to the end of its initial events.
-async fn initial_events(connection: &Connection, path: &str) -> anyhow::Result<()> {
+async fn initial_events(connection: &ContestantConnection, path: &str) -> anyhow::Result<()> {
     const END: &[u8] = b"k8s.io/initial-events-end";
     let response = connection.send(Method::GET, path, JSON, "", Bytes::new()).await?;
     anyhow::ensure!(response.status() == 200, "answered {}", response.status());
@@ -178,7 +178,7 @@ async fn initial_events(connection: &Connection, path: &str) -> anyhow::Result<(
 
 /// Gets and lists of a lone client, in turns, for a time or while something goes on.
 async fn others(
-    connection: &Connection,
+    connection: &ContestantConnection,
     go_on: impl Fn() -> bool,
     time: Option<Duration>,
 ) -> anyhow::Result<(Percentiles, Percentiles)> {
@@ -200,7 +200,7 @@ async fn others(
     Ok((Percentiles::of(&gets), Percentiles::of(&lists)))
 }
 
-async fn peak(processes: crate::usage::Processes, over: Arc<AtomicBool>) -> u64 {
+async fn peak(processes: crate::usage::ServerProcesses, over: Arc<AtomicBool>) -> u64 {
     let mut peak = 0;
     while !over.load(Ordering::SeqCst) {
         peak = peak.max(processes.resident().unwrap_or_default());
@@ -223,7 +223,7 @@ pub(crate) const IDLE_WATCHERS: IdleWatchers = IdleWatchers { watchers: 1000, co
 
 /// What idle watchers cost.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Idle {
+pub(crate) struct IdleWatchersCost {
     /// How many watched.
     pub(crate) watchers: usize,
     /// Memory of each, in bytes.
@@ -257,7 +257,7 @@ impl IdleWatchers {
     ///
     /// # Errors
     /// When one is refused.
-    pub(crate) async fn open(&self, side: &Side) -> anyhow::Result<(Idle, Open)> {
+    pub(crate) async fn open(&self, side: &Side) -> anyhow::Result<(IdleWatchersCost, Open)> {
         // What the first watcher of all allocates is not the others'.
         let version = version(&side.target.connect().await?).await?;
         let first = self.watch(&side.target, &version, 1).await?;
@@ -268,7 +268,7 @@ impl IdleWatchers {
         let after = side.processes.resident().context("the process's memory cannot be read")?;
         drop(first);
         let bytes_each = after.saturating_sub(before) as f64 / self.watchers as f64;
-        Ok((Idle { watchers: self.watchers, bytes_each }, Open { version, streams }))
+        Ok((IdleWatchersCost { watchers: self.watchers, bytes_each }, Open { version, streams }))
     }
 
     /// Comes back after a restart as informers do: from the last version, and by a list where that is refused.
@@ -313,13 +313,13 @@ impl IdleWatchers {
     }
 }
 
-async fn version(connection: &Connection) -> anyhow::Result<String> {
+async fn version(connection: &ContestantConnection) -> anyhow::Result<String> {
     let list: Value =
         serde_json::from_slice(&connection.read("/api/v1/pods?limit=1").await?).context("read the list")?;
     Ok(list["metadata"]["resourceVersion"].as_str().context("the list has no version")?.to_owned())
 }
 
-async fn watch(connection: &Connection, version: &str) -> anyhow::Result<Incoming> {
+async fn watch(connection: &ContestantConnection, version: &str) -> anyhow::Result<Incoming> {
     let path = format!("/api/v1/pods?watch=1&allowWatchBookmarks=true&timeoutSeconds=600&resourceVersion={version}");
     let response = connection.send(Method::GET, &path, JSON, "", Bytes::new()).await?;
     anyhow::ensure!(response.status() == 200, "a watch was answered {}", response.status());
@@ -327,7 +327,7 @@ async fn watch(connection: &Connection, version: &str) -> anyhow::Result<Incomin
 }
 
 /// One informer after the restart.
-async fn come_back(connection: &Connection, version: &str, relisted: &AtomicU64) -> anyhow::Result<Incoming> {
+async fn come_back(connection: &ContestantConnection, version: &str, relisted: &AtomicU64) -> anyhow::Result<Incoming> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let opened = watch(connection, version).await;

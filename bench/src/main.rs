@@ -16,7 +16,7 @@ use tributary_e2e::{TestCluster, Tools, Tributary};
 use crate::client::Contestant;
 use crate::reads::Side;
 use crate::report::{Memory, ReadComparison, Results, Watch};
-use crate::usage::Processes;
+use crate::usage::ServerProcesses;
 use crate::watches::Sides;
 
 mod client;
@@ -89,11 +89,11 @@ impl Arguments {
 struct Stage {
     member: Side,
     tributary: Side,
-    started: Option<Started>,
+    started: Option<StartedServers>,
 }
 
 /// The servers that this program started.
-struct Started {
+struct StartedServers {
     // Tributary before its member, so that its log does not end in connection errors.
     tributary: Option<Tributary>,
     member: TestCluster,
@@ -101,12 +101,12 @@ struct Started {
     folder: tempfile::TempDir,
 }
 
-impl Started {
+impl StartedServers {
     async fn start_tributary(&mut self, listen: &str) -> anyhow::Result<Side> {
         let builder = Tributary::builder(&self.member.kubeconfig(), ["member1"]).folder(self.folder.path());
         let tributary = builder.listen(listen).start().await.context("start tributary")?;
         let target = Contestant::from_kubeconfig("tributary", tributary.kubeconfig(), None).await?;
-        let side = Side { target, processes: Processes { server: Some(tributary.pid()), storage: None } };
+        let side = Side { target, processes: ServerProcesses { server: Some(tributary.pid()), storage: None } };
         self.tributary = Some(tributary);
         Ok(side)
     }
@@ -172,7 +172,7 @@ async fn measure_both_sides(arguments: &Arguments, results: &mut Results) -> any
 /// Starts what is not running, and fills the member.
 async fn set_up(arguments: &Arguments) -> anyhow::Result<Stage> {
     if let (Some(member), Some(tributary)) = (&arguments.member, &arguments.tributary) {
-        let side = |target, pid| Side { target, processes: Processes { server: pid, storage: None } };
+        let side = |target, pid| Side { target, processes: ServerProcesses { server: pid, storage: None } };
         let stage = Stage {
             member: side(Contestant::from_kubeconfig("member", member, None).await?, arguments.member_pid),
             tributary: side(Contestant::from_kubeconfig("tributary", tributary, None).await?, arguments.tributary_pid),
@@ -195,10 +195,10 @@ async fn set_up(arguments: &Arguments) -> anyhow::Result<Stage> {
     eprintln!("filled in {:.0} s", start.elapsed().as_secs_f64());
     let member_side = Side {
         target,
-        processes: Processes { server: member.apiserver_pid().await, storage: member.etcd_pid().await },
+        processes: ServerProcesses { server: member.apiserver_pid().await, storage: member.etcd_pid().await },
     };
     let folder = tempfile::Builder::new().prefix("tributary-bench-").tempdir().context("make a folder")?;
-    let mut started = Started { tributary: None, member, folder };
+    let mut started = StartedServers { tributary: None, member, folder };
     let tributary = started.start_tributary("127.0.0.1:0").await?;
     Ok(Stage { member: member_side, tributary, started: Some(started) })
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::client::{Connection, Contestant, ResponseSummary};
+use crate::client::{Contestant, ContestantConnection, ResponseSummary};
 use crate::load;
 use crate::statistics::Percentiles;
-use crate::usage::Processes;
+use crate::usage::ServerProcesses;
 
 /// Rounds in which the sides take turns, so that a slow minute of the machine hits both.
 const ROUNDS: u32 = 3;
@@ -21,7 +21,7 @@ const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=met
 
 /// What is read.
 #[derive(Clone, Debug)]
-pub(crate) struct Scenario {
+pub(crate) struct ReadScenario {
     /// The key of the figures.
     pub(crate) name: &'static str,
     path: String,
@@ -37,12 +37,12 @@ pub(crate) struct Side {
     /// The server.
     pub(crate) target: Contestant,
     /// Its processes.
-    pub(crate) processes: Processes,
+    pub(crate) processes: ServerProcesses,
 }
 
 /// What one side did in a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Measured {
+pub(crate) struct ReadMeasurement {
     /// Requests measured.
     pub(crate) requests: usize,
     /// Bytes of one answer (the last).
@@ -60,17 +60,17 @@ pub(crate) struct Measured {
 }
 
 /// All reads of the comparison.
-pub(crate) fn scenarios() -> Vec<Scenario> {
+pub(crate) fn scenarios() -> Vec<ReadScenario> {
     let namespace = load::namespace(0);
     let pods = "/api/v1/pods".to_owned();
     let in_namespace = format!("/api/v1/namespaces/{namespace}/pods");
     let pod = format!("{in_namespace}/{}", load::pod_name(7));
-    let scenario = |name, path: String, accept, workers| Scenario { name, path, accept, workers, paged: false };
+    let scenario = |name, path: String, accept, workers| ReadScenario { name, path, accept, workers, paged: false };
     vec![
         scenario("list-all", format!("{pods}?resourceVersion=0"), JSON, 1),
         scenario("list-all-unset", pods.clone(), JSON, 1),
-        Scenario { paged: true, ..scenario("list-pages-500", format!("{pods}?limit=500"), JSON, 1) },
-        Scenario { paged: true, ..scenario("list-pages-200", format!("{pods}?limit=200"), JSON, 1) },
+        ReadScenario { paged: true, ..scenario("list-pages-500", format!("{pods}?limit=500"), JSON, 1) },
+        ReadScenario { paged: true, ..scenario("list-pages-200", format!("{pods}?limit=200"), JSON, 1) },
         scenario("namespace-100", format!("{in_namespace}?resourceVersion=0"), JSON, 1),
         scenario("namespace-100-unset", in_namespace.clone(), JSON, 1),
         scenario("get", format!("{pod}?resourceVersion=0"), JSON, 1),
@@ -86,12 +86,12 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-impl Scenario {
+impl ReadScenario {
     /// Measures the sides in turns, each for `time` in all.
     ///
     /// # Errors
     /// When a side answers anything but 200.
-    pub(crate) async fn run(&self, sides: &[&Side], time: Duration) -> anyhow::Result<Vec<Measured>> {
+    pub(crate) async fn run(&self, sides: &[&Side], time: Duration) -> anyhow::Result<Vec<ReadMeasurement>> {
         let mut tallies: Vec<Tally> = sides.iter().map(|_| Tally::default()).collect();
         let mut connections = Vec::new();
         for side in sides {
@@ -116,7 +116,7 @@ impl Scenario {
     async fn round(
         &self,
         side: &Side,
-        connections: &[Connection],
+        connections: &[ContestantConnection],
         time: Duration,
         tally: &mut Tally,
     ) -> anyhow::Result<()> {
@@ -141,7 +141,7 @@ impl Scenario {
     }
 
     /// One request, or all pages.
-    async fn once(&self, connection: &Connection) -> anyhow::Result<ResponseSummary> {
+    async fn once(&self, connection: &ContestantConnection) -> anyhow::Result<ResponseSummary> {
         if !self.paged {
             return connection.discard(&self.path, self.accept).await;
         }
@@ -182,12 +182,12 @@ fn add(sum: Option<Duration>, more: Option<Duration>) -> Option<Duration> {
 }
 
 impl Tally {
-    fn measured(self) -> Measured {
+    fn measured(self) -> ReadMeasurement {
         let count = self.answers.len();
         let each = |cpu: Option<Duration>| cpu.map(|cpu| cpu.as_secs_f64() * 1000.0 / count as f64);
         let latencies: Vec<_> = self.answers.iter().map(|answer| answer.elapsed).collect();
         let first_bytes: Vec<_> = self.answers.iter().map(|answer| answer.first_byte).collect();
-        Measured {
+        ReadMeasurement {
             requests: count,
             bytes: self.answers.last().map_or(0, |answer| answer.bytes),
             latency: Percentiles::of(&latencies),

@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::figure::Figure;
-use crate::fleet::Fleet;
+use crate::fleet::FleetFigures;
 use crate::{limits, reads, watches, worst};
 
 /// One read on both sides.
@@ -16,9 +16,9 @@ pub(crate) struct ReadComparison {
     /// The scenario.
     pub(crate) name: String,
     /// The member itself.
-    pub(crate) member: reads::Measured,
+    pub(crate) member: reads::ReadMeasurement,
     /// Tributary in front of it.
-    pub(crate) tributary: reads::Measured,
+    pub(crate) tributary: reads::ReadMeasurement,
 }
 
 /// One watch scenario on both sides.
@@ -27,9 +27,9 @@ pub(crate) struct Watch {
     /// The scenario.
     pub(crate) name: String,
     /// The member itself.
-    pub(crate) member: watches::Measured,
+    pub(crate) member: watches::WatchMeasurement,
     /// Tributary in front of it.
-    pub(crate) tributary: watches::Measured,
+    pub(crate) tributary: watches::WatchMeasurement,
     /// The same writes while nobody watches.
     pub(crate) alone: watches::WriteAlone,
 }
@@ -65,11 +65,11 @@ pub(crate) struct Results {
     /// One client's worst requests.
     pub(crate) worst: Vec<worst::Endured>,
     /// Watchers that wait.
-    pub(crate) idle: Option<limits::Idle>,
+    pub(crate) idle: Option<limits::IdleWatchersCost>,
     /// Their return after a restart.
     pub(crate) resumed: Option<limits::Resumed>,
     /// A thousand clusters.
-    pub(crate) fleet: Option<Fleet>,
+    pub(crate) fleet: Option<FleetFigures>,
     /// Memory.
     pub(crate) memory: Option<Memory>,
     /// The figures to reach.
@@ -78,7 +78,7 @@ pub(crate) struct Results {
 
 impl Results {
     /// Both sides of a read.
-    pub(crate) fn read(&self, name: &str) -> Option<(&reads::Measured, &reads::Measured)> {
+    pub(crate) fn read(&self, name: &str) -> Option<(&reads::ReadMeasurement, &reads::ReadMeasurement)> {
         self.reads.iter().find(|read| read.name == name).map(|read| (&read.member, &read.tributary))
     }
 
@@ -270,7 +270,7 @@ impl Results {
     }
 }
 
-fn write_fleet(fleet: &Fleet, out: &mut String) -> std::fmt::Result {
+fn write_fleet(fleet: &FleetFigures, out: &mut String) -> std::fmt::Result {
     writeln!(
         out,
         "| fleet (members in the same process) | ready s | synced s after | /livez p50 / p99 ms | longest ms | page of 5 p50 / p99 ms | memory MB | cores while nobody reads |"

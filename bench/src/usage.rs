@@ -10,7 +10,7 @@ const TICKS_PER_SECOND: u64 = 100;
 
 /// The processes of one side.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Processes {
+pub(crate) struct ServerProcesses {
     /// The server that answers.
     pub(crate) server: Option<u32>,
     /// Its storage, where it has one of its own.
@@ -26,7 +26,7 @@ pub(crate) struct Cpu {
     pub(crate) storage: Option<Duration>,
 }
 
-impl Processes {
+impl ServerProcesses {
     /// CPU time so far.
     pub(crate) fn cpu(&self) -> Cpu {
         Cpu { server: self.server.and_then(|pid| cpu(pid).ok()), storage: self.storage.and_then(|pid| cpu(pid).ok()) }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn this_process_uses_memory_and_time() {
-        let own = Processes { server: Some(std::process::id()), storage: None };
+        let own = ServerProcesses { server: Some(std::process::id()), storage: None };
         assert!(own.resident().is_some_and(|bytes| bytes > 100_000));
         let before = own.cpu();
         let mut sum = 0_u64;

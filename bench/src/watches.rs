@@ -18,7 +18,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 
-use crate::client::{Connection, Contestant};
+use crate::client::{Contestant, ContestantConnection};
 use crate::load;
 use crate::reads::Side;
 use crate::statistics::Percentiles;
@@ -38,7 +38,7 @@ const WARM_UP: Duration = Duration::from_secs(1);
 
 /// How many watch, and how much is written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scenario {
+pub(crate) struct WatchScenario {
     /// The key of the figures.
     pub(crate) name: &'static str,
     /// Watchers of all pods.
@@ -50,15 +50,15 @@ pub(crate) struct Scenario {
 }
 
 /// All watch scenarios.
-pub(crate) const SCENARIOS: [Scenario; 3] = [
-    Scenario { name: "watch-1", watchers: 1, connections: 1, writes_per_second: 50 },
-    Scenario { name: "watch-100", watchers: 100, connections: 2, writes_per_second: 50 },
-    Scenario { name: "watch-500", watchers: 500, connections: 5, writes_per_second: 20 },
+pub(crate) const SCENARIOS: [WatchScenario; 3] = [
+    WatchScenario { name: "watch-1", watchers: 1, connections: 1, writes_per_second: 50 },
+    WatchScenario { name: "watch-100", watchers: 100, connections: 2, writes_per_second: 50 },
+    WatchScenario { name: "watch-500", watchers: 500, connections: 5, writes_per_second: 20 },
 ];
 
 /// What one side did in a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Measured {
+pub(crate) struct WatchMeasurement {
     /// Writes that were made.
     pub(crate) writes: usize,
     /// Events that reached a watcher.
@@ -129,8 +129,8 @@ struct Run {
 
 /// What the sides did in a scenario, and what a write took beside it that nobody watched.
 pub(crate) struct Sides {
-    pub(crate) member: Measured,
-    pub(crate) tributary: Measured,
+    pub(crate) member: WatchMeasurement,
+    pub(crate) tributary: WatchMeasurement,
     pub(crate) alone: WriteAlone,
 }
 
@@ -147,7 +147,7 @@ fn count(writes_per_second: u32, time: Duration) -> usize {
     (f64::from(writes_per_second) * time.as_secs_f64()) as usize
 }
 
-impl Scenario {
+impl WatchScenario {
     /// Measures both sides and a write alone, each for `time` in all, in turns.
     ///
     /// # Errors
@@ -274,12 +274,12 @@ impl Run {
     }
 
     /// `write_cpu_ms` is what a write costs the side's own server, in milliseconds.
-    fn measured(self, watchers: usize, write_cpu_ms: Option<f64>) -> Measured {
+    fn measured(self, watchers: usize, write_cpu_ms: Option<f64>) -> WatchMeasurement {
         let delivered = self.from_send.len();
         let of_writes = write_cpu_ms.unwrap_or_default() * self.writes as f64;
         let cpu = self.cpu.map(|cpu| cpu.as_secs_f64() * 1000.0);
         let each = |cpu_ms: f64| cpu_ms.max(0.0) / delivered.max(1) as f64;
-        Measured {
+        WatchMeasurement {
             writes: self.writes,
             delivered,
             lost: (self.writes * watchers).saturating_sub(delivered),
@@ -294,7 +294,7 @@ impl Run {
 
 /// Writes at an even pace. A write that is late is not skipped: the next ones follow at once.
 async fn write(
-    connection: &Connection,
+    connection: &ContestantConnection,
     clock: &Clock,
     per_second: u32,
     numbers: std::ops::Range<usize>,

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::client::Connection;
+use crate::client::ContestantConnection;
 use crate::load;
 use crate::reads::Side;
 use crate::statistics::Percentiles;
@@ -135,7 +135,7 @@ impl Worst {
     }
 
     /// Sends it once and reads the answer to its end; whether that was a success. `None` where there was no answer.
-    async fn once(&self, connection: &Connection) -> Option<bool> {
+    async fn once(&self, connection: &ContestantConnection) -> Option<bool> {
         let content_type = if self.body.is_empty() { "" } else { JSON };
         let sent = connection.send(self.method.clone(), &self.path, self.accept, content_type, self.body.clone());
         let mut response = sent.await.ok()?;
@@ -148,7 +148,7 @@ impl Worst {
 }
 
 /// What gets of the other client take for [`TIME`], and the most memory that the server has meanwhile.
-async fn gets(side: &Side, other: &Connection) -> anyhow::Result<(Percentiles, u64)> {
+async fn gets(side: &Side, other: &ContestantConnection) -> anyhow::Result<(Percentiles, u64)> {
     let get = format!("/api/v1/namespaces/{}/pods/{}", load::namespace(0), load::pod_name(7));
     let (mut times, mut peak) = (Vec::new(), 0);
     let start = Instant::now();

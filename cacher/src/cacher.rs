@@ -12,17 +12,17 @@ use crate::Transport;
 use crate::config::CacherConfig;
 use crate::reflector::Reflector;
 use crate::request::{self, LatestError};
-use crate::shared::Shared;
+use crate::shared::ReflectorShared;
 use crate::state::CacherState;
 use crate::stats::Stats;
-use crate::update::Observer;
+use crate::update::UpdateObserver;
 use crate::wait::{NotReached, StillThere, VersionWaiter};
 
 /// One resource of one cluster, held in memory by one task.
 ///
 /// Dropping it ends the task and with it the request to the member. Snapshots taken from it stay valid.
 pub struct Cacher {
-    shared: Arc<Shared>,
+    shared: Arc<ReflectorShared>,
     transport: Transport,
     task: tokio::task::AbortHandle,
 }
@@ -30,15 +30,16 @@ pub struct Cacher {
 impl Cacher {
     /// Starts to list and watch. Must be called within a tokio runtime.
     ///
-    /// The observer is told every step, the first complete state included; see [`Observer`] for what it may rely on.
-    pub fn start(config: CacherConfig, transport: Transport, observer: Arc<dyn Observer>) -> Self {
+    /// The observer is told every step, the first complete state included; see [`UpdateObserver`] for what it may
+    /// rely on.
+    pub fn start(config: CacherConfig, transport: Transport, observer: Arc<dyn UpdateObserver>) -> Self {
         let span = tracing::info_span!(
             "cacher",
             cluster = %config.cluster,
             resource = %config.resource,
             namespace = config.namespace.as_deref(),
         );
-        let shared = Arc::new(Shared::new(config));
+        let shared = Arc::new(ReflectorShared::new(config));
         let reflector = Reflector::new(shared.clone(), transport.clone(), observer);
         let task = tokio::spawn(reflector.run().instrument(span)).abort_handle();
         Self { shared, transport, task }

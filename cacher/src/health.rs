@@ -8,14 +8,14 @@ use crate::state::{CacherState, StaleReason};
 
 /// Follows whether changes arrive.
 #[derive(Debug)]
-pub(crate) struct Health {
+pub(crate) struct CacherHealth {
     started: Instant,
     stale_after: Duration,
     synced: bool,
     lost: Option<(Instant, StaleReason)>,
 }
 
-impl Health {
+impl CacherHealth {
     pub(crate) fn new(now: Instant, stale_after: Duration) -> Self {
         Self { started: now, stale_after, synced: false, lost: None }
     }
@@ -66,7 +66,7 @@ pub(crate) struct Announced {
 
 /// What is worth a line in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum HealthTransition {
     /// A reason that was not said since the last recovery.
     Trouble,
     /// Changes arrive again after trouble that was said, or for the first time.
@@ -75,17 +75,17 @@ pub(crate) enum News {
 
 impl Announced {
     /// Whether the step from one state to the next is worth a line.
-    pub(crate) fn news(&mut self, before: &CacherState, after: &CacherState) -> Option<News> {
+    pub(crate) fn news(&mut self, before: &CacherState, after: &CacherState) -> Option<HealthTransition> {
         match after.reason() {
             None => {
                 let said = !std::mem::take(&mut self.reasons).is_empty();
-                (*after == CacherState::Synced && (said || before.is_unknown())).then_some(News::Recovery)
+                (*after == CacherState::Synced && (said || before.is_unknown())).then_some(HealthTransition::Recovery)
             }
             Some(reason @ (StaleReason::Forbidden | StaleReason::NotFound))
                 if !self.reasons.contains(&reason.as_str()) =>
             {
                 self.reasons.push(reason.as_str());
-                Some(News::Trouble)
+                Some(HealthTransition::Trouble)
             }
             Some(_) => None,
         }
@@ -104,7 +104,7 @@ mod tests {
     fn unknown_until_synced_then_stale_after_the_grace() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut health = Health::new(start, Duration::from_secs(5));
+        let mut health = CacherHealth::new(start, Duration::from_secs(5));
         assert_eq!(health.state(at(0)), CacherState::Syncing { since: start, reason: None });
         health.lost(at(1), StaleReason::Forbidden);
         assert_eq!(health.state(at(1)), CacherState::Syncing { since: start, reason: Some(StaleReason::Forbidden) });
@@ -130,18 +130,18 @@ mod tests {
         let mut before = syncing.clone();
         let steps = [
             (CacherState::Syncing { since, reason: Some(unreachable("a")) }, None),
-            (CacherState::Syncing { since, reason: Some(StaleReason::Forbidden) }, Some(News::Trouble)),
+            (CacherState::Syncing { since, reason: Some(StaleReason::Forbidden) }, Some(HealthTransition::Trouble)),
             (CacherState::Syncing { since, reason: Some(unreachable("c")) }, None),
             (CacherState::Syncing { since, reason: Some(StaleReason::Forbidden) }, None),
-            (synced.clone(), Some(News::Recovery)),
+            (synced.clone(), Some(HealthTransition::Recovery)),
             (stale(unreachable("d")), None),
             (synced.clone(), None),
             (stale(StaleReason::Unauthorized), None),
-            (stale(StaleReason::NotFound), Some(News::Trouble)),
+            (stale(StaleReason::NotFound), Some(HealthTransition::Trouble)),
             (stale(unreachable("e")), None),
-            (stale(StaleReason::Forbidden), Some(News::Trouble)),
-            (synced.clone(), Some(News::Recovery)),
-            (stale(StaleReason::Forbidden), Some(News::Trouble)),
+            (stale(StaleReason::Forbidden), Some(HealthTransition::Trouble)),
+            (synced.clone(), Some(HealthTransition::Recovery)),
+            (stale(StaleReason::Forbidden), Some(HealthTransition::Trouble)),
         ];
         for (after, expected) in steps {
             assert_eq!(announced.news(&before, &after), expected, "{after:?}");

@@ -1,14 +1,14 @@
 //! Holds one resource of one cluster in memory: reflector, store and state.
 //!
 //! ```text
-//!   member ──bytes──▶ frames / list_stream ──▶ watch_event ──▶ store ──▶ Observer (in order, one at a time)
+//!   member ──bytes──▶ frames / list_stream ──▶ watch_event ──▶ store ──▶ UpdateObserver (in order, one at a time)
 //!                            ▲                                   └─────▶ Cacher::snapshot (O(1) clone)
 //!                            │ requests
 //!                        reflector ◀──inputs, actions──▶ machine (pure)
 //! ```
 //!
 //! [`Cacher::start`] spawns one task, the reflector. It lists and watches the collection, keeps the store and
-//! tells an [`Observer`] every change in the member's order. Dropping the [`Cacher`] ends the task and
+//! tells an [`UpdateObserver`] every change in the member's order. Dropping the [`Cacher`] ends the task and
 //! cancels its request.
 //!
 //! Invariants: one cluster and one resource (or one namespace of it) each; no other cluster, no merging and no history.
@@ -42,7 +42,7 @@ pub use list_stream::ListError;
 pub use request::{LatestError, MemberError};
 pub use state::{CacherState, StaleReason};
 pub use stats::Stats;
-pub use update::{Observer, Update};
+pub use update::{Update, UpdateObserver};
 pub use wait::{NotReached, StillThere};
 
 use tributary_apimachinery::body::{Body, BoxError};

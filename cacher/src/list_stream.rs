@@ -75,7 +75,7 @@ enum ListParserState {
 
 /// Which member of the list a value belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
+enum ListField {
     Items,
     Rows,
     Columns,
@@ -98,7 +98,7 @@ pub enum Part<'a> {
 #[derive(Debug)]
 pub struct ListParser {
     place: ListParserState,
-    name: Name,
+    name: ListField,
     value: ValueEnd,
     /// The beginning of a key, of the metadata or of an item whose end has not come.
     partial: Vec<u8>,
@@ -112,7 +112,7 @@ impl ListParser {
     pub fn new(limit: usize) -> Self {
         Self {
             place: ListParserState::Start,
-            name: Name::Other,
+            name: ListField::Other,
             value: ValueEnd::default(),
             partial: Vec::new(),
             metadata: Vec::new(),
@@ -151,7 +151,7 @@ impl ListParser {
                 (ListParserState::Key, b'"') => self.begin(ListParserState::Name, at),
                 (ListParserState::Key, b'}') => self.goto(ListParserState::End, at + 1),
                 (ListParserState::Colon, b':') => self.goto(ListParserState::Value, at + 1),
-                (ListParserState::Value, b'[') if matches!(self.name, Name::Items | Name::Rows) => {
+                (ListParserState::Value, b'[') if matches!(self.name, ListField::Items | ListField::Rows) => {
                     self.goto(ListParserState::Items, at + 1)
                 }
                 (ListParserState::Value, _) => self.begin(ListParserState::Member, at),
@@ -223,7 +223,8 @@ impl ListParser {
             // A delimiter where a value should be.
             return Err(ListError::Syntax(self.read + at as u64));
         }
-        let kept = self.place != ListParserState::Member || matches!(self.name, Name::Metadata | Name::Columns);
+        let kept =
+            self.place != ListParserState::Member || matches!(self.name, ListField::Metadata | ListField::Columns);
         if kept && self.partial.len() + part.len() > self.limit {
             return Err(ListError::TooLarge(self.limit));
         }
@@ -254,23 +255,23 @@ impl ListParser {
         self.place = match self.place {
             ListParserState::Name => {
                 self.name = match text {
-                    b"\"items\"" => Name::Items,
-                    b"\"rows\"" => Name::Rows,
-                    b"\"columnDefinitions\"" => Name::Columns,
-                    b"\"metadata\"" => Name::Metadata,
-                    _ => Name::Other,
+                    b"\"items\"" => ListField::Items,
+                    b"\"rows\"" => ListField::Rows,
+                    b"\"columnDefinitions\"" => ListField::Columns,
+                    b"\"metadata\"" => ListField::Metadata,
+                    _ => ListField::Other,
                 };
                 ListParserState::Colon
             }
             ListParserState::Item => {
-                give(if self.name == Name::Rows { Part::Row(text) } else { Part::Item(text) });
+                give(if self.name == ListField::Rows { Part::Row(text) } else { Part::Item(text) });
                 ListParserState::Items
             }
             _ => {
                 match self.name {
-                    Name::Metadata => self.metadata = text.to_vec(),
-                    Name::Columns => give(Part::Columns(text)),
-                    Name::Items | Name::Rows | Name::Other => {}
+                    ListField::Metadata => self.metadata = text.to_vec(),
+                    ListField::Columns => give(Part::Columns(text)),
+                    ListField::Items | ListField::Rows | ListField::Other => {}
                 }
                 ListParserState::Key
             }

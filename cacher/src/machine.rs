@@ -37,7 +37,7 @@ use crate::request::ReflectorRequest;
 
 /// Where the reflector is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Phase {
+enum ReflectorPhase {
     /// The collection is being streamed.
     WatchList,
     /// A list, in pages or in one piece. `continue_token`: of the page being read;
@@ -112,7 +112,7 @@ pub(crate) enum Action {
 /// The reflector's state of mind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
-    phase: Phase,
+    phase: ReflectorPhase,
     /// Whether the member may support WatchList.
     streaming: bool,
     /// Whether versions from before the list under way are void.
@@ -129,7 +129,7 @@ impl Machine {
     /// The state at the start, and what to do first. Pages have so many objects as long as they come through.
     pub(crate) fn start(page_size: u32) -> (Self, Action) {
         let amount = Amount::new(page_size);
-        let phase = Phase::WatchList;
+        let phase = ReflectorPhase::WatchList;
         Self { phase, streaming: true, void: false, failures: 0, broke_off: false, amount }.list()
     }
 
@@ -141,22 +141,27 @@ impl Machine {
     /// Takes in what happened and decides.
     pub(crate) fn step(self, input: Input) -> (Self, Action) {
         match (self.phase.clone(), input) {
-            (_, Input::WentBack) | (Phase::Latest | Phase::LatestThenPage { .. }, Input::Latest { behind: true }) => {
+            (_, Input::WentBack)
+            | (ReflectorPhase::Latest | ReflectorPhase::LatestThenPage { .. }, Input::Latest { behind: true }) => {
                 Self { void: true, ..self }.list()
             }
-            (Phase::WatchList, input) => self.in_watch_list(input),
-            (Phase::Pages { continue_token }, input) => self.in_pages(continue_token, input),
-            (Phase::Watch { proved }, input) => self.in_watch(proved, input),
-            (Phase::Latest, input) => self.in_latest(input),
-            (Phase::LatestThenPage { continue_token }, input) => self.in_latest_then_page(continue_token, input),
-            (Phase::Waiting { then }, Input::Elapsed) => self.open(then),
-            (Phase::Waiting { then }, _) => self.wait(then, None),
+            (ReflectorPhase::WatchList, input) => self.in_watch_list(input),
+            (ReflectorPhase::Pages { continue_token }, input) => self.in_pages(continue_token, input),
+            (ReflectorPhase::Watch { proved }, input) => self.in_watch(proved, input),
+            (ReflectorPhase::Latest, input) => self.in_latest(input),
+            (ReflectorPhase::LatestThenPage { continue_token }, input) => {
+                self.in_latest_then_page(continue_token, input)
+            }
+            (ReflectorPhase::Waiting { then }, Input::Elapsed) => self.open(then),
+            (ReflectorPhase::Waiting { then }, _) => self.wait(then, None),
         }
     }
 
     fn in_watch_list(self, input: Input) -> (Self, Action) {
         match input {
-            Input::InitialEnd => (Self { phase: Phase::Watch { proved: false }, void: false, ..self }, Action::Read),
+            Input::InitialEnd => {
+                (Self { phase: ReflectorPhase::Watch { proved: false }, void: false, ..self }, Action::Read)
+            }
             Input::Unsupported | Input::Silent | Input::Suspect => Self { streaming: false, ..self }.list(),
             // It may be shutting down, or end watches that it cannot serve: this once the list is taken in pages.
             Input::Ended => {
@@ -213,7 +218,9 @@ impl Machine {
 
     fn in_watch(self, proved: bool, input: Input) -> (Self, Action) {
         match input {
-            Input::Proved => (Self { phase: Phase::Watch { proved: true }, failures: 0, ..self }, Action::Read),
+            Input::Proved => {
+                (Self { phase: ReflectorPhase::Watch { proved: true }, failures: 0, ..self }, Action::Read)
+            }
             Input::Progress { bookmarks: true } => self.open(ReflectorRequest::Watch { short: true }),
             Input::Progress { bookmarks: false } => self.list(),
             Input::Renewed => self.open(ReflectorRequest::Watch { short: false }),
@@ -279,13 +286,15 @@ impl Machine {
 
     fn open(self, target: ReflectorRequest) -> (Self, Action) {
         let phase = match &target {
-            ReflectorRequest::WatchList => Phase::WatchList,
-            ReflectorRequest::Page { continue_token, .. } => Phase::Pages { continue_token: continue_token.clone() },
-            ReflectorRequest::Whole { .. } => Phase::Pages { continue_token: None },
-            ReflectorRequest::Watch { .. } => Phase::Watch { proved: false },
-            ReflectorRequest::Latest => Phase::Latest,
+            ReflectorRequest::WatchList => ReflectorPhase::WatchList,
+            ReflectorRequest::Page { continue_token, .. } => {
+                ReflectorPhase::Pages { continue_token: continue_token.clone() }
+            }
+            ReflectorRequest::Whole { .. } => ReflectorPhase::Pages { continue_token: None },
+            ReflectorRequest::Watch { .. } => ReflectorPhase::Watch { proved: false },
+            ReflectorRequest::Latest => ReflectorPhase::Latest,
             ReflectorRequest::LatestThenPage { continue_token } => {
-                Phase::LatestThenPage { continue_token: continue_token.clone() }
+                ReflectorPhase::LatestThenPage { continue_token: continue_token.clone() }
             }
         };
         (Self { phase, ..self }, Action::Open(target))
@@ -310,7 +319,7 @@ impl Machine {
 
     fn wait(self, then: ReflectorRequest, at_least: Option<Duration>) -> (Self, Action) {
         let failures = self.failures.saturating_add(1);
-        (Self { phase: Phase::Waiting { then }, failures, ..self }, Action::Wait { failures, at_least })
+        (Self { phase: ReflectorPhase::Waiting { then }, failures, ..self }, Action::Wait { failures, at_least })
     }
 }
 

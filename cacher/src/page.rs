@@ -20,7 +20,7 @@ pub(crate) struct Page {
     pub(crate) asked: Option<String>,
     /// When it was asked for.
     pub(crate) begun: Instant,
-    pub(crate) text: Text,
+    pub(crate) text: BodyDecoder,
 }
 
 impl Page {
@@ -42,12 +42,12 @@ pub(crate) enum PageError {
 }
 
 /// How bytes become text.
-pub(crate) enum Text {
+pub(crate) enum BodyDecoder {
     Plain,
     Gzip(Box<MultiGzDecoder<Vec<u8>>>),
 }
 
-impl Text {
+impl BodyDecoder {
     /// Of a body that is compressed, or not.
     pub(crate) fn new(gzip: bool) -> Self {
         if gzip { Self::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))) } else { Self::Plain }
@@ -97,7 +97,7 @@ mod tests {
 
     /// The text of these bytes, pushed in pieces of this size.
     fn read(bytes: &[u8], size: usize) -> Result<Vec<u8>, PageError> {
-        let (mut text, mut out) = (Text::new(true), Vec::new());
+        let (mut text, mut out) = (BodyDecoder::new(true), Vec::new());
         for piece in bytes.chunks(size) {
             text.push(piece, |text| {
                 out.extend_from_slice(text);
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn what_expands_without_end_is_taken_in_pieces() {
         let bytes = gzip(&vec![b' '; 64 << 20]);
-        let (mut text, mut longest, mut all) = (Text::new(true), 0, 0);
+        let (mut text, mut longest, mut all) = (BodyDecoder::new(true), 0, 0);
         let mut take = |text: &[u8]| {
             longest = text.len().max(longest);
             all += text.len();

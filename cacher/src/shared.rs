@@ -10,7 +10,7 @@ use crate::stats::ReflectorCounters;
 use crate::wait::VersionWaiters;
 
 /// What the reflector's task and the handle share. The task writes, the handle reads.
-pub(crate) struct Shared {
+pub(crate) struct ReflectorShared {
     pub(crate) config: CacherConfig,
     pub(crate) published: watch::Sender<Option<Snapshot>>,
     pub(crate) state: watch::Sender<CacherState>,
@@ -21,7 +21,7 @@ pub(crate) struct Shared {
     pub(crate) counts: ReflectorCounters,
 }
 
-impl Shared {
+impl ReflectorShared {
     /// As it is before the first request: nothing is held, and nobody waits.
     pub(crate) fn new(config: CacherConfig) -> Self {
         Self {

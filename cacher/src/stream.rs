@@ -36,12 +36,12 @@ pub(crate) struct MemberWatch {
     pub(crate) deferred: Option<Input>,
     opened: Instant,
     heard: Instant,
-    limits: Limits,
+    limits: WatchLimits,
 }
 
 /// What a watch is held to.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct WatchLimits {
     watch_silence: Duration,
     initial_events_silence: Duration,
     settled_after: Duration,
@@ -73,7 +73,7 @@ impl MemberWatch {
             deferred: None,
             opened: now,
             heard: now,
-            limits: Limits {
+            limits: WatchLimits {
                 watch_silence: tuning.watch_silence,
                 initial_events_silence: tuning.initial_events_silence,
                 settled_after: tuning.settled_after,

@@ -9,7 +9,7 @@ use tributary_apimachinery::{Change, Snapshot};
 /// seen by [`Cacher::snapshot`](crate::Cacher::snapshot). They must not block: while one runs, nothing more is read
 /// from the member. The first is [`Update::Synced`], exactly once. After the cacher is dropped at most
 /// the call under way ends.
-pub trait Observer: Send + Sync + 'static {
+pub trait UpdateObserver: Send + Sync + 'static {
     /// Takes one step of the collection.
     fn update(&self, update: Update);
 

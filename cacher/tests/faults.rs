@@ -326,7 +326,7 @@ async fn dropping_cancels_the_request() {
 
 struct Panics;
 
-impl tributary_cacher::Observer for Panics {
+impl tributary_cacher::UpdateObserver for Panics {
     fn update(&self, _update: Update) {
         panic!("on purpose");
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::*;
 use tokio::time::Instant;
 use tributary_apimachinery::ResourceVersion;
-use tributary_cacher::{Cacher, CacherState, Observer, StaleReason, Update};
+use tributary_cacher::{Cacher, CacherState, StaleReason, Update, UpdateObserver};
 
 #[tokio::test(start_paused = true)]
 async fn a_member_with_watch_list_is_streamed() {
@@ -52,7 +52,7 @@ async fn a_member_with_watch_list_is_streamed() {
 async fn what_the_member_warns_of_is_told_before_its_objects() {
     use http::HeaderValue;
     struct Warned(std::sync::mpsc::Sender<Vec<HeaderValue>>, Arc<dyn Fn() -> bool + Send + Sync>);
-    impl Observer for Warned {
+    impl UpdateObserver for Warned {
         fn update(&self, _: Update) {}
         fn warnings(&self, warnings: &[HeaderValue]) {
             assert!((self.1)(), "told after the objects");
@@ -165,7 +165,7 @@ async fn initial_events_that_do_not_end_are_given_up() {
 async fn one_namespace_is_asked_for_by_its_path() {
     let (transport, mut member) = transport();
     struct Nobody;
-    impl Observer for Nobody {
+    impl UpdateObserver for Nobody {
         fn update(&self, _update: Update) {}
     }
     let config =
@@ -240,7 +240,7 @@ struct Reader {
     seen: std::sync::mpsc::Sender<(u64, Option<u64>)>,
 }
 
-impl Observer for Reader {
+impl UpdateObserver for Reader {
     fn update(&self, update: Update) {
         let cacher = self.cacher.get().and_then(std::sync::Weak::upgrade);
         let seen = cacher.and_then(|cacher| cacher.snapshot()).map(|s| s.resource_version().revision().0);

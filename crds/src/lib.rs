@@ -16,7 +16,7 @@ pub mod validate;
 pub use configuration::ConfigurationObjects;
 pub use load::{LoadError, LoadErrors, load, parse};
 pub use resource_registry::{ClusterSelection, ResourceRegistry, ResourceRegistrySpec};
-pub use secret::Secret;
+pub use secret::SecretText;
 pub use upstream_cluster::{Credentials, KubeconfigReference, UpstreamCluster, UpstreamClusterSpec};
 pub use validate::{Severity, ValidationProblem};
 

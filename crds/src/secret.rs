@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(transparent)]
-pub struct Secret(String);
+pub struct SecretText(String);
 
-impl Secret {
+impl SecretText {
     /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -23,7 +23,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("\"(not shown)\"")
     }
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn debug_does_not_show_it() {
-        assert!(!format!("{:?}", Secret::new("hunter2")).contains("hunter2"));
-        assert_eq!(Secret::new("hunter2").expose(), "hunter2");
+        assert!(!format!("{:?}", SecretText::new("hunter2")).contains("hunter2"));
+        assert_eq!(SecretText::new("hunter2").expose(), "hunter2");
     }
 }

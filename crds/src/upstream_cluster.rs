@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Secret;
+use crate::SecretText;
 
 /// The greatest [`UpstreamClusterSpec::index`]: integer item versions leave it four decimal digits.
 pub const INDEX_MAX: u16 = 9_999;
@@ -69,7 +69,7 @@ pub struct UpstreamClusterSpec {
 pub struct Credentials {
     /// A bearer token.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub token: Option<Secret>,
+    pub token: Option<SecretText>,
     /// A file with a bearer token. Read again when it changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<String>,
@@ -81,7 +81,7 @@ pub struct Credentials {
     pub client_certificate_file: Option<String>,
     /// The client certificate's key.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub client_key_data: Option<Secret>,
+    pub client_key_data: Option<SecretText>,
     /// A file with the client certificate's key. Read again when it changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_key_file: Option<String>,

@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 
 /// What a member's servers read from files and its clients from a kubeconfig. All PEM.
 #[derive(Clone, Debug)]
-pub struct Certificates {
+pub struct TestCertificates {
     /// The authority's certificate.
     pub authority: String,
     /// The serving certificate for 127.0.0.1 and localhost.
@@ -21,7 +21,7 @@ pub struct Certificates {
     pub service_account_public_key: String,
 }
 
-impl Certificates {
+impl TestCertificates {
     /// Makes a fresh set; takes a few milliseconds (ECDSA P-256).
     ///
     /// # Errors

@@ -23,7 +23,7 @@ pub struct Kubectl {
 
 /// What one run printed.
 #[derive(Clone, Debug)]
-pub struct Output {
+pub struct KubectlOutput {
     /// Arguments, for messages.
     pub command: String,
     /// The exit code; `None` after a signal.
@@ -34,7 +34,7 @@ pub struct Output {
     pub stderr: String,
 }
 
-impl Output {
+impl KubectlOutput {
     /// Standard output of a successful run.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Kubectl {
     ///
     /// # Errors
     /// When it cannot be started or runs longer than 90 s. A failed command is an output, not an error.
-    pub async fn run(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+    pub async fn run(&self, arguments: &[&str]) -> anyhow::Result<KubectlOutput> {
         self.run_with(self.command(arguments), None).await
     }
 
@@ -108,7 +108,7 @@ impl Kubectl {
     ///
     /// # Errors
     /// As [`Kubectl::run`].
-    pub async fn run_with(&self, command: Command, input: Option<&str>) -> anyhow::Result<Output> {
+    pub async fn run_with(&self, command: Command, input: Option<&str>) -> anyhow::Result<KubectlOutput> {
         use std::io::Write;
         let shown =
             format!("{command:?}").rsplit_once("kubectl\"").map_or_else(String::new, |(_, rest)| rest.to_owned());
@@ -122,7 +122,7 @@ impl Kubectl {
                 bail!("kubectl{shown}: {error:#}\nstdout: {}\nstderr: {}", process.output(), process.errors())
             }
         };
-        Ok(Output {
+        Ok(KubectlOutput {
             command: format!("kubectl{shown}"),
             code: status.code(),
             stdout: process.output(),

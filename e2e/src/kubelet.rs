@@ -1,6 +1,6 @@
 //! A kubelet that rejects whoever asks, as one does whose authority for clients is not its kube-apiserver's.
 
-use crate::{TestCluster, certificates::Certificates};
+use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -26,7 +26,7 @@ impl RefusingKubelet {
     /// # Errors
     /// When no certificate can be made or no port be had.
     pub async fn start() -> anyhow::Result<Self> {
-        let certificates = Certificates::generate("kubelet")?;
+        let certificates = TestCertificates::generate("kubelet")?;
         let chain = CertificateDer::pem_slice_iter(certificates.serving_certificate.as_bytes())
             .collect::<Result<Vec<_>, _>>()
             .context("read the certificate")?;

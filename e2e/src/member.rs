@@ -1,7 +1,9 @@
 //! A member cluster: etcd and kube-apiserver, and if asked for kube-controller-manager and kwok, on loopback ports in a
 //! temporary folder.
 
-use crate::{Access, HttpClient, Process, Tools, certificates::Certificates, guard, kubeconfig, kwok, ports, process};
+use crate::{
+    Access, HttpClient, Process, Tools, certificates::TestCertificates, guard, kubeconfig, kwok, ports, process,
+};
 use anyhow::{Context, bail};
 use rustix::process::Signal;
 use serde_json::json;
@@ -110,7 +112,7 @@ impl MemberBuilder {
     /// When a program does not start or is not ready in time; the message has the end of its log.
     pub async fn start(self, tools: &Tools) -> anyhow::Result<TestCluster> {
         let folder = guard::temporary_folder(&self.name)?;
-        let certificates = Certificates::generate(&self.name)?;
+        let certificates = TestCertificates::generate(&self.name)?;
         certificates.write(folder.path())?;
         let token = format!("{:032x}", rand::random::<u128>());
         std::fs::write(folder.path().join("tokens.csv"), format!("{token},admin,admin,\"system:masters\"\n"))
@@ -160,7 +162,7 @@ struct Ports {
 }
 
 #[derive(Debug, Default)]
-struct Processes {
+struct MemberProcesses {
     // Dropped in this order: clients before servers, so that logs do not end in connection errors.
     kwok: Option<Process>,
     scheduler: Option<Process>,
@@ -176,7 +178,7 @@ pub struct TestCluster {
     builder: MemberBuilder,
     tools: Tools,
     // Before the folder, so that nothing writes into it any more when it is removed.
-    processes: Mutex<Processes>,
+    processes: Mutex<MemberProcesses>,
     folder: tempfile::TempDir,
     ports: Ports,
     access: Access,
@@ -429,7 +431,7 @@ impl TestCluster {
         Ok(())
     }
 
-    async fn wait_until_ready(&self, processes: &mut Processes) -> anyhow::Result<()> {
+    async fn wait_until_ready(&self, processes: &mut MemberProcesses) -> anyhow::Result<()> {
         let deadline = Instant::now() + READY_TIMEOUT;
         loop {
             for process in [&mut processes.etcd, &mut processes.apiserver].into_iter().flatten() {

@@ -1,7 +1,7 @@
 //! A small aggregated API server: `metrics.k8s.io/v1beta1`, with the figures that a test gives it. It stands in for
 //! metrics-server behind a member's own aggregator, which speaks to it as to any other.
 
-use crate::{TestCluster, certificates::Certificates};
+use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
@@ -43,7 +43,7 @@ impl MetricsServer {
     /// # Errors
     /// When no certificate can be made or no port be had.
     pub async fn start() -> anyhow::Result<Self> {
-        let certificates = Certificates::generate("metrics")?;
+        let certificates = TestCertificates::generate("metrics")?;
         let chain = CertificateDer::pem_slice_iter(certificates.serving_certificate.as_bytes())
             .collect::<Result<Vec<_>, _>>()
             .context("read the certificate")?;

@@ -1,6 +1,6 @@
 //! The `tributary` binary, run as a user runs it.
 
-use crate::{HttpClient, Kubectl, Process, Tools, guard, kubectl::Output};
+use crate::{HttpClient, Kubectl, Process, Tools, guard, kubectl::KubectlOutput};
 use anyhow::{Context, bail};
 use rustix::process::Signal;
 use std::{
@@ -37,14 +37,14 @@ pub fn binary() -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// When it cannot be started or still runs after 60 s. A failed command is an output, not an error.
-pub async fn run(arguments: &[&str]) -> anyhow::Result<Output> {
+pub async fn run(arguments: &[&str]) -> anyhow::Result<KubectlOutput> {
     let folder = guard::temporary_folder("run")?;
     let mut command = Command::new(binary()?);
     command.args(arguments).current_dir(folder.path());
     let (out, err) = (folder.path().join("out"), folder.path().join("err"));
     let mut process = Process::spawn_with("tributary", command, &out, &err, Stdio::null())?;
     match process.wait(EXIT_TIMEOUT).await {
-        Ok(status) => Ok(Output {
+        Ok(status) => Ok(KubectlOutput {
             command: format!("tributary {}", arguments.join(" ")),
             code: status.code(),
             stdout: process.output(),

@@ -12,14 +12,14 @@ const MAGIC: &[u8] = b"k8s\0";
 
 /// A field of a message, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Value {
+enum FieldValue {
     Varint(u64),
     Fixed64([u8; 8]),
     Fixed32([u8; 4]),
     Bytes(Vec<u8>),
 }
 
-type Message = Vec<(u64, Value)>;
+type Message = Vec<(u64, FieldValue)>;
 
 /// Decodes a message; `None` if it is none. Groups are not read: Kubernetes has none.
 fn decode(mut bytes: &[u8]) -> Option<Message> {
@@ -27,12 +27,12 @@ fn decode(mut bytes: &[u8]) -> Option<Message> {
     while !bytes.is_empty() {
         let key = varint(&mut bytes)?;
         let value = match key & 7 {
-            0 => Value::Varint(varint(&mut bytes)?),
-            1 => Value::Fixed64(*take(&mut bytes, 8)?.first_chunk()?),
-            5 => Value::Fixed32(*take(&mut bytes, 4)?.first_chunk()?),
+            0 => FieldValue::Varint(varint(&mut bytes)?),
+            1 => FieldValue::Fixed64(*take(&mut bytes, 8)?.first_chunk()?),
+            5 => FieldValue::Fixed32(*take(&mut bytes, 4)?.first_chunk()?),
             2 => {
                 let length = varint(&mut bytes)?;
-                Value::Bytes(take(&mut bytes, usize::try_from(length).ok()?)?.to_vec())
+                FieldValue::Bytes(take(&mut bytes, usize::try_from(length).ok()?)?.to_vec())
             }
             _ => return None,
         };
@@ -64,17 +64,17 @@ fn encode(message: &Message) -> Vec<u8> {
     let mut out = Vec::new();
     for (number, value) in message {
         let kind = match value {
-            Value::Varint(_) => 0,
-            Value::Fixed64(_) => 1,
-            Value::Bytes(_) => 2,
-            Value::Fixed32(_) => 5,
+            FieldValue::Varint(_) => 0,
+            FieldValue::Fixed64(_) => 1,
+            FieldValue::Bytes(_) => 2,
+            FieldValue::Fixed32(_) => 5,
         };
         put(&mut out, number << 3 | kind);
         match value {
-            Value::Varint(number) => put(&mut out, *number),
-            Value::Fixed64(bytes) => out.extend_from_slice(bytes),
-            Value::Fixed32(bytes) => out.extend_from_slice(bytes),
-            Value::Bytes(bytes) => {
+            FieldValue::Varint(number) => put(&mut out, *number),
+            FieldValue::Fixed64(bytes) => out.extend_from_slice(bytes),
+            FieldValue::Fixed32(bytes) => out.extend_from_slice(bytes),
+            FieldValue::Bytes(bytes) => {
                 put(&mut out, bytes.len() as u64);
                 out.extend_from_slice(bytes);
             }
@@ -104,14 +104,14 @@ impl From<Status> for Refused {
 }
 
 /// What becomes of a message or a text.
-type Change<'a> = &'a mut dyn FnMut(&[u8]) -> Result<Vec<u8>, Refused>;
+type MessageRewrite<'a> = &'a mut dyn FnMut(&[u8]) -> Result<Vec<u8>, Refused>;
 
 /// Changes every message or text at a path of field numbers.
-fn at(bytes: &[u8], path: &[u64], change: Change<'_>) -> Result<Vec<u8>, Refused> {
+fn at(bytes: &[u8], path: &[u64], change: MessageRewrite<'_>) -> Result<Vec<u8>, Refused> {
     let [number, rest @ ..] = path else { return change(bytes) };
     let mut message = decode(bytes).ok_or(Refused::Malformed)?;
     for (own, value) in &mut message {
-        if let Value::Bytes(contents) = value
+        if let FieldValue::Bytes(contents) = value
             && own == number
         {
             *contents = at(contents, rest, change)?;
@@ -122,8 +122,9 @@ fn at(bytes: &[u8], path: &[u64], change: Change<'_>) -> Result<Vec<u8>, Refused
 
 fn last_text(message: &Message, number: u64) -> Result<String, Refused> {
     let texts = message.iter().filter(|(own, _)| *own == number);
-    let last =
-        texts.filter_map(|(_, value)| if let Value::Bytes(bytes) = value { Some(bytes) } else { None }).next_back();
+    let last = texts
+        .filter_map(|(_, value)| if let FieldValue::Bytes(bytes) = value { Some(bytes) } else { None })
+        .next_back();
     String::from_utf8(last.cloned().unwrap_or_default()).map_err(|_| Refused::Malformed)
 }
 
@@ -154,7 +155,7 @@ fn expected(shape: BodyKind, unknown: &[u8]) -> Result<Vec<u8>, Refused> {
     at(&out, &[2, 1], &mut |metadata| {
         let mut kept = Vec::new();
         for (number, value) in decode(metadata).ok_or(Refused::Malformed)? {
-            if let (12, Value::Bytes(entry)) = (number, &value)
+            if let (12, FieldValue::Bytes(entry)) = (number, &value)
                 && last_text(&decode(entry).ok_or(Refused::Malformed)?, 1)? == CLUSTER_ANNOTATION
             {
                 continue;
@@ -170,7 +171,7 @@ fn expected(shape: BodyKind, unknown: &[u8]) -> Result<Vec<u8>, Refused> {
 fn canonical(bytes: &[u8], depth: usize) -> Vec<u8> {
     let Some(mut message) = decode(bytes) else { return bytes.to_vec() };
     for (_, value) in &mut message {
-        if let (Value::Bytes(contents), 1..) = (value, depth) {
+        if let (FieldValue::Bytes(contents), 1..) = (value, depth) {
             *contents = canonical(contents, depth - 1);
         }
     }

@@ -66,7 +66,7 @@ pub enum ContinueError {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Text {
+struct ContinueTokenFields {
     cluster: ClusterName,
     after: Box<str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,8 @@ impl ContinueToken {
     pub fn encode(&self, epochs: &Epochs) -> String {
         let Position { cluster, after } = self.position.clone();
         // A struct of texts and a number always serializes.
-        let json = serde_json::to_vec(&Text { cluster, after, remaining: self.remaining }).unwrap_or_default();
+        let json =
+            serde_json::to_vec(&ContinueTokenFields { cluster, after, remaining: self.remaining }).unwrap_or_default();
         let mut text = PREFIX.to_owned();
         URL_SAFE_NO_PAD.encode_string(json, &mut text);
         if let Some(version) = &self.version {
@@ -122,7 +123,7 @@ impl ContinueToken {
 
 fn decode_place(place: &str) -> Result<(Position, Option<u64>), ContinueError> {
     let json = URL_SAFE_NO_PAD.decode(place).map_err(|_| ContinueError::Invalid("it is not unpadded base64url"))?;
-    let text: Text =
+    let text: ContinueTokenFields =
         serde_json::from_slice(&json).map_err(|_| ContinueError::Invalid("it does not say where to continue"))?;
     if text.after.is_empty() {
         return Err(ContinueError::Invalid("encoded start key empty (version v1)"));

@@ -36,7 +36,7 @@ const LEFT: ResourceVersion = ResourceVersion(1);
 /// A watch of the merged log.
 pub struct Watcher<F> {
     filter: F,
-    phase: Phase,
+    phase: WatcherPhase,
     /// The entry that comes next, and how many of its changes are done.
     position: u64,
     part: usize,
@@ -50,7 +50,7 @@ pub struct Watcher<F> {
     drops: u64,
 }
 
-enum Phase {
+enum WatcherPhase {
     Initial(InitialEvents),
     Missing(MissingClusters),
     Live,
@@ -68,8 +68,8 @@ impl<F: ObjectFilter> Watcher<F> {
     pub fn resume(log: &Log, from: &CompositeResourceVersion, filter: F) -> Result<Self, TooOld> {
         let (pending, position) = UnpassedClusters::new(log, from, &filter)?;
         let phase = match MissingClusters::new(log, from) {
-            Some(missing) => Phase::Missing(missing),
-            None => Phase::Live,
+            Some(missing) => WatcherPhase::Missing(missing),
+            None => WatcherPhase::Live,
         };
         Ok(Self { phase, pending, ..Self::live(log, position, filter) })
     }
@@ -77,7 +77,7 @@ impl<F: ObjectFilter> Watcher<F> {
     /// Starts with every object as it is now, then goes on. `bookmark` says whether the client takes an end bookmark;
     /// if it does not, the last ADDED carries the vector.
     pub fn initial(log: &Log, filter: F, bookmark: bool) -> Self {
-        let phase = Phase::Initial(InitialEvents::new(log, bookmark));
+        let phase = WatcherPhase::Initial(InitialEvents::new(log, bookmark));
         Self { phase, ..Self::live(log, log.position(), filter) }
     }
 
@@ -89,7 +89,7 @@ impl<F: ObjectFilter> Watcher<F> {
     /// Goes on at a position, with what stands before it and no more.
     fn live(log: &Log, position: u64, filter: F) -> Self {
         let (pending, drops) = (UnpassedClusters::default(), log.drops());
-        Self { filter, phase: Phase::Live, position, part: 0, pending, awaited: None, drops }
+        Self { filter, phase: WatcherPhase::Live, position, part: 0, pending, awaited: None, drops }
     }
 
     /// Goes on after one event, named by its cluster and native version; `None` if it is not in the log, or if it is
@@ -133,7 +133,7 @@ impl<F: ObjectFilter> Watcher<F> {
 
     /// Whether it begins with objects as they are: with all, or with those of clusters that the version lacks.
     pub fn tells_state(&self) -> bool {
-        !matches!(self.phase, Phase::Live)
+        !matches!(self.phase, WatcherPhase::Live)
     }
 
     /// The other cluster's object that is told behind a DELETED of this key, if an entry has one.
@@ -159,19 +159,19 @@ impl<F: ObjectFilter> Watcher<F> {
 
     fn next_events(&mut self, log: &Log, turn: &mut WatchBatch<'_>) -> Progress {
         match &mut self.phase {
-            Phase::Initial(initial) => {
+            WatcherPhase::Initial(initial) => {
                 if !initial.next(&self.filter, turn) {
                     return Progress::More;
                 }
             }
-            Phase::Missing(missing) => {
+            WatcherPhase::Missing(missing) => {
                 if !missing.next(&self.filter, turn) {
                     return Progress::More;
                 }
             }
-            Phase::Live => {}
+            WatcherPhase::Live => {}
         }
-        self.phase = Phase::Live;
+        self.phase = WatcherPhase::Live;
         self.next_live(log, turn)
     }
 
@@ -179,10 +179,10 @@ impl<F: ObjectFilter> Watcher<F> {
     /// lags. Cost: none once the watcher is shared.
     pub fn bookmark(&self, log: &Log) -> Option<EventVersion> {
         match &self.phase {
-            Phase::Initial(_) => None,
-            Phase::Missing(missing) => Some(EventVersion::Vector(missing.vector())),
-            Phase::Live if self.lags(log) => None,
-            Phase::Live => {
+            WatcherPhase::Initial(_) => None,
+            WatcherPhase::Missing(missing) => Some(EventVersion::Vector(missing.vector())),
+            WatcherPhase::Live if self.lags(log) => None,
+            WatcherPhase::Live => {
                 let entry = log.entry(self.position);
                 let component = entry.and_then(|entry| entry.component_after(self.part.checked_sub(1)?));
                 let written = LogVersion { position: self.position, component };
@@ -207,7 +207,7 @@ impl<F: ObjectFilter> Watcher<F> {
 
     /// Whether there is nothing to give out now.
     pub fn is_caught_up(&self, log: &Log) -> bool {
-        matches!(self.phase, Phase::Live) && self.position == log.position()
+        matches!(self.phase, WatcherPhase::Live) && self.position == log.position()
     }
 
     fn next_live(&mut self, log: &Log, turn: &mut WatchBatch<'_>) -> Progress {

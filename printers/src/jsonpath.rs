@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// A parsed path.
 #[derive(Debug, Clone, PartialEq)]
-pub struct JsonPath(Vec<Node>);
+pub struct JsonPath(Vec<JsonPathNode>);
 
 /// Why a text is not a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,15 +67,15 @@ impl Budget {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Node {
+enum JsonPathNode {
     Field(String),
     Wildcard,
     Recursive,
     Slice(Slice),
-    Union(Vec<Vec<Node>>),
+    Union(Vec<Vec<JsonPathNode>>),
     Filter {
-        left: Vec<Node>,
-        comparison: Option<(Operator, Vec<Node>)>,
+        left: Vec<JsonPathNode>,
+        comparison: Option<(Operator, Vec<JsonPathNode>)>,
     },
     Literal(Value),
     /// A word such as `range`, which templates know and columns do not.
@@ -109,7 +109,7 @@ impl JsonPath {
     /// # Errors
     /// [`JsonPathError`] where kube-apiserver would not take the path.
     pub fn parse(text: &str) -> Result<Self, JsonPathError> {
-        Parser { rest: text }.nodes().map(Self)
+        JsonPathParser { rest: text }.nodes().map(Self)
     }
 
     /// The first value that the path finds. Cost: a walk over what the path touches, which comes off the budget.
@@ -121,23 +121,23 @@ impl JsonPath {
     }
 }
 
-struct Parser<'a> {
+struct JsonPathParser<'a> {
     rest: &'a str,
 }
 
-impl<'a> Parser<'a> {
-    fn nodes(mut self) -> Result<Vec<Node>, JsonPathError> {
+impl<'a> JsonPathParser<'a> {
+    fn nodes(mut self) -> Result<Vec<JsonPathNode>, JsonPathError> {
         let mut nodes = Vec::new();
         while let Some(next) = self.rest.chars().next() {
             if let Some(rest) = self.rest.strip_prefix("[?(") {
                 self.rest = rest;
                 nodes.push(self.filter()?);
             } else if let Some(rest) = self.rest.strip_prefix("..") {
-                if nodes.last() == Some(&Node::Recursive) {
+                if nodes.last() == Some(&JsonPathNode::Recursive) {
                     return Err(JsonPathError::Recursion);
                 }
                 self.rest = rest;
-                nodes.push(Node::Recursive);
+                nodes.push(JsonPathNode::Recursive);
                 if rest.starts_with(is_word) {
                     nodes.push(self.field());
                 }
@@ -167,7 +167,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The characters up to the next one that ends a name; a backslash takes the next one into the name.
-    fn field(&mut self) -> Node {
+    fn field(&mut self) -> JsonPathNode {
         let mut name = String::new();
         let mut length = self.rest.len();
         let mut characters = self.rest.char_indices();
@@ -182,19 +182,19 @@ impl<'a> Parser<'a> {
             }
         }
         self.take(length);
-        if name == "*" { Node::Wildcard } else { Node::Field(name) }
+        if name == "*" { JsonPathNode::Wildcard } else { JsonPathNode::Field(name) }
     }
 
-    fn word(&mut self) -> Node {
+    fn word(&mut self) -> JsonPathNode {
         let length = self.rest.find(ends_name).unwrap_or(self.rest.len());
         match self.take(length) {
-            "true" => Node::Literal(Value::Bool(true)),
-            "false" => Node::Literal(Value::Bool(false)),
-            _ => Node::Identifier,
+            "true" => JsonPathNode::Literal(Value::Bool(true)),
+            "false" => JsonPathNode::Literal(Value::Bool(false)),
+            _ => JsonPathNode::Identifier,
         }
     }
 
-    fn number(&mut self) -> Result<Node, JsonPathError> {
+    fn number(&mut self) -> Result<JsonPathNode, JsonPathError> {
         let signs = usize::from(self.rest.starts_with(['+', '-']));
         let digits = self.rest[signs..].find(|c: char| c != '.' && !c.is_ascii_digit());
         let text = self.take(digits.map_or(self.rest.len(), |digits| signs + digits));
@@ -202,16 +202,18 @@ impl<'a> Parser<'a> {
             Ok(integer) => Some(integer.into()),
             Err(_) => text.parse().ok().and_then(serde_json::Number::from_f64),
         };
-        number.map(|number| Node::Literal(Value::Number(number))).ok_or_else(|| JsonPathError::Number(text.to_owned()))
+        number
+            .map(|number| JsonPathNode::Literal(Value::Number(number)))
+            .ok_or_else(|| JsonPathError::Number(text.to_owned()))
     }
 
-    fn quoted(&mut self, quote: char) -> Result<Node, JsonPathError> {
+    fn quoted(&mut self, quote: char) -> Result<JsonPathNode, JsonPathError> {
         let mut text = String::new();
         let mut characters = self.rest.char_indices().skip(1);
         while let Some((at, character)) = characters.next() {
             if character == quote {
                 self.take(at + 1);
-                return Ok(Node::Literal(Value::String(text)));
+                return Ok(JsonPathNode::Literal(Value::String(text)));
             }
             match character {
                 '\n' => break,
@@ -228,27 +230,28 @@ impl<'a> Parser<'a> {
         Err(JsonPathError::Unterminated("quoted string"))
     }
 
-    fn brackets(&mut self, nodes: &mut Vec<Node>) -> Result<(), JsonPathError> {
+    fn brackets(&mut self, nodes: &mut Vec<JsonPathNode>) -> Result<(), JsonPathError> {
         let end = self.rest.find([']', '\n']).filter(|&end| self.rest[end..].starts_with(']'));
         let end = end.ok_or(JsonPathError::Unterminated("array"))?;
         let text = &self.take(end + 1)[1..end];
         if text.contains(',') {
-            let lists = text.split(',').map(|part| Parser { rest: &format!("[{}]", part.trim_matches(' ')) }.nodes());
-            nodes.push(Node::Union(lists.collect::<Result<_, _>>()?));
+            let lists =
+                text.split(',').map(|part| JsonPathParser { rest: &format!("[{}]", part.trim_matches(' ')) }.nodes());
+            nodes.push(JsonPathNode::Union(lists.collect::<Result<_, _>>()?));
             return Ok(());
         }
         let key = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
         if let Some(key) = key.filter(|key| !key.contains('\'')) {
             // The key is parsed as a field once more: this is where `['a.b']` becomes `.a.b`.
-            nodes.extend(Parser { rest: &format!(".{key}") }.nodes()?);
+            nodes.extend(JsonPathParser { rest: &format!(".{key}") }.nodes()?);
             return Ok(());
         }
-        nodes.push(Node::Slice(slice(text).ok_or_else(|| JsonPathError::Index(text.to_owned()))?));
+        nodes.push(JsonPathNode::Slice(slice(text).ok_or_else(|| JsonPathError::Index(text.to_owned()))?));
         Ok(())
     }
 
     /// The filter whose `[?(` has been taken.
-    fn filter(&mut self) -> Result<Node, JsonPathError> {
+    fn filter(&mut self) -> Result<JsonPathNode, JsonPathError> {
         let unterminated = JsonPathError::Unterminated("filter");
         let text = self.take(filter_end(self.rest).ok_or(unterminated.clone())?);
         self.rest = self.rest.strip_prefix(")]").ok_or(unterminated)?;
@@ -258,7 +261,7 @@ impl<'a> Parser<'a> {
             Some((start, start + length))
         });
         let Some((start, end)) = comparison else {
-            return Ok(Node::Filter { left: Parser { rest: text }.nodes()?, comparison: None });
+            return Ok(JsonPathNode::Filter { left: JsonPathParser { rest: text }.nodes()?, comparison: None });
         };
         let operator = match &text[start..end] {
             "<" => Operator::Less,
@@ -269,9 +272,9 @@ impl<'a> Parser<'a> {
             ">=" => Operator::GreaterOrEqual,
             _ => Operator::Unknown,
         };
-        let left = Parser { rest: &text[..start] }.nodes()?;
-        let right = Parser { rest: &text[end..] }.nodes()?;
-        Ok(Node::Filter { left, comparison: Some((operator, right)) })
+        let left = JsonPathParser { rest: &text[..start] }.nodes()?;
+        let right = JsonPathParser { rest: &text[end..] }.nodes()?;
+        Ok(JsonPathNode::Filter { left, comparison: Some((operator, right)) })
     }
 }
 
@@ -321,21 +324,21 @@ fn ends_name(character: char) -> bool {
 
 type Values<'a> = Vec<Cow<'a, Value>>;
 
-fn evaluate<'a>(mut values: Values<'a>, nodes: &'a [Node], budget: &mut Budget) -> Result<Values<'a>, Unfit> {
+fn evaluate<'a>(mut values: Values<'a>, nodes: &'a [JsonPathNode], budget: &mut Budget) -> Result<Values<'a>, Unfit> {
     for node in nodes {
         budget.spend(values.len())?;
         values = match node {
-            Node::Field(name) => flat(values, |value| match value {
+            JsonPathNode::Field(name) => flat(values, |value| match value {
                 Value::Object(map) => Ok(map.get(name).into_iter().collect()),
                 _ => Ok(Vec::new()),
             })?,
-            Node::Wildcard => flat(values, |value| children(value, budget))?,
-            Node::Recursive => flat(values, |value| {
+            JsonPathNode::Wildcard => flat(values, |value| children(value, budget))?,
+            JsonPathNode::Recursive => flat(values, |value| {
                 let mut found = Vec::new();
                 descend(value, &mut found, budget)?;
                 Ok(found)
             })?,
-            Node::Slice(slice) => flat(values, |value| match value {
+            JsonPathNode::Slice(slice) => flat(values, |value| match value {
                 Value::Null => Ok(Vec::new()),
                 Value::Array(items) => {
                     budget.spend(items.len())?;
@@ -343,7 +346,7 @@ fn evaluate<'a>(mut values: Values<'a>, nodes: &'a [Node], budget: &mut Budget) 
                 }
                 _ => Err(Unfit::Step),
             })?,
-            Node::Union(lists) => {
+            JsonPathNode::Union(lists) => {
                 let mut all = Vec::new();
                 for list in lists {
                     budget.spend(values.len())?;
@@ -351,12 +354,12 @@ fn evaluate<'a>(mut values: Values<'a>, nodes: &'a [Node], budget: &mut Budget) 
                 }
                 all
             }
-            Node::Filter { left, comparison } => flat(values, |value| match value {
+            JsonPathNode::Filter { left, comparison } => flat(values, |value| match value {
                 Value::Array(items) => filter(items, left, comparison.as_ref(), budget),
                 _ => Err(Unfit::Step),
             })?,
-            Node::Literal(literal) => values.iter().map(|_| Cow::Borrowed(literal)).collect(),
-            Node::Identifier => return Err(Unfit::Step),
+            JsonPathNode::Literal(literal) => values.iter().map(|_| Cow::Borrowed(literal)).collect(),
+            JsonPathNode::Identifier => return Err(Unfit::Step),
         };
     }
     Ok(values)
@@ -429,8 +432,8 @@ impl Slice {
 
 fn filter<'b>(
     items: &'b [Value],
-    left: &[Node],
-    comparison: Option<&(Operator, Vec<Node>)>,
+    left: &[JsonPathNode],
+    comparison: Option<&(Operator, Vec<JsonPathNode>)>,
     budget: &mut Budget,
 ) -> Result<Vec<&'b Value>, Unfit> {
     budget.spend(items.len())?;

@@ -33,7 +33,7 @@ pub(crate) type Print = fn(&[u8], Timestamp, &mut Row) -> Result<(), serde_json:
 
 /// A resource's columns and how its objects are printed.
 #[derive(Debug)]
-pub(crate) struct Kind {
+pub(crate) struct BuiltInPrinter {
     pub(crate) group: &'static str,
     pub(crate) resource: &'static str,
     pub(crate) columns: &'static [Column],
@@ -41,13 +41,13 @@ pub(crate) struct Kind {
 }
 
 /// `autoscaling/v1` Scale, which is a subresource and so not found by its resource.
-pub(crate) static SCALE: Kind = kind("autoscaling", "scale", columns::SCALE, workloads::scale);
+pub(crate) static SCALE: BuiltInPrinter = kind("autoscaling", "scale", columns::SCALE, workloads::scale);
 
 /// What kinds without a printer are shown as.
-pub(crate) static DEFAULT: Kind = kind("", "", columns::DEFAULT, core::name_and_created_at);
+pub(crate) static DEFAULT: BuiltInPrinter = kind("", "", columns::DEFAULT, core::name_and_created_at);
 
 /// The kind of a resource, whatever its version.
-pub(crate) fn find(group: &str, resource: &str) -> Option<&'static Kind> {
+pub(crate) fn find(group: &str, resource: &str) -> Option<&'static BuiltInPrinter> {
     KINDS.iter().find(|kind| kind.resource == resource && kind.group == group)
 }
 
@@ -60,8 +60,8 @@ fn decode<'a, T: Deserialize<'a>>(object: &'a [u8]) -> Result<T, serde_json::Err
     }
 }
 
-const fn kind(group: &'static str, resource: &'static str, columns: &'static [Column], print: Print) -> Kind {
-    Kind { group, resource, columns, print }
+const fn kind(group: &'static str, resource: &'static str, columns: &'static [Column], print: Print) -> BuiltInPrinter {
+    BuiltInPrinter { group, resource, columns, print }
 }
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
@@ -75,7 +75,7 @@ const SCHEDULING: &str = "scheduling.k8s.io";
 const STORAGE: &str = "storage.k8s.io";
 
 /// Kinds of kube-apiserver that have no printer stand here with the default one: the answer is known, not guessed.
-static KINDS: &[Kind] = &[
+static KINDS: &[BuiltInPrinter] = &[
     kind("", "pods", columns::PODS, pods::print),
     kind("", "componentstatuses", columns::COMPONENTSTATUSES, core::component_status),
     kind("", "configmaps", columns::CONFIGMAPS, core::config_map),

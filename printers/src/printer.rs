@@ -6,16 +6,16 @@ use jiff::Timestamp;
 use tributary_apimachinery::GroupVersionResource;
 
 use crate::custom::{ColumnDefinition, CustomPrinter, InvalidColumn};
-use crate::kinds::{self, Kind};
+use crate::kinds::{self, BuiltInPrinter};
 use crate::{Column, Row};
 
 /// Knows the columns of one kind and prints its objects. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Printer(Inner);
+pub struct Printer(PrinterSource);
 
 #[derive(Debug, Clone)]
-enum Inner {
-    Kind(&'static Kind),
+enum PrinterSource {
+    BuiltIn(&'static BuiltInPrinter),
     Custom(Arc<CustomPrinter>),
 }
 
@@ -33,17 +33,17 @@ impl Printer {
     ///
     /// Cost: a search in a table of about eighty entries; keep the answer with the resource.
     pub fn for_resource(resource: &GroupVersionResource) -> Option<Self> {
-        kinds::find(&resource.group, &resource.resource).map(|kind| Self(Inner::Kind(kind)))
+        kinds::find(&resource.group, &resource.resource).map(|kind| Self(PrinterSource::BuiltIn(kind)))
     }
 
     /// The printer of `autoscaling/v1` `Scale`, what `/scale` subresources answer with.
     pub fn scale() -> Self {
-        Self(Inner::Kind(&kinds::SCALE))
+        Self(PrinterSource::BuiltIn(&kinds::SCALE))
     }
 
     /// The printer for kinds without one: `Name` and `Created At`, as kube-apiserver's default table convertor.
     pub fn default_columns() -> Self {
-        Self(Inner::Kind(&kinds::DEFAULT))
+        Self(PrinterSource::BuiltIn(&kinds::DEFAULT))
     }
 
     /// The printer of a custom resource: `Name`, then the `additionalPrinterColumns` of its version, or `Age` where
@@ -53,14 +53,14 @@ impl Printer {
     /// [`InvalidColumn`] for the first JSONPath that kube-apiserver would not take. It refuses such definitions, so one
     /// can only come from an older server; [`Printer::default_columns`] is what is left then.
     pub fn custom(columns: &[ColumnDefinition]) -> Result<Self, InvalidColumn> {
-        Ok(Self(Inner::Custom(Arc::new(CustomPrinter::new(columns)?))))
+        Ok(Self(PrinterSource::Custom(Arc::new(CustomPrinter::new(columns)?))))
     }
 
     /// The columns in order. `Name` is the first for all kinds but events.
     pub fn columns(&self) -> &[Column] {
         match &self.0 {
-            Inner::Kind(kind) => kind.columns,
-            Inner::Custom(custom) => custom.columns(),
+            PrinterSource::BuiltIn(kind) => kind.columns,
+            PrinterSource::Custom(custom) => custom.columns(),
         }
     }
 
@@ -73,8 +73,8 @@ impl Printer {
     pub fn print(&self, object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), PrintError> {
         row.clear();
         let printed = match &self.0 {
-            Inner::Kind(kind) => (kind.print)(object, now, row),
-            Inner::Custom(custom) => custom.print(object, now, row),
+            PrinterSource::BuiltIn(kind) => (kind.print)(object, now, row),
+            PrinterSource::Custom(custom) => custom.print(object, now, row),
         };
         printed.map_err(|error| {
             row.clear();

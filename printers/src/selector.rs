@@ -9,7 +9,7 @@ use crate::value::{Joined, Labels, List, Text};
 /// A `metav1.LabelSelector`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct LabelSelector<'a> {
+pub(crate) struct StructuredLabelSelector<'a> {
     #[serde(borrow)]
     pub(crate) match_labels: Labels<'a>,
     pub(crate) match_expressions: List<Requirement<'a>>,
@@ -43,7 +43,7 @@ pub(crate) fn format_labels(labels: &Labels<'_>) -> String {
 /// exist or that has the wrong number of values.
 ///
 /// A missing selector selects nothing and is the empty text, as an empty one is, which selects everything.
-pub(crate) fn selector_text(selector: Option<&LabelSelector<'_>>) -> Option<String> {
+pub(crate) fn selector_text(selector: Option<&StructuredLabelSelector<'_>>) -> Option<String> {
     let Some(selector) = selector else {
         return Some(String::new());
     };
@@ -70,7 +70,7 @@ pub(crate) fn selector_text(selector: Option<&LabelSelector<'_>>) -> Option<Stri
 }
 
 /// A selector as `metav1.FormatLabelSelector` writes it: `<none>` for an empty one, `<error>` for an invalid one.
-pub(crate) fn format_label_selector(selector: Option<&LabelSelector<'_>>) -> String {
+pub(crate) fn format_label_selector(selector: Option<&StructuredLabelSelector<'_>>) -> String {
     match selector_text(selector) {
         None => "<error>".to_owned(),
         Some(text) if text.is_empty() => "<none>".to_owned(),
@@ -94,7 +94,7 @@ mod tests {
             (r#"{"matchExpressions":[{"key":"a","operator":"In"}]}"#, "<error>"),
             (r#"{"matchExpressions":[{"key":"a","operator":"Like"}]}"#, "<error>"),
         ] {
-            let selector: LabelSelector<'_> = serde_json::from_str(json).unwrap();
+            let selector: StructuredLabelSelector<'_> = serde_json::from_str(json).unwrap();
             assert_eq!(format_label_selector(Some(&selector)), expected);
         }
         assert_eq!(format_label_selector(None), "<none>");

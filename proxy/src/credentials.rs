@@ -111,7 +111,7 @@ impl Counters {
 }
 
 /// The credentials of one configured user.
-pub(crate) struct Credentials {
+pub(crate) struct UserCredentials {
     source: CredentialSource,
     /// The certificate that the configuration has, and the version under which connections show it first.
     configured: (Certificate, u64),
@@ -125,7 +125,7 @@ pub(crate) struct Credentials {
     retry_interval: Duration,
 }
 
-impl Credentials {
+impl UserCredentials {
     /// Reads what is static; runs no plugin. `before` are those of the user whose place this one takes: connections are
     /// kept where they show the same certificate.
     ///

@@ -117,7 +117,7 @@ pub(crate) async fn run(config: &ExecConfig, limit: Duration) -> Result<PluginCr
         .map_err(|problem| format!("credential plugin {name} gave no usable ExecCredential: {problem}"))
 }
 
-struct Output {
+struct PluginOutput {
     success: bool,
     status: String,
     stdout: Vec<u8>,
@@ -129,7 +129,7 @@ fn api_version(config: &ExecConfig) -> &str {
     config.api_version.as_deref().unwrap_or(DEFAULT_API_VERSION)
 }
 
-async fn execute(config: &ExecConfig, name: &str) -> std::io::Result<Output> {
+async fn execute(config: &ExecConfig, name: &str) -> std::io::Result<PluginOutput> {
     let mut command = Command::new(name);
     command.args(config.args.iter().flatten());
     for pair in config.env.iter().flatten() {
@@ -151,7 +151,7 @@ async fn execute(config: &ExecConfig, name: &str) -> std::io::Result<Output> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (stdout, stderr) = tokio::try_join!(read(stdout), read(stderr))?;
     let status = child.wait().await?;
-    Ok(Output { success: status.success(), status: status.to_string(), stdout, stderr })
+    Ok(PluginOutput { success: status.success(), status: status.to_string(), stdout, stderr })
 }
 
 async fn read(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {

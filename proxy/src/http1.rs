@@ -16,7 +16,7 @@ use tributary_apimachinery::body::Body;
 const MAX_IDLE: usize = 64;
 
 #[derive(Debug)]
-struct Idle {
+struct IdleConnection {
     sender: SendRequest<Body>,
     since: Instant,
     version: u64,
@@ -27,7 +27,7 @@ struct Idle {
 /// The idle connections of one member, last used first.
 #[derive(Debug, Default)]
 pub(crate) struct IdleConnections {
-    idle: Mutex<Vec<Idle>>,
+    idle: Mutex<Vec<IdleConnection>>,
 }
 
 /// A connection in use. Dropped, it goes back to the idle ones as soon as it can take another request; if its last
@@ -49,10 +49,11 @@ impl IdleConnections {
         let mut idle = self.idle.lock();
         // Those of older credentials are done with; those of newer ones are for others.
         idle.retain(|idle| idle.version >= version && !idle.sender.is_closed());
-        let last_of =
-            |wanted: &dyn Fn(&Idle) -> bool| idle.iter().rposition(|idle| idle.version == version && wanted(idle));
+        let last_of = |wanted: &dyn Fn(&IdleConnection) -> bool| {
+            idle.iter().rposition(|idle| idle.version == version && wanted(idle))
+        };
         let last = last_of(&|idle| idle.runtime == here).or_else(|| last_of(&|_| true))?;
-        let Idle { sender, runtime, .. } = idle.remove(last);
+        let IdleConnection { sender, runtime, .. } = idle.remove(last);
         Some(self.checkout(sender, version, runtime))
     }
 
@@ -78,7 +79,7 @@ impl IdleConnections {
     fn put(&self, sender: SendRequest<Body>, version: u64, runtime: runtime::Id) {
         let mut idle = self.idle.lock();
         if idle.len() < MAX_IDLE {
-            idle.push(Idle { sender, since: Instant::now(), version, runtime });
+            idle.push(IdleConnection { sender, since: Instant::now(), version, runtime });
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tributary_apimachinery::ClusterName;
 
-use crate::credentials::Credentials;
+use crate::credentials::UserCredentials;
 use crate::error::ConnectError;
 use crate::identity::Impersonation;
 use crate::tuning::ClientTuning;
@@ -13,7 +13,7 @@ use crate::tuning::ClientTuning;
 /// The configuration's user. Credentials and `as` fields stand together: a request takes one user and keeps it, so that
 /// a new user's token is never sent without the `as` that limits it.
 pub(crate) struct MemberUser {
-    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) credentials: Arc<UserCredentials>,
     /// The user's own `as` fields.
     pub(crate) impersonation: Option<Impersonation>,
 }
@@ -35,7 +35,7 @@ impl MemberUser {
         let invalid = |problem| ConnectError::Header { cluster: cluster.clone(), field: "as", problem };
         let impersonation = impersonation(config).map_err(invalid)?;
         let before = before.map(|before| &*before.credentials);
-        Ok(Self { credentials: Credentials::new(cluster, config, tuning, before).await?, impersonation })
+        Ok(Self { credentials: UserCredentials::new(cluster, config, tuning, before).await?, impersonation })
     }
 }
 

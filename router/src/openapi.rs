@@ -33,7 +33,7 @@ use crate::refusal::Refusal;
 use crate::response;
 use crate::topology::Fleet;
 use join::{Schema, Spelling};
-use members::{Document, Documents, OpenApiForm, V2_PATH};
+use members::{Documents, OpenApiDocument, OpenApiForm, V2_PATH};
 use sources::{DocumentSources, digest};
 
 const V3_PATH: &str = "/openapi/v3";
@@ -128,8 +128,13 @@ fn spelling(schema: Schema, headers: &HeaderMap) -> Result<Spelling, NotAcceptab
     found.next().map(|(_, spelling)| *spelling).ok_or_else(unavailable)
 }
 
-fn answer(headers: &HeaderMap, document: Document, content_type: &'static str, named_by_hash: bool) -> Response<Body> {
-    let Document { made, tag } = document;
+fn answer(
+    headers: &HeaderMap,
+    document: OpenApiDocument,
+    content_type: &'static str,
+    named_by_hash: bool,
+) -> Response<Body> {
+    let OpenApiDocument { made, tag } = document;
     let mut response = if is_known(headers, &tag) {
         not_modified()
     } else {

@@ -39,7 +39,7 @@ mod warnings;
 pub(crate) use bookmarks::BookmarkForm as BookmarkShape;
 pub(crate) use contents::Contents;
 pub(crate) use earlier::EarlierStandings;
-pub(crate) use encodings::{EncodingKey, Row};
+pub(crate) use encodings::{EncodingKey, RowOptions};
 pub(crate) use fences::Deletion;
 pub(crate) use head::HeadWaiter;
 pub(crate) use namespace::ServedAsHeld;
@@ -74,7 +74,7 @@ pub(crate) struct View {
     contents: Arc<Contents>,
     /// Where the objects of clusters come from that let all namespaces be read, if this is one
     /// namespace beside a view of all.
-    whole: Option<Whole>,
+    whole: Option<AllNamespacesView>,
     /// What such views and this one told by turns, if this is a view of all.
     handovers: Handovers,
     /// What numbers of single objects say less than their clients have.
@@ -94,7 +94,7 @@ pub(crate) struct View {
 }
 
 /// What a view of one namespace has of the view of all.
-struct Whole {
+struct AllNamespacesView {
     /// The view of all namespaces. It is held as long as this one is.
     view: Arc<View>,
     /// Follows how its clusters stand.
@@ -130,7 +130,7 @@ impl View {
         let (fleet, metrics) = (Arc::clone(&whole.fleet), Arc::clone(&whole.metrics));
         let (kind, decoder) = (whole.kind.clone(), whole.decoder.clone());
         let contents = Contents::new(kind, Some(namespace.to_owned()), decoder, fleet, metrics, limits);
-        let of = Some(Whole { view: Arc::clone(whole), following: Mutex::default() });
+        let of = Some(AllNamespacesView { view: Arc::clone(whole), following: Mutex::default() });
         let part = Self::new(contents, of, Arc::clone(&whole.policies), limits);
         part.takes_part();
         part
@@ -147,7 +147,12 @@ impl View {
         });
     }
 
-    fn new(contents: Contents, whole: Option<Whole>, policies: Arc<ArcSwap<Policies>>, limits: &Limits) -> Arc<Self> {
+    fn new(
+        contents: Contents,
+        whole: Option<AllNamespacesView>,
+        policies: Arc<ArcSwap<Policies>>,
+        limits: &Limits,
+    ) -> Arc<Self> {
         Arc::new(Self {
             contents: Arc::new(contents),
             whole,

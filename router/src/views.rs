@@ -26,7 +26,7 @@ use crate::refusal::LimitRefusal;
 use crate::response::ResourceKind;
 use crate::topology::Fleet;
 use crate::view::View;
-use definition::{Change, Definition};
+use definition::{Definition, DefinitionChange};
 use shared_tasks::{SharedTask, SharedTasks};
 
 /// How often unused views and old history are looked for.
@@ -155,13 +155,13 @@ impl Views {
         });
         for (key, now) in join_all(looked).await {
             match now {
-                Change::None => {}
-                Change::Elsewhere(definition) => {
+                DefinitionChange::None => {}
+                DefinitionChange::Elsewhere(definition) => {
                     if let Some(held) = self.by_key.lock().get_mut(&key) {
                         held.described = Described::By(definition);
                     }
                 }
-                Change::Described => {
+                DefinitionChange::Described => {
                     self.end(&key, "its CustomResourceDefinition has other columns or selectable fields")
                 }
             }

@@ -17,7 +17,7 @@ use tributary_router::{ForwardedWatch, Peer};
 use crate::authentication::{Authentication, Authenticator, anonymous_user};
 use crate::drain;
 use crate::handler::{Body, Handler, full};
-use crate::metrics::{self, Metrics};
+use crate::metrics::{self, ServerMetrics};
 use crate::status;
 use crate::websocket;
 
@@ -34,14 +34,14 @@ pub enum AuthenticationOutcome {
 pub struct Front<H> {
     handler: Arc<H>,
     authenticator: Authenticator,
-    metrics: Metrics,
+    metrics: ServerMetrics,
     stop: CancellationToken,
 }
 
 impl<H: Handler> Front<H> {
     /// Puts an authenticator before a handler. Once `stop` is cancelled, forwarded watches end.
     pub fn new(handler: Arc<H>, authenticator: Authenticator, stop: CancellationToken) -> Self {
-        let metrics = Metrics::default();
+        let metrics = ServerMetrics::default();
         handler.register_metrics(&mut |registry| metrics.register(registry));
         Self { handler, authenticator, metrics, stop }
     }
@@ -57,7 +57,7 @@ impl<H: Handler> Front<H> {
     }
 
     /// The server's own metrics.
-    pub fn own_metrics(&self) -> &Metrics {
+    pub fn own_metrics(&self) -> &ServerMetrics {
         &self.metrics
     }
 

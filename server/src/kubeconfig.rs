@@ -6,5 +6,5 @@ pub mod proxies;
 mod referenced;
 pub mod write;
 
-pub use contexts_of::{ContextProblem, ContextTarget, Kubeconfigs, LoadError};
+pub use contexts_of::{ContextProblem, ContextTarget, KubeconfigLoadError, Kubeconfigs};
 pub use files::{KubeconfigFiles, NoKubeconfig};

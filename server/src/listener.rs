@@ -36,7 +36,7 @@ use crate::handler::Handler;
 
 pub use address::ListenAddress;
 pub use bounds::{Bounds, CONNECTIONS_MAX};
-use connection::Connection;
+use connection::ClientConnection;
 pub use unread::UNREAD_BYTES_MAX;
 use unread::Unread;
 
@@ -179,7 +179,7 @@ impl<H: Handler> Server<H> {
 
     fn spawn(&self, stream: TcpStream, client: SocketAddr, slot: OwnedSemaphorePermit) {
         let (tls, front, stop) = (self.tls.clone(), Arc::clone(&self.front), self.stop.clone());
-        let connection = Connection { tls, front, stop, client, unread: self.unread.clone() };
+        let connection = ClientConnection { tls, front, stop, client, unread: self.unread.clone() };
         tokio::spawn(connection.run(stream, self.socket(slot)));
     }
 

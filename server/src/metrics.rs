@@ -21,7 +21,7 @@ pub struct AuthenticationLabels {
 
 /// What the listener and the authenticator count.
 #[derive(Debug, Default)]
-pub struct Metrics {
+pub struct ServerMetrics {
     /// Open connections, upgraded ones included.
     pub connections: Gauge,
     /// Connections that were closed because their clients took nothing of their answers.
@@ -42,7 +42,7 @@ pub struct Metrics {
     pub connections_max: Gauge,
 }
 
-impl Metrics {
+impl ServerMetrics {
     /// Adds these metrics, and the process's, to a registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn every_metric_is_exposed() {
-        let metrics = Metrics::default();
+        let metrics = ServerMetrics::default();
         metrics.count_authentication(true);
         let mut registry = Registry::default();
         metrics.register(&mut registry);

@@ -95,7 +95,7 @@ pub fn policies(
 
 /// Puts `*` behind whatever names resources, in the same registry and in others: a registry for all is no reason to
 /// leave out what another one says of one of them.
-fn named_first(rules: Vec<Rule>) -> Vec<Rule> {
+fn named_first(rules: Vec<RegistryPolicy>) -> Vec<RegistryPolicy> {
     let (mut named, mut all) = (Vec::new(), Vec::new());
     for (patterns, policy) in rules {
         let (of_all, names): (Vec<_>, Vec<_>) =
@@ -109,9 +109,13 @@ fn named_first(rules: Vec<Rule>) -> Vec<Rule> {
 }
 
 /// How some resources are treated.
-type Rule = (Vec<ResourcePattern>, Policy);
+type RegistryPolicy = (Vec<ResourcePattern>, Policy);
 
-fn rule(registry: &ResourceRegistry, default: &Policy, clusters: &KnownClusters) -> Result<Rule, PolicyError> {
+fn rule(
+    registry: &ResourceRegistry,
+    default: &Policy,
+    clusters: &KnownClusters,
+) -> Result<RegistryPolicy, PolicyError> {
     let name = registry.metadata.name.as_deref().unwrap_or_default();
     let spec = &registry.spec;
     let field = |field: &str| format!("ResourceRegistry {name}: spec.{field}");

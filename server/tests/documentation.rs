@@ -82,7 +82,7 @@ fn every_limit_is_described() {
 fn every_metric_is_described() {
     let text = fs::read_to_string(root().join("docs/operating.md")).unwrap();
     let mut registry = Registry::default();
-    tributary_server::metrics::Metrics::default().register(&mut registry);
+    tributary_server::metrics::ServerMetrics::default().register(&mut registry);
     let mut exposed = tributary_router::Metrics::default().expose();
     prometheus_client::encoding::text::encode(&mut exposed, &registry).unwrap();
     for name in exposed.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {

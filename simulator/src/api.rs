@@ -8,7 +8,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::SimulatorConfig;
 use crate::control::{Control, Faults};
-use crate::store::Store;
+use crate::store::MemberStore;
 
 /// What all connections of a member share.
 pub(crate) struct Api {
@@ -31,7 +31,7 @@ impl Api {
         Self { control, token, watch_list: config.watch_list, bookmark_interval: config.bookmark_interval, tasks, stop }
     }
 
-    pub(crate) fn store(&self) -> &Arc<Store> {
+    pub(crate) fn store(&self) -> &Arc<MemberStore> {
         &self.control.store
     }
 

@@ -2,7 +2,7 @@
 
 /// One resource, as discovery describes it.
 #[derive(Debug)]
-pub(crate) struct Resource {
+pub(crate) struct CatalogResource {
     /// The API group; empty for the core group.
     pub(crate) group: &'static str,
     /// The version within the group.
@@ -25,7 +25,7 @@ pub(crate) struct Resource {
     pub(crate) fields: &'static [&'static str],
 }
 
-impl Resource {
+impl CatalogResource {
     /// `v1` or `apps/v1`.
     pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
@@ -50,7 +50,7 @@ pub(crate) const SERVICES: ResourceIndex = 6;
 pub(crate) const DEPLOYMENTS: ResourceIndex = 7;
 pub(crate) const REPLICASETS: ResourceIndex = 8;
 
-const CORE: Resource = Resource {
+const CORE: CatalogResource = CatalogResource {
     group: "",
     version: "v1",
     name: "",
@@ -64,9 +64,9 @@ const CORE: Resource = Resource {
 };
 
 /// Every resource, the core group first, each group by name.
-pub(crate) static CATALOG: [Resource; 9] = [
-    Resource { name: "configmaps", singular: "configmap", kind: "ConfigMap", short_names: &["cm"], ..CORE },
-    Resource {
+pub(crate) static CATALOG: [CatalogResource; 9] = [
+    CatalogResource { name: "configmaps", singular: "configmap", kind: "ConfigMap", short_names: &["cm"], ..CORE },
+    CatalogResource {
         name: "events",
         singular: "event",
         kind: "Event",
@@ -86,7 +86,7 @@ pub(crate) static CATALOG: [Resource; 9] = [
         ],
         ..CORE
     },
-    Resource {
+    CatalogResource {
         name: "namespaces",
         singular: "namespace",
         kind: "Namespace",
@@ -96,7 +96,7 @@ pub(crate) static CATALOG: [Resource; 9] = [
         fields: &["status.phase"],
         ..CORE
     },
-    Resource {
+    CatalogResource {
         name: "nodes",
         singular: "node",
         kind: "Node",
@@ -106,7 +106,7 @@ pub(crate) static CATALOG: [Resource; 9] = [
         fields: &["spec.unschedulable"],
         ..CORE
     },
-    Resource {
+    CatalogResource {
         name: "pods",
         singular: "pod",
         kind: "Pod",
@@ -125,14 +125,14 @@ pub(crate) static CATALOG: [Resource; 9] = [
         ],
         ..CORE
     },
-    Resource {
+    CatalogResource {
         name: "serviceaccounts",
         singular: "serviceaccount",
         kind: "ServiceAccount",
         short_names: &["sa"],
         ..CORE
     },
-    Resource {
+    CatalogResource {
         name: "services",
         singular: "service",
         kind: "Service",
@@ -142,7 +142,7 @@ pub(crate) static CATALOG: [Resource; 9] = [
         fields: &["spec.clusterIP", "spec.type"],
         ..CORE
     },
-    Resource {
+    CatalogResource {
         group: "apps",
         name: "deployments",
         singular: "deployment",
@@ -152,7 +152,7 @@ pub(crate) static CATALOG: [Resource; 9] = [
         subresources: &["scale", "status"],
         ..CORE
     },
-    Resource {
+    CatalogResource {
         group: "apps",
         name: "replicasets",
         singular: "replicaset",

@@ -4,7 +4,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 /// A fresh authority and one serving certificate of it, for 127.0.0.1 and localhost.
-pub(crate) struct Certificates {
+pub(crate) struct SimulatedCertificates {
     /// The authority, in PEM.
     pub(crate) ca_pem: String,
     /// The serving certificate.
@@ -14,7 +14,7 @@ pub(crate) struct Certificates {
 }
 
 /// Makes both. Keys live as long as the process and are never written.
-pub(crate) fn generate(name: &str) -> Result<Certificates, rcgen::Error> {
+pub(crate) fn generate(name: &str) -> Result<SimulatedCertificates, rcgen::Error> {
     let ca_key = KeyPair::generate()?;
     let mut ca = CertificateParams::new(Vec::new())?;
     ca.distinguished_name.push(DnType::CommonName, format!("{name} simulated authority"));
@@ -27,7 +27,7 @@ pub(crate) fn generate(name: &str) -> Result<Certificates, rcgen::Error> {
     let mut serving = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()])?;
     serving.distinguished_name.push(DnType::CommonName, format!("{name} simulated member"));
     let certificate = serving.signed_by(&key, &issuer)?;
-    Ok(Certificates {
+    Ok(SimulatedCertificates {
         ca_pem: ca_certificate.pem(),
         chain: vec![certificate.der().clone()],
         key: PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),

@@ -14,7 +14,7 @@ use crate::catalog::PODS;
 use crate::config::Churn;
 use crate::generate;
 use crate::scale;
-use crate::store::Store;
+use crate::store::MemberStore;
 use crate::write;
 
 /// Of ten changes, so many are of a status; the others replace a pod.
@@ -23,7 +23,7 @@ const STATUS_CHANGES: u32 = 7;
 const PAUSE_MAX: f64 = 3600.0;
 
 /// Changes pods until `stop`. Which pods, and how, follows from the seed; when, from the clock.
-pub(crate) async fn run(store: Arc<Store>, churn: Churn, seed: u64, stop: CancellationToken) {
+pub(crate) async fn run(store: Arc<MemberStore>, churn: Churn, seed: u64, stop: CancellationToken) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut replaced = HashMap::new();
     let pause = Duration::from_secs_f64((1.0 / churn.changes_per_second).clamp(1e-6, PAUSE_MAX));
@@ -37,7 +37,7 @@ pub(crate) async fn run(store: Arc<Store>, churn: Churn, seed: u64, stop: Cancel
 }
 
 /// One change. `replaced` holds the name of the pod that now has the place of a generated one.
-fn change(store: &Store, random: &mut StdRng, replaced: &mut HashMap<usize, String>) {
+fn change(store: &MemberStore, random: &mut StdRng, replaced: &mut HashMap<usize, String>) {
     let layout = store.generator().layout();
     let count = layout.count(PODS);
     if count == 0 {

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tributary_apimachinery::Permit;
 
 use crate::line::MemberLink;
-use crate::store::Store;
+use crate::store::MemberStore;
 
 /// What a request asks, as counters and rejections tell requests apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -274,7 +274,7 @@ impl Faults {
 #[derive(Clone)]
 pub struct Control {
     pub(crate) faults: Arc<Faults>,
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: Arc<MemberStore>,
 }
 
 impl Control {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use tributary_apimachinery::Status;
 
-use crate::catalog::{CATALOG, GROUP_VERSIONS, Resource};
+use crate::catalog::{CATALOG, CatalogResource, GROUP_VERSIONS};
 
 /// The content type of aggregated discovery, which clients compare.
 pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -130,7 +130,7 @@ fn subresource_verbs(subresource: &str) -> &'static [&'static str] {
     }
 }
 
-fn response_kind(resource: &Resource, subresource: &str) -> (&'static str, &'static str, &'static str) {
+fn response_kind(resource: &CatalogResource, subresource: &str) -> (&'static str, &'static str, &'static str) {
     match subresource {
         "scale" => ("autoscaling", "v1", "Scale"),
         _ => (resource.group, resource.version, resource.kind),
@@ -170,7 +170,7 @@ fn aggregated_group(group: &str, version: &str, resources: Vec<Value>) -> Value 
     json!({"metadata": metadata, "versions": [{"version": version, "resources": resources, "freshness": "Current"}]})
 }
 
-fn aggregated_resource(resource: &Resource) -> Value {
+fn aggregated_resource(resource: &CatalogResource) -> Value {
     let mut entry = json!({
         "resource": resource.name,
         "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},

@@ -49,7 +49,7 @@ enum PodState {
 }
 
 /// What is known of a pod before its text is made.
-struct Pod {
+struct GeneratedPod {
     index: usize,
     deployment: usize,
     hash: u64,
@@ -61,7 +61,7 @@ struct Pod {
     replicaset: String,
 }
 
-impl Pod {
+impl GeneratedPod {
     fn new(layout: &Layout, index: usize) -> Self {
         let deployment = layout.deployment_of(index);
         let hash = layout.hash(PODS, index, 3);
@@ -128,7 +128,7 @@ impl Generator {
     }
 
     fn pod(&self, index: usize, out: &mut String) {
-        let pod = Pod::new(&self.layout, index);
+        let pod = GeneratedPod::new(&self.layout, index);
         let status = match pod.state {
             PodState::Running => &self.running,
             PodState::Crashing => &self.crashing,
@@ -141,9 +141,9 @@ impl Generator {
     }
 
     /// What stands in one place of a pod.
-    fn of_pod(&self, pod: &Pod, place: &str, out: &mut String) {
+    fn of_pod(&self, pod: &GeneratedPod, place: &str, out: &mut String) {
         let layout = &self.layout;
-        let Pod { index, deployment, hash, state, node, .. } = *pod;
+        let GeneratedPod { index, deployment, hash, state, node, .. } = *pod;
         let created = || self.created(PODS, index);
         match place {
             "name" => out.push_str(&pod.name),

@@ -19,7 +19,7 @@ use crate::path::ResourcePath;
 use crate::present::Form;
 use crate::response::json;
 use crate::select::Selection;
-use crate::view::View;
+use crate::view::ResourceAtRevision;
 
 /// How long a request waits for a version that is still to come (kube-apiserver's blockTimeout).
 pub(crate) const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
@@ -31,7 +31,7 @@ const YIELD_AFTER: u32 = 64;
 
 /// A continue token, as kube-apiserver makes it: the version of the first page and the last key given.
 #[derive(Serialize, Deserialize)]
-struct ContinueToken {
+struct ApiServerContinueToken {
     v: String,
     /// −1 stands for the newest version.
     rv: i64,
@@ -39,7 +39,7 @@ struct ContinueToken {
 }
 
 /// What a list asks for.
-struct Options {
+struct ListParameters {
     limit: usize,
     after: Option<String>,
     /// A version that the answer has to show exactly.
@@ -57,7 +57,7 @@ pub(crate) async fn list(
 ) -> Result<Response<Body>, Status> {
     let store = api.store();
     let selection = Selection::parse(target, query, store.decoder(target.resource).fields())?;
-    let options = Options::parse(query)?;
+    let options = ListParameters::parse(query)?;
     if let Some(revision) = options.exact.or(options.not_older_than) {
         wait_for(api, revision).await?;
     }
@@ -86,7 +86,7 @@ pub(crate) async fn wait_for(api: &Api, revision: u64) -> Result<(), Status> {
     }
 }
 
-impl Options {
+impl ListParameters {
     fn parse(query: &Query<'_>) -> Result<Self, Status> {
         let given = |name| query.get(name).filter(|value| !value.is_empty());
         let (version, matching, token) = (given("resourceVersion"), given("resourceVersionMatch"), given("continue"));
@@ -123,7 +123,7 @@ impl Options {
             if number.is_some() {
                 return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
             }
-            let token = ContinueToken::decode(token)?;
+            let token = ApiServerContinueToken::decode(token)?;
             let exact = u64::try_from(token.rv).ok();
             return Ok(Self { limit, after: Some(token.start), exact, not_older_than: None });
         }
@@ -140,7 +140,7 @@ pub(crate) fn parse_version(text: &str) -> Result<u64, Status> {
     text.parse().map_err(|_| Status::invalid_resource_version(text, "strconv.ParseUint: parsing: invalid syntax"))
 }
 
-impl ContinueToken {
+impl ApiServerContinueToken {
     fn encode(revision: i64, after: &str) -> String {
         let token = Self { v: "meta.k8s.io/v1".to_owned(), rv: revision, start: after.to_owned() };
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
@@ -156,9 +156,9 @@ impl ContinueToken {
     }
 }
 
-fn expired(options: &Options) -> Status {
+fn expired(options: &ListParameters) -> Status {
     match &options.after {
-        Some(after) => Status::continue_expired(Some(ContinueToken::encode(-1, after))),
+        Some(after) => Status::continue_expired(Some(ApiServerContinueToken::encode(-1, after))),
         None => Status::list_expired(),
     }
 }
@@ -167,7 +167,7 @@ fn expired(options: &Options) -> Status {
 fn whole(
     api: &Arc<Api>,
     target: &ResourcePath,
-    view: View,
+    view: ResourceAtRevision,
     selection: Selection,
     form: Form,
     after: Option<String>,
@@ -208,7 +208,7 @@ fn whole(
 /// One page, with the token of the next.
 fn page(
     target: &ResourcePath,
-    view: &View,
+    view: &ResourceAtRevision,
     selection: &Selection,
     form: Form,
     limit: usize,
@@ -222,7 +222,7 @@ fn page(
     let mut metadata = format!(r#""resourceVersion":"{}""#, view.revision());
     if let Some(last) = objects.last().filter(|_| more) {
         let revision = i64::try_from(view.revision()).unwrap_or(i64::MAX);
-        metadata += &format!(r#","continue":"{}""#, ContinueToken::encode(revision, last.key().as_str()));
+        metadata += &format!(r#","continue":"{}""#, ApiServerContinueToken::encode(revision, last.key().as_str()));
         if !selection.has_selectors() {
             metadata += &format!(r#","remainingItemCount":{}"#, view.count(namespace, Some(last.key().as_str())));
         }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api::Api;
-use crate::certificate::Certificates;
+use crate::certificate::SimulatedCertificates;
 use crate::line::{LineStream, MemberLink};
 
 /// The pause after a failed accept or bind (too many open files, a port not yet free).
@@ -28,7 +28,7 @@ const STREAMS_MAX: u32 = 1000;
 const HEADERS_MAX: u32 = 1 << 20;
 
 /// TLS with the given certificate, and HTTP/1.1, beside HTTP/2 if that is spoken.
-pub(crate) fn tls(certificates: Certificates, http2: bool) -> Result<TlsAcceptor, rustls::Error> {
+pub(crate) fn tls(certificates: SimulatedCertificates, http2: bool) -> Result<TlsAcceptor, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

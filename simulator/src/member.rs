@@ -15,7 +15,7 @@ use crate::certificate;
 use crate::churn;
 use crate::control::{Control, Faults};
 use crate::listener;
-use crate::store::{HistoryEvent, Store};
+use crate::store::{HistoryEvent, MemberStore};
 use crate::write::{self, WriteError};
 use crate::{SimulatorConfig, catalog};
 
@@ -113,7 +113,7 @@ impl SimulatedCluster {
         listen: impl FnOnce(Arc<Api>, &TaskTracker, CancellationToken),
     ) -> Self {
         let token = format!("{:016x}{:016x}", rand::random::<u64>(), rand::random::<u64>());
-        let control = Control { faults: Arc::new(Faults::new()), store: Arc::new(Store::new(config)) };
+        let control = Control { faults: Arc::new(Faults::new()), store: Arc::new(MemberStore::new(config)) };
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let api = Arc::new(Api::new(config, control.clone(), token.clone(), tasks.clone(), stop.clone()));
         listen(api, &tasks, stop.clone());

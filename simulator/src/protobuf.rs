@@ -23,12 +23,12 @@ const DEPTH_MAX: usize = 32;
 /// (`json:",inline"` in core/v1/types.go).
 const INLINE: [&str; 4] = ["ephemeralContainerCommon", "handler", "localObjectReference", "volumeSource"];
 
-static SCHEMA: LazyLock<HashMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
+static SCHEMA: LazyLock<HashMap<&'static str, Vec<FieldDescriptor>>> = LazyLock::new(|| {
     include_str!("protobuf/schema.txt")
         .lines()
         .filter_map(|line| {
             let mut words = line.split(' ');
-            Some((words.next()?, words.filter_map(Field::parse).collect()))
+            Some((words.next()?, words.filter_map(FieldDescriptor::parse).collect()))
         })
         .collect()
 });
@@ -51,7 +51,7 @@ pub(crate) enum ProtobufError {
 }
 
 /// A field of a message.
-struct Field {
+struct FieldDescriptor {
     number: u64,
     name: &'static str,
     shape: Cardinality,
@@ -66,7 +66,7 @@ enum Cardinality {
     Map,
 }
 
-impl Field {
+impl FieldDescriptor {
     /// `name=number:type` of the schema.
     fn parse(word: &'static str) -> Option<Self> {
         let (name, rest) = word.split_once('=')?;
@@ -95,7 +95,7 @@ fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     let (mut kind, mut api_version, mut raw) = (String::new(), String::new(), &[][..]);
     while let Some((number, wire)) = next(&mut rest)? {
         match (number, wire) {
-            (1, Wire::Bytes(mut meta)) => {
+            (1, WireValue::Bytes(mut meta)) => {
                 while let Some((number, wire)) = next(&mut meta)? {
                     match number {
                         1 => api_version = wire.text(number)?,
@@ -104,7 +104,7 @@ fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
                     }
                 }
             }
-            (2, Wire::Bytes(bytes)) => raw = bytes,
+            (2, WireValue::Bytes(bytes)) => raw = bytes,
             _ => {}
         }
     }
@@ -117,14 +117,14 @@ fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
 
 /// What a field holds on the wire.
 #[derive(Clone, Copy)]
-enum Wire<'a> {
+enum WireValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
     /// Fixed-width numbers, which Kubernetes' definitions have none of.
     Fixed,
 }
 
-impl<'a> Wire<'a> {
+impl<'a> WireValue<'a> {
     fn number(self, field: u64) -> Result<u64, ProtobufError> {
         if let Self::Number(number) = self { Ok(number) } else { Err(ProtobufError::WireType(field)) }
     }
@@ -139,19 +139,19 @@ impl<'a> Wire<'a> {
 }
 
 /// Takes the next field off a message.
-fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<(u64, Wire<'a>)>, ProtobufError> {
+fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<(u64, WireValue<'a>)>, ProtobufError> {
     if rest.is_empty() {
         return Ok(None);
     }
     let key = varint(rest)?;
     let wire = match key & 7 {
-        0 => Wire::Number(varint(rest)?),
-        1 => take(rest, 8).map(|_| Wire::Fixed)?,
+        0 => WireValue::Number(varint(rest)?),
+        1 => take(rest, 8).map(|_| WireValue::Fixed)?,
         2 => {
             let length = varint(rest)?;
-            Wire::Bytes(take(rest, length)?)
+            WireValue::Bytes(take(rest, length)?)
         }
-        5 => take(rest, 4).map(|_| Wire::Fixed)?,
+        5 => take(rest, 4).map(|_| WireValue::Fixed)?,
         _ => return Err(ProtobufError::WireType(key >> 3)),
     };
     Ok(Some((key >> 3, wire)))
@@ -213,7 +213,7 @@ fn message(name: &'static str, mut bytes: &[u8], depth: usize) -> Result<Value, 
     Ok(Value::Object(object))
 }
 
-fn value(of: &'static str, number: u64, wire: Wire<'_>, depth: usize) -> Result<Value, ProtobufError> {
+fn value(of: &'static str, number: u64, wire: WireValue<'_>, depth: usize) -> Result<Value, ProtobufError> {
     Ok(match of {
         "string" => wire.text(number)?.into(),
         "bytes" => BASE64_STANDARD.encode(wire.bytes(number)?).into(),
@@ -244,9 +244,9 @@ fn with_own_json(name: &str, mut bytes: &[u8]) -> Result<Value, ProtobufError> {
     let empty = bytes.is_empty();
     while let Some((number, wire)) = next(&mut bytes)? {
         match (number, wire) {
-            (1, Wire::Number(value)) => numbers[0] = value.cast_signed(),
-            (2, Wire::Number(value)) => numbers[1] = value.cast_signed(),
-            (_, Wire::Bytes(value)) => held = value,
+            (1, WireValue::Number(value)) => numbers[0] = value.cast_signed(),
+            (2, WireValue::Number(value)) => numbers[1] = value.cast_signed(),
+            (_, WireValue::Bytes(value)) => held = value,
             _ => {}
         }
     }
@@ -330,7 +330,7 @@ mod tests {
                 "binaryData": {"k": "AP8="}, "immutable": true,
             }))
         );
-        assert_eq!(value("int32", 1, Wire::Number(u64::MAX), 0), Ok(json!(-1)));
+        assert_eq!(value("int32", 1, WireValue::Number(u64::MAX), 0), Ok(json!(-1)));
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Relay {
         let (weather, _) = watch::channel(Weather::Clear);
         let (cuts, _) = watch::channel(0);
         let passed = Arc::new(AtomicU64::new(0));
-        let wire = Wire {
+        let wire = RelayShared {
             weather: weather.subscribe(),
             cuts: cuts.subscribe(),
             random: Arc::new(Mutex::new(StdRng::seed_from_u64(seed))),
@@ -109,14 +109,14 @@ impl Drop for Relay {
 
 /// What every connection of a relay shares.
 #[derive(Clone)]
-struct Wire {
+struct RelayShared {
     weather: watch::Receiver<Weather>,
     cuts: watch::Receiver<u64>,
     random: Arc<Mutex<StdRng>>,
     passed: Arc<AtomicU64>,
 }
 
-impl Wire {
+impl RelayShared {
     async fn connect(mut self, client: TcpStream, target: u16) {
         self.cuts.mark_unchanged();
         // A connection that cannot be made is closed, as by a server that refuses it.
@@ -124,7 +124,7 @@ impl Wire {
         let _best_effort = (client.set_nodelay(true), server.set_nodelay(true));
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
-        let left = Arc::new(Mutex::new(Budget::default()));
+        let left = Arc::new(Mutex::new(BytesUntilCut::default()));
         let upward = self.clone().pass(from_client, to_server, Arc::clone(&left));
         let downward = self.clone().pass(from_server, to_client, left);
         // The first direction that ends ends the connection: HTTP needs no half-closed ones.
@@ -136,7 +136,12 @@ impl Wire {
     }
 
     /// Passes one direction on until it ends or is cut.
-    async fn pass(mut self, mut from: tcp::OwnedReadHalf, mut to: tcp::OwnedWriteHalf, left: Arc<Mutex<Budget>>) {
+    async fn pass(
+        mut self,
+        mut from: tcp::OwnedReadHalf,
+        mut to: tcp::OwnedWriteHalf,
+        left: Arc<Mutex<BytesUntilCut>>,
+    ) {
         let mut buffer = vec![0; CHUNK];
         loop {
             if self.weather.wait_for(|weather| *weather != Weather::Silent).await.is_err() {
@@ -161,7 +166,7 @@ impl Wire {
     }
 
     /// Passes bytes on in the weather of each moment; false when the connection is cut or broken.
-    async fn send(&mut self, to: &mut tcp::OwnedWriteHalf, mut bytes: &[u8], left: &Mutex<Budget>) -> bool {
+    async fn send(&mut self, to: &mut tcp::OwnedWriteHalf, mut bytes: &[u8], left: &Mutex<BytesUntilCut>) -> bool {
         while !bytes.is_empty() {
             let weather = *self.weather.borrow_and_update();
             let (allowed, cut) = match weather {
@@ -187,7 +192,7 @@ impl Wire {
     }
 
     /// How many of `wanted` bytes pass before this connection's cut, and whether it is cut then.
-    fn allowance(&self, within: u64, wanted: usize, left: &Mutex<Budget>) -> (usize, bool) {
+    fn allowance(&self, within: u64, wanted: usize, left: &Mutex<BytesUntilCut>) -> (usize, bool) {
         let (Ok(mut left), Ok(mut random)) = (left.lock(), self.random.lock()) else { return (0, true) };
         let budget = left.0.get_or_insert_with(|| random.random_range(0..=within));
         let allowed = usize::try_from(*budget).unwrap_or(usize::MAX).min(wanted);
@@ -198,7 +203,7 @@ impl Wire {
 
 /// How many bytes a connection may still pass before it is cut; drawn when the first byte meets that weather.
 #[derive(Default)]
-struct Budget(Option<u64>);
+struct BytesUntilCut(Option<u64>);
 
 #[cfg(test)]
 mod tests {

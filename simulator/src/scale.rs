@@ -13,7 +13,7 @@ use crate::catalog::{CATALOG, DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICASETS,
 use crate::generate::{self, layout::mix};
 use crate::list::named;
 use crate::path::ResourcePath;
-use crate::store::{Store, TransactionOutcome};
+use crate::store::{MemberStore, TransactionOutcome};
 use crate::write::{self, Request, value_of};
 
 /// How long a new pod is Pending.
@@ -22,7 +22,7 @@ pub(crate) const STARTS_AFTER: Duration = Duration::from_millis(800);
 const REPLICAS_MAX: u64 = 5000;
 
 /// GET of `scale`.
-pub(crate) fn get(store: &Store, target: &ResourcePath) -> Result<Value, Status> {
+pub(crate) fn get(store: &MemberStore, target: &ResourcePath) -> Result<Value, Status> {
     let object = store.view(target.resource).get(&target.key().unwrap_or_default());
     let object = object.ok_or_else(|| Status::not_found(&named(target), target.name.as_deref().unwrap_or_default()))?;
     Ok(scale_of(&object))
@@ -45,7 +45,7 @@ fn scale_of(object: &Object) -> Value {
 }
 
 /// PUT or PATCH of `scale`.
-pub(crate) fn write(store: &Store, target: &ResourcePath, request: &Request<'_>) -> Result<Value, Status> {
+pub(crate) fn write(store: &MemberStore, target: &ResourcePath, request: &Request<'_>) -> Result<Value, Status> {
     let name = target.name.clone().unwrap_or_default();
     let patches = request.content_type.contains("patch");
     let change: Value = serde_json::from_slice(request.body)
@@ -76,7 +76,7 @@ pub(crate) fn write(store: &Store, target: &ResourcePath, request: &Request<'_>)
 }
 
 /// Gives every written deployment and replicaset of a namespace what it asks for.
-pub(crate) fn reconcile(store: &Store, namespace: &str) {
+pub(crate) fn reconcile(store: &MemberStore, namespace: &str) {
     let deployments: Vec<_> = store.view(DEPLOYMENTS).range(Some(namespace), None).collect();
     for deployment in deployments {
         reconcile_deployment(store, &deployment);
@@ -88,7 +88,7 @@ pub(crate) fn reconcile(store: &Store, namespace: &str) {
 }
 
 /// One deployment: its replicaset asks for as many replicas.
-fn reconcile_deployment(store: &Store, deployment: &Object) {
+fn reconcile_deployment(store: &MemberStore, deployment: &Object) {
     let value = value_of(deployment);
     let owned: Vec<_> = store
         .view(REPLICASETS)
@@ -124,7 +124,7 @@ fn reconcile_deployment(store: &Store, deployment: &Object) {
 }
 
 /// One replicaset: pods are made or the youngest go.
-fn reconcile_replicaset(store: &Store, replicaset: &Object) {
+fn reconcile_replicaset(store: &MemberStore, replicaset: &Object) {
     let value = value_of(replicaset);
     let wanted = value["spec"]["replicas"].as_u64().unwrap_or(0).min(REPLICAS_MAX) as usize;
     let pods: Vec<_> = store
@@ -155,7 +155,7 @@ fn reconcile_replicaset(store: &Store, replicaset: &Object) {
 }
 
 /// Sets the numbers of a status, if they differ.
-fn set_replicas(store: &Store, resource: ResourceIndex, key: &str, replicas: u64) {
+fn set_replicas(store: &MemberStore, resource: ResourceIndex, key: &str, replicas: u64) {
     change(store, resource, key, |object| {
         let generation = object["metadata"]["generation"].clone();
         let status = &mut object["status"];
@@ -171,7 +171,7 @@ fn set_replicas(store: &Store, resource: ResourceIndex, key: &str, replicas: u64
 }
 
 /// Lets the written pods of a namespace run that are still Pending and were not put on a node.
-pub(crate) fn start_pods(store: &Store, namespace: &str) {
+pub(crate) fn start_pods(store: &MemberStore, namespace: &str) {
     let pods: Vec<_> = store.view(PODS).range(Some(namespace), None).collect();
     for pod in pods {
         let mut value = value_of(&pod);
@@ -187,7 +187,7 @@ pub(crate) fn start_pods(store: &Store, namespace: &str) {
 }
 
 /// Puts a pod on a node and gives it the status of one that runs.
-pub(crate) fn run(store: &Store, pod: &mut Value) {
+pub(crate) fn run(store: &MemberStore, pod: &mut Value) {
     let entropy = store.entropy();
     let now = generate::rfc3339(Timestamp::now().as_second());
     let layout = store.generator().layout();
@@ -217,7 +217,7 @@ pub(crate) fn run(store: &Store, pod: &mut Value) {
 }
 
 /// Deletes what belonged to a deleted object: all of a namespace, and dependents by owner.
-pub(crate) fn collect_garbage(store: &Store, target: &ResourcePath, name: &str) {
+pub(crate) fn collect_garbage(store: &MemberStore, target: &ResourcePath, name: &str) {
     if target.resource == NAMESPACES {
         for (resource, _) in CATALOG.iter().enumerate().filter(|(_, described)| described.namespaced) {
             remove_all(store, resource, name, |_| true);
@@ -235,7 +235,7 @@ pub(crate) fn collect_garbage(store: &Store, target: &ResourcePath, name: &str) 
     }
 }
 
-fn remove_all(store: &Store, resource: ResourceIndex, namespace: &str, gone: impl Fn(&Object) -> bool) {
+fn remove_all(store: &MemberStore, resource: ResourceIndex, namespace: &str, gone: impl Fn(&Object) -> bool) {
     let objects: Vec<Arc<Object>> =
         store.view(resource).range(Some(namespace), None).filter(|object| gone(object)).collect();
     for object in objects {
@@ -259,7 +259,7 @@ fn owned_by(object: &Object, uid: &str) -> bool {
 }
 
 /// Changes an object, if the change makes a difference.
-pub(crate) fn change(store: &Store, resource: ResourceIndex, key: &str, change: impl FnOnce(&mut Value)) {
+pub(crate) fn change(store: &MemberStore, resource: ResourceIndex, key: &str, change: impl FnOnce(&mut Value)) {
     let _ = store.transact(resource, key, |existing, revision| {
         let Some(existing) = existing else { return Ok(TransactionOutcome::Unchanged) };
         let old = value_of(existing);

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use tributary_apimachinery::{Status, StatusDetails, StatusReason};
 
-use crate::catalog::Resource;
+use crate::catalog::CatalogResource;
 use crate::control::Rejection;
 
 /// What a DELETE answers where the object itself is not given back.
-pub(crate) fn deleted(resource: &Resource, name: &str, uid: &str) -> Value {
+pub(crate) fn deleted(resource: &CatalogResource, name: &str, uid: &str) -> Value {
     let mut details = json!({"name": name, "kind": resource.name, "uid": uid});
     if !resource.group.is_empty() {
         details["group"] = resource.group.into();

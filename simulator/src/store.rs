@@ -13,11 +13,11 @@ use tributary_apimachinery::{ChangeType, Object, ObjectDecoder, Rendering, Selec
 use crate::SimulatorConfig;
 use crate::catalog::{CATALOG, NAMESPACES, ResourceIndex};
 use crate::generate::{self, Generator, layout::mix};
-use crate::view::{Overlay, View};
+use crate::view::{Overlay, ResourceAtRevision};
 
 /// One event of the window.
 #[derive(Clone)]
-pub(crate) struct Event {
+pub(crate) struct StoreEvent {
     /// The revision that it took.
     pub(crate) revision: u64,
     /// The resource that it belongs to.
@@ -67,21 +67,21 @@ pub(crate) enum TransactionOutcome {
 }
 
 /// The state of one member.
-pub(crate) struct Store {
+pub(crate) struct MemberStore {
     generator: Arc<Generator>,
     decoders: Vec<ObjectDecoder>,
     window: usize,
     keep_history: bool,
-    inner: Mutex<Inner>,
+    inner: Mutex<StoreState>,
     revision: watch::Sender<u64>,
 }
 
-struct Inner {
+struct StoreState {
     revision: u64,
     /// A watch from below this has lost events.
     floor: u64,
     overlays: Vec<Overlay>,
-    events: VecDeque<Event>,
+    events: VecDeque<StoreEvent>,
     /// Everything that happened, with its resource (`None` for a restore), if it is kept.
     history: Vec<(Option<ResourceIndex>, HistoryEvent)>,
     incarnation: u64,
@@ -92,7 +92,7 @@ struct Inner {
 /// The namespaces that every cluster has.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-impl Store {
+impl MemberStore {
     pub(crate) fn new(config: &SimulatorConfig) -> Self {
         let generator = Arc::new(Generator::new(config));
         let decoders = CATALOG
@@ -107,7 +107,7 @@ impl Store {
             decoders,
             window: config.watch_window.max(1),
             keep_history: config.keep_history,
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(StoreState {
                 revision,
                 floor: revision,
                 overlays: vec![Overlay::new(); CATALOG.len()],
@@ -176,9 +176,9 @@ impl Store {
     }
 
     /// The resource as it is now.
-    pub(crate) fn view(&self, resource: ResourceIndex) -> View {
+    pub(crate) fn view(&self, resource: ResourceIndex) -> ResourceAtRevision {
         let inner = self.inner.lock();
-        View::new(
+        ResourceAtRevision::new(
             self.generator.clone(),
             self.decoders[resource].clone(),
             resource,
@@ -189,15 +189,21 @@ impl Store {
 
     /// The resource as it was at `revision`, or `None` if that is before the window.
     /// A revision that is not reached yet gives what is.
-    pub(crate) fn view_at(&self, resource: ResourceIndex, revision: u64) -> Option<View> {
+    pub(crate) fn view_at(&self, resource: ResourceIndex, revision: u64) -> Option<ResourceAtRevision> {
         let inner = self.inner.lock();
         let overlay = self.overlay_at(&inner, resource, revision)?;
         let revision = revision.min(inner.revision);
-        Some(View::new(self.generator.clone(), self.decoders[resource].clone(), resource, overlay, revision))
+        Some(ResourceAtRevision::new(
+            self.generator.clone(),
+            self.decoders[resource].clone(),
+            resource,
+            overlay,
+            revision,
+        ))
     }
 
     /// Undoes the events after `revision`, newest first.
-    fn overlay_at(&self, inner: &Inner, resource: ResourceIndex, revision: u64) -> Option<Overlay> {
+    fn overlay_at(&self, inner: &StoreState, resource: ResourceIndex, revision: u64) -> Option<Overlay> {
         if revision < inner.floor {
             return None;
         }
@@ -215,7 +221,12 @@ impl Store {
 
     /// The events of a resource after `revision`, at most `max` and what shares the last one's revision, and the
     /// revision up to which they are complete. `None` if some of them are forgotten.
-    pub(crate) fn events_after(&self, resource: ResourceIndex, revision: u64, max: usize) -> Option<(Vec<Event>, u64)> {
+    pub(crate) fn events_after(
+        &self,
+        resource: ResourceIndex,
+        revision: u64,
+        max: usize,
+    ) -> Option<(Vec<StoreEvent>, u64)> {
         let inner = self.inner.lock();
         if revision < inner.floor {
             return None;
@@ -226,7 +237,7 @@ impl Store {
             if event.resource == resource {
                 // Whoever is told some events of a revision and goes on after it would miss the others.
                 if let Some(last) =
-                    events.last().filter(|last: &&Event| events.len() >= max && last.revision < event.revision)
+                    events.last().filter(|last: &&StoreEvent| events.len() >= max && last.revision < event.revision)
                 {
                     let upto = last.revision;
                     return Some((events, upto));
@@ -249,7 +260,7 @@ impl Store {
         change: impl FnOnce(Option<&Object>, u64) -> Result<TransactionOutcome, E>,
     ) -> Result<Option<Arc<Object>>, E> {
         let mut inner = self.inner.lock();
-        let view = View::new(
+        let view = ResourceAtRevision::new(
             self.generator.clone(),
             self.decoders[resource].clone(),
             resource,
@@ -274,7 +285,7 @@ impl Store {
             }
         };
         let content = Content::Change { change_type, object: object.clone(), previous };
-        self.push(&mut inner, Event { revision, resource, content });
+        self.push(&mut inner, StoreEvent { revision, resource, content });
         Ok(Some(object))
     }
 
@@ -282,7 +293,7 @@ impl Store {
     /// revision, or `None` where none of them is there.
     pub(crate) fn delete_together(&self, resource: ResourceIndex, keys: &BTreeSet<String>) -> Option<u64> {
         let mut inner = self.inner.lock();
-        let view = View::new(
+        let view = ResourceAtRevision::new(
             self.generator.clone(),
             self.decoders[resource].clone(),
             resource,
@@ -296,7 +307,7 @@ impl Store {
             let object = self.with_revision(resource, last, revision);
             let content =
                 Content::Change { change_type: ChangeType::Deleted, object, previous: Some(Arc::clone(last)) };
-            self.note(&mut inner, Event { revision, resource, content });
+            self.note(&mut inner, StoreEvent { revision, resource, content });
         }
         if there.is_empty() {
             return None;
@@ -315,12 +326,12 @@ impl Store {
         self.decoders[resource].decode(&text).map_or_else(|_| object.clone(), Arc::new)
     }
 
-    fn push(&self, inner: &mut Inner, event: Event) {
+    fn push(&self, inner: &mut StoreState, event: StoreEvent) {
         self.note(inner, event);
         self.revision.send_replace(inner.revision);
     }
 
-    fn note(&self, inner: &mut Inner, event: Event) {
+    fn note(&self, inner: &mut StoreState, event: StoreEvent) {
         inner.revision = event.revision;
         if self.keep_history
             && let Content::Change { change_type, object, .. } = &event.content
@@ -394,7 +405,7 @@ impl Store {
         let Some(resource) = CATALOG.iter().position(|r| r.qualified() == resource) else { return false };
         let mut inner = self.inner.lock();
         let revision = inner.revision + 1;
-        self.push(&mut inner, Event { revision, resource, content: Content::Raw(frame.into()) });
+        self.push(&mut inner, StoreEvent { revision, resource, content: Content::Raw(frame.into()) });
         true
     }
 }

@@ -13,7 +13,7 @@ use crate::generate::Generator;
 pub(crate) type Overlay = OrdMap<Arc<str>, Option<Arc<Object>>>;
 
 /// One resource at one revision. Never changes; costs a few pointers, whatever it shows.
-pub(crate) struct View {
+pub(crate) struct ResourceAtRevision {
     generator: Arc<Generator>,
     decoder: ObjectDecoder,
     resource: ResourceIndex,
@@ -21,7 +21,7 @@ pub(crate) struct View {
     revision: u64,
 }
 
-impl View {
+impl ResourceAtRevision {
     pub(crate) fn new(
         generator: Arc<Generator>,
         decoder: ObjectDecoder,
@@ -97,9 +97,9 @@ fn bounds(namespace: Option<&str>, after: Option<&str>) -> (String, Option<Strin
     (start, end)
 }
 
-/// Iterator of [`View::range`].
+/// Iterator of [`ResourceAtRevision::range`].
 struct Merged<'a, I: Iterator> {
-    view: &'a View,
+    view: &'a ResourceAtRevision,
     next: usize,
     high: usize,
     next_key: Option<String>,

@@ -23,7 +23,7 @@ use crate::path::ResourcePath;
 use crate::present::Form;
 use crate::response::json;
 use crate::select::Selection;
-use crate::store::{Content, Event};
+use crate::store::{Content, StoreEvent};
 
 /// Events that go out together.
 const BATCH: usize = 500;
@@ -33,7 +33,7 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 const TIMEOUT_DEFAULT: u64 = 1800;
 
 /// What a watch asks for.
-struct Options {
+struct WatchParameters {
     /// The version given; 0 for none.
     version: u64,
     initial_events: bool,
@@ -50,10 +50,10 @@ pub(crate) fn watch(
     gzip: bool,
 ) -> Result<Response<Body>, Status> {
     let selection = Selection::parse(target, query, api.store().decoder(target.resource).fields())?;
-    let options = Options::parse(query, api.watch_list())?;
+    let options = WatchParameters::parse(query, api.watch_list())?;
     let gzip = gzip && api.faults().gzip_watches();
     let (sender, body) = body::streamed(api.faults());
-    let watcher = Watcher {
+    let watcher = SimulatedWatch {
         api: api.clone(),
         target: target.clone(),
         selection,
@@ -80,7 +80,7 @@ pub(crate) fn watch(
     Ok(response)
 }
 
-impl Options {
+impl WatchParameters {
     fn parse(query: &Query<'_>, watch_list: bool) -> Result<Self, Status> {
         let given = |name| query.get(name).filter(|value| !value.is_empty());
         let version = given("resourceVersion");
@@ -125,7 +125,7 @@ impl Options {
 /// The stream is over: the client left, or everything was said.
 struct Over;
 
-struct Watcher {
+struct SimulatedWatch {
     api: Arc<Api>,
     target: ResourcePath,
     selection: Selection,
@@ -141,8 +141,12 @@ struct Watcher {
     bookmarked: u64,
 }
 
-impl Watcher {
-    async fn run(mut self, options: Options, mut expire: tokio::sync::watch::Receiver<u64>) -> Result<(), Over> {
+impl SimulatedWatch {
+    async fn run(
+        mut self,
+        options: WatchParameters,
+        mut expire: tokio::sync::watch::Receiver<u64>,
+    ) -> Result<(), Over> {
         let store = self.api.store().clone();
         let end = Instant::now() + options.timeout;
         let mut changes = store.changes();
@@ -177,7 +181,7 @@ impl Watcher {
     }
 
     /// Sends the state, or takes the place of the version that was given.
-    async fn begin(&mut self, options: &Options, end: Instant) -> Result<(), Over> {
+    async fn begin(&mut self, options: &WatchParameters, end: Instant) -> Result<(), Over> {
         if options.initial_events {
             // The end may come before that of the initial events.
             return tokio::time::timeout_at(end, self.initial_events(options)).await.unwrap_or(Err(Over));
@@ -201,7 +205,7 @@ impl Watcher {
     }
 
     /// Sends the next events and says whether there are more. `replays`: they are of before the watch.
-    async fn events(&mut self, options: &Options, replays: bool) -> Result<bool, Over> {
+    async fn events(&mut self, options: &WatchParameters, replays: bool) -> Result<bool, Over> {
         let store = self.api.store().clone();
         let Some((events, upto)) = store.events_after(self.target.resource, self.cursor, BATCH) else {
             // Too old at the start is an error; a reader that fell behind later is left with EOF.
@@ -229,7 +233,7 @@ impl Watcher {
     }
 
     /// Everything that is there, and the bookmark that says so.
-    async fn initial_events(&mut self, options: &Options) -> Result<(), Over> {
+    async fn initial_events(&mut self, options: &WatchParameters) -> Result<(), Over> {
         if let Err(status) = wait_for(&self.api, options.version).await {
             self.error(&status).await?;
             return Err(Over);
@@ -256,7 +260,7 @@ impl Watcher {
     }
 
     /// Notes an event as this client has to see it.
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &StoreEvent) {
         match &event.content {
             Content::Raw(text) => {
                 self.out.extend_from_slice(text.as_bytes());

@@ -13,7 +13,7 @@ use crate::patch;
 use crate::path::ResourcePath;
 use crate::select::Selection;
 use crate::status;
-use crate::store::{Store, TransactionOutcome};
+use crate::store::{MemberStore, TransactionOutcome};
 
 /// Why an object from Rust was not written.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,7 @@ impl Request<'_> {
 }
 
 /// Creates or replaces an object from Rust.
-pub(crate) fn apply(store: &Store, mut object: Value) -> Result<u64, WriteError> {
+pub(crate) fn apply(store: &MemberStore, mut object: Value) -> Result<u64, WriteError> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (kind, api_version) = (text(&object["kind"]), text(&object["apiVersion"]));
     let resource = CATALOG.iter().position(|r| r.kind == kind && r.api_version() == api_version);
@@ -86,7 +86,7 @@ pub(crate) fn apply(store: &Store, mut object: Value) -> Result<u64, WriteError>
 }
 
 /// Deletes an object from Rust.
-pub(crate) fn remove(store: &Store, resource: ResourceIndex, namespace: &str, name: &str) -> Option<u64> {
+pub(crate) fn remove(store: &MemberStore, resource: ResourceIndex, namespace: &str, name: &str) -> Option<u64> {
     let key = tributary_apimachinery::ObjectKey::new(namespace, name);
     let existed = store.view(resource).get(key.as_str()).is_some();
     let outcome = |_: Option<&Object>, _| Ok::<_, std::convert::Infallible>(TransactionOutcome::Delete);
@@ -96,7 +96,7 @@ pub(crate) fn remove(store: &Store, resource: ResourceIndex, namespace: &str, na
 
 /// POST of a collection.
 pub(crate) fn create(
-    store: &Store,
+    store: &MemberStore,
     target: &mut ResourcePath,
     request: &Request<'_>,
 ) -> Result<(u16, WriteResponse), Status> {
@@ -148,7 +148,7 @@ pub(crate) fn create(
 
 /// PUT of an object or its status.
 pub(crate) fn update(
-    store: &Store,
+    store: &MemberStore,
     target: &ResourcePath,
     request: &Request<'_>,
 ) -> Result<(u16, WriteResponse), Status> {
@@ -174,7 +174,7 @@ pub(crate) fn update(
 
 /// PATCH of an object or its status, of every type; an apply patch creates what is not there.
 pub(crate) fn patch(
-    store: &Store,
+    store: &MemberStore,
     target: &ResourcePath,
     request: &Request<'_>,
 ) -> Result<(u16, WriteResponse), Status> {
@@ -233,7 +233,7 @@ pub(crate) fn apply_patch(
 
 /// DELETE of an object.
 pub(crate) fn delete(
-    store: &Store,
+    store: &MemberStore,
     target: &ResourcePath,
     request: &Request<'_>,
 ) -> Result<(u16, WriteResponse), Status> {
@@ -265,7 +265,7 @@ pub(crate) fn delete(
 
 /// DELETE of a collection.
 pub(crate) fn delete_collection(
-    store: &Store,
+    store: &MemberStore,
     target: &ResourcePath,
     request: &Request<'_>,
 ) -> Result<(u16, WriteResponse), Status> {
@@ -289,7 +289,7 @@ pub(crate) fn delete_collection(
 
 /// Writes the object that `change` makes of the existing one; a dry run writes nothing and answers the same.
 fn put(
-    store: &Store,
+    store: &MemberStore,
     target: &ResourcePath,
     key: &str,
     request: &Request<'_>,

@@ -151,7 +151,7 @@ impl LabelSelector {
     /// # Errors
     /// As [`parse`](Self::parse), and [`TooMany`].
     pub fn parse_within(selector: &str, bounds: SelectorBounds) -> Result<Self, LabelSelectorError> {
-        Parser::new(selector).parse(bounds)
+        LabelSelectorParser::new(selector).parse(bounds)
     }
 
     /// A selector of these requirements.
@@ -232,7 +232,7 @@ impl fmt::Display for LabelSelector {
 
 /// What the text is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
+enum SelectorToken {
     End,
     Error,
     ClosePar,
@@ -249,16 +249,16 @@ enum Token {
     OpenPar,
 }
 
-const SPECIAL: [(&str, Token); 9] = [
-    (")", Token::ClosePar),
-    (",", Token::Comma),
-    ("!", Token::Not),
-    ("==", Token::DoubleEquals),
-    ("=", Token::Equals),
-    (">", Token::GreaterThan),
-    ("<", Token::LessThan),
-    ("!=", Token::NotEquals),
-    ("(", Token::OpenPar),
+const SPECIAL: [(&str, SelectorToken); 9] = [
+    (")", SelectorToken::ClosePar),
+    (",", SelectorToken::Comma),
+    ("!", SelectorToken::Not),
+    ("==", SelectorToken::DoubleEquals),
+    ("=", SelectorToken::Equals),
+    (">", SelectorToken::GreaterThan),
+    ("<", SelectorToken::LessThan),
+    ("!=", SelectorToken::NotEquals),
+    ("(", SelectorToken::OpenPar),
 ];
 
 /// Cuts the text into tokens. A token is looked at with `in` and `notin` as operators or as plain words, by place.
@@ -268,13 +268,13 @@ struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    fn next(&mut self) -> (Token, String) {
+    fn next(&mut self) -> (SelectorToken, String) {
         let rest = &self.text[self.at..];
         let trimmed = rest.trim_start_matches([' ', '\t', '\r', '\n']);
         self.at += rest.len() - trimmed.len();
         // Go's lexer takes a zero byte for the end.
         match trimmed.chars().next() {
-            None | Some('\0') => (Token::End, String::new()),
+            None | Some('\0') => (SelectorToken::End, String::new()),
             Some(character) if is_special(character) => self.special(trimmed),
             Some(_) => self.word(trimmed),
         }
@@ -287,22 +287,22 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn word(&mut self, trimmed: &'a str) -> (Token, String) {
+    fn word(&mut self, trimmed: &'a str) -> (SelectorToken, String) {
         let end =
             trimmed.find(|c| is_special(c) || matches!(c, ' ' | '\t' | '\r' | '\n' | '\0')).unwrap_or(trimmed.len());
         self.at += end;
         self.skip_zero();
         let word = &trimmed[..end];
         let token = match word {
-            "in" => Token::In,
-            "notin" => Token::NotIn,
-            _ => Token::Identifier,
+            "in" => SelectorToken::In,
+            "notin" => SelectorToken::NotIn,
+            _ => SelectorToken::Identifier,
         };
         (token, word.to_owned())
     }
 
     /// The longest known run of special characters; every run begins with one that is known by itself.
-    fn special(&mut self, trimmed: &'a str) -> (Token, String) {
+    fn special(&mut self, trimmed: &'a str) -> (SelectorToken, String) {
         let found = SPECIAL.iter().filter(|(text, _)| trimmed.starts_with(text)).max_by_key(|(text, _)| text.len());
         match found {
             Some((text, token)) => {
@@ -310,7 +310,7 @@ impl<'a> Lexer<'a> {
                 self.skip_zero();
                 (*token, (*text).to_owned())
             }
-            None => (Token::Error, String::new()),
+            None => (SelectorToken::Error, String::new()),
         }
     }
 }
@@ -320,18 +320,18 @@ fn is_special(character: char) -> bool {
 }
 
 /// A recursive descent parser with the states, and so the messages, of apimachinery's.
-struct Parser {
-    tokens: Vec<(Token, String)>,
+struct LabelSelectorParser {
+    tokens: Vec<(SelectorToken, String)>,
     at: usize,
 }
 
-impl Parser {
+impl LabelSelectorParser {
     fn new(text: &str) -> Self {
         let mut lexer = Lexer { text, at: 0 };
         let mut tokens = Vec::new();
         loop {
             let token = lexer.next();
-            let end = matches!(token.0, Token::End | Token::Error);
+            let end = matches!(token.0, SelectorToken::End | SelectorToken::Error);
             tokens.push(token);
             if end {
                 break;
@@ -341,14 +341,14 @@ impl Parser {
     }
 
     /// The token here, `in` and `notin` as words.
-    fn peek(&self) -> (Token, &str) {
+    fn peek(&self) -> (SelectorToken, &str) {
         match &self.tokens[self.at.min(self.tokens.len() - 1)] {
-            (Token::In | Token::NotIn, text) => (Token::Identifier, text),
+            (SelectorToken::In | SelectorToken::NotIn, text) => (SelectorToken::Identifier, text),
             (token, text) => (*token, text),
         }
     }
 
-    fn take(&mut self) -> (Token, String) {
+    fn take(&mut self) -> (SelectorToken, String) {
         let (token, text) = self.peek();
         let taken = (token, text.to_owned());
         self.at += 1;
@@ -359,19 +359,19 @@ impl Parser {
         let (mut requirements, mut values) = (Vec::new(), 0);
         loop {
             match self.peek() {
-                (Token::Identifier | Token::Not, _) => {
+                (SelectorToken::Identifier | SelectorToken::Not, _) => {
                     let requirement = self.requirement()?;
                     values += requirement.values.len();
                     requirements.push(requirement);
                     bounds.admit(requirements.len(), values)?;
                 }
-                (Token::End, _) => return Ok(LabelSelector::new(requirements)),
+                (SelectorToken::End, _) => return Ok(LabelSelector::new(requirements)),
                 (_, text) => return unexpected(text, "!, identifier, or 'end of string'"),
             }
             match self.take() {
-                (Token::End, _) => return Ok(LabelSelector::new(requirements)),
-                (Token::Comma, _) => match self.peek() {
-                    (Token::Identifier | Token::Not, _) => {}
+                (SelectorToken::End, _) => return Ok(LabelSelector::new(requirements)),
+                (SelectorToken::Comma, _) => match self.peek() {
+                    (SelectorToken::Identifier | SelectorToken::Not, _) => {}
                     (_, text) => return unexpected(text, "identifier after ','"),
                 },
                 (_, text) => return unexpected(&text, "',' or 'end of string'"),
@@ -381,11 +381,11 @@ impl Parser {
 
     fn requirement(&mut self) -> Result<LabelRequirement, LabelSelectorError> {
         let (mut token, mut key) = self.take();
-        let negated = token == Token::Not;
+        let negated = token == SelectorToken::Not;
         if negated {
             (token, key) = self.take();
         }
-        if token != Token::Identifier {
+        if token != SelectorToken::Identifier {
             return wrong(format!("found '{key}', expected: identifier"));
         }
         let errors = key_errors(&key);
@@ -395,7 +395,7 @@ impl Parser {
         if negated {
             return LabelRequirement::new(&key, LabelOperator::DoesNotExist, &[]);
         }
-        if matches!(self.peek().0, Token::End | Token::Comma) {
+        if matches!(self.peek().0, SelectorToken::End | SelectorToken::Comma) {
             return LabelRequirement::new(&key, LabelOperator::Exists, &[]);
         }
         let operator = self.operator()?;
@@ -411,13 +411,13 @@ impl Parser {
         let (token, text) = self.tokens[self.at.min(self.tokens.len() - 1)].clone();
         self.at += 1;
         match token {
-            Token::In => Ok(LabelOperator::In),
-            Token::NotIn => Ok(LabelOperator::NotIn),
-            Token::Equals => Ok(LabelOperator::Equals),
-            Token::DoubleEquals => Ok(LabelOperator::DoubleEquals),
-            Token::NotEquals => Ok(LabelOperator::NotEquals),
-            Token::GreaterThan => Ok(LabelOperator::GreaterThan),
-            Token::LessThan => Ok(LabelOperator::LessThan),
+            SelectorToken::In => Ok(LabelOperator::In),
+            SelectorToken::NotIn => Ok(LabelOperator::NotIn),
+            SelectorToken::Equals => Ok(LabelOperator::Equals),
+            SelectorToken::DoubleEquals => Ok(LabelOperator::DoubleEquals),
+            SelectorToken::NotEquals => Ok(LabelOperator::NotEquals),
+            SelectorToken::GreaterThan => Ok(LabelOperator::GreaterThan),
+            SelectorToken::LessThan => Ok(LabelOperator::LessThan),
             _ => wrong(format!("found '{text}', expected: in, notin, =, ==, !=, gt, lt")),
         }
     }
@@ -425,17 +425,17 @@ impl Parser {
     /// `(a,b,)`; between two commas, or a comma and a parenthesis, stands the empty value.
     fn values(&mut self) -> Result<Vec<String>, LabelSelectorError> {
         let (token, text) = self.take();
-        if token != Token::OpenPar {
+        if token != SelectorToken::OpenPar {
             return wrong(format!("found '{text}' expected: '('"));
         }
         match self.peek() {
-            (Token::Identifier | Token::Comma, _) => {
+            (SelectorToken::Identifier | SelectorToken::Comma, _) => {
                 let values = self.identifiers()?;
                 // `identifiers` stops before the closing parenthesis.
                 self.at += 1;
                 Ok(values)
             }
-            (Token::ClosePar, _) => {
+            (SelectorToken::ClosePar, _) => {
                 self.at += 1;
                 Ok(vec![String::new()])
             }
@@ -447,24 +447,24 @@ impl Parser {
         let mut values = Vec::new();
         loop {
             match self.take() {
-                (Token::Identifier, text) => {
+                (SelectorToken::Identifier, text) => {
                     values.push(text);
                     match self.peek() {
-                        (Token::Comma, _) => {}
-                        (Token::ClosePar, _) => return Ok(values),
+                        (SelectorToken::Comma, _) => {}
+                        (SelectorToken::ClosePar, _) => return Ok(values),
                         (_, text) => return wrong(format!("found '{text}', expected: ',' or ')'")),
                     }
                 }
-                (Token::Comma, _) => {
+                (SelectorToken::Comma, _) => {
                     if values.is_empty() {
                         values.push(String::new());
                     }
                     match self.peek().0 {
-                        Token::ClosePar => {
+                        SelectorToken::ClosePar => {
                             values.push(String::new());
                             return Ok(values);
                         }
-                        Token::Comma => values.push(String::new()),
+                        SelectorToken::Comma => values.push(String::new()),
                         _ => {}
                     }
                 }
@@ -474,11 +474,11 @@ impl Parser {
     }
 
     fn exact_value(&mut self) -> Result<String, LabelSelectorError> {
-        if matches!(self.peek().0, Token::End | Token::Comma) {
+        if matches!(self.peek().0, SelectorToken::End | SelectorToken::Comma) {
             return Ok(String::new());
         }
         match self.take() {
-            (Token::Identifier, text) => Ok(text),
+            (SelectorToken::Identifier, text) => Ok(text),
             (_, text) => wrong(format!("found '{text}', expected: identifier")),
         }
     }

@@ -18,9 +18,9 @@ use crate::{Object, ObjectKey};
 const LEAP_AFTER: usize = 16;
 
 /// A walk over some objects of a snapshot, in key order.
-pub struct Walk<'a>(Kind<'a>);
+pub struct Walk<'a>(WalkRange<'a>);
 
-enum Kind<'a> {
+enum WalkRange<'a> {
     /// At most one.
     One(Option<&'a Arc<Object>>),
     /// All between two keys.
@@ -38,19 +38,19 @@ impl<'a> Walk<'a> {
         scope: &Scope<'_>,
         after: Option<&str>,
     ) -> Self {
-        let Some(keys) = Keys::new(scope.namespace, after) else { return Self(Kind::One(None)) };
+        let Some(keys) = Keys::new(scope.namespace, after) else { return Self(WalkRange::One(None)) };
         let index = index.zip(scope.field).filter(|(index, (place, _))| index.place() == *place);
         Self(match (index, scope.namespace, scope.name) {
-            (Some((index, (_, value))), ..) => Kind::Indexed(index.range(value, keys.start(), keys.end())),
+            (Some((index, (_, value))), ..) => WalkRange::Indexed(index.range(value, keys.start(), keys.end())),
             (None, Some(namespace), Some(name)) => {
                 let key = ObjectKey::new(namespace, name);
                 let key = Some(key.as_str()).filter(|key| after.is_none_or(|after| after < *key));
-                Kind::One(key.and_then(|key| objects.get(key)).map(|entry| &entry.0))
+                WalkRange::One(key.and_then(|key| objects.get(key)).map(|entry| &entry.0))
             }
             (None, None, Some(name)) => {
-                Kind::Named(Named { objects, name: name.into(), walk: keys.of(objects), misses: 0 })
+                WalkRange::Named(Named { objects, name: name.into(), walk: keys.of(objects), misses: 0 })
             }
-            (None, _, None) => Kind::Keys(keys.of(objects)),
+            (None, _, None) => WalkRange::Keys(keys.of(objects)),
         })
     }
 }
@@ -60,10 +60,10 @@ impl<'a> Iterator for Walk<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.0 {
-            Kind::Keys(keys) => keys.next().map(|entry| &entry.0),
-            Kind::One(object) => object.take(),
-            Kind::Indexed(entries) => entries.next().map(FieldIndexEntry::object),
-            Kind::Named(named) => named.next(),
+            WalkRange::Keys(keys) => keys.next().map(|entry| &entry.0),
+            WalkRange::One(object) => object.take(),
+            WalkRange::Indexed(entries) => entries.next().map(FieldIndexEntry::object),
+            WalkRange::Named(named) => named.next(),
         }
     }
 }

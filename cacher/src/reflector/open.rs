@@ -9,7 +9,7 @@ use tributary_apimachinery::body::Body;
 
 use super::task::{Reflector, ReflectorStream, ResetAsked};
 use crate::machine::Input;
-use crate::page::{Page, Text};
+use crate::page::{BodyDecoder, Page};
 use crate::request::{self, ReflectorRequest};
 use crate::state::StaleReason;
 use crate::store::{Staging, Store};
@@ -139,12 +139,13 @@ impl Reflector {
         let body = response.into_body();
         let (initial, short) = match target {
             ReflectorRequest::Page { continue_token: asked, .. } => {
-                self.reading = ReflectorStream::Page(Box::new(Page { body, asked, begun, text: Text::new(gzip) }));
+                self.reading =
+                    ReflectorStream::Page(Box::new(Page { body, asked, begun, text: BodyDecoder::new(gzip) }));
                 return;
             }
             ReflectorRequest::Whole { .. } => {
                 self.reading =
-                    ReflectorStream::Page(Box::new(Page { body, asked: None, begun, text: Text::new(gzip) }));
+                    ReflectorStream::Page(Box::new(Page { body, asked: None, begun, text: BodyDecoder::new(gzip) }));
                 return;
             }
             // Asked by `ask_latest` alone.

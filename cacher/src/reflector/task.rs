@@ -9,21 +9,21 @@ use tributary_apimachinery::{CollectionVersion, ResourceVersion};
 
 use crate::Transport;
 use crate::amount::PageTime;
-use crate::health::{Announced, Health, News};
+use crate::health::{Announced, CacherHealth, HealthTransition};
 use crate::machine::{Action, Machine};
 use crate::page::Page;
 use crate::progress::ProgressRequests;
-use crate::shared::Shared;
+use crate::shared::ReflectorShared;
 use crate::state::{CacherState, StaleReason};
 use crate::store::{Staging, Store};
 use crate::stream::MemberWatch;
-use crate::update::Observer;
+use crate::update::UpdateObserver;
 
 /// The reflector's task, before it runs.
 pub(crate) struct Reflector {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ReflectorShared>,
     pub(super) transport: Transport,
-    pub(super) observer: Arc<dyn Observer>,
+    pub(super) observer: Arc<dyn UpdateObserver>,
     pub(super) machine: Machine,
     pub(super) first: Option<Action>,
     /// `None` until the first complete list.
@@ -37,7 +37,7 @@ pub(crate) struct Reflector {
     pub(super) question: u64,
     pub(super) reading: ReflectorStream,
     pub(super) progress: ProgressRequests,
-    pub(super) health: Health,
+    pub(super) health: CacherHealth,
     pub(super) announced: Announced,
     pub(super) decode_logged: Option<Instant>,
     /// When counting began, and the requests since.
@@ -58,9 +58,9 @@ pub(super) enum ReflectorStream {
 pub(super) struct ResetAsked;
 
 impl Reflector {
-    pub(crate) fn new(shared: Arc<Shared>, transport: Transport, observer: Arc<dyn Observer>) -> Self {
+    pub(crate) fn new(shared: Arc<ReflectorShared>, transport: Transport, observer: Arc<dyn UpdateObserver>) -> Self {
         let (machine, first) = Machine::start(shared.config.tuning.page_size);
-        let health = Health::new(Instant::now(), shared.config.tuning.stale_after);
+        let health = CacherHealth::new(Instant::now(), shared.config.tuning.stale_after);
         let page_time = PageTime::new(shared.config.tuning.page_time);
         let resource = shared.config.resource.clone();
         Self {
@@ -113,8 +113,8 @@ impl Reflector {
             return;
         }
         match self.announced.news(&before, &after) {
-            Some(News::Recovery) => tracing::info!(version = %self.version(), "collection is synced"),
-            Some(News::Trouble) => {
+            Some(HealthTransition::Recovery) => tracing::info!(version = %self.version(), "collection is synced"),
+            Some(HealthTransition::Trouble) => {
                 let reason = after.reason().map(ToString::to_string).unwrap_or_default();
                 tracing::warn!(reason, unknown = after.is_unknown(), "no changes arrive from the member");
             }

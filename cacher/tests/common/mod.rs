@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, Snapshot};
-use tributary_cacher::{Cacher, CacherConfig, CacherState, Observer, ReflectorTuning, Transport, Update};
+use tributary_cacher::{Cacher, CacherConfig, CacherState, ReflectorTuning, Transport, Update, UpdateObserver};
 
 /// The member's side: every request arrives here and is answered by the test.
 pub struct Member {
@@ -162,7 +162,7 @@ impl Updates {
 
 struct Forward(mpsc::UnboundedSender<Update>);
 
-impl Observer for Forward {
+impl UpdateObserver for Forward {
     fn update(&self, update: Update) {
         let _ = self.0.send(update);
     }

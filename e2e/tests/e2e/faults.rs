@@ -9,7 +9,7 @@ use tokio::{
     net::TcpStream,
 };
 use tributary_e2e::{
-    Access, HttpClient, TestCluster, Tributary, certificates::Certificates, guard, kubeconfig, tributary,
+    Access, HttpClient, TestCluster, Tributary, certificates::TestCertificates, guard, kubeconfig, tributary,
 };
 use tributary_simulator::{RequestKind, Simulator, SimulatorConfig, WriteAnswers};
 
@@ -108,7 +108,7 @@ async fn unreachable_member_at_start(context: TestContext) -> anyhow::Result<()>
 
 async fn wrong_authority(context: TestContext) -> anyhow::Result<()> {
     let access = context.fixture.bare().await?.access();
-    let other = Certificates::generate("another")?.authority;
+    let other = TestCertificates::generate("another")?.authority;
     let entries = Access { name: "untrusted".to_owned(), certificate_authority: other, ..access }.entries();
     serves_the_rest(&context, entries, "ertificate").await
 }

@@ -11,7 +11,7 @@ use crate::context::{Case, TestContext, eventually};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
-use tributary_e2e::{Kubectl, TestCluster, Tributary, kubectl::Output};
+use tributary_e2e::{Kubectl, TestCluster, Tributary, kubectl::KubectlOutput};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -56,7 +56,7 @@ impl Setup {
         self.kubectl.ok(&self.arguments(arguments)).await
     }
 
-    async fn run(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+    async fn run(&self, arguments: &[&str]) -> anyhow::Result<KubectlOutput> {
         self.kubectl.run(&self.arguments(arguments)).await
     }
 

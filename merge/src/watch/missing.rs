@@ -19,14 +19,14 @@ pub(crate) struct MissingClusters {
     vector: CompositeResourceVersion,
     /// Those to come, in descending order of names.
     clusters: Vec<(ClusterName, Snapshot)>,
-    current: Option<Current>,
+    current: Option<CurrentCluster>,
     /// The log's position when the client came. What it lacks of the clusters that it has seen may
     /// stand anywhere before.
     until: u64,
 }
 
 /// The cluster that is being told.
-struct Current {
+struct CurrentCluster {
     cluster: ClusterName,
     snapshot: Snapshot,
     /// The last key that was looked at; `None` before the first.
@@ -68,7 +68,7 @@ impl PartialEq for ByVersion {
 
 impl Eq for ByVersion {}
 
-impl Current {
+impl CurrentCluster {
     fn new(cluster: ClusterName, snapshot: Snapshot) -> Self {
         Self { cluster, snapshot, after: None, gathered: false, objects: BinaryHeap::new() }
     }
@@ -131,7 +131,7 @@ impl MissingClusters {
             }
             let Some((cluster, snapshot)) = self.clusters.pop() else { return true };
             if filter.wants_cluster(&cluster) {
-                self.current = Some(Current::new(cluster, snapshot));
+                self.current = Some(CurrentCluster::new(cluster, snapshot));
             } else {
                 self.vector.set(&cluster, snapshot.resource_version());
             }

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use super::decode;
 use super::metadata::Metadata;
 use crate::Row;
-use crate::selector::LabelSelector;
+use crate::selector::StructuredLabelSelector;
 use crate::value::{Joined, List, Text, parts};
 
 parts! {
@@ -17,7 +17,7 @@ parts! {
         webhooks: List<IgnoredAny>,
     }
 
-    struct Policy<'a> {
+    struct AdmissionPolicy<'a> {
         metadata: Metadata<'a>,
         spec: PolicySpec<'a>,
     }
@@ -46,7 +46,7 @@ parts! {
     struct ParamReference<'a> {
         name: Text<'a>,
         namespace: Text<'a>,
-        selector: Option<LabelSelector<'a>>,
+        selector: Option<StructuredLabelSelector<'a>>,
     }
 }
 
@@ -60,7 +60,7 @@ pub(super) fn webhook_configuration(object: &[u8], now: Timestamp, row: &mut Row
 
 /// A ValidatingAdmissionPolicy or a MutatingAdmissionPolicy: each has one of the two lists.
 pub(super) fn policy(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let policy: Policy<'_> = decode(object)?;
+    let policy: AdmissionPolicy<'_> = decode(object)?;
     let rules = policy.spec.validations.len() + policy.spec.mutations.len();
     row.text(&policy.metadata.name);
     row.number(i64::try_from(rules).unwrap_or(i64::MAX));
@@ -90,7 +90,7 @@ pub(super) fn policy_binding(object: &[u8], now: Timestamp, row: &mut Row) -> Re
 }
 
 /// The selector as Go's generated `String` method writes it, which is what kube-apiserver shows here.
-fn go_text(selector: &LabelSelector<'_>) -> String {
+fn go_text(selector: &StructuredLabelSelector<'_>) -> String {
     let mut text = "&LabelSelector{MatchLabels:map[string]string{".to_owned();
     for (key, value) in selector.match_labels.iter() {
         // Writing to memory cannot fail, here and below.

@@ -25,11 +25,11 @@ parts! {
     struct HorizontalPodAutoscaler<'a> {
         metadata: FullMetadata<'a>,
         api_version: Text<'a>,
-        spec: Spec<'a>,
-        status: Status<'a>,
+        spec: AutoscalerSpec<'a>,
+        status: AutoscalerStatus<'a>,
     }
 
-    struct Spec<'a> {
+    struct AutoscalerSpec<'a> {
         scale_target_ref: KindAndName<'a>,
         min_replicas: Option<i64>,
         max_replicas: i64,
@@ -38,7 +38,7 @@ parts! {
         target_cpu: Option<i64>,
     }
 
-    struct Status<'a> {
+    struct AutoscalerStatus<'a> {
         current_metrics: List<Metric<'a>>,
         current_replicas: i64,
         #[serde(rename = "currentCPUUtilizationPercentage")]
@@ -58,8 +58,8 @@ parts! {
     /// v2 nests the values in `target` or `current`; v1 has them side by side.
     struct Source<'a> {
         name: Text<'a>,
-        target: Value<'a>,
-        current: Value<'a>,
+        target: MetricValue<'a>,
+        current: MetricValue<'a>,
         #[serde(alias = "currentAverageUtilization")]
         target_average_utilization: Option<i64>,
         #[serde(alias = "currentAverageValue", alias = "averageValue")]
@@ -68,7 +68,7 @@ parts! {
         target_value: Option<TextOrNumber<'a>>,
     }
 
-    struct Value<'a> {
+    struct MetricValue<'a> {
         average_value: Option<TextOrNumber<'a>>,
         value: Option<TextOrNumber<'a>>,
         average_utilization: Option<i64>,

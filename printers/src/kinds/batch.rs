@@ -7,7 +7,7 @@ use super::decode;
 use super::metadata::{Condition, Metadata, PodTemplateSpec};
 use crate::Row;
 use crate::duration::HumanDuration;
-use crate::selector::{LabelSelector, format_label_selector};
+use crate::selector::{StructuredLabelSelector, format_label_selector};
 use crate::time::Time;
 use crate::value::{List, Text, parts};
 
@@ -22,7 +22,7 @@ parts! {
         template: PodTemplateSpec<'a>,
         completions: Option<i64>,
         parallelism: Option<i64>,
-        selector: Option<LabelSelector<'a>>,
+        selector: Option<StructuredLabelSelector<'a>>,
     }
 
     struct JobStatus<'a> {

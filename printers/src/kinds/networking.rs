@@ -7,7 +7,7 @@ use super::decode;
 use super::metadata::{FullMetadata, Metadata};
 use super::services::LoadBalancerStatus;
 use crate::Row;
-use crate::selector::{LabelSelector, format_label_selector};
+use crate::selector::{StructuredLabelSelector, format_label_selector};
 use crate::value::{Joined, List, Text, parts};
 
 /// How many hosts a cell shows before it says how many more rules there are.
@@ -56,7 +56,7 @@ parts! {
     }
 
     struct NetworkPolicySpec<'a> {
-        pod_selector: LabelSelector<'a>,
+        pod_selector: StructuredLabelSelector<'a>,
     }
 
     struct ServiceCidr<'a> {

@@ -54,7 +54,7 @@ parts! {
         hostname: Text<'a>,
     }
 
-    struct Endpoints<'a> {
+    struct CoreEndpoints<'a> {
         metadata: Metadata<'a>,
         subsets: List<EndpointSubset<'a>>,
     }
@@ -72,7 +72,7 @@ parts! {
         metadata: Metadata<'a>,
         address_type: Text<'a>,
         ports: List<EndpointPort<'a>>,
-        endpoints: List<Endpoint<'a>>,
+        endpoints: List<SliceEndpoint<'a>>,
     }
 
     struct EndpointPort<'a> {
@@ -80,7 +80,7 @@ parts! {
         port: Option<i64>,
     }
 
-    struct Endpoint<'a> {
+    struct SliceEndpoint<'a> {
         addresses: List<Text<'a>>,
     }
 }
@@ -147,7 +147,7 @@ fn ports(ports: &[ServicePort<'_>]) -> String {
 }
 
 pub(super) fn endpoints(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
-    let endpoints: Endpoints<'_> = decode(object)?;
+    let endpoints: CoreEndpoints<'_> = decode(object)?;
     row.text(&endpoints.metadata.name);
     if endpoints.subsets.is_empty() {
         row.text("<none>");

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::decode;
 use super::metadata::{Metadata, PodTemplateSpec};
 use crate::Row;
-use crate::selector::{LabelSelector, format_label_selector, format_labels, selector_text};
+use crate::selector::{StructuredLabelSelector, format_label_selector, format_labels, selector_text};
 use crate::time::Time;
 use crate::value::{Labels, List, Text, TextOrNumber, parts};
 
@@ -20,7 +20,7 @@ parts! {
     struct ReplicationController<'a> {
         metadata: Metadata<'a>,
         spec: ReplicationControllerSpec<'a>,
-        status: Replicas,
+        status: ReplicaCounts,
     }
 
     struct ReplicationControllerSpec<'a> {
@@ -33,13 +33,13 @@ parts! {
     struct Workload<'a> {
         metadata: Metadata<'a>,
         spec: WorkloadSpec<'a>,
-        status: Replicas,
+        status: ReplicaCounts,
     }
 
     struct WorkloadSpec<'a> {
         template: PodTemplateSpec<'a>,
         replicas: i64,
-        selector: Option<LabelSelector<'a>>,
+        selector: Option<StructuredLabelSelector<'a>>,
     }
 
     struct ControllerRevision<'a> {
@@ -50,10 +50,10 @@ parts! {
     struct OwnedMetadata<'a> {
         name: Text<'a>,
         creation_timestamp: Time,
-        owner_references: List<OwnerReference<'a>>,
+        owner_references: List<ControllerReference<'a>>,
     }
 
-    struct OwnerReference<'a> {
+    struct ControllerReference<'a> {
         api_version: Text<'a>,
         kind: Text<'a>,
         name: Text<'a>,
@@ -73,13 +73,13 @@ parts! {
 
     struct Scale<'a> {
         metadata: Metadata<'a>,
-        spec: Replicas,
-        status: Replicas,
+        spec: ReplicaCounts,
+        status: ReplicaCounts,
     }
 }
 
 parts! {
-    struct Replicas {
+    struct ReplicaCounts {
         replicas: i64,
         ready_replicas: i64,
         updated_replicas: i64,

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::document::{DiscoveryPath, Document};
-use super::model::{AGGREGATED_PARAMETERS, Group, Kind, Resource, Version};
+use super::model::{AGGREGATED_PARAMETERS, Group, GroupVersionKind, Resource, Version};
 use super::union::Union;
 use crate::body::{self, Body};
 use crate::negotiate::{AnswerForm, Clause, Encoding, NotAcceptable, names_a_known_type};
@@ -207,7 +207,7 @@ fn api_resource(group: &str, version: &Version, resource: &Resource) -> Value {
 }
 
 /// Names group and version of a kind that is of another group or version than the list (`Scale` below `deployments`).
-fn name_foreign_kind(entry: &mut Value, group: &str, version: &Version, kind: Option<&Kind>) {
+fn name_foreign_kind(entry: &mut Value, group: &str, version: &Version, kind: Option<&GroupVersionKind>) {
     if let Some(kind) =
         kind.filter(|kind| !kind.version.is_empty() && (kind.group != group || kind.version != version.version))
     {

@@ -24,7 +24,7 @@ pub struct GroupList {
     pub api_version: String,
     /// Empty; clients expect the member.
     #[serde(default)]
-    pub metadata: ListMetadata,
+    pub metadata: GroupListMetadata,
     /// The groups in order of preference.
     #[serde(default)]
     pub items: Vec<Group>,
@@ -32,7 +32,7 @@ pub struct GroupList {
 
 /// The metadata of [`GroupList`], which has no members that matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListMetadata {}
+pub struct GroupListMetadata {}
 
 /// One API group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +76,7 @@ pub struct Resource {
     pub resource: String,
     /// The kind of its objects.
     #[serde(rename = "responseKind", default, skip_serializing_if = "Option::is_none")]
-    pub response_kind: Option<Kind>,
+    pub response_kind: Option<GroupVersionKind>,
     /// `Namespaced` or `Cluster`.
     #[serde(default)]
     pub scope: String,
@@ -147,10 +147,10 @@ pub struct Subresource {
     pub subresource: String,
     /// The kind of its answers.
     #[serde(rename = "responseKind", default, skip_serializing_if = "Option::is_none")]
-    pub response_kind: Option<Kind>,
+    pub response_kind: Option<GroupVersionKind>,
     /// Kinds of bodies that it takes besides.
     #[serde(rename = "acceptedTypes", default, skip_serializing_if = "Vec::is_empty")]
-    pub accepted_types: Vec<Kind>,
+    pub accepted_types: Vec<GroupVersionKind>,
     /// What can be done with it.
     #[serde(default)]
     pub verbs: Vec<String>,
@@ -158,7 +158,7 @@ pub struct Subresource {
 
 /// A group, version and kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kind {
+pub struct GroupVersionKind {
     /// The group; empty for the core group and, in discovery, for "that of the enclosing version".
     #[serde(default)]
     pub group: String,
@@ -176,7 +176,7 @@ impl GroupList {
         Self {
             kind: "APIGroupDiscoveryList".into(),
             api_version: "apidiscovery.k8s.io/v2".into(),
-            metadata: ListMetadata {},
+            metadata: GroupListMetadata {},
             items,
         }
     }

@@ -339,13 +339,13 @@ impl GroupList {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::model::{GroupMetadata, Kind, Nature};
+    use super::super::model::{GroupMetadata, GroupVersionKind, Nature};
     use super::*;
 
     fn resource(name: &str, kind: &str, verbs: &[&str]) -> Resource {
         Resource {
             resource: name.into(),
-            response_kind: Some(Kind { group: String::new(), version: "v1".into(), kind: kind.into() }),
+            response_kind: Some(GroupVersionKind { group: String::new(), version: "v1".into(), kind: kind.into() }),
             scope: "Namespaced".into(),
             singular_resource: String::new(),
             verbs: verbs.iter().map(ToString::to_string).collect(),

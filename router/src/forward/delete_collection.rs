@@ -169,17 +169,17 @@ fn note(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) {
 #[derive(Deserialize)]
 struct Deleted {
     #[serde(default)]
-    items: Vec<Item>,
+    items: Vec<CollectionItem>,
 }
 
 #[derive(Deserialize)]
-struct Item {
-    metadata: Metadata,
+struct CollectionItem {
+    metadata: CollectionItemMetadata,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+struct CollectionItemMetadata {
     #[serde(default)]
     namespace: String,
     name: String,
@@ -193,7 +193,7 @@ struct Metadata {
 fn deletions(answer: &[u8]) -> Vec<Deletion> {
     let items = serde_json::from_slice::<Deleted>(answer).map(|answer| answer.items).unwrap_or_default();
     let untouched = items.into_iter().map(|item| item.metadata).filter(|item| item.deletion_timestamp.is_none());
-    let deletion = |item: Metadata| {
+    let deletion = |item: CollectionItemMetadata| {
         let before = ResourceVersion::parse(&item.resource_version).ok()?;
         let key = ObjectKey::new(&item.namespace, &item.name).as_str().to_owned();
         Some(Deletion { key, uid: item.uid, before: Some(before) })

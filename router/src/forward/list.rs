@@ -34,8 +34,8 @@ use crate::response::warnings;
 use crate::view::{Standing, Standings, standing};
 use answer::LiveAnswer;
 use ask::ListQuery;
-use gather::{Gathering, Page};
-use token::Token;
+use gather::{GatheredPage, Gathering};
+use token::LiveContinueToken;
 use write::ListForm;
 
 /// Answers a list by asking each cluster now.
@@ -54,12 +54,12 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let wanted = |cluster: &ClusterName| selected.matches(cluster) && policy.selects(cluster);
     let question =
         ListQuery::new(request, matches!(form.shape, Representation::Table(_)), &labels.to_string(), options.limit);
-    let token = options.continue_token.as_deref().map(Token::decode).transpose()?;
+    let token = options.continue_token.as_deref().map(LiveContinueToken::decode).transpose()?;
     let clusters = served.clusters.iter().filter(|name| wanted(name));
     let clusters: Vec<_> = clusters.filter_map(|name| router.fleet().cluster(name)).collect();
     let held = router.held_bytes();
     let gathering = Gathering { question, limit: options.limit, partial, held, holder: caller.connection };
-    let mut page = Page::new(token.as_ref(), &request.configuration.epochs)?;
+    let mut page = GatheredPage::new(token.as_ref(), &request.configuration.epochs)?;
     page.gather(&gathering, &clusters, token).await?;
     let mut standings = std::mem::take(&mut page.standings);
     let silent = served.silent().filter_map(|cluster| router.fleet().cluster(cluster));

@@ -25,12 +25,12 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// What is read of a legacy document.
 #[derive(Deserialize)]
 struct ResourceList {
-    resources: Vec<Stored>,
+    resources: Vec<ResourceStorageVersion>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Stored {
+struct ResourceStorageVersion {
     name: String,
     #[serde(default)]
     storage_version_hash: String,

@@ -89,14 +89,14 @@ impl Reserve {
 }
 
 /// What an answer takes.
-struct AnswerRoom<'a> {
+struct AnswerMemory<'a> {
     own: Portion,
     reserve: Option<&'a Reserve>,
     /// The reserve, once it is this answer's, and until when.
     reserved: Option<(MutexGuard<'a, Portion>, Instant)>,
 }
 
-impl AnswerRoom<'_> {
+impl AnswerMemory<'_> {
     /// Makes room for so many bytes. May wait for the reserve.
     async fn grow_to(&mut self, bytes: usize) -> Result<(), Exceeded> {
         if let Some((reserved, _)) = &mut self.reserved {
@@ -166,7 +166,7 @@ pub(crate) async fn seen_whole<T>(
     turns: &LargeBodies,
     look: impl FnOnce(&[u8]) -> T,
 ) -> Result<T, Interrupted> {
-    let mut room = AnswerRoom { own, reserve: Some(reserve), reserved: None };
+    let mut room = AnswerMemory { own, reserve: Some(reserve), reserved: None };
     match read(&mut body, &mut room).await? {
         (text, None) => {
             let bytes = text.len();
@@ -206,7 +206,7 @@ pub(super) async fn seen_in_passing(body: Body, room: Portion, look: impl FnOnce
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
 async fn begun(mut body: Body, room: Portion) -> Result<Begun, Interrupted> {
     let likely = room.amount();
-    let mut room = AnswerRoom { own: room, reserve: None, reserved: None };
+    let mut room = AnswerMemory { own: room, reserve: None, reserved: None };
     let (text, why) = read(&mut body, &mut room).await?;
     room.own.shrink_to(text.len().max(likely));
     Ok(match why {
@@ -216,7 +216,7 @@ async fn begun(mut body: Body, room: Portion) -> Result<Begun, Interrupted> {
 }
 
 /// Reads an answer, and says why it is not read to its end. That it waits for room is not the member's being late.
-async fn read(body: &mut Body, room: &mut AnswerRoom<'_>) -> Result<(Gathered, Option<Interrupted>), Interrupted> {
+async fn read(body: &mut Body, room: &mut AnswerMemory<'_>) -> Result<(Gathered, Option<Interrupted>), Interrupted> {
     let mut deadline = Instant::now() + WHOLE_WITHIN;
     let mut text = Gathered::default();
     loop {

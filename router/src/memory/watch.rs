@@ -31,10 +31,10 @@ use crate::response::{self, ObjectWriter};
 use crate::view::{View, standing};
 use crate::views::choice::Lifetime;
 use ahead::CatchingUp;
-use bookmarks::{Bookmarks, Kind};
+use bookmarks::{BookmarkFrequency, BookmarkSchedule};
 use source::{EVENTS_PER_TURN, LogPosition};
-use start::{NotStarted, Started, start};
-use stream::{Phase, WatchStream};
+use start::{NotStarted, StartedWatch, start};
+use stream::{StreamPhase, WatchStream};
 
 /// The bounds of the time after which a watch ends that names none, in seconds (`minRequestTimeout` and twice that).
 const TIMEOUT_SECONDS: std::ops::Range<u64> = 1800..3600;
@@ -55,14 +55,15 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let is_forbidden = before.is_one_forbidden();
     let versions = request.configuration.versions(&served.resource);
     let answer = |body| response::with_content_type(StatusCode::OK, form.encoding.stream_content_type(), body);
-    let Started { watcher, ahead, standings } = match start(request, &versions, &view, before, &options, filter).await {
-        Ok(started) => started,
-        Err(NotStarted::AsAnswer(refusal)) => return Err(refusal),
-        Err(NotStarted::InStream(refusal)) => return Ok(answer(body::full(error(&refusal.status(), form)))),
-    };
+    let StartedWatch { watcher, ahead, standings } =
+        match start(request, &versions, &view, before, &options, filter).await {
+            Ok(started) => started,
+            Err(NotStarted::AsAnswer(refusal)) => return Err(refusal),
+            Err(NotStarted::InStream(refusal)) => return Ok(answer(body::full(error(&refusal.status(), form)))),
+        };
     let phase = match initial_length(&view, &watcher) {
-        Some(length) => Phase::Initial(router.lanes().take(length, caller.connection).await?),
-        None => Phase::Behind,
+        Some(length) => StreamPhase::Initial(router.lanes().take(length, caller.connection).await?),
+        None => StreamPhase::Behind,
     };
     let source = LogPosition::new(&view, caller.connection, watcher, is_forbidden);
     let objects = ObjectWriter::new(&view.kind, form, include);
@@ -78,14 +79,14 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
 }
 
 /// When a watch with these parameters is sent bookmarks, and ends.
-fn bookmarks(options: &WatchOptions, items: ItemResourceVersions) -> Bookmarks {
+fn bookmarks(options: &WatchOptions, items: ItemResourceVersions) -> BookmarkSchedule {
     let kind = match (options.allow_watch_bookmarks, items) {
-        (false, _) => Kind::None,
-        (true, ItemResourceVersions::Composite) => Kind::Regular,
-        (true, ItemResourceVersions::Integer) => Kind::AfterEvents,
+        (false, _) => BookmarkFrequency::None,
+        (true, ItemResourceVersions::Composite) => BookmarkFrequency::Regular,
+        (true, ItemResourceVersions::Integer) => BookmarkFrequency::AfterEvents,
     };
     let own_choice = || Timeout::new(Duration::from_secs(rand::rng().random_range(TIMEOUT_SECONDS)));
-    Bookmarks::new(kind, Instant::now(), options.timeout.unwrap_or_else(own_choice))
+    BookmarkSchedule::new(kind, Instant::now(), options.timeout.unwrap_or_else(own_choice))
 }
 
 /// A stream as a body. It is boxed, because each frame moves it in and out of a future.

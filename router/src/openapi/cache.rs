@@ -26,7 +26,7 @@ pub(super) struct DocumentKey {
 
 /// A document as it is sent.
 #[derive(Clone, Debug)]
-pub(super) struct Made {
+pub(super) struct EncodedDocument {
     pub(super) bytes: Bytes,
     /// Whether the bytes are compressed.
     pub(super) gzip: bool,
@@ -35,13 +35,13 @@ pub(super) struct Made {
 /// The documents, and who makes one now.
 #[derive(Default)]
 pub(super) struct Cache {
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedDocuments>,
     turns: Mutex<HashMap<DocumentKey, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 #[derive(Default)]
-struct Kept {
-    by_key: HashMap<DocumentKey, (Made, u64)>,
+struct CachedDocuments {
+    by_key: HashMap<DocumentKey, (EncodedDocument, u64)>,
     bytes: usize,
     /// Counts uses: the entry with the lowest number was used longest ago.
     uses: u64,
@@ -49,7 +49,7 @@ struct Kept {
 
 impl Cache {
     /// A document that is kept.
-    pub(super) fn find(&self, key: &DocumentKey) -> Option<Made> {
+    pub(super) fn find(&self, key: &DocumentKey) -> Option<EncodedDocument> {
         let mut kept = self.kept.lock();
         kept.uses += 1;
         let now = kept.uses;
@@ -59,7 +59,7 @@ impl Cache {
     }
 
     /// Keeps a document; those that were used longest ago go.
-    pub(super) fn keep(&self, key: DocumentKey, made: Made) {
+    pub(super) fn keep(&self, key: DocumentKey, made: EncodedDocument) {
         if made.bytes.len() > CACHE_BYTES_MAX {
             return;
         }
@@ -84,8 +84,8 @@ impl Cache {
     pub(super) async fn get_or_make<E>(
         &self,
         key: DocumentKey,
-        make: impl Future<Output = Result<Made, E>>,
-    ) -> Result<Made, E> {
+        make: impl Future<Output = Result<EncodedDocument, E>>,
+    ) -> Result<EncodedDocument, E> {
         if let Some(found) = self.find(&key) {
             return Ok(found);
         }
@@ -119,8 +119,8 @@ mod tests {
         DocumentKey { path: "/openapi/v2".into(), tag: tag.into(), spelling: Spelling::Json, gzip: false }
     }
 
-    fn made(bytes: usize) -> Made {
-        Made { bytes: vec![0; bytes].into(), gzip: false }
+    fn made(bytes: usize) -> EncodedDocument {
+        EncodedDocument { bytes: vec![0; bytes].into(), gzip: false }
     }
 
     #[test]

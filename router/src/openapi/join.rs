@@ -136,9 +136,9 @@ impl<'de> Deserialize<'de> for RawObject<'de> {
 }
 
 /// How a field of a message is joined; what no rule names is the first document's.
-enum Rule {
+enum JoinRule {
     /// A message that is joined field by field.
-    Message(&'static [(u64, Rule)]),
+    Message(&'static [(u64, JoinRule)]),
     /// Messages with a name in field 1 (gnostic's maps): the union by name.
     Named,
 }
@@ -147,12 +147,14 @@ enum Rule {
 const NAME: u64 = 1;
 
 /// A map of names, as gnostic spells most: one field of entries.
-const MAP: Rule = Rule::Message(&[(1, Rule::Named)]);
+const MAP: JoinRule = JoinRule::Message(&[(1, JoinRule::Named)]);
 
-fn rules(schema: Schema) -> &'static [(u64, Rule)] {
+fn rules(schema: Schema) -> &'static [(u64, JoinRule)] {
     match schema {
         // paths (whose field 1 are extensions), definitions, parameters, responses, security_definitions
-        Schema::V2 => const { &[(8, Rule::Message(&[(2, Rule::Named)])), (9, MAP), (10, MAP), (11, MAP), (13, MAP)] },
+        Schema::V2 => {
+            const { &[(8, JoinRule::Message(&[(2, JoinRule::Named)])), (9, MAP), (10, MAP), (11, MAP), (13, MAP)] }
+        }
         // paths; components: schemas, responses, parameters, examples, request_bodies, headers, security_schemes,
         // links, callbacks
         Schema::V3 => {
@@ -161,7 +163,7 @@ fn rules(schema: Schema) -> &'static [(u64, Rule)] {
                     (4, MAP),
                     (
                         5,
-                        Rule::Message(&[
+                        JoinRule::Message(&[
                             (1, MAP),
                             (2, MAP),
                             (3, MAP),
@@ -179,7 +181,7 @@ fn rules(schema: Schema) -> &'static [(u64, Rule)] {
     }
 }
 
-fn join_messages(messages: &[&[u8]], rules: &[(u64, Rule)]) -> Result<Vec<u8>, Malformed> {
+fn join_messages(messages: &[&[u8]], rules: &[(u64, JoinRule)]) -> Result<Vec<u8>, Malformed> {
     let messages: Vec<_> = messages
         .iter()
         .map(|message| wire::fields(message).collect::<Result<Vec<_>, _>>())
@@ -192,11 +194,11 @@ fn join_messages(messages: &[&[u8]], rules: &[(u64, Rule)]) -> Result<Vec<u8>, M
         let of_number = |message: &Vec<wire::Field<'_>>| message.iter().any(|field| field.number == number);
         let fields = messages.iter().flatten().filter(|field| field.number == number);
         match rules.iter().find(|(own, _)| *own == number) {
-            Some((_, Rule::Message(rules))) => {
+            Some((_, JoinRule::Message(rules))) => {
                 let contents: Vec<&[u8]> = fields.filter_map(|field| field.contents).collect();
                 wire::put_field(&mut out, number, &join_messages(&contents, rules)?);
             }
-            Some((_, Rule::Named)) => {
+            Some((_, JoinRule::Named)) => {
                 let mut seen = HashSet::new();
                 for field in fields {
                     if seen.insert(name(field.contents.unwrap_or_default())?) {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, explain};
 
 use super::ask;
-use super::cache::{Cache, DocumentKey, Made};
+use super::cache::{Cache, DocumentKey, EncodedDocument};
 use super::join::{Schema, Spelling, join, unreadable};
 use super::sources::{DocumentSource, DocumentSources, Index, digest, joined};
 use crate::refusal::MemberRefusal;
@@ -35,8 +35,8 @@ pub(super) struct OpenApiForm {
 }
 
 /// A document, and what tells its contents apart.
-pub(super) struct Document {
-    pub(super) made: Made,
+pub(super) struct OpenApiDocument {
+    pub(super) made: EncodedDocument,
     pub(super) tag: String,
 }
 
@@ -60,7 +60,7 @@ struct OpenApiMember {
 type CachedAnswer<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
 
 /// Why a document was not made.
-enum Failure {
+enum DocumentFailure {
     /// A member's document is not the one that its index names: the index is out of date.
     OutOfDate,
     Refused(MemberRefusal),
@@ -99,13 +99,13 @@ impl Documents {
     ///
     /// # Errors
     /// 503 where no member that has it answers.
-    pub(super) async fn v3(&self, path: &str, wish: OpenApiForm) -> Result<Option<Document>, MemberRefusal> {
+    pub(super) async fn v3(&self, path: &str, wish: OpenApiForm) -> Result<Option<OpenApiDocument>, MemberRefusal> {
         let full = format!("/openapi/v3/{path}");
         let Some(sources) = self.index().await.remove(path) else { return Ok(None) };
         match self.joined(&full, &sources, wish, true).await {
             Ok(document) => return Ok(Some(document)),
-            Err(Failure::Refused(refusal)) => return Err(refusal),
-            Err(Failure::OutOfDate) => {}
+            Err(DocumentFailure::Refused(refusal)) => return Err(refusal),
+            Err(DocumentFailure::OutOfDate) => {}
         }
         for member in self.members() {
             *member.index.lock().await = None;
@@ -113,8 +113,8 @@ impl Documents {
         let Some(sources) = self.index().await.remove(path) else { return Ok(None) };
         match self.joined(&full, &sources, wish, false).await {
             Ok(document) => Ok(Some(document)),
-            Err(Failure::Refused(refusal)) => Err(refusal),
-            Err(Failure::OutOfDate) => Err(MemberRefusal::ChangingDocument),
+            Err(DocumentFailure::Refused(refusal)) => Err(refusal),
+            Err(DocumentFailure::OutOfDate) => Err(MemberRefusal::ChangingDocument),
         }
     }
 
@@ -122,7 +122,7 @@ impl Documents {
     ///
     /// # Errors
     /// 503 where no member answers.
-    pub(super) async fn v2(&self, wish: OpenApiForm) -> Result<Document, MemberRefusal> {
+    pub(super) async fn v2(&self, wish: OpenApiForm) -> Result<OpenApiDocument, MemberRefusal> {
         let sources = self.swaggers(wish.spelling).await;
         if sources.distinct.is_empty() {
             let members = self.members();
@@ -131,8 +131,8 @@ impl Documents {
         }
         match self.joined(V2_PATH, &sources, wish, false).await {
             Ok(document) => Ok(document),
-            Err(Failure::Refused(refusal)) => Err(refusal),
-            Err(Failure::OutOfDate) => Err(MemberRefusal::ChangingDocument),
+            Err(DocumentFailure::Refused(refusal)) => Err(refusal),
+            Err(DocumentFailure::OutOfDate) => Err(MemberRefusal::ChangingDocument),
         }
     }
 
@@ -170,14 +170,14 @@ impl Documents {
         sources: &DocumentSources,
         wish: OpenApiForm,
         strict: bool,
-    ) -> Result<Document, Failure> {
+    ) -> Result<OpenApiDocument, DocumentFailure> {
         let Some(tag) = sources.tag() else {
             let made = self.make(path, sources, wish, false).await?;
-            return Ok(Document { tag: digest(&made.bytes), made });
+            return Ok(OpenApiDocument { tag: digest(&made.bytes), made });
         };
         let key = DocumentKey { path: path.to_owned(), tag: tag.clone(), spelling: wish.spelling, gzip: wish.gzip };
         let made = self.cache.get_or_make(key, self.make(path, sources, wish, strict)).await?;
-        Ok(Document { made, tag })
+        Ok(OpenApiDocument { made, tag })
     }
 
     async fn make(
@@ -186,22 +186,22 @@ impl Documents {
         sources: &DocumentSources,
         wish: OpenApiForm,
         strict: bool,
-    ) -> Result<Made, Failure> {
+    ) -> Result<EncodedDocument, DocumentFailure> {
         let texts = try_join_all(sources.distinct.iter().map(|source| self.fetch(path, source, wish, strict))).await?;
         // A joined document is some megabytes of text: not the work of a thread that answers requests.
-        let work = move || -> Result<(Made, LeftOut), String> {
+        let work = move || -> Result<(EncodedDocument, LeftOut), String> {
             let (bytes, left_out) = match &texts[..] {
                 [only] => (only.clone(), Vec::new()),
                 several => join_readable(wish, several)?,
             };
             if !wish.gzip || bytes.len() <= THRESHOLD_BYTES {
-                return Ok((Made { bytes, gzip: false }, left_out));
+                return Ok((EncodedDocument { bytes, gzip: false }, left_out));
             }
-            Ok((Made { bytes: compression::whole(&bytes).into(), gzip: true }, left_out))
+            Ok((EncodedDocument { bytes: compression::whole(&bytes).into(), gzip: true }, left_out))
         };
         let made = tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()));
         let not_joined = |cause| MemberRefusal::DocumentNotJoined { path: path.to_owned(), cause };
-        let (made, left_out) = made.map_err(|cause| Failure::Refused(not_joined(cause)))?;
+        let (made, left_out) = made.map_err(|cause| DocumentFailure::Refused(not_joined(cause)))?;
         for (at, cause) in left_out {
             for cluster in &sources.distinct[at].clusters {
                 self.say_left_out(cluster, path, &cause);
@@ -225,7 +225,7 @@ impl Documents {
         source: &DocumentSource,
         wish: OpenApiForm,
         strict: bool,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, DocumentFailure> {
         if let Some(tag) = &source.tag {
             let key = DocumentKey { path: path.to_owned(), tag: tag.clone(), spelling: wish.spelling, gzip: false };
             if let Some(made) = self.cache.find(&key) {
@@ -236,14 +236,14 @@ impl Documents {
         for cluster in &source.clusters {
             match ask::document(cluster, path, (wish.schema, wish.spelling), &[]).await {
                 Ok(answer) if strict && source.tag.is_some() && answer.tag != source.tag => {
-                    return Err(Failure::OutOfDate);
+                    return Err(DocumentFailure::OutOfDate);
                 }
                 Ok(ask::DocumentResponse { bytes: Some(bytes), .. }) => return Ok(bytes),
                 Ok(ask::DocumentResponse { bytes: None, .. }) => {}
                 Err(error) => causes.push(format!("cluster {}: {error}", cluster.name())),
             }
         }
-        Err(Failure::Refused(MemberRefusal::DocumentNotGiven { path: path.to_owned(), causes }))
+        Err(DocumentFailure::Refused(MemberRefusal::DocumentNotGiven { path: path.to_owned(), causes }))
     }
 }
 
@@ -307,7 +307,7 @@ impl OpenApiMember {
             Ok(ask::DocumentResponse { bytes: Some(bytes), tag }) => {
                 let tag = tag.unwrap_or_else(|| digest(&bytes));
                 let key = DocumentKey { path: V2_PATH.to_owned(), tag: tag.clone(), spelling, gzip: false };
-                cache.keep(key, Made { bytes, gzip: false });
+                cache.keep(key, EncodedDocument { bytes, gzip: false });
                 Some(tag)
             }
             Ok(ask::DocumentResponse { bytes: None, tag }) => tag,

@@ -114,9 +114,9 @@ fn partial(metadata: &[u8]) -> Vec<u8> {
 
 /// Text that borrows from the JSON where that has no escapes; `null` is the empty text, as Go reads it.
 #[derive(Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Text<'a>(Cow<'a, str>);
+struct JsonText<'a>(Cow<'a, str>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for JsonText<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Borrowed<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -124,7 +124,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-impl Text<'_> {
+impl JsonText<'_> {
     fn write(&self, number: u64, out: &mut Vec<u8>) {
         put_field(out, number, self.0.as_bytes());
     }
@@ -145,20 +145,20 @@ impl Text<'_> {
 #[serde(rename_all = "camelCase", default)]
 struct ObjectMeta<'a> {
     #[serde(borrow)]
-    name: Text<'a>,
-    generate_name: Text<'a>,
-    namespace: Text<'a>,
-    self_link: Text<'a>,
-    uid: Text<'a>,
-    resource_version: Text<'a>,
+    name: JsonText<'a>,
+    generate_name: JsonText<'a>,
+    namespace: JsonText<'a>,
+    self_link: JsonText<'a>,
+    uid: JsonText<'a>,
+    resource_version: JsonText<'a>,
     generation: Option<i64>,
-    creation_timestamp: Text<'a>,
-    deletion_timestamp: Option<Text<'a>>,
+    creation_timestamp: JsonText<'a>,
+    deletion_timestamp: Option<JsonText<'a>>,
     deletion_grace_period_seconds: Option<i64>,
-    labels: Option<BTreeMap<Text<'a>, Text<'a>>>,
-    annotations: Option<BTreeMap<Text<'a>, Text<'a>>>,
+    labels: Option<BTreeMap<JsonText<'a>, JsonText<'a>>>,
+    annotations: Option<BTreeMap<JsonText<'a>, JsonText<'a>>>,
     owner_references: Option<Vec<OwnerReference<'a>>>,
-    finalizers: Option<Vec<Text<'a>>>,
+    finalizers: Option<Vec<JsonText<'a>>>,
     managed_fields: Option<Vec<ManagedFieldsEntry<'a>>>,
 }
 
@@ -203,10 +203,10 @@ impl ObjectMeta<'_> {
 #[serde(rename_all = "camelCase", default)]
 struct OwnerReference<'a> {
     #[serde(borrow)]
-    kind: Text<'a>,
-    name: Text<'a>,
-    uid: Text<'a>,
-    api_version: Text<'a>,
+    kind: JsonText<'a>,
+    name: JsonText<'a>,
+    uid: JsonText<'a>,
+    api_version: JsonText<'a>,
     controller: Option<bool>,
     block_owner_deletion: Option<bool>,
 }
@@ -232,14 +232,14 @@ impl OwnerReference<'_> {
 #[serde(rename_all = "camelCase", default)]
 struct ManagedFieldsEntry<'a> {
     #[serde(borrow)]
-    manager: Text<'a>,
-    operation: Text<'a>,
-    api_version: Text<'a>,
-    time: Option<Text<'a>>,
-    fields_type: Text<'a>,
+    manager: JsonText<'a>,
+    operation: JsonText<'a>,
+    api_version: JsonText<'a>,
+    time: Option<JsonText<'a>>,
+    fields_type: JsonText<'a>,
     #[serde(borrow)]
     fields_v1: Option<&'a RawValue>,
-    subresource: Text<'a>,
+    subresource: JsonText<'a>,
 }
 
 impl ManagedFieldsEntry<'_> {
@@ -269,18 +269,18 @@ struct StatusText {
     status: String,
     message: String,
     reason: String,
-    details: Option<StatusDetails>,
+    details: Option<StatusDetailsText>,
     code: i64,
 }
 
 /// `metav1.StatusDetails`
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct StatusDetails {
+struct StatusDetailsText {
     name: String,
     group: String,
     kind: String,
-    causes: Vec<StatusCause>,
+    causes: Vec<StatusCauseText>,
     retry_after_seconds: i64,
     uid: String,
 }
@@ -288,13 +288,13 @@ struct StatusDetails {
 /// `metav1.StatusCause`
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct StatusCause {
+struct StatusCauseText {
     reason: String,
     message: String,
     field: String,
 }
 
-impl StatusDetails {
+impl StatusDetailsText {
     fn message(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_field(&mut out, 1, self.name.as_bytes());
@@ -382,11 +382,11 @@ mod tests {
         let bytes = status(&Status::new(410, StatusReason::Expired, "m"));
         assert!(hex(&bytes).starts_with("6b3873000a0c0a027631120653746174757312"));
         assert!(hex(&bytes).contains("12074661696c7572651a016d220745787069726564"), "{}", hex(&bytes));
-        let details = StatusDetails {
+        let details = StatusDetailsText {
             name: "n".into(),
             group: "g".into(),
             kind: "k".into(),
-            causes: vec![StatusCause { reason: "t".into(), message: "c".into(), field: "f".into() }],
+            causes: vec![StatusCauseText { reason: "t".into(), message: "c".into(), field: "f".into() }],
             retry_after_seconds: 1,
             uid: String::new(),
         };

@@ -10,7 +10,7 @@ use tributary_merge::{CompositeResourceVersion, Epochs, EventVersion, Log, Objec
 use super::{ObjectContext, ObjectWriter, protobuf};
 use crate::negotiate::{AnswerForm, Encoding, Representation};
 use crate::topology::ClusterMark;
-use crate::view::{BookmarkShape, EncodingKey, Row, View};
+use crate::view::{BookmarkShape, EncodingKey, RowOptions, View};
 
 /// Writes the frames of one watch.
 pub(crate) struct EventWriter {
@@ -118,7 +118,7 @@ impl EventWriter {
     fn shared(&self, event: &ObjectEvent) -> Option<EncodingKey> {
         let form = self.writer.form();
         let is_table = matches!(form.shape, Representation::Table(_));
-        let row = is_table.then(|| Row { include: self.writer.include(), second: self.writer.now.as_second() });
+        let row = is_table.then(|| RowOptions { include: self.writer.include(), second: self.writer.now.as_second() });
         event.shared.filter(|_| !(is_table && self.columns)).map(|key| (key, form, self.items, row))
     }
 

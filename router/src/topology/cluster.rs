@@ -68,7 +68,7 @@ struct ClusterProblem {
 
 /// What has changed about a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum ClusterChange {
     /// What is wrong with it.
     Problem,
     /// What it serves, who it is or which version it runs.
@@ -319,7 +319,7 @@ impl Cluster {
     }
 
     /// Starts the task that keeps discovery fresh; `changed` is called after each change.
-    pub(super) fn start(self: &Arc<Self>, changed: impl Fn(News) + Send + Sync + 'static) {
+    pub(super) fn start(self: &Arc<Self>, changed: impl Fn(ClusterChange) + Send + Sync + 'static) {
         let cluster = Arc::clone(self);
         let span = tracing::info_span!("discovery", cluster = %self.name());
         let cancelled = self.cancelled.clone();
@@ -327,7 +327,7 @@ impl Cluster {
         tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await }.instrument(span));
     }
 
-    async fn keep_fresh(self: Arc<Self>, tell: impl Fn(News) + Send + Sync + 'static) {
+    async fn keep_fresh(self: Arc<Self>, tell: impl Fn(ClusterChange) + Send + Sync + 'static) {
         let mut reachability = self.setup.client.as_ref().ok().map(ClusterClient::reachability);
         loop {
             self.attempts.send_modify(|attempts| attempts.begun += 1);
@@ -350,7 +350,7 @@ impl Cluster {
     }
 
     /// Asks the member once; says what has changed, if anything has.
-    async fn ask(self: Arc<Self>) -> Option<News> {
+    async fn ask(self: Arc<Self>) -> Option<ClusterChange> {
         let Ok(transport) = self.transport() else { return None };
         let before = self.fetched.load_full();
         let asked = tokio::time::timeout(DISCOVERY_TIMEOUT, async {
@@ -372,11 +372,11 @@ impl Cluster {
                 }
                 self.fetched.store(Some(Arc::new(fetched)));
                 match !is_known || is_another || version_changed {
-                    true => Some(News::Offer),
-                    false => mended.then_some(News::Problem),
+                    true => Some(ClusterChange::Offer),
+                    false => mended.then_some(ClusterChange::Problem),
                 }
             }
-            Err(problem) => self.set_problem(Some(problem)).then_some(News::Problem),
+            Err(problem) => self.set_problem(Some(problem)).then_some(ClusterChange::Problem),
         };
         self.asked.store(true, Ordering::Relaxed);
         news
@@ -460,15 +460,15 @@ async fn changed(reachability: &mut Option<watch::Receiver<Reachability>>) {
 /// not said that it does not.
 async fn identity(transport: Transport) -> ClusterIdentity {
     #[derive(serde::Deserialize)]
-    struct Namespace {
-        metadata: Metadata,
+    struct KubeSystemNamespace {
+        metadata: KubeSystemMetadata,
     }
     #[derive(serde::Deserialize)]
-    struct Metadata {
+    struct KubeSystemMetadata {
         uid: Arc<String>,
     }
     match get(transport, "/api/v1/namespaces/kube-system").await {
-        Some((StatusCode::OK, text)) => match serde_json::from_slice::<Namespace>(&text) {
+        Some((StatusCode::OK, text)) => match serde_json::from_slice::<KubeSystemNamespace>(&text) {
             Ok(namespace) if !namespace.metadata.uid.is_empty() => ClusterIdentity::Known(namespace.metadata.uid),
             _ => ClusterIdentity::Withheld,
         },

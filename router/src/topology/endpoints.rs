@@ -14,7 +14,7 @@ use super::Fleet;
 
 /// The labels of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
+struct EndpointLabels {
     /// The member cluster.
     cluster: String,
     /// Host and port.
@@ -30,13 +30,13 @@ impl EndpointMetrics {
         Self(Arc::downgrade(fleet))
     }
 
-    fn statuses(&self) -> Vec<(Labels, EndpointStatus)> {
+    fn statuses(&self) -> Vec<(EndpointLabels, EndpointStatus)> {
         let Some(fleet) = self.0.upgrade() else { return Vec::new() };
         let clusters = fleet.clusters();
         let endpoints = clusters.iter().flat_map(|(name, cluster)| {
             let endpoints = cluster.setup.client.as_ref().map(|client| client.endpoints()).unwrap_or_default();
             endpoints.into_iter().map(|endpoint| {
-                (Labels { cluster: name.to_string(), endpoint: endpoint.address.to_string() }, endpoint)
+                (EndpointLabels { cluster: name.to_string(), endpoint: endpoint.address.to_string() }, endpoint)
             })
         });
         endpoints.collect()

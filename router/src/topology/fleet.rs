@@ -21,7 +21,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 
-use super::cluster::{Cluster, ClusterSetup, MemberShareMetrics, News};
+use super::cluster::{Cluster, ClusterChange, ClusterSetup, MemberShareMetrics};
 use super::mark::ClusterMark;
 use super::server_version::ServerVersion;
 use crate::discovery::{MemberDocuments, Union};
@@ -81,8 +81,8 @@ struct Untaken {
 }
 
 impl Untaken {
-    fn note(&self, news: News) {
-        if news == News::Offer {
+    fn note(&self, news: ClusterChange) {
+        if news == ClusterChange::Offer {
             self.offers.store(true, Ordering::SeqCst);
         }
         self.said.fetch_add(1, Ordering::SeqCst);
@@ -220,7 +220,7 @@ impl Fleet {
             let news = Arc::clone(&self.news);
             cluster.start(move |said| news.note(said));
         }
-        self.news.note(News::Offer);
+        self.news.note(ClusterChange::Offer);
         self.news.at_once.notify_one();
     }
 
@@ -321,13 +321,13 @@ mod tests {
         let fleet = Fleet::new(MemberShareMetrics::default());
         let changes = fleet.changes();
         for _ in 0..1000 {
-            fleet.news.note(News::Offer);
+            fleet.news.note(ClusterChange::Offer);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         fleet.news.settled().await;
         assert!((10..=12).contains(&*changes.borrow()), "{}", *changes.borrow());
         let union = fleet.union();
-        fleet.news.note(News::Problem);
+        fleet.news.note(ClusterChange::Problem);
         fleet.news.settled().await;
         assert!(Arc::ptr_eq(&union, &fleet.union()), "what is wrong with a member says nothing of what it serves");
         assert!(*changes.borrow() > 11, "though who waits for the member is told");
@@ -336,7 +336,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_changed_configuration_waits_for_nothing() {
         let fleet = Fleet::new(MemberShareMetrics::default());
-        fleet.news.note(News::Offer);
+        fleet.news.note(ClusterChange::Offer);
         fleet.news.settled().await;
         let begun = Instant::now();
         fleet.set(Vec::new());

@@ -15,10 +15,10 @@ use crate::response::IncludeObject;
 /// The bookmark that was asked for last.
 #[derive(Default)]
 pub(crate) struct Bookmarks {
-    last: Mutex<Option<Made>>,
+    last: Mutex<Option<EncodedBookmark>>,
 }
 
-struct Made {
+struct EncodedBookmark {
     at: LogVersion,
     vector: Arc<CompositeResourceVersion>,
     /// Its text, and the lists of clusters that this was made over.
@@ -48,7 +48,7 @@ impl Bookmarks {
             return Some(Arc::clone(&made.vector));
         }
         let vector = Arc::new(log.vector(at)?);
-        *last = Some(Made { at, vector: Arc::clone(&vector), text: None, frames: Vec::new() });
+        *last = Some(EncodedBookmark { at, vector: Arc::clone(&vector), text: None, frames: Vec::new() });
         Some(vector)
     }
 

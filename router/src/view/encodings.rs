@@ -12,11 +12,11 @@ use crate::response::IncludeObject;
 
 /// Names one encoding: the event, the form of its object and that of its version,
 /// and what a Table's row depends on besides.
-pub(crate) type EncodingKey = (SharedKey, AnswerForm, ItemResourceVersions, Option<Row>);
+pub(crate) type EncodingKey = (SharedKey, AnswerForm, ItemResourceVersions, Option<RowOptions>);
 
 /// What a Table's row depends on besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Row {
+pub(crate) struct RowOptions {
     /// How much of the object stands in it.
     pub include: IncludeObject,
     /// The second at which its ages are right, since 1970.
@@ -26,11 +26,11 @@ pub(crate) struct Row {
 /// The newest encoded events. Each event is encoded once however many watch it.
 pub(crate) struct Encodings {
     bytes_max: usize,
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedEncodings>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedEncodings {
     bytes: usize,
     by_key: HashMap<EncodingKey, Bytes>,
     order: VecDeque<EncodingKey>,
@@ -58,7 +58,7 @@ impl Encodings {
     }
 }
 
-impl Kept {
+impl CachedEncodings {
     fn keep(&mut self, key: EncodingKey, made: Bytes, bytes_max: usize) {
         if made.len() > bytes_max / 2 {
             return;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use tributary_apimachinery::{ClusterName, CollectionVersion, Snapshot};
-use tributary_cacher::{Observer, Update};
+use tributary_cacher::{Update, UpdateObserver};
 use tributary_merge::Log;
 
 use super::contents::Contents;
@@ -124,7 +124,7 @@ fn reset(view: &Contents, log: &mut Log, name: &ClusterName, after: Snapshot, no
     log.reset(name, after, now);
 }
 
-impl Observer for Feed {
+impl UpdateObserver for Feed {
     fn update(&self, update: Update) {
         let Some(view) = self.view.upgrade() else { return };
         let mut followers = self.followers.lock();

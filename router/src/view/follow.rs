@@ -56,32 +56,32 @@ impl View {
     /// Makes what the view has of a cluster fit what the cluster serves.
     fn follow(self: &Arc<Self>, members: &mut ViewClusters, name: &ClusterName, cluster: &Arc<Cluster>) {
         match self.service(cluster) {
-            Service::Unknown => {
+            ServingState::Unknown => {
                 // It may have been known before its configuration changed: then what is held is served on.
                 if !matches!(members.by_name.get(name), Some(ViewCluster::Cached(_))) {
                     members.by_name.insert(name.clone(), ViewCluster::Undiscovered(Arc::clone(cluster)));
                 }
             }
-            Service::No => self.leave(members, name),
-            Service::Yes => self.follow_serving(members, name, cluster),
+            ServingState::No => self.leave(members, name),
+            ServingState::Yes => self.follow_serving(members, name, cluster),
         }
     }
 
     /// Whether a cluster serves what is shown here.
-    fn service(&self, cluster: &Cluster) -> Service {
-        let Some(discovery) = cluster.discovery() else { return Service::Unknown };
+    fn service(&self, cluster: &Cluster) -> ServingState {
+        let Some(discovery) = cluster.discovery() else { return ServingState::Unknown };
         if cluster.twin().is_some() {
-            return Service::No;
+            return ServingState::No;
         }
         let serves = discovery
             .find(&self.kind.resource)
             .is_some_and(|own| own.has_verb("list") && own.has_verb("watch") && own.nature() == self.kind.nature());
         match serves {
-            true => Service::Yes,
+            true => ServingState::Yes,
             // An aggregated server that does not answer just now takes its resources out of discovery; their objects
             // live.
-            false if discovery.is_stale(&self.kind.resource.group_version()) => Service::Unknown,
-            false => Service::No,
+            false if discovery.is_stale(&self.kind.resource.group_version()) => ServingState::Unknown,
+            false => ServingState::No,
         }
     }
 
@@ -94,9 +94,9 @@ impl View {
             ClusterFeed::NotYet => return,
         };
         let is_given_up = match self.keep(members, name, cluster, leader.as_ref()) {
-            Kept::Yes => return,
-            Kept::GivenUp => true,
-            Kept::No => false,
+            MemberRetention::Yes => return,
+            MemberRetention::GivenUp => true,
+            MemberRetention::No => false,
         };
         // Of namespaces clients may have any number held: they leave room for clients' requests and for whole
         // collections.
@@ -125,21 +125,21 @@ impl View {
         name: &ClusterName,
         cluster: &Arc<Cluster>,
         leader: Option<&WholeViewFeed>,
-    ) -> Kept {
-        let Some(ViewCluster::Cached(member)) = members.by_name.get_mut(name) else { return Kept::No };
+    ) -> MemberRetention {
+        let Some(ViewCluster::Cached(member)) = members.by_name.get_mut(name) else { return MemberRetention::No };
         if !member.comes_from(cluster, leader) {
-            return Kept::No;
+            return MemberRetention::No;
         }
         if leader.is_some() {
             member.uid = cluster.uid().or(member.uid.take());
-            return Kept::Yes;
+            return MemberRetention::Yes;
         }
         self.tell_news(member, cluster);
         if !member.forbids_for_long() || self.version_of(name).is_none() {
-            return Kept::Yes;
+            return MemberRetention::Yes;
         }
         self.give_up(members, name);
-        Kept::GivenUp
+        MemberRetention::GivenUp
     }
 
     /// Tells a member with a cacher of its own what is new of its cluster: that it is another one, or its credentials
@@ -184,7 +184,7 @@ impl View {
 }
 
 /// Whether a cluster serves a resource.
-enum Service {
+enum ServingState {
     Yes,
     No,
     /// It has not told what it serves, or the aggregated server behind the version does not answer.
@@ -192,7 +192,7 @@ enum Service {
 }
 
 /// Whether a member is kept.
-enum Kept {
+enum MemberRetention {
     Yes,
     /// There is none, or it has its objects from elsewhere.
     No,

@@ -28,10 +28,10 @@ const TOGETHER: usize = 64;
 
 /// What the watchers of a view wait for.
 #[derive(Default)]
-pub(super) struct Head(Arc<Shared>);
+pub(super) struct Head(Arc<HeadState>);
 
 #[derive(Default)]
-struct Shared {
+struct HeadState {
     /// How often it advanced.
     advances: AtomicU64,
     lines: Mutex<WatcherGroups>,
@@ -39,7 +39,7 @@ struct Shared {
 
 /// A watcher's place among those that are woken; left when dropped.
 pub(crate) struct HeadWaiter {
-    head: Arc<Shared>,
+    head: Arc<HeadState>,
     peer: Option<Peer>,
     waker: Arc<AtomicWaker>,
     seen: u64,
@@ -89,7 +89,7 @@ impl Head {
     }
 }
 
-impl Shared {
+impl HeadState {
     /// Wakes the next connections' watchers and says whether there are more. They are woken without the lock: to wake a
     /// task that is over may drop it, and with it a place.
     fn wake_some(&self) -> bool {

@@ -17,11 +17,11 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 /// The past states that were listed last. Each snapshot in them is at the version that it stands for.
 #[derive(Default)]
 pub(super) struct PastStates {
-    inner: Mutex<Inner>,
+    inner: Mutex<RememberedStates>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct RememberedStates {
     /// The one that was used last is the last.
     states: VecDeque<(Heads, Instant)>,
     /// How often all were forgotten.

@@ -44,11 +44,11 @@ pub(super) struct Definition {
     cluster: ClusterName,
     /// Tells one state of the CRD's spec from another.
     state: DefinitionState,
-    version: Version,
+    version: DefinitionVersion,
 }
 
 /// What has become of a [`Definition`].
-pub(super) enum Change {
+pub(super) enum DefinitionChange {
     /// Nothing that matters, or nothing is known.
     None,
     /// The CRD has changed, or another cluster's counts, but it says the same.
@@ -83,19 +83,19 @@ impl Definition {
 }
 
 /// What has become of a definition.
-pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, before: &Definition) -> Change {
+pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, before: &Definition) -> DefinitionChange {
     if served.clusters.contains(&before.cluster) {
         let asked = timeout(ANSWER_WITHIN, get(fleet, &before.cluster, served, METADATA_ALONE));
-        let Some(text) = asked.await.ok().flatten() else { return Change::None };
-        match serde_json::from_slice::<Whole<serde::de::IgnoredAny>>(&text) {
+        let Some(text) = asked.await.ok().flatten() else { return DefinitionChange::None };
+        match serde_json::from_slice::<DefinitionObject<serde::de::IgnoredAny>>(&text) {
             Ok(known) if known.metadata != before.state => {}
-            _ => return Change::None,
+            _ => return DefinitionChange::None,
         }
     }
     match find(fleet, served).await {
-        Some(now) if now.version != before.version => Change::Described,
-        Some(now) if now != *before => Change::Elsewhere(now),
-        _ => Change::None,
+        Some(now) if now.version != before.version => DefinitionChange::Described,
+        Some(now) if now != *before => DefinitionChange::Elsewhere(now),
+        _ => DefinitionChange::None,
     }
 }
 
@@ -110,7 +110,7 @@ pub(super) async fn find(fleet: &Arc<Fleet>, served: &Arc<ServedResource>) -> Op
 
 async fn given_by(fleet: &Fleet, cluster: ClusterName, served: &ServedResource) -> Option<Definition> {
     let text = get(fleet, &cluster, served, "application/json").await?;
-    let definition = serde_json::from_slice::<Whole<Spec>>(&text).ok()?;
+    let definition = serde_json::from_slice::<DefinitionObject<DefinitionSpec>>(&text).ok()?;
     let mut versions = definition.spec.into_iter().flat_map(|spec| spec.versions);
     let version = versions.find(|version| *version.name == *served.resource.version)?;
     Some(Definition { cluster, state: definition.metadata, version })
@@ -144,7 +144,7 @@ async fn get(fleet: &Fleet, cluster: &ClusterName, served: &ServedResource, acce
 
 /// The part of a CustomResourceDefinition that reading needs (apiextensions `types.go`).
 #[derive(Deserialize)]
-struct Whole<S> {
+struct DefinitionObject<S> {
     metadata: DefinitionState,
     // Metadata alone has none.
     spec: Option<S>,
@@ -157,28 +157,28 @@ struct DefinitionState {
 }
 
 #[derive(Deserialize)]
-struct Spec {
+struct DefinitionSpec {
     #[serde(default)]
-    versions: Vec<Version>,
+    versions: Vec<DefinitionVersion>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Version {
+struct DefinitionVersion {
     name: String,
     #[serde(default)]
     additional_printer_columns: Vec<ColumnDefinition>,
     #[serde(default)]
-    selectable_fields: Vec<Field>,
+    selectable_fields: Vec<SelectableFieldPath>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Field {
+struct SelectableFieldPath {
     json_path: String,
 }
 
-impl Version {
+impl DefinitionVersion {
     fn printer(&self) -> Printer {
         Printer::custom(&self.additional_printer_columns).unwrap_or_else(|error| {
             tracing::warn!(%error, "the CRD's printer columns cannot be read; names and ages are printed");

@@ -34,7 +34,7 @@ where
             let (tasks, key, work) = (Arc::downgrade(self), key.clone(), begin());
             let task = tokio::spawn(async move {
                 // Made by the task itself: a runtime that ends drops it at once, which happens under the lock.
-                let _under_way = UnderWay { tasks, key };
+                let _under_way = RunningTask { tasks, key };
                 work.await
             });
             async move { task.await.ok() }.boxed().shared()
@@ -44,12 +44,12 @@ where
 }
 
 /// Forgets a task when it ends, however that is.
-struct UnderWay<K: Eq + Hash, A> {
+struct RunningTask<K: Eq + Hash, A> {
     tasks: Weak<SharedTasks<K, A>>,
     key: K,
 }
 
-impl<K: Eq + Hash, A> Drop for UnderWay<K, A> {
+impl<K: Eq + Hash, A> Drop for RunningTask<K, A> {
     fn drop(&mut self) {
         if let Some(tasks) = self.tasks.upgrade() {
             tasks.0.lock().remove(&self.key);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::contexts::{ContextSelection, ContextsError, SelectedContext};
-use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, Kubeconfigs, LoadError};
+use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
 
 use super::{ClusterSpec, LoadedConfiguration};
 
@@ -12,7 +12,7 @@ use super::{ClusterSpec, LoadedConfiguration};
 pub enum KubeconfigSourceError {
     /// A file cannot be read.
     #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(#[from] KubeconfigLoadError),
     /// The selection does not fit the contexts.
     #[error("{files}")]
     Contexts {

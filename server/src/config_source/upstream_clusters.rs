@@ -8,12 +8,12 @@ use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedC
 use tributary_apimachinery::ClusterName;
 use tributary_crds::upstream_cluster::INDEX_MAX;
 use tributary_crds::{
-    Credentials, KubeconfigReference, Secret, Severity, UpstreamCluster, UpstreamClusterSpec, ValidationProblem,
+    Credentials, KubeconfigReference, SecretText, Severity, UpstreamCluster, UpstreamClusterSpec, ValidationProblem,
 };
 use tributary_proxy::{Address, without_user_info};
 
 use super::{ClusterSpec, LoadedConfiguration};
-use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, Kubeconfigs, LoadError};
+use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
 
 /// The one name inside the kubeconfig that an UpstreamCluster is turned into.
 const PART: &str = "upstream";
@@ -36,7 +36,7 @@ pub enum UpstreamClusterError {
     },
     /// The kubeconfig that it refers to cannot be read.
     #[error("spec.kubeconfig.path")]
-    Kubeconfig(#[source] LoadError),
+    Kubeconfig(#[source] KubeconfigLoadError),
     /// The context of that kubeconfig cannot be used.
     #[error("spec.kubeconfig")]
     Context(#[source] ContextProblem),
@@ -215,7 +215,7 @@ fn as_kubeconfig(spec: &UpstreamClusterSpec, base: &Path) -> Kubeconfig {
         tls_server_name: spec.tls_server_name.clone(),
         ..Cluster::default()
     };
-    let secret = |secret: &Option<Secret>| secret.as_ref().map(|secret| secret.expose().to_owned().into());
+    let secret = |secret: &Option<SecretText>| secret.as_ref().map(|secret| secret.expose().to_owned().into());
     let user = |credentials: &Credentials| AuthInfo {
         token: secret(&credentials.token),
         token_file: file(&credentials.token_file),

@@ -61,7 +61,7 @@ pub enum CertificateError {
 /// A certificate and its key, as they are stored.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Stored {
+struct StoredCertificate {
     /// The names and addresses that the certificate is for; empty for the authority.
     names: Vec<String>,
     /// The end of its validity, in seconds since 1970.
@@ -75,7 +75,7 @@ struct Stored {
     constrained: bool,
 }
 
-impl Stored {
+impl StoredCertificate {
     fn is_fresh(&self, now: Duration) -> bool {
         Duration::from_secs(self.not_after_seconds) > now + RENEW_BEFORE
     }
@@ -84,7 +84,7 @@ impl Stored {
 /// The authority's certificate and the serving certificate that it signed.
 pub struct Certificates {
     authority_pem: String,
-    serving: Stored,
+    serving: StoredCertificate,
 }
 
 impl Certificates {
@@ -115,7 +115,8 @@ impl Certificates {
             }
         };
         directory.write(AUTHORITY_CERTIFICATE_FILE, authority.certificate.as_bytes())?;
-        let usable = |stored: &Stored| stored.is_fresh(now) && names.iter().all(|name| stored.names.contains(name));
+        let usable =
+            |stored: &StoredCertificate| stored.is_fresh(now) && names.iter().all(|name| stored.names.contains(name));
         let serving = match stored_serving.filter(usable) {
             Some(serving) => serving,
             None => {
@@ -153,11 +154,11 @@ pub fn now() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }
 
-fn usable_authority(stored: &Stored, now: Duration) -> bool {
+fn usable_authority(stored: &StoredCertificate, now: Duration) -> bool {
     stored.is_fresh(now) && KeyPair::from_pem(&stored.key).is_ok()
 }
 
-fn read(directory: &DataDirectory, file: &str) -> Result<Option<Stored>, DataDirectoryError> {
+fn read(directory: &DataDirectory, file: &str) -> Result<Option<StoredCertificate>, DataDirectoryError> {
     let Some(bytes) = directory.read(file)? else { return Ok(None) };
     let stored = serde_json::from_slice(&bytes).ok();
     if stored.is_none() {
@@ -166,27 +167,27 @@ fn read(directory: &DataDirectory, file: &str) -> Result<Option<Stored>, DataDir
     Ok(stored)
 }
 
-fn write(directory: &DataDirectory, file: &str, stored: &Stored) -> Result<(), DataDirectoryError> {
+fn write(directory: &DataDirectory, file: &str, stored: &StoredCertificate) -> Result<(), DataDirectoryError> {
     // A struct of strings and a number: it always serializes.
     let bytes = serde_json::to_vec(stored).unwrap_or_default();
     directory.write(file, &bytes)
 }
 
-fn make_authority(now: Duration) -> Result<Stored, CertificateError> {
+fn make_authority(now: Duration) -> Result<StoredCertificate, CertificateError> {
     sign_authority(&KeyPair::generate()?, now, now + AUTHORITY_LIFETIME)
 }
 
 /// The same authority with constraints: by its name and key it is the one that kubeconfigs hold already, so
 /// certificates of either are good under both.
-fn constrained(authority: &Stored, now: Duration) -> Result<Stored, CertificateError> {
+fn constrained(authority: &StoredCertificate, now: Duration) -> Result<StoredCertificate, CertificateError> {
     sign_authority(&KeyPair::from_pem(&authority.key)?, now, Duration::from_secs(authority.not_after_seconds))
 }
 
-fn sign_authority(key: &KeyPair, now: Duration, end: Duration) -> Result<Stored, CertificateError> {
+fn sign_authority(key: &KeyPair, now: Duration, end: Duration) -> Result<StoredCertificate, CertificateError> {
     let mut parameters = authority_parameters(key);
     set_validity(&mut parameters, now, end.saturating_sub(now));
     let certificate = parameters.self_signed(key)?;
-    Ok(Stored { constrained: true, ..stored(Vec::new(), end, &certificate, key) })
+    Ok(StoredCertificate { constrained: true, ..stored(Vec::new(), end, &certificate, key) })
 }
 
 /// The same for making the authority and for signing with it later: its name depends on its key alone. The name is
@@ -215,7 +216,11 @@ fn loopback() -> Vec<GeneralSubtree> {
     ]
 }
 
-fn make_serving(authority: &Stored, names: &[String], now: Duration) -> Result<Stored, CertificateError> {
+fn make_serving(
+    authority: &StoredCertificate,
+    names: &[String],
+    now: Duration,
+) -> Result<StoredCertificate, CertificateError> {
     let authority_key = KeyPair::from_pem(&authority.key)?;
     let issuer = Issuer::new(authority_parameters(&authority_key), authority_key);
     let key = KeyPair::generate()?;
@@ -231,9 +236,14 @@ fn make_serving(authority: &Stored, names: &[String], now: Duration) -> Result<S
     Ok(stored(names.to_vec(), (now + SERVING_LIFETIME).min(authority_end), &certificate, &key))
 }
 
-fn stored(names: Vec<String>, not_after: Duration, certificate: &rcgen::Certificate, key: &KeyPair) -> Stored {
+fn stored(
+    names: Vec<String>,
+    not_after: Duration,
+    certificate: &rcgen::Certificate,
+    key: &KeyPair,
+) -> StoredCertificate {
     let (certificate, key) = (certificate.pem(), key.serialize_pem());
-    Stored { names, not_after_seconds: not_after.as_secs(), certificate, key, constrained: false }
+    StoredCertificate { names, not_after_seconds: not_after.as_secs(), certificate, key, constrained: false }
 }
 
 fn name(common_name: &str) -> DistinguishedName {
@@ -278,7 +288,7 @@ mod tests {
     }
 
     /// Whether a client that trusts the authority takes the serving certificate for this name.
-    fn accepts(authority_pem: &str, serving: &Stored, name: &str) -> bool {
+    fn accepts(authority_pem: &str, serving: &StoredCertificate, name: &str) -> bool {
         use rustls::client::danger::ServerCertVerifier;
         let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
         let mut roots = rustls::RootCertStore::empty();

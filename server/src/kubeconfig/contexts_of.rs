@@ -15,7 +15,7 @@ use super::referenced::{ReferenceProblem, Referenced, check_certificates, check_
 
 /// Why kubeconfig files cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum LoadError {
+pub enum KubeconfigLoadError {
     /// A file cannot be opened.
     #[error("kubeconfig {path} cannot be read; name another one by --kubeconfig")]
     Read {
@@ -101,22 +101,23 @@ impl Kubeconfigs {
     /// Reads and merges files; relative paths in them are taken from the directory of their file.
     ///
     /// # Errors
-    /// [`LoadError`]. It never quotes the files.
-    pub fn load(files: &KubeconfigFiles) -> Result<Self, LoadError> {
+    /// [`KubeconfigLoadError`]. It never quotes the files.
+    pub fn load(files: &KubeconfigFiles) -> Result<Self, KubeconfigLoadError> {
         let mut parsed = Vec::new();
         for path in files.paths() {
             match load_file(path) {
                 Ok(config) => parsed.push((path.clone(), config)),
-                Err(LoadError::Read { source, .. })
+                Err(KubeconfigLoadError::Read { source, .. })
                     if files.may_be_missing() && source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
         if parsed.is_empty() {
-            return Err(LoadError::AllMissing(files.clone()));
+            return Err(KubeconfigLoadError::AllMissing(files.clone()));
         }
         let merged = parsed.iter().try_fold(Kubeconfig::default(), |merged, (_, next)| merged.merge(next.clone()));
-        let merged = merged.map_err(|source| LoadError::Merge { files: files.clone(), source: Box::new(source) })?;
+        let merged =
+            merged.map_err(|source| KubeconfigLoadError::Merge { files: files.clone(), source: Box::new(source) })?;
         Ok(Self { parsed, merged })
     }
 
@@ -183,15 +184,15 @@ impl Kubeconfigs {
     }
 }
 
-fn load_file(path: &Path) -> Result<Kubeconfig, LoadError> {
+fn load_file(path: &Path) -> Result<Kubeconfig, KubeconfigLoadError> {
     Kubeconfig::read_from(path).map_err(|error| match error {
-        KubeconfigError::ReadConfig(source, path) => LoadError::Read { path, source },
+        KubeconfigError::ReadConfig(source, path) => KubeconfigLoadError::Read { path, source },
         KubeconfigError::Parse(error) => {
             let place = error.location().map(|at| format!(" at line {}, column {}", at.line(), at.column()));
             let problem = "it is not YAML in the form of a kubeconfig";
-            LoadError::Parse { path: path.to_owned(), place: place.unwrap_or_default(), problem }
+            KubeconfigLoadError::Parse { path: path.to_owned(), place: place.unwrap_or_default(), problem }
         }
-        _ => LoadError::Parse {
+        _ => KubeconfigLoadError::Parse {
             path: path.to_owned(),
             place: String::new(),
             problem: "its documents differ in kind or apiVersion",

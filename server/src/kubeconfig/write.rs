@@ -21,7 +21,7 @@ const USER: &str = "tributary";
 
 /// Why the file was not written.
 #[derive(Debug, thiserror::Error)]
-pub enum WriteError {
+pub enum KubeconfigWriteError {
     /// Somebody else's file stands there.
     #[error(
         "{0} exists and was not written by tributary, or holds more than it wrote; choose another file by \
@@ -108,16 +108,16 @@ impl ClientKubeconfig<'_> {
     /// Writes the file (0600, by a rename), replacing only one that this program wrote.
     ///
     /// # Errors
-    /// [`WriteError`]; what stood there before is untouched.
-    pub fn write(&self, path: &Path) -> Result<(), WriteError> {
+    /// [`KubeconfigWriteError`]; what stood there before is untouched.
+    pub fn write(&self, path: &Path) -> Result<(), KubeconfigWriteError> {
         let write = match check_replaceable(path)? {
             Destination::Free => create_private,
             Destination::Ours => write_private,
         };
         write(path, self.render().as_bytes()).map_err(|source| match source.kind() {
             // Somebody was faster.
-            io::ErrorKind::AlreadyExists => WriteError::Foreign(path.to_owned()),
-            _ => WriteError::Write { path: path.to_owned(), source },
+            io::ErrorKind::AlreadyExists => KubeconfigWriteError::Foreign(path.to_owned()),
+            _ => KubeconfigWriteError::Write { path: path.to_owned(), source },
         })
     }
 }
@@ -134,24 +134,24 @@ pub enum Destination {
 /// Whether a file may be written here: there is none, or ours.
 ///
 /// # Errors
-/// [`WriteError`] but for `Write`.
-pub fn check_replaceable(path: &Path) -> Result<Destination, WriteError> {
-    let unreadable = |source| WriteError::Read { path: path.to_owned(), source };
+/// [`KubeconfigWriteError`] but for `Write`.
+pub fn check_replaceable(path: &Path) -> Result<Destination, KubeconfigWriteError> {
+    let unreadable = |source| KubeconfigWriteError::Read { path: path.to_owned(), source };
     match fs::metadata(path) {
         // A pipe or a terminal would be waited for.
-        Ok(metadata) if !metadata.is_file() => Err(WriteError::Foreign(path.to_owned())),
+        Ok(metadata) if !metadata.is_file() => Err(KubeconfigWriteError::Foreign(path.to_owned())),
         Ok(_) if is_ours(&fs::read(path).map_err(unreadable)?) => Ok(Destination::Ours),
-        Ok(_) => Err(WriteError::Foreign(path.to_owned())),
+        Ok(_) => Err(KubeconfigWriteError::Foreign(path.to_owned())),
         // A link that leads nowhere is somebody's, too.
         Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_ok() => {
-            Err(WriteError::Foreign(path.to_owned()))
+            Err(KubeconfigWriteError::Foreign(path.to_owned()))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
             if directory.is_dir() {
                 return Ok(Destination::Free);
             }
-            Err(WriteError::NoDirectory { path: path.to_owned(), directory: directory.to_owned() })
+            Err(KubeconfigWriteError::NoDirectory { path: path.to_owned(), directory: directory.to_owned() })
         }
         Err(source) => Err(unreadable(source)),
     }
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    fn write(path: &Path, clusters: &[&str]) -> Result<(), WriteError> {
+    fn write(path: &Path, clusters: &[&str]) -> Result<(), KubeconfigWriteError> {
         let clusters: Vec<ClusterName> = clusters.iter().map(|name| ClusterName::new(name).unwrap()).collect();
         let token = BearerToken::random();
         let url = "https://127.0.0.1:7443";
@@ -223,15 +223,15 @@ mod tests {
             [&*merged, &*clusters, "apiVersion: v1\nkind: Config\n", "", "# tributary.dev/written-by\n", "{", "\u{0}"]
         {
             fs::write(&path, foreign).unwrap();
-            assert!(matches!(write(&path, &["eu"]), Err(WriteError::Foreign(_))), "{foreign:?}");
+            assert!(matches!(write(&path, &["eu"]), Err(KubeconfigWriteError::Foreign(_))), "{foreign:?}");
             assert_eq!(fs::read_to_string(&path).unwrap(), foreign);
         }
         let missing = parent.path().join("no/such/directory/config");
-        assert!(matches!(write(&missing, &[]), Err(WriteError::NoDirectory { .. })));
-        assert!(matches!(write(parent.path(), &[]), Err(WriteError::Foreign(_))), "a directory");
-        assert!(matches!(write(Path::new("/dev/null"), &[]), Err(WriteError::Foreign(_))));
+        assert!(matches!(write(&missing, &[]), Err(KubeconfigWriteError::NoDirectory { .. })));
+        assert!(matches!(write(parent.path(), &[]), Err(KubeconfigWriteError::Foreign(_))), "a directory");
+        assert!(matches!(write(Path::new("/dev/null"), &[]), Err(KubeconfigWriteError::Foreign(_))));
         let dangling = parent.path().join("link");
         std::os::unix::fs::symlink(&missing, &dangling).unwrap();
-        assert!(matches!(write(&dangling, &[]), Err(WriteError::Foreign(_))));
+        assert!(matches!(write(&dangling, &[]), Err(KubeconfigWriteError::Foreign(_))));
     }
 }

@@ -65,7 +65,7 @@ const STRANGER_TIMEOUT: Duration = Duration::from_secs(30);
 const STRANGER_FAREWELL: Duration = Duration::from_secs(5);
 
 /// A connection before its handshake.
-pub(super) struct Connection<H> {
+pub(super) struct ClientConnection<H> {
     pub(super) tls: TlsAcceptor,
     pub(super) front: Arc<Front<H>>,
     pub(super) stop: CancellationToken,
@@ -73,7 +73,7 @@ pub(super) struct Connection<H> {
     pub(super) unread: Unread,
 }
 
-impl<H: Handler> Connection<H> {
+impl<H: Handler> ClientConnection<H> {
     /// Serves the connection until either side closes it.
     pub(super) async fn run(self, stream: TcpStream, socket: Permit) {
         // Without it a watch event waits for the client's delayed acknowledgement, up to 40 ms.

@@ -42,9 +42,9 @@ impl Unread {
     }
 
     /// What there is now.
-    pub(super) fn load(&self) -> Load {
+    pub(super) fn load(&self) -> UnreadLoad {
         let bytes = usize::try_from(self.bytes.get()).unwrap_or(0);
-        Load { bytes, bytes_max: self.bytes_max, holders: self.holders.load(Ordering::Relaxed) }
+        UnreadLoad { bytes, bytes_max: self.bytes_max, holders: self.holders.load(Ordering::Relaxed) }
     }
 
     /// Counts bytes of a connection that had so many before.
@@ -66,13 +66,13 @@ impl Unread {
 
 /// What all connections have untaken at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+pub(super) struct UnreadLoad {
     bytes: usize,
     bytes_max: usize,
     holders: usize,
 }
 
-impl Load {
+impl UnreadLoad {
     /// Whether a connection that has so much may be given more.
     pub(super) fn has_room(self, own: usize) -> bool {
         own < OWN_BYTES || (own < HELD_BYTES_MAX && own <= self.left())
@@ -117,7 +117,7 @@ mod tests {
             (8 * MIB, 248 * MIB, 31, true, true),
             (9 * MIB, 250 * MIB, 28, false, true),
         ] {
-            let load = Load { bytes, bytes_max: 256 * MIB, holders };
+            let load = UnreadLoad { bytes, bytes_max: 256 * MIB, holders };
             assert_eq!((load.has_room(own), load.is_in_the_way(own)), (has_room, is_in_the_way), "{own} of {load:?}");
         }
     }
@@ -127,8 +127,11 @@ mod tests {
         let mut held = Vec::new();
         for _ in 0..40 {
             let mut own = 0;
-            let load =
-                |own| Load { bytes: held.iter().sum::<usize>() + own, bytes_max: 256 * MIB, holders: held.len() + 1 };
+            let load = |own| UnreadLoad {
+                bytes: held.iter().sum::<usize>() + own,
+                bytes_max: 256 * MIB,
+                holders: held.len() + 1,
+            };
             while load(own).has_room(own) {
                 own += OWN_BYTES;
             }
@@ -138,7 +141,7 @@ mod tests {
         assert_eq!((held[0], held[14]), (16 * MIB, 16 * MIB));
         assert!(held[16] >= 4 * MIB, "{held:?}");
         // Some of those that have much are always to be cut where one that comes has but a frame.
-        let load = Load { bytes: held.iter().sum(), bytes_max: 256 * MIB, holders: held.len() };
+        let load = UnreadLoad { bytes: held.iter().sum(), bytes_max: 256 * MIB, holders: held.len() };
         let in_the_way: Vec<_> = held.iter().filter(|own| load.is_in_the_way(**own)).collect();
         assert!(!in_the_way.is_empty() && in_the_way.len() < held.len(), "{held:?}");
     }

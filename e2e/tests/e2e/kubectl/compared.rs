@@ -7,7 +7,7 @@ mod writes;
 
 use crate::context::{Case, TestContext};
 use std::sync::Arc;
-use tributary_e2e::{Kubectl, TestCluster, kubectl::Output};
+use tributary_e2e::{Kubectl, TestCluster, kubectl::KubectlOutput};
 
 /// Objects of many kinds.
 const SHOP: &str = include_str!("compared/shop.yaml");
@@ -29,7 +29,7 @@ impl Side {
         self.kubectl.file(name, text).map(drop)
     }
 
-    async fn run(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+    async fn run(&self, arguments: &[&str]) -> anyhow::Result<KubectlOutput> {
         self.kubectl.run(&[&["-n", self.namespace.as_str()], arguments].concat()).await
     }
 }

@@ -15,9 +15,9 @@ use tributary_merge::{CompositeResourceVersion, Epochs};
 use tributary_proxy::Peer;
 
 use super::ask::{ListQuery, MemberList};
-use super::gather::{Page, within};
-use super::token::Token;
-use super::write::{Columns, ListForm, Metadata, Writer, printer};
+use super::gather::{GatheredPage, within};
+use super::token::LiveContinueToken;
+use super::write::{Columns, ListForm, LiveListMetadata, Writer, printer};
 use crate::body::{self, Body, BoxError};
 use crate::discovery::ServedResource;
 use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES};
@@ -48,7 +48,7 @@ pub(super) struct LiveAnswer {
     indent: Option<Indent>,
     version: CompositeResourceVersion,
     epochs: Arc<Epochs>,
-    next: Option<Token>,
+    next: Option<LiveContinueToken>,
     members: usize,
     bytes: usize,
     begun: bool,
@@ -58,7 +58,7 @@ pub(super) struct LiveAnswer {
 impl LiveAnswer {
     /// The answer that is made of a page.
     pub(super) fn new(
-        page: Page,
+        page: GatheredPage,
         question: ListQuery,
         partial: Partial,
         wish: ListForm,
@@ -196,13 +196,13 @@ impl LiveAnswer {
         }
         if end.continue_token.is_some() {
             let (cluster, members) = (list.cluster.name().to_string(), self.members);
-            self.next = Some(Token { cluster, token: end.continue_token, version: None, members });
+            self.next = Some(LiveContinueToken { cluster, token: end.continue_token, version: None, members });
         }
     }
 
-    fn metadata(&self) -> Metadata {
+    fn metadata(&self) -> LiveListMetadata {
         let version = if self.version.is_empty() { String::new() } else { self.version.encode(&self.epochs) };
-        Metadata { continue_token: self.next.as_ref().map(|next| next.encode(&version)), version }
+        LiveListMetadata { continue_token: self.next.as_ref().map(|next| next.encode(&version)), version }
     }
 }
 

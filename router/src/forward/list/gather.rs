@@ -11,7 +11,7 @@ use tributary_apimachinery::{ClusterName, Partial};
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
 use super::ask::{ListQuery, MemberList};
-use super::token::Token;
+use super::token::LiveContinueToken;
 use crate::flow::fair_share::{FairShare, Holder};
 use crate::limits::GATHERED_BYTES_MAX;
 use crate::refusal::{Refusal, VersionRefusal, says_forbidden, says_never, says_not_served, says_of_list};
@@ -44,7 +44,7 @@ pub(super) fn within(partial: Partial) -> Duration {
 }
 
 /// What a page is made of.
-pub(super) struct Page {
+pub(super) struct GatheredPage {
     /// What members said, or have begun to say, in their order.
     pub(super) lists: Vec<MemberList>,
     /// The members that are to be asked again once it is their turn, because what they say did not fit.
@@ -55,7 +55,7 @@ pub(super) struct Page {
     /// The versions of the clusters that were shown on pages before.
     pub(super) version: CompositeResourceVersion,
     /// Where the next page goes on where this one is full; `None` if it ends with what its last member has not given.
-    pub(super) next: Option<Token>,
+    pub(super) next: Option<LiveContinueToken>,
     refusals: Vec<Refusal>,
     seen: GatherProgress,
 }
@@ -100,12 +100,12 @@ type ListResult = (Arc<Cluster>, Result<MemberList, Refusal>);
 /// A cluster, and what it warns of when it is asked whether it will answer.
 type Sounded = (Arc<Cluster>, Result<Vec<HeaderValue>, Refusal>);
 
-impl Page {
+impl GatheredPage {
     /// A page after that which gave this token.
     ///
     /// # Errors
     /// 410 for versions that mean nothing any more.
-    pub(super) fn new(token: Option<&Token>, epochs: &Epochs) -> Result<Self, VersionRefusal> {
+    pub(super) fn new(token: Option<&LiveContinueToken>, epochs: &Epochs) -> Result<Self, VersionRefusal> {
         let version = match token.and_then(|token| token.version.as_deref()) {
             Some(version) => {
                 let expired = |_| VersionRefusal::ExpiredToken { fresh: None };
@@ -139,7 +139,7 @@ impl Page {
         &mut self,
         gathering: &Gathering<'_>,
         clusters: &[Arc<Cluster>],
-        token: Option<Token>,
+        token: Option<LiveContinueToken>,
     ) -> Result<(), Refusal> {
         let begun = Instant::now();
         let limit = gathering.limit;
@@ -271,8 +271,8 @@ impl Page {
         self.next = Some(self.token_at(cluster));
     }
 
-    fn token_at(&self, cluster: &Cluster) -> Token {
-        Token { cluster: cluster.name().to_string(), token: None, version: None, members: self.lists.len() }
+    fn token_at(&self, cluster: &Cluster) -> LiveContinueToken {
+        LiveContinueToken { cluster: cluster.name().to_string(), token: None, version: None, members: self.lists.len() }
     }
 }
 
@@ -294,7 +294,8 @@ fn expired(mut refusal: Refusal, cluster: &Cluster) -> Refusal {
         && let Some(metadata) = said.metadata.as_mut().filter(|metadata| !metadata.continue_token.is_empty())
     {
         let fresh = std::mem::take(&mut metadata.continue_token);
-        let token = Token { cluster: cluster.name().to_string(), token: Some(fresh), version: None, members: 0 };
+        let token =
+            LiveContinueToken { cluster: cluster.name().to_string(), token: Some(fresh), version: None, members: 0 };
         metadata.continue_token = token.encode("");
     }
     refusal

@@ -8,7 +8,7 @@ use crate::refusal::VersionRefusal;
 
 /// Where a page goes on: unpadded base64url of this as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Token {
+pub(super) struct LiveContinueToken {
     /// The cluster whose objects come next.
     pub(super) cluster: String,
     /// That member's own token; `None` at its beginning.
@@ -26,7 +26,7 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-impl Token {
+impl LiveContinueToken {
     /// Reads a token.
     ///
     /// # Errors
@@ -50,11 +50,11 @@ mod tests {
 
     #[test]
     fn tokens_come_back_as_they_went() {
-        let token = Token { cluster: "b".into(), token: Some("x".into()), version: None, members: 3 };
-        let back = Token::decode(&token.encode("v")).unwrap();
-        assert_eq!(back, Token { version: Some("v".into()), ..token });
+        let token = LiveContinueToken { cluster: "b".into(), token: Some("x".into()), version: None, members: 3 };
+        let back = LiveContinueToken::decode(&token.encode("v")).unwrap();
+        assert_eq!(back, LiveContinueToken { version: Some("v".into()), ..token });
         for garbage in ["", "?", "e30", "bm90aGluZw"] {
-            let refusal = Token::decode(garbage).unwrap_err();
+            let refusal = LiveContinueToken::decode(garbage).unwrap_err();
             assert!(matches!(refusal, VersionRefusal::ExpiredToken { fresh: None }), "{garbage}");
         }
     }

@@ -24,13 +24,13 @@ pub(super) struct ListForm {
 
 /// The list's own metadata.
 #[derive(Default)]
-pub(super) struct Metadata {
+pub(super) struct LiveListMetadata {
     /// The vector, encoded; empty where no member has a version.
     pub(super) version: String,
     pub(super) continue_token: Option<String>,
 }
 
-impl Metadata {
+impl LiveListMetadata {
     fn json(&self) -> String {
         let mut text = format!("{{\"resourceVersion\":\"{}\"", self.version);
         if let Some(token) = &self.continue_token {
@@ -226,7 +226,7 @@ impl Writer {
     }
 
     /// Ends the list with its metadata, which is known last.
-    pub(super) fn end(&self, metadata: &Metadata, out: &mut Vec<u8>) {
+    pub(super) fn end(&self, metadata: &LiveListMetadata, out: &mut Vec<u8>) {
         let text = metadata.json();
         match self.wish.form.encoding {
             Encoding::Json => out.extend_from_slice(format!("],\"metadata\":{text}}}\n").as_bytes()),

@@ -8,7 +8,7 @@ const PAIRS_MAX: usize = 250_000;
 
 /// One rule about resources or, where the other lists are empty, about paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Rule {
+struct AuthorizationRule {
     verbs: Vec<String>,
     api_groups: Vec<String>,
     resources: Vec<String>,
@@ -26,9 +26,9 @@ pub(super) fn common(ours: &[Value], theirs: &[Value]) -> Vec<Value> {
     if ours.len().saturating_mul(theirs.len()) > PAIRS_MAX {
         return ours.iter().filter(|rule| theirs.contains(rule)).cloned().collect();
     }
-    let theirs: Vec<_> = theirs.iter().map(Rule::read).collect();
-    let mut common: Vec<Rule> = Vec::new();
-    for own in ours.iter().map(Rule::read) {
+    let theirs: Vec<_> = theirs.iter().map(AuthorizationRule::read).collect();
+    let mut common: Vec<AuthorizationRule> = Vec::new();
+    for own in ours.iter().map(AuthorizationRule::read) {
         for rule in theirs.iter().filter_map(|other| own.meet(other)) {
             if !common.iter().any(|known| known.covers(&rule)) {
                 common.retain(|known| !rule.covers(known));
@@ -36,10 +36,10 @@ pub(super) fn common(ours: &[Value], theirs: &[Value]) -> Vec<Value> {
             }
         }
     }
-    common.iter().map(Rule::write).collect()
+    common.iter().map(AuthorizationRule::write).collect()
 }
 
-impl Rule {
+impl AuthorizationRule {
     fn read(rule: &Value) -> Self {
         let list = |member: &str| -> Vec<String> {
             let values = rule[member].as_array().into_iter().flatten();

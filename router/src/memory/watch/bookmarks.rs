@@ -19,7 +19,7 @@ const AFTER_EVENT: Duration = Duration::from_millis(200);
 
 /// Which bookmarks a watch is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BookmarkFrequency {
     /// None: the client does not take them.
     None,
     /// Now and then, and before the end.
@@ -39,8 +39,8 @@ pub(super) enum Due {
 }
 
 /// The bookmarks of one watch.
-pub(super) struct Bookmarks {
-    kind: Kind,
+pub(super) struct BookmarkSchedule {
+    kind: BookmarkFrequency,
     /// When the watch ends.
     deadline: Instant,
     /// When the next one is due whether there were events or not, or the end.
@@ -51,12 +51,12 @@ pub(super) struct Bookmarks {
     told: Option<Arc<CompositeResourceVersion>>,
 }
 
-impl Bookmarks {
+impl BookmarkSchedule {
     /// The bookmarks of a watch that begins now and lasts so long.
-    pub(super) fn new(kind: Kind, now: Instant, timeout: Timeout) -> Self {
+    pub(super) fn new(kind: BookmarkFrequency, now: Instant, timeout: Timeout) -> Self {
         let deadline = now + timeout.duration();
         let regular = match kind {
-            Kind::None => deadline,
+            BookmarkFrequency::None => deadline,
             _ => (now + INTERVAL).min(deadline.checked_sub(BEFORE_END).unwrap_or(deadline)),
         };
         Self { kind, deadline, regular, after_events: None, told: None }
@@ -69,7 +69,7 @@ impl Bookmarks {
 
     /// Whether events are followed by a bookmark.
     pub(super) fn follow_events(&self) -> bool {
-        self.kind == Kind::AfterEvents
+        self.kind == BookmarkFrequency::AfterEvents
     }
 
     /// Notes that events were told now, which a bookmark is to follow.
@@ -105,7 +105,7 @@ impl Bookmarks {
 
     /// Whether a bookmark of this version is to be written, which is noted as told then.
     pub(super) fn tell(&mut self, version: &Arc<CompositeResourceVersion>, repeated: bool) -> bool {
-        let is_told = self.kind != Kind::None && (repeated || self.told.as_ref() != Some(version));
+        let is_told = self.kind != BookmarkFrequency::None && (repeated || self.told.as_ref() != Some(version));
         if is_told {
             self.told = Some(Arc::clone(version));
         }
@@ -114,7 +114,7 @@ impl Bookmarks {
 
     /// Whether the client takes bookmarks.
     pub(super) fn are_taken(&self) -> bool {
-        self.kind != Kind::None
+        self.kind != BookmarkFrequency::None
     }
 }
 
@@ -124,13 +124,13 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn bookmarks(kind: Kind, seconds: u64) -> (Bookmarks, Instant) {
+    fn bookmarks(kind: BookmarkFrequency, seconds: u64) -> (BookmarkSchedule, Instant) {
         let now = Instant::now();
-        (Bookmarks::new(kind, now, Timeout::new(Duration::from_secs(seconds))), now)
+        (BookmarkSchedule::new(kind, now, Timeout::new(Duration::from_secs(seconds))), now)
     }
 
     /// The seconds at which it is woken, and what for, to the end.
-    fn course(kind: Kind, seconds: u64) -> Vec<(u64, Due)> {
+    fn course(kind: BookmarkFrequency, seconds: u64) -> Vec<(u64, Due)> {
         let (mut bookmarks, begin) = bookmarks(kind, seconds);
         let mut course = Vec::new();
         loop {
@@ -146,17 +146,17 @@ mod tests {
     #[test]
     fn one_comes_each_minute_and_one_before_the_end() {
         let regular = Due::Bookmark { repeated: true };
-        for kind in [Kind::Regular, Kind::AfterEvents] {
+        for kind in [BookmarkFrequency::Regular, BookmarkFrequency::AfterEvents] {
             assert_eq!(course(kind, 130), [(60, regular), (120, regular), (128, regular), (130, Due::End)]);
             assert_eq!(course(kind, 10), [(8, regular), (10, Due::End)]);
             assert_eq!(course(kind, 1), [(0, regular), (1, Due::End)]);
         }
-        assert_eq!(course(Kind::None, 130), [(130, Due::End)]);
+        assert_eq!(course(BookmarkFrequency::None, 130), [(130, Due::End)]);
     }
 
     #[test]
     fn one_follows_the_first_of_some_events_and_says_nothing_twice() {
-        let (mut bookmarks, begin) = bookmarks(Kind::AfterEvents, 1800);
+        let (mut bookmarks, begin) = bookmarks(BookmarkFrequency::AfterEvents, 1800);
         bookmarks.events_told(begin + SECOND);
         bookmarks.events_told(begin + SECOND + AFTER_EVENT / 2);
         let due = begin + SECOND + AFTER_EVENT;
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn events_that_are_told_right_before_a_bookmark_have_one_of_their_own() {
-        let (mut bookmarks, begin) = bookmarks(Kind::AfterEvents, 1800);
+        let (mut bookmarks, begin) = bookmarks(BookmarkFrequency::AfterEvents, 1800);
         let now = begin + INTERVAL;
         assert_eq!(bookmarks.due(now), Due::Bookmark { repeated: true });
         bookmarks.events_told(now);
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_version_is_told_again_only_where_it_is_to_be_or_an_event_came() {
         let version = Arc::new(CompositeResourceVersion::default());
-        let (mut bookmarks, _) = bookmarks(Kind::Regular, 1800);
+        let (mut bookmarks, _) = bookmarks(BookmarkFrequency::Regular, 1800);
         bookmarks.initial_events_end(&version);
         assert!(!bookmarks.tell(&version, false));
         assert!(bookmarks.tell(&version, true));
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_client_that_takes_none_is_told_none() {
-        let (mut bookmarks, _) = bookmarks(Kind::None, 1800);
+        let (mut bookmarks, _) = bookmarks(BookmarkFrequency::None, 1800);
         assert!(!bookmarks.tell(&Arc::new(CompositeResourceVersion::default()), true));
     }
 }

@@ -7,12 +7,12 @@ use bytes::{Bytes, BytesMut};
 use crate::response::FRAME_BYTES;
 
 /// Joins the frames of one turn into ones of about 64 KiB. A single one is passed on as it is, shared by all who watch.
-pub(super) struct Joined<'a> {
+pub(super) struct FrameJoiner<'a> {
     pub(super) ready: &'a mut VecDeque<Bytes>,
     pub(super) open: BytesMut,
 }
 
-impl Joined<'_> {
+impl FrameJoiner<'_> {
     pub(super) fn push(&mut self, frame: Bytes) {
         if self.open.is_empty() {
             // Perhaps it is the only one: it waits at the end of the queue until another comes.

@@ -21,7 +21,7 @@ pub(super) enum NotStarted {
 }
 
 /// A watch that begins.
-pub(super) struct Started {
+pub(super) struct StartedWatch {
     pub(super) watcher: Watcher<Filter>,
     /// The clusters in which the client is ahead.
     pub(super) ahead: Vec<Ahead>,
@@ -37,7 +37,7 @@ pub(super) async fn start(
     mut before: EarlierStandings,
     options: &WatchOptions,
     filter: Filter,
-) -> Result<Started, NotStarted> {
+) -> Result<StartedWatch, NotStarted> {
     let resource = &view.kind.resource;
     let wanted =
         versions.wanted(resource, options.resource_version.as_deref(), refuse_watch).map_err(NotStarted::of)?;
@@ -49,7 +49,7 @@ pub(super) async fn start(
     let watcher = place.watcher(view, &log, filter)?;
     drop(log);
     let standings = view.standings_with(before, &held).map_err(|refusal| NotStarted::of(refusal.into()))?;
-    Ok(Started { watcher, ahead, standings })
+    Ok(StartedWatch { watcher, ahead, standings })
 }
 
 /// Waits until what is held has come to what is wanted. A version that is resumed need not be reached: gives the

@@ -17,15 +17,15 @@ use tokio_util::sync::CancellationToken;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Progress, WatchEvent};
 
 use super::ahead::CatchingUp;
-use super::bookmarks::{Bookmarks, Due};
-use super::joined::Joined;
+use super::bookmarks::{BookmarkSchedule, Due};
+use super::joined::FrameJoiner;
 use super::source::LogPosition;
 use crate::flow::long_answers::AnswerTurn;
 use crate::refusal::{Refusal, VersionRefusal};
 use crate::response::watch::{EventWriter, Prepared};
 
 /// Where a stream is.
-pub(super) enum Phase {
+pub(super) enum StreamPhase {
     /// Much of the present state is being told: the initial events, or clusters that a version lacks. It takes a share
     /// of what is written for long answers.
     Initial(AnswerTurn),
@@ -40,7 +40,7 @@ pub(super) enum Phase {
 /// The stream of one watch.
 pub(super) struct WatchStream {
     source: LogPosition,
-    phase: Phase,
+    phase: StreamPhase,
     /// While the client is ahead of this process.
     ahead: Option<CatchingUp>,
     writer: EventWriter,
@@ -48,7 +48,7 @@ pub(super) struct WatchStream {
     events: Vec<WatchEvent>,
     prepared: Vec<Option<Prepared>>,
     ready: VecDeque<Bytes>,
-    bookmarks: Bookmarks,
+    bookmarks: BookmarkSchedule,
     /// For the [next](Bookmarks::next) of the bookmarks' moments.
     timer: Pin<Box<Sleep>>,
     draining: CancellationToken,
@@ -66,10 +66,10 @@ impl WatchStream {
     /// A stream that begins in this phase. `draining`: another process goes on with it.
     pub(super) fn new(
         source: LogPosition,
-        phase: Phase,
+        phase: StreamPhase,
         ahead: Option<CatchingUp>,
         writer: EventWriter,
-        bookmarks: Bookmarks,
+        bookmarks: BookmarkSchedule,
         draining: CancellationToken,
     ) -> Self {
         Self {
@@ -93,22 +93,22 @@ impl WatchStream {
             if let Some(frame) = self.ready.pop_front() {
                 return Some(frame);
             }
-            let is_ended = matches!(self.phase, Phase::Ended);
+            let is_ended = matches!(self.phase, StreamPhase::Ended);
             if !is_ended && (self.draining.is_cancelled() || self.source.is_taken_over()) {
                 self.hand_over();
                 continue;
             }
             match &mut self.phase {
-                Phase::Initial(share) => match self.draining.run_until_cancelled(share.go_on()).await {
+                StreamPhase::Initial(share) => match self.draining.run_until_cancelled(share.go_on()).await {
                     Some(Ok(())) => self.follow().await,
-                    Some(Err(_)) => self.phase = Phase::Ended,
+                    Some(Err(_)) => self.phase = StreamPhase::Ended,
                     // It is handed over.
                     None => {}
                 },
-                Phase::Behind if self.bookmarks.is_due_after_events(Instant::now()) => self.timer_fired(),
-                Phase::Behind => self.follow().await,
-                Phase::CaughtUp => self.wait().await,
-                Phase::Ended => return None,
+                StreamPhase::Behind if self.bookmarks.is_due_after_events(Instant::now()) => self.timer_fired(),
+                StreamPhase::Behind => self.follow().await,
+                StreamPhase::CaughtUp => self.wait().await,
+                StreamPhase::Ended => return None,
             }
         }
     }
@@ -117,7 +117,7 @@ impl WatchStream {
     async fn wait(&mut self) {
         match self.wake().await {
             Wake::Head => {
-                self.phase = Phase::Behind;
+                self.phase = StreamPhase::Behind;
                 // Where events never cease the timer is not looked at.
                 if self.timer.deadline() <= Instant::now() {
                     self.timer_fired();
@@ -150,7 +150,7 @@ impl WatchStream {
             return;
         }
         self.turn();
-        if matches!(self.phase, Phase::Initial(_) | Phase::Behind) {
+        if matches!(self.phase, StreamPhase::Initial(_) | StreamPhase::Behind) {
             // Others get their turn between two of ours, all the more where nothing is found.
             tokio::task::yield_now().await;
         }
@@ -162,7 +162,7 @@ impl WatchStream {
         match refusal {
             Some(refusal) => self.fail(&refusal),
             // What it waited for may have been told without an event, and events may have waited for that.
-            None if matches!(self.phase, Phase::CaughtUp) => self.phase = Phase::Behind,
+            None if matches!(self.phase, StreamPhase::CaughtUp) => self.phase = StreamPhase::Behind,
             None => {}
         }
     }
@@ -170,7 +170,7 @@ impl WatchStream {
     /// Ends the stream with an error.
     fn fail(&mut self, refusal: &Refusal) {
         self.ready.push_back(self.writer.error(&refusal.status()));
-        self.phase = Phase::Ended;
+        self.phase = StreamPhase::Ended;
     }
 
     /// Writes what is new in the log, a turn's worth of it.
@@ -184,12 +184,12 @@ impl WatchStream {
         });
         self.write_events();
         match progress {
-            Progress::More if matches!(self.phase, Phase::CaughtUp) => self.phase = Phase::Behind,
+            Progress::More if matches!(self.phase, StreamPhase::CaughtUp) => self.phase = StreamPhase::Behind,
             Progress::More => {}
-            Progress::CaughtUp => self.phase = Phase::CaughtUp,
+            Progress::CaughtUp => self.phase = StreamPhase::CaughtUp,
             Progress::Lagged => {
                 self.source.view().counters.terminated.inc();
-                self.phase = Phase::Ended;
+                self.phase = StreamPhase::Ended;
             }
             Progress::Expired(too_old) => self.fail(&VersionRefusal::TooOld(too_old).into()),
         }
@@ -201,7 +201,7 @@ impl WatchStream {
             return;
         }
         let Self { events, prepared, writer, ready, bookmarks, phase, .. } = self;
-        let mut joined = Joined { ready, open: BytesMut::new() };
+        let mut joined = FrameJoiner { ready, open: BytesMut::new() };
         for (event, prepared) in events.iter().zip(prepared.drain(..)) {
             match (event, prepared) {
                 (WatchEvent::Object(event), Some(prepared)) => {
@@ -209,7 +209,7 @@ impl WatchStream {
                     joined.push(writer.frame(event, prepared));
                 }
                 (WatchEvent::InitialEventsEnd(EventVersion::Vector(version)), _) => {
-                    *phase = Phase::Behind;
+                    *phase = StreamPhase::Behind;
                     bookmarks.initial_events_end(version);
                     joined.push(writer.bookmark(version, true));
                 }
@@ -239,10 +239,10 @@ impl WatchStream {
     /// The moment that was waited for has come.
     fn timer_fired(&mut self) {
         match self.bookmarks.due(Instant::now()) {
-            Due::End => self.phase = Phase::Ended,
+            Due::End => self.phase = StreamPhase::Ended,
             Due::Bookmark { repeated } => {
                 self.look_again();
-                if !matches!(self.phase, Phase::Ended) {
+                if !matches!(self.phase, StreamPhase::Ended) {
                     self.bookmark(self.source.vector(), repeated);
                 }
                 self.timer.as_mut().reset(self.bookmarks.next());
@@ -252,7 +252,7 @@ impl WatchStream {
 
     /// Before a bookmark of one who waits: members that reached a version without an event have woken nobody.
     fn look_again(&mut self) {
-        if matches!(self.phase, Phase::CaughtUp) {
+        if matches!(self.phase, StreamPhase::CaughtUp) {
             self.source.look();
             self.turn();
         }
@@ -271,11 +271,11 @@ impl WatchStream {
     /// behind it and names its number would be taken for one that has those.
     fn hand_over(&mut self) {
         let told = self.source.vector();
-        let may_look = matches!(self.phase, Phase::CaughtUp) && self.bookmarks.are_taken();
+        let may_look = matches!(self.phase, StreamPhase::CaughtUp) && self.bookmarks.are_taken();
         // Members may have come further without an event.
         let version = if may_look && self.source.is_at_end() { self.source.vector() } else { told };
         self.bookmark(version, false);
-        self.phase = Phase::Ended;
+        self.phase = StreamPhase::Ended;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Side;
 use anyhow::ensure;
-use tributary_e2e::kubectl::Output;
+use tributary_e2e::kubectl::KubectlOutput;
 
 /// Fields whose values are never the same twice.
 const ARBITRARY: [&str; 7] = [
@@ -19,11 +19,14 @@ const ARBITRARY: [&str; 7] = [
 const OF_DIFF: [&str; 4] = ["diff -u", "--- /", "+++ /", "@@ "];
 
 /// Fails unless both ended and printed the same.
-pub(super) fn compare((own_side, own): (&Side, &Output), (side, shown): (&Side, &Output)) -> anyhow::Result<()> {
+pub(super) fn compare(
+    (own_side, own): (&Side, &KubectlOutput),
+    (side, shown): (&Side, &KubectlOutput),
+) -> anyhow::Result<()> {
     let same = own.code == shown.code
         && normalized(own_side, &own.stdout) == normalized(side, &shown.stdout)
         && normalized(own_side, &own.stderr) == normalized(side, &shown.stderr);
-    let print = |side: &Side, output: &Output| {
+    let print = |side: &Side, output: &KubectlOutput| {
         let (stdout, stderr) = (normalized(side, &output.stdout), normalized(side, &output.stderr));
         format!("exit code {:?}\n{stdout}\n{stderr}", output.code)
     };
