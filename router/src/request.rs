@@ -1,14 +1,14 @@
 //! One request for a resource, taken apart once.
 
-use tributary_apimachinery::{GroupVersionResource, RequestInfo, ResourceRequest};
+use tributary_apimachinery::{GroupVersionResource, Query, RequestInfo, ResourceRequest};
 
 use crate::Router;
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::ServedResource;
-use crate::negotiate::{AnswerForm, Preferences, ResponseKind};
-use crate::refusal::Refusal;
-use crate::response::{IncludeObject, include_object};
+use crate::negotiate::{AnswerForm, Preferences, Representation, ResponseKind};
+use crate::refusal::{Refusal, RequestRefusal};
+use crate::response::IncludeObject;
 
 /// A request as it came, taken apart: what it asks for, and in which form. Cheap to copy.
 #[derive(Clone, Copy)]
@@ -75,4 +75,17 @@ impl ClientRequest<'_> {
         let form = self.preferences.form(ResponseKind::Object)?;
         Ok((form, self.finish(form, ResponseKind::Object)?))
     }
+}
+
+/// What a Table's rows are to carry. In other forms the parameter says nothing.
+///
+/// # Errors
+/// 400 for a value that does not exist.
+fn include_object(form: AnswerForm, query: Option<&str>) -> Result<IncludeObject, Refusal> {
+    if !matches!(form.shape, Representation::Table(_)) {
+        return Ok(IncludeObject::default());
+    }
+    let query = Query::parse(query);
+    let value = query.get("includeObject").unwrap_or_default();
+    Ok(IncludeObject::parse(value).ok_or_else(|| RequestRefusal::IncludeObject { value: value.to_owned() })?)
 }

@@ -13,11 +13,10 @@ pub(crate) use object_writer::{IncludeObject, ObjectContext, ObjectWriter, Resou
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use tributary_apimachinery::{Query, Status};
+use tributary_apimachinery::Status;
 
 use crate::body::{self, Body};
-use crate::negotiate::{AnswerForm, Encoding, Representation};
-use crate::refusal::{Refusal, RequestRefusal};
+use crate::negotiate::{AnswerForm, Encoding};
 
 /// The size from which frames are given to the connection, in bytes.
 ///
@@ -87,17 +86,4 @@ fn pretty(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() * 2);
     indent::Indent::default().push(text, &mut out);
     out
-}
-
-/// What a Table's rows are to carry. In other forms the parameter says nothing.
-///
-/// # Errors
-/// 400 for a value that does not exist.
-pub(crate) fn include_object(form: AnswerForm, query: Option<&str>) -> Result<IncludeObject, Refusal> {
-    if !matches!(form.shape, Representation::Table(_)) {
-        return Ok(IncludeObject::default());
-    }
-    let query = Query::parse(query);
-    let value = query.get("includeObject").unwrap_or_default();
-    Ok(IncludeObject::parse(value).ok_or_else(|| RequestRefusal::IncludeObject { value: value.to_owned() })?)
 }
