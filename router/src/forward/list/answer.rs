@@ -17,7 +17,7 @@ use tributary_proxy::Peer;
 use super::ask::{ListQuery, MemberList};
 use super::gather::{GatheredPage, within};
 use super::token::LiveContinueToken;
-use super::write::{Columns, ListForm, LiveListMetadata, Writer, printer};
+use super::write::{Columns, ListForm, LiveListMetadata, LiveListWriter, printer};
 use crate::body::{self, Body, BoxError};
 use crate::discovery::ServedResource;
 use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES};
@@ -43,7 +43,7 @@ pub(super) struct LiveAnswer {
     asked: FuturesOrdered<BoxFuture<'static, Result<MemberList, Refusal>>>,
     /// The one that is being written, and where the cells of its rows stand.
     current: Option<(MemberList, Vec<Option<usize>>)>,
-    writer: Writer,
+    writer: LiveListWriter,
     form: AnswerForm,
     indent: Option<Indent>,
     version: CompositeResourceVersion,
@@ -79,7 +79,7 @@ impl LiveAnswer {
             later: page.later.into(),
             asked: FuturesOrdered::new(),
             current: None,
-            writer: Writer::new(wish, served, columns),
+            writer: LiveListWriter::new(wish, served, columns),
             form,
             indent: (form.pretty && form.encoding == Encoding::Json).then(Indent::default),
             version: page.version,

@@ -96,7 +96,7 @@ pub(super) fn printer(served: &ServedResource) -> Printer {
 }
 
 /// Writes one list.
-pub(super) struct Writer {
+pub(super) struct LiveListWriter {
     wish: ListForm,
     kind: String,
     api_version: String,
@@ -112,7 +112,7 @@ pub(super) struct Writer {
     version: String,
 }
 
-impl Writer {
+impl LiveListWriter {
     /// A writer of a list with these columns, which count in a Table alone.
     pub(super) fn new(wish: ListForm, served: &ServedResource, mut columns: Columns) -> Self {
         let (kind, api_version) = match wish.form.shape {
