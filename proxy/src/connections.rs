@@ -18,7 +18,7 @@ use crate::error::ForwardError;
 /// How long after the start of a dial that failed none is begun for those who have a connection, if not the best one.
 /// 30 s: where old connections go on and new ones fail, every request would begin another dial, and the member be
 /// called unreachable by each. As long as the longest pause between two dials of an endpoint that was lost.
-const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
+pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
 
 /// One HTTP/2 connection. It closes when its last request has ended and the lane has dropped it.
 #[derive(Debug)]
@@ -28,16 +28,42 @@ pub(crate) struct Slot {
     /// Where it was dialed and is driven.
     pub(crate) runtime: runtime::Id,
     pub(crate) sender: SendRequest<Body>,
-    pub(crate) load: Arc<Load>,
+    pub(crate) counts: Arc<StreamCounts>,
 }
 
 /// What the connection's task and its requests share.
 #[derive(Debug)]
-pub(crate) struct Load {
-    pub(crate) streams: AtomicUsize,
-    pub(crate) max_streams: AtomicUsize,
+pub(crate) struct StreamCounts {
+    open: AtomicUsize,
+    allowed: AtomicUsize,
+    /// How many were ever opened.
+    opened: AtomicUsize,
+    /// How many answers were read to the end.
+    read_to_end: AtomicUsize,
     /// Set by requests, cleared by the reaper.
-    pub(crate) used: AtomicBool,
+    used: AtomicBool,
+}
+
+impl StreamCounts {
+    /// None yet, of so many.
+    pub(crate) fn new(allowed: usize) -> Self {
+        let [open, opened, read_to_end] = Default::default();
+        Self { open, opened, read_to_end, allowed: allowed.into(), used: true.into() }
+    }
+
+    /// So many are allowed from now on.
+    pub(crate) fn allow(&self, streams: usize) {
+        self.allowed.store(streams, Ordering::Relaxed);
+    }
+
+    /// An answer has been read to its end.
+    pub(crate) fn read_to_end(&self) {
+        self.read_to_end.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_left_clean(&self) -> bool {
+        self.opened.load(Ordering::Relaxed) == self.read_to_end.load(Ordering::Relaxed)
+    }
 }
 
 /// A stream that a request may open on a connection. Counted until dropped.
@@ -65,14 +91,14 @@ impl fmt::Debug for StreamPermit {
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
-        self.slot.load.streams.fetch_sub(1, Ordering::Relaxed);
+        self.slot.counts.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Slot {
     /// Reserves a stream if fewer than `share` percent of the allowed ones are in use.
-    fn reserve(self: &Arc<Self>, share: usize) -> Option<StreamPermit> {
-        let allowed = self.load.max_streams.load(Ordering::Relaxed);
+    pub(crate) fn reserve(self: &Arc<Self>, share: usize) -> Option<StreamPermit> {
+        let allowed = self.allowed();
         let limit = if share >= 100 { allowed } else { (allowed.saturating_mul(share) / 100).max(allowed.min(1)) };
         self.reserve_below(limit)
     }
@@ -80,10 +106,20 @@ impl Slot {
     /// Reserves a stream if fewer than `limit` are in use.
     fn reserve_below(self: &Arc<Self>, limit: usize) -> Option<StreamPermit> {
         let reserved =
-            self.load.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1));
+            self.counts.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1));
         reserved.ok()?;
-        self.load.used.store(true, Ordering::Relaxed);
+        self.counts.opened.fetch_add(1, Ordering::Relaxed);
+        self.counts.used.store(true, Ordering::Relaxed);
         Some(StreamPermit { slot: self.clone() })
+    }
+
+    /// How many streams are open.
+    pub(crate) fn streams(&self) -> usize {
+        self.counts.open.load(Ordering::Relaxed)
+    }
+
+    fn allowed(&self) -> usize {
+        self.counts.allowed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_usable(&self, version: u64) -> bool {
@@ -93,19 +129,19 @@ impl Slot {
 
 pub(crate) type SharedDial = Shared<BoxFuture<'static, Result<(), ForwardError>>>;
 
-/// The HTTP/2 connections of a lane for one asker.
+/// The HTTP/2 connections that the same requests may take.
 #[derive(Default)]
 pub(crate) struct Connections {
-    pub(crate) slots: ArcSwap<Vec<Arc<Slot>>>,
+    slots: ArcSwap<Vec<Arc<Slot>>>,
     /// The dial that is under way: whoever needs a connection waits for the same one.
-    pub(crate) dial: Mutex<Option<Dial>>,
+    dial: Mutex<Option<Dial>>,
 }
 
 /// A dial, when it began, and the version of the credentials that it is made with.
 #[derive(Clone)]
 pub(crate) struct Dial {
     pub(crate) begun: Instant,
-    pub(crate) version: u64,
+    version: u64,
     pub(crate) ended: SharedDial,
 }
 
@@ -139,11 +175,22 @@ impl Connections {
         roomy.or_else(any).map_or(Pick::Full, Pick::Tight)
     }
 
-    /// A stream on a connection that is driven in this runtime and has none.
+    /// A stream on a connection that is driven in this runtime and has none, if all answers on it were read to the end.
     pub(crate) fn reserve_idle(&self, version: u64, here: runtime::Id) -> Option<StreamPermit> {
         let slots = self.slots.load();
         let usable = slots.iter().filter(|slot| slot.is_usable(version) && slot.runtime == here);
-        usable.filter_map(|slot| slot.reserve_below(1)).next()
+        usable.filter(|slot| slot.counts.is_left_clean()).find_map(|slot| slot.reserve_below(slot.allowed().min(1)))
+    }
+
+    /// The connection with the fewest streams.
+    pub(crate) fn least_used(&self, version: u64) -> Option<Arc<Slot>> {
+        let slots = self.slots.load();
+        slots.iter().filter(|slot| slot.is_usable(version)).min_by_key(|slot| slot.streams()).cloned()
+    }
+
+    /// A connection without a stream.
+    pub(crate) fn idle(&self) -> Option<u64> {
+        self.slots.load().iter().find(|slot| slot.streams() == 0).map(|slot| slot.id)
     }
 
     /// How many there are with credentials of this version.
@@ -151,13 +198,26 @@ impl Connections {
         self.slots.load().iter().filter(|slot| slot.is_usable(version)).count()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.slots.load().is_empty()
+    /// Whether there is no connection, nor is one dialed.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.slots.load().is_empty() && self.dial.lock().as_ref().is_none_or(|dial| dial.outcome().is_some())
     }
 
-    /// Whether a dial is under way.
-    pub(crate) fn is_dialing(&self) -> bool {
-        self.dial.lock().as_ref().is_some_and(|dial| dial.outcome().is_none())
+    /// The dial under way with credentials of this version.
+    pub(crate) fn dialing(&self, version: u64) -> Option<Dial> {
+        let dial = self.dial.lock();
+        dial.as_ref().filter(|dial| dial.version == version && dial.outcome().is_none()).cloned()
+    }
+
+    /// The dial under way with credentials of this version, or one that `begin` begins.
+    pub(crate) fn join_dial(&self, version: u64, begin: impl FnOnce() -> SharedDial) -> Dial {
+        let mut dial = self.dial.lock();
+        if let Some(dial) = dial.as_ref().filter(|dial| dial.version == version && dial.outcome().is_none()) {
+            return dial.clone();
+        }
+        let begun = Dial { begun: Instant::now(), version, ended: begin() };
+        *dial = Some(begun.clone());
+        begun
     }
 
     /// Whether a dial that began not long ago has failed.
@@ -185,9 +245,7 @@ impl Connections {
     /// Forgets connections without a request since the last call. Nothing is lost if one gets a request at this moment:
     /// the request keeps it open.
     pub(crate) fn reap(&self) {
-        let idle = |slot: &Arc<Slot>| {
-            slot.load.streams.load(Ordering::Relaxed) == 0 && !slot.load.used.swap(false, Ordering::Relaxed)
-        };
+        let idle = |slot: &Arc<Slot>| slot.streams() == 0 && !slot.counts.used.swap(false, Ordering::Relaxed);
         let gone: Vec<u64> = self.slots.load().iter().filter(|slot| idle(slot)).map(|slot| slot.id).collect();
         for id in gone {
             self.remove(id);
@@ -196,11 +254,11 @@ impl Connections {
 
     /// How many streams a connection has for requests that the member lets through; `None` where there is none yet.
     pub(crate) fn streams_of_one(&self) -> Option<usize> {
-        self.slots.load().last().map(|slot| slot.load.max_streams.load(Ordering::Relaxed))
+        self.slots.load().last().map(|slot| slot.allowed())
     }
 
     pub(crate) fn statistics(&self) -> (usize, usize) {
         let slots = self.slots.load();
-        (slots.len(), slots.iter().map(|slot| slot.load.streams.load(Ordering::Relaxed)).sum())
+        (slots.len(), slots.iter().map(|slot| slot.streams()).sum())
     }
 }

@@ -117,11 +117,12 @@ impl ClientInner {
     ) -> Result<Response<Body>, Failed> {
         let endpoint = held.endpoint.clone();
         endpoint.count();
-        let (response, permit) = match connection {
+        let (response, permit, counts) = match connection {
             Connection::Http2(permit) => {
                 let request = self.in_http2_form(request, &endpoint, path)?;
-                let mut sender = permit.sender();
-                (self.head(sender.try_send_request(request), limit).await?, Permit::keeping((permit, held)))
+                let (mut sender, counts) = (permit.sender(), permit.slot().counts.clone());
+                let response = self.head(sender.try_send_request(request), limit).await?;
+                (response, Permit::keeping((permit, held)), Some(counts))
             }
             Connection::Http1(mut checkout) => {
                 let request = self.in_http1_form(request, &endpoint, path)?;
@@ -132,13 +133,14 @@ impl ClientInner {
                         Some(request),
                     ));
                 };
-                (self.head(sender.try_send_request(request), limit).await?, Permit::keeping((checkout, held)))
+                let response = self.head(sender.try_send_request(request), limit).await?;
+                (response, Permit::keeping((checkout, held)), None)
             }
         };
         endpoint.answered();
         // What has a time limit ends by itself.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
-        Ok(response.map(|incoming| MemberBody::boxed(incoming, permit, self.name.clone(), until)))
+        Ok(response.map(|incoming| MemberBody::boxed(incoming, permit, counts, self.name.clone(), until)))
     }
 
     /// Waits for a response head.

@@ -15,7 +15,7 @@ use crate::identity::RequestIdentity;
 use crate::member::ClientInner;
 use crate::peer::Peer;
 use crate::places::Asker;
-use crate::pool::{Claim, LaneKind, Writer};
+use crate::pool::{Claim, LaneKind};
 use crate::unauthorized::About;
 use crate::user::MemberUser;
 
@@ -55,14 +55,10 @@ pub(crate) async fn forward(
 ) -> Result<Response<Body>, ForwardError> {
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
     let asker = request.extensions().get::<Asker>().copied().unwrap_or_default();
-    let reader = request.extensions().get::<Peer>().copied();
+    let peer = request.extensions().get::<Peer>().copied();
     request.extensions_mut().clear();
     let lane = if class.is_long_running() { LaneKind::LongRunning } else { LaneKind::Short };
-    let writer = match (class, asker) {
-        (RequestClass::LongRunning, Asker::Client) => Writer::Workload { reader },
-        _ => Writer::ApiServer,
-    };
-    let claim = Claim { lane, asker, writer };
+    let claim = Claim { lane, asker, peer };
     let limit = (!class.is_long_running()).then_some(member.tuning.head_timeout);
     let mut replay = Replay::of(&request);
     let mut replayed = false;

@@ -9,8 +9,7 @@
 //! 2. the caller's [`RequestIdentity`] and the member's credentials are set;
 //! 3. the member's best endpoint is chosen, and the path joined to its base path;
 //! 4. an upgrade (exec, attach, port-forward, `proxy`) gets a connection of its own; everything else a stream of the
-//!    pool: one lane of connections for long-running requests, one for short ones, and connections of each client's own
-//!    for what workloads write;
+//!    pool: one lane of connections for short requests, one for long-running ones, where each client has its own;
 //! 5. redirects, 1xx answers that nobody asked for, and a 401 to the member's own credentials become errors; anything
 //!    else is streamed back.
 //!
@@ -39,13 +38,13 @@ mod places;
 mod plugins;
 mod pool;
 mod reachability;
+mod readers;
 mod target;
 mod tls;
 mod tuning;
 mod unauthorized;
 mod upgrade;
 mod user;
-mod workloads;
 
 pub use client::{Address, ClusterClient, Health, Transport, without_user_info};
 pub use dial::{BoxIo, Connector, Io};

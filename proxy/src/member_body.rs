@@ -12,6 +12,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::{ClusterName, Permit, explain};
 
+use crate::connections::StreamCounts;
 use crate::error::SharedError;
 
 /// A response body that broke off.
@@ -33,6 +34,8 @@ pub(crate) struct MemberBody {
     // Dropped first: hyper resets the stream before the capacity is counted as free.
     incoming: Incoming,
     permit: Option<Permit>,
+    /// What counts that it was read to its end, over HTTP/2.
+    counts: Option<Arc<StreamCounts>>,
     cluster: ClusterName,
     /// Ends when the body is to be cut off; of answers that may go on for hours alone.
     cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
@@ -48,12 +51,24 @@ impl MemberBody {
     pub(crate) fn boxed(
         incoming: Incoming,
         permit: Permit,
+        counts: Option<Arc<StreamCounts>>,
         cluster: ClusterName,
         until: Option<CancellationToken>,
     ) -> Body {
-        let permit = (!incoming.is_end_stream()).then_some(permit);
         let cut = until.map(|until| Box::pin(until.cancelled_owned()));
-        Self { incoming, permit, cluster, cut }.boxed_unsync()
+        let mut body = Self { incoming, permit: Some(permit), counts, cluster, cut };
+        if body.incoming.is_end_stream() {
+            body.ended();
+        }
+        body.boxed_unsync()
+    }
+
+    /// It has been read to its end.
+    fn ended(&mut self) {
+        if let Some(counts) = self.counts.take() {
+            counts.read_to_end();
+        }
+        self.permit = None;
     }
 
     fn broke_off(&self, cause: impl std::error::Error + Send + Sync + 'static) -> BoxError {
@@ -76,10 +91,15 @@ impl HttpBody for MemberBody {
         }
         let frame = match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
             Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
-            Some(Err(error)) => Some(Err(self.broke_off(error))),
-            None => None,
+            Some(Err(error)) => {
+                self.permit = None;
+                Some(Err(self.broke_off(error)))
+            }
+            None => {
+                self.ended();
+                None
+            }
         };
-        self.permit = None;
         Poll::Ready(frame)
     }
 

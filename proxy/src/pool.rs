@@ -1,8 +1,7 @@
 //! The connections to one endpoint of a member.
 //!
 //! HTTP/2 connections form two lanes, so that a thousand watches cannot keep a GET waiting: one lane for short
-//! requests, one for long-running ones; what workloads write has connections by who reads it
-//! ([`workloads`](crate::workloads)). In each lane, clients, the cachers of single namespaces, and what else this process
+//! requests, one for long-running ones. In each, clients, the cachers of single namespaces, and what else this process
 //! asks have connections of their own. The next connection is opened when all that there are for an asker are at 80 %
 //! of their streams; a stream counts until its response body has ended or is dropped. hyper's own pooling client holds
 //! exactly one HTTP/2 connection and queues what exceeds its streams, which makes long watches block each other
@@ -19,26 +18,27 @@
 //! takes another's for this once, and one is dialed meanwhile for those who come later. How many there may be is
 //! counted over all runtimes together.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use futures::FutureExt;
-use tokio::runtime::Handle;
-use tokio::time::{Duration, Instant};
+use tokio::runtime::{self, Handle};
+use tokio::time::Duration;
 use tributary_apimachinery::{ClusterName, explain};
 
 use crate::certificate::Certificate;
-use crate::connections::{Connections, Dial, Load, Pick, Slot, StreamPermit};
+use crate::connections::{Connections, Dial, Pick, SharedDial, Slot, StreamCounts, StreamPermit};
 use crate::credentials::Current;
 use crate::dial::{Dialed, Dialer, Http2Connection};
 use crate::error::{ConnectError, ForwardError};
 use crate::http1::{Checkout, IdleConnections};
+use crate::peer::Peer;
 use crate::places::{Asker, SharedPlaces};
 use crate::reachability::Observer;
+use crate::readers::{self, Reader, Readers};
 use crate::tls::Protocols;
 use crate::tuning::{ClientTuning, Windows};
 use crate::user::CurrentUser;
-use crate::workloads::{self, Reader, Workloads};
 
 /// Streams on one connection where the member allows more, or any number. One lost packet delays them all, and Go's
 /// servers take it for an attack when too many are reset at once.
@@ -94,64 +94,48 @@ pub(crate) enum LaneKind {
     LongRunning,
 }
 
-/// Who writes the answer to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writer {
-    /// The member itself.
-    ApiServer,
-    /// A workload, behind the member; and who reads it.
-    Workload { reader: Reader },
-}
-
 /// Which part of a pool a request may take its connection from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     pub(crate) lane: LaneKind,
     pub(crate) asker: Asker,
-    pub(crate) writer: Writer,
+    /// The client's connection, if it is for one.
+    pub(crate) peer: Option<Peer>,
+}
+
+impl Claim {
+    /// Who reads the answer, where that decides with whom its connection may be shared.
+    fn reader(self) -> Option<Reader> {
+        (self.lane == LaneKind::LongRunning && self.asker == Asker::Client).then_some(self.peer)
+    }
 }
 
 /// The connections for one kind of request.
 struct Lane {
-    clients: Arc<Connections>,
-    namespaces: Arc<Connections>,
-    ours: Arc<Connections>,
+    namespaces: Connections,
+    ours: Connections,
     /// The requests that may be under way at once to an endpoint that speaks HTTP/1.1.
     http1_places: SharedPlaces,
+}
+
+/// What a request does that finds no room.
+enum WithoutRoom {
+    /// It waits for a connection.
+    Wait(Dial),
+    /// It takes what was for others.
+    Take(StreamPermit),
+    Full,
 }
 
 impl Lane {
     fn new(tuning: &ClientTuning) -> Self {
         let http1_places = SharedPlaces::new(tuning.max_http1_requests);
-        let (clients, namespaces, ours) = Default::default();
-        Self { clients, namespaces, ours, http1_places }
-    }
-
-    fn of(&self, asker: Asker) -> &Arc<Connections> {
-        match asker {
-            Asker::Client => &self.clients,
-            Asker::Namespaces => &self.namespaces,
-            Asker::Ourselves => &self.ours,
-        }
-    }
-
-    fn all(&self) -> [&Connections; 3] {
-        [&self.clients, &self.namespaces, &self.ours]
+        Self { namespaces: Connections::default(), ours: Connections::default(), http1_places }
     }
 
     fn reap(&self) {
-        self.all().into_iter().for_each(Connections::reap);
-    }
-
-    /// Forgets a connection that has ended.
-    fn remove(&self, id: u64) {
-        self.all().into_iter().for_each(|connections| connections.remove(id));
-    }
-
-    /// How many connections there are, and how many streams on them.
-    fn statistics(&self) -> (usize, usize) {
-        let statistics = self.all().map(Connections::statistics);
-        statistics.iter().fold((0, 0), |(connections, streams), more| (connections + more.0, streams + more.1))
+        self.namespaces.reap();
+        self.ours.reap();
     }
 }
 
@@ -164,7 +148,10 @@ pub(crate) struct Pool {
     tuning: ClientTuning,
     short: Lane,
     long: Lane,
-    workloads: Workloads,
+    /// For short requests of clients.
+    clients: Connections,
+    /// For their long-running ones.
+    readers: Readers,
     http1: Arc<IdleConnections>,
     /// Whether the last connection negotiated HTTP/1.1.
     speaks_http1: AtomicBool,
@@ -189,7 +176,8 @@ impl Pool {
             observer,
             short: Lane::new(&tuning),
             long: Lane::new(&tuning),
-            workloads: Workloads::default(),
+            clients: Connections::default(),
+            readers: Readers::default(),
             tuning,
             http1: Arc::default(),
             speaks_http1: AtomicBool::new(false),
@@ -204,7 +192,8 @@ impl Pool {
                 let Some(pool) = weak.upgrade() else { return };
                 pool.short.reap();
                 pool.long.reap();
-                pool.workloads.reap();
+                pool.clients.reap();
+                pool.readers.reap();
                 pool.http1.reap(idle_timeout);
             }
         });
@@ -224,10 +213,10 @@ impl Pool {
         credentials: &Arc<Current>,
     ) -> Result<Connection, ForwardError> {
         let Claim { lane: kind, asker, .. } = claim;
-        let (here, connections) = (Handle::current().id(), self.connections(claim));
+        let here = Handle::current().id();
         // Each round, others may take what a dial has brought; so many rounds fill every connection.
-        for _ in 0..=self.tuning.max_connections {
-            match connections.pick(credentials.version, here) {
+        for _ in 0..=self.connections_for(claim) {
+            match self.pick(claim, credentials.version, here) {
                 Pick::Room(permit) => return Ok(Connection::Http2(permit)),
                 Pick::Tight(permit) => {
                     if self.may_grow(claim, credentials.version) && !self.grows_in_vain(claim) {
@@ -247,21 +236,42 @@ impl Pool {
                 }
                 continue;
             }
-            if let Writer::Workload { reader } = claim.writer
-                && let Some(permit) = self.workloads.adopt(reader, credentials.version, here)
-            {
-                return Ok(Connection::Http2(permit));
+            let dial = match self.without_room(claim, credentials, here) {
+                WithoutRoom::Wait(dial) => dial,
+                WithoutRoom::Take(permit) => return Ok(Connection::Http2(permit)),
+                WithoutRoom::Full => break,
+            };
+            if let Err(error) = self.dialed(dial).await {
+                let shared = claim.reader().and_then(|_| self.readers.share(credentials.version));
+                return shared.map(Connection::Http2).ok_or(error);
             }
-            if !self.may_grow(claim, credentials.version) {
-                break;
-            }
-            self.dialed(self.join_dial(claim, credentials)).await?;
         }
-        match claim.writer {
-            Writer::ApiServer => None,
-            Writer::Workload { .. } => self.workloads.share(credentials.version, here).map(Connection::Http2),
+        Err(self.full(claim))
+    }
+
+    /// What a request does that finds no room on the connections that are for it.
+    fn without_room(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>, here: runtime::Id) -> WithoutRoom {
+        let version = credentials.version;
+        let Some(reader) = claim.reader() else {
+            return match self.may_grow(claim, version) {
+                true => WithoutRoom::Wait(self.join_dial(claim, credentials)),
+                false => WithoutRoom::Full,
+            };
+        };
+        if let Some(permit) = self.readers.adopt(reader, version, here) {
+            return WithoutRoom::Take(permit);
         }
-        .ok_or_else(|| self.full(claim))
+        let may_grow = || self.may_grow(claim, version) || self.readers.close_idle();
+        if !self.readers.has_just_failed() && may_grow() {
+            return WithoutRoom::Wait(self.join_dial(claim, credentials));
+        }
+        if let Some(permit) = self.readers.share(version) {
+            return WithoutRoom::Take(permit);
+        }
+        match may_grow() {
+            true => WithoutRoom::Wait(self.join_dial(claim, credentials)),
+            false => self.readers.dialing(version).map_or(WithoutRoom::Full, WithoutRoom::Wait),
+        }
     }
 
     /// Waits for a dial; not for long if the member could not be reached last time.
@@ -276,13 +286,13 @@ impl Pool {
         let credentials = self.user.load().credentials.clone().get().await;
         let credentials =
             credentials.map_err(|message| ForwardError::Credentials { cluster: self.cluster.clone(), message })?;
-        let claim = Claim { lane: LaneKind::Short, asker: Asker::Client, writer: Writer::ApiServer };
+        let claim = Claim { lane: LaneKind::Short, asker: Asker::Client, peer: None };
         self.join_dial(claim, &credentials).ended.await
     }
 
     /// Dials a connection of its own for an upgrade: HTTP/1.1, in nobody's list, so that no windows are used.
     pub(crate) async fn dial_http1(&self, credentials: &Current) -> Result<Dialed, ForwardError> {
-        self.dialer.dial(Protocols::Http1, self.windows(Asker::Client), credentials).await
+        self.dialer.dial(Protocols::Http1, self.tuning.client_windows, credentials).await
     }
 
     /// Whether connections can be made with this client certificate.
@@ -291,14 +301,17 @@ impl Pool {
     }
 
     pub(crate) fn statistics(&self) -> PoolStatistics {
-        let (short_connections, short_streams) = self.short.statistics();
-        let (watch_connections, watch_streams) = self.long.statistics();
-        let (workload_connections, workload_streams) = self.workloads.statistics();
+        let sum = |of: [(usize, usize); 3]| {
+            of.iter().fold((0, 0), |(connections, streams), more| (connections + more.0, streams + more.1))
+        };
+        let of = |lane: &Lane, clients| sum([clients, lane.namespaces.statistics(), lane.ours.statistics()]);
+        let (short_connections, short_streams) = of(&self.short, self.clients.statistics());
+        let (long_connections, long_streams) = of(&self.long, self.readers.statistics());
         PoolStatistics {
             short_connections,
             short_streams,
-            long_connections: watch_connections + workload_connections,
-            long_streams: watch_streams + workload_streams,
+            long_connections,
+            long_streams,
             idle_http1_connections: self.http1.len(),
         }
     }
@@ -310,86 +323,103 @@ impl Pool {
         }
     }
 
-    fn connections(&self, claim: Claim) -> Arc<Connections> {
-        match claim.writer {
-            Writer::ApiServer => self.lane(claim.lane).of(claim.asker).clone(),
-            Writer::Workload { reader } => self.workloads.of(reader),
+    /// The connections that a request may take, where they are not by who reads.
+    fn shared(&self, claim: Claim) -> &Connections {
+        match claim.asker {
+            Asker::Client => &self.clients,
+            Asker::Namespaces => &self.lane(claim.lane).namespaces,
+            Asker::Ourselves => &self.lane(claim.lane).ours,
         }
     }
 
-    fn windows(&self, asker: Asker) -> Windows {
-        match asker {
-            Asker::Client => self.tuning.client_windows,
-            Asker::Namespaces | Asker::Ourselves => self.tuning.own_windows,
+    fn pick(&self, claim: Claim, version: u64, here: runtime::Id) -> Pick {
+        match claim.reader() {
+            Some(reader) => self.readers.pick(reader, version, here),
+            None => self.shared(claim).pick(version, here),
         }
     }
 
-    /// How many streams a connection for this asker may carry, of those that the member allows.
-    fn streams_for(&self, asker: Asker) -> usize {
-        match asker {
-            Asker::Client => self.windows(asker).independent_streams().min(MAX_STREAMS),
+    /// Adds a connection to those that a request may take.
+    fn push(&self, claim: Claim, slot: Arc<Slot>) {
+        match claim.reader() {
+            Some(reader) => self.readers.of(reader).push(slot),
+            None => self.shared(claim).push(slot),
+        }
+    }
+
+    /// Forgets a connection that has ended.
+    fn remove(&self, claim: Claim, id: u64) {
+        match claim.reader() {
+            Some(_) => self.readers.remove(id),
+            None => self.shared(claim).remove(id),
+        }
+    }
+
+    fn windows(&self, claim: Claim) -> Windows {
+        match (claim.asker, claim.reader()) {
+            (Asker::Client, Some(_)) => self.tuning.client_windows.for_streams(readers::STREAMS),
+            (Asker::Client, None) => self.tuning.client_windows,
+            (Asker::Namespaces | Asker::Ourselves, _) => self.tuning.own_windows,
+        }
+    }
+
+    /// How many streams the connection that a request needs may carry, of those that the member allows.
+    fn streams_for(&self, claim: Claim) -> usize {
+        match claim.asker {
+            Asker::Client => self.windows(claim).independent_streams().min(MAX_STREAMS),
             Asker::Namespaces | Asker::Ourselves => MAX_STREAMS,
         }
     }
 
-    /// As [`streams_for`](Self::streams_for), for the connection that a request needs.
-    fn streams_of(&self, claim: Claim) -> usize {
-        let most = self.streams_for(claim.asker);
-        match claim.writer {
-            Writer::ApiServer => most,
-            Writer::Workload { .. } => most.min(workloads::STREAMS),
-        }
-    }
-
-    /// How many HTTP/2 connections of a lane this asker may have. They are its own: nobody is kept any.
-    fn connections_for(&self, asker: Asker) -> usize {
+    /// How many HTTP/2 connections there may be of the kind that a request needs. They are its asker's own: nobody is
+    /// kept any.
+    fn connections_for(&self, claim: Claim) -> usize {
         let most = self.tuning.max_connections;
-        match asker {
-            Asker::Client | Asker::Namespaces => most - most / 4,
-            Asker::Ourselves => most,
-        }
-    }
-
-    /// How many HTTP/2 connections there may be beside the one that a request needs, itself among them.
-    fn connections_of(&self, claim: Claim) -> usize {
-        match claim.writer {
-            Writer::ApiServer => self.connections_for(claim.asker),
-            Writer::Workload { .. } => self.tuning.max_connections.saturating_mul(workloads::CONNECTIONS_FOR_EACH),
+        match (claim.asker, claim.reader()) {
+            (Asker::Client, Some(_)) => most.saturating_mul(readers::CONNECTIONS_FOR_EACH),
+            (Asker::Client | Asker::Namespaces, _) => most - most / 4,
+            (Asker::Ourselves, _) => most,
         }
     }
 
     /// How many requests of clients there may be at once in a lane.
-    pub(crate) fn for_clients(&self, kind: LaneKind) -> usize {
-        let lane = self.lane(kind);
+    pub(crate) fn for_clients(&self, lane: LaneKind) -> usize {
         if self.speaks_http1.load(Ordering::Relaxed) {
-            return lane.http1_places.room(Asker::Client);
+            return self.lane(lane).http1_places.room(Asker::Client);
         }
-        let usual = || USUAL_STREAMS.min(self.streams_for(Asker::Client));
-        let streams = lane.clients.streams_of_one().unwrap_or_else(usual).max(1);
-        self.connections_for(Asker::Client).saturating_mul(streams)
+        let claim = Claim { lane, asker: Asker::Client, peer: None };
+        let known = match lane {
+            LaneKind::Short => self.clients.streams_of_one(),
+            LaneKind::LongRunning => self.readers.streams_of_one(),
+        };
+        let streams = known.unwrap_or_else(|| USUAL_STREAMS.min(self.streams_for(claim))).max(1);
+        self.connections_for(claim).saturating_mul(streams)
     }
 
     fn may_grow(&self, claim: Claim, version: u64) -> bool {
-        let usable = match claim.writer {
-            Writer::ApiServer => self.lane(claim.lane).of(claim.asker).usable(version),
-            Writer::Workload { reader } => self.workloads.count(version, reader),
+        let usable = match claim.reader() {
+            Some(reader) => self.readers.count(version, reader),
+            None => self.shared(claim).usable(version),
         };
-        usable < self.connections_of(claim)
+        usable < self.connections_for(claim)
     }
 
     /// Whether a dial would not bring the next connection, as far as is known.
     fn grows_in_vain(&self, claim: Claim) -> bool {
-        self.speaks_http1.load(Ordering::Relaxed) || self.connections(claim).has_just_failed()
+        let has_just_failed = match claim.reader() {
+            Some(_) => self.readers.has_just_failed(),
+            None => self.shared(claim).has_just_failed(),
+        };
+        self.speaks_http1.load(Ordering::Relaxed) || has_just_failed
     }
 
     fn full(&self, claim: Claim) -> ForwardError {
-        let what = match (claim.asker, claim.writer) {
-            (Asker::Client, Writer::Workload { .. }) => "connections to it for logs and workloads",
-            (Asker::Client, Writer::ApiServer) => "connections to it that clients may use",
-            (Asker::Namespaces, _) => "connections to it for single namespaces",
-            (Asker::Ourselves, _) => "own connections to it",
+        let what = match claim.asker {
+            Asker::Client => "connections to it that clients may use",
+            Asker::Namespaces => "connections to it for single namespaces",
+            Asker::Ourselves => "own connections to it",
         };
-        ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.connections_of(claim) }
+        ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.connections_for(claim) }
     }
 
     fn http1_is_full(&self, Claim { lane, asker, .. }: Claim) -> ForwardError {
@@ -403,32 +433,33 @@ impl Pool {
 
     /// Starts a dial, or joins the one under way with the same credentials.
     fn join_dial(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>) -> Dial {
-        let connections = self.connections(claim);
-        let mut dial = connections.dial.lock();
-        let version = credentials.version;
-        if let Some(dial) = dial.as_ref().filter(|dial| dial.version == version && dial.outcome().is_none()) {
-            return dial.clone();
+        match claim.reader() {
+            Some(reader) => self.readers.of(reader).join_dial(credentials.version, || self.dialing(claim, credentials)),
+            None => self.shared(claim).join_dial(credentials.version, || self.dialing(claim, credentials)),
         }
+    }
+
+    /// Begins a dial, whether or not anybody waits for it.
+    fn dialing(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>) -> SharedDial {
         let (pool, credentials) = (self.clone(), credentials.clone());
         let task = tokio::spawn(async move {
-            if let Some(checkout) = pool.open(claim, &credentials).await? {
-                // Whoever waits takes it from the idle ones.
-                drop(checkout);
+            let opened = pool.open(claim, &credentials).await;
+            if let Some(reader) = claim.reader() {
+                pool.readers.dialed(reader, opened.is_ok());
             }
+            // Whoever waits takes an HTTP/1.1 connection from the idle ones.
+            drop(opened?);
             Ok(())
         });
         let interrupted = self.full(claim);
-        let ended = async move { task.await.unwrap_or(Err(interrupted)) }.boxed().shared();
-        let started = Dial { begun: Instant::now(), version, ended };
-        *dial = Some(started.clone());
-        started
+        async move { task.await.unwrap_or(Err(interrupted)) }.boxed().shared()
     }
 
     /// Opens a connection, which is driven where this runs. An HTTP/2 one goes to its like,
     /// an HTTP/1.1 one to the caller.
     async fn open(self: &Arc<Self>, claim: Claim, credentials: &Current) -> Result<Option<Checkout>, ForwardError> {
         let (version, runtime) = (credentials.version, Handle::current().id());
-        let dialed = self.dialer.dial(Protocols::Http2OrHttp1, self.windows(claim.asker), credentials).await;
+        let dialed = self.dialer.dial(Protocols::Http2OrHttp1, self.windows(claim), credentials).await;
         match dialed.inspect_err(|error| self.observer.failed(error))? {
             Dialed::Http1(sender, connection) => {
                 self.speaks_http1.store(true, Ordering::Relaxed);
@@ -442,14 +473,10 @@ impl Pool {
             }
             Dialed::Http2(sender, connection) => {
                 self.speaks_http1.store(false, Ordering::Relaxed);
-                let (id, most) = (self.next_id.fetch_add(1, Ordering::Relaxed), self.streams_of(claim));
-                let load = Arc::new(Load {
-                    streams: AtomicUsize::new(0),
-                    max_streams: AtomicUsize::new(connection.current_max_send_streams().min(most)),
-                    used: AtomicBool::new(true),
-                });
-                self.connections(claim).push(Arc::new(Slot { id, version, runtime, sender, load: load.clone() }));
-                tokio::spawn(drive(Arc::downgrade(self), claim, id, most, load, connection));
+                let (id, most) = (self.next_id.fetch_add(1, Ordering::Relaxed), self.streams_for(claim));
+                let counts = Arc::new(StreamCounts::new(connection.current_max_send_streams().min(most)));
+                self.push(claim, Arc::new(Slot { id, version, runtime, sender, counts: counts.clone() }));
+                tokio::spawn(drive(Arc::downgrade(self), claim, id, most, counts, connection));
                 Ok(None)
             }
         }
@@ -457,19 +484,23 @@ impl Pool {
 }
 
 /// Runs an HTTP/2 connection to its end, keeping count of the streams that the member allows, up to `most`.
-async fn drive(pool: Weak<Pool>, claim: Claim, id: u64, most: usize, load: Arc<Load>, mut connection: Http2Connection) {
+async fn drive(
+    pool: Weak<Pool>,
+    claim: Claim,
+    id: u64,
+    most: usize,
+    counts: Arc<StreamCounts>,
+    mut connection: Http2Connection,
+) {
     let ended = futures::future::poll_fn(|cx| {
         let polled = connection.poll_unpin(cx);
         // Every request wakes this task, so a limit that the member changes is known one request later.
-        load.max_streams.store(connection.current_max_send_streams().min(most), Ordering::Relaxed);
+        counts.allow(connection.current_max_send_streams().min(most));
         polled
     })
     .await;
     let Some(pool) = pool.upgrade() else { return };
-    match claim.writer {
-        Writer::ApiServer => pool.lane(claim.lane).remove(id),
-        Writer::Workload { .. } => pool.workloads.remove(id),
-    }
+    pool.remove(claim, id);
     if let Err(error) = ended {
         let cause = explain(&error);
         if error.is_timeout() {

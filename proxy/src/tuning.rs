@@ -18,6 +18,12 @@ pub struct Windows {
 }
 
 impl Windows {
+    /// The same for a connection of so many streams.
+    pub(crate) fn for_streams(self, streams: usize) -> Self {
+        let streams = u32::try_from(streams).unwrap_or(u32::MAX);
+        Self { connection: self.stream.saturating_mul(streams), ..self }
+    }
+
     /// How many streams have their whole windows in the connection's: so many cannot take it from each other.
     pub(crate) fn independent_streams(self) -> usize {
         let streams = (self.connection / self.stream.max(1)).max(1);
@@ -56,7 +62,8 @@ pub struct ClientTuning {
     /// The number of connections in each of the two lanes (short and long-running) for what this process asks for
     /// itself; clients, and the cachers of single namespaces, have three quarters as many of their own. Default 32:
     /// with the usual 100 streams a connection that is thousands of own watches, with 64 it is 1,536 of clients, and
-    /// both are still no load for a kube-apiserver. For what workloads write there are four times as many, by client.
+    /// both are still no load for a kube-apiserver. For clients' long-running requests there are
+    /// three times as many, by client.
     pub max_connections: usize,
     /// The number of requests in each of the two lanes that may be under way at once to an endpoint that speaks
     /// HTTP/1.1 only, where each takes a connection of its own. A quarter of them is kept for clients, one for the

@@ -19,7 +19,7 @@ use crate::identity::RequestIdentity;
 use crate::last_question::LastCheck;
 use crate::member::ClientInner;
 use crate::places::Asker;
-use crate::pool::{Claim, LaneKind, Writer};
+use crate::pool::{Claim, LaneKind};
 
 /// What is asked: `/version` may be answered to anybody by what stands before a kube-apiserver.
 const OWN_PATH: &str = "/api";
@@ -73,7 +73,7 @@ impl ClientInner {
         self.set_identity(request.headers_mut(), &RequestIdentity::Member, &user).ok()?;
         let replay = Replay::of(&request);
         let limit = Some(self.tuning.head_timeout);
-        let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, writer: Writer::ApiServer };
+        let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None };
         let exchanged = self.exchange(request, replay.as_ref(), claim, limit, &user).await;
         exchanged.ok().map(|(response, with)| (response.status(), with))
     }

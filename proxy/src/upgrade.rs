@@ -69,7 +69,8 @@ pub(crate) async fn forward(
         }
         _ => {
             let shutdown = Some(member.tuning.shutdown.clone());
-            let response = response.map(|incoming| MemberBody::boxed(incoming, permit, member.name.clone(), shutdown));
+            let response =
+                response.map(|incoming| MemberBody::boxed(incoming, permit, None, member.name.clone(), shutdown));
             member.finish(response)
         }
     }

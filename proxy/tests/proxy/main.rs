@@ -9,7 +9,7 @@ mod network;
 mod plugins;
 mod pool;
 mod precedents;
+mod readers;
 mod renewal;
 mod streaming;
 mod upgrades;
-mod workloads;

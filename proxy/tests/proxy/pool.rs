@@ -111,12 +111,12 @@ async fn connections_are_limited() {
     let member = watchable(Options { max_streams: Some(2), ..Options::default() }).await;
     let client = member::connect(member.config(), ClientTuning { max_connections: 2, ..ClientTuning::default() }).await;
     let mut watches = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..12 {
         watches.push(client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
     }
     let error = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
-    assert!(error.to_string().contains("all 2 connections to it that clients may use are in use"), "{error}");
+    assert!(error.to_string().contains("all 6 connections to it that clients may use are in use"), "{error}");
     watches.pop();
     client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
 }
@@ -162,9 +162,10 @@ where
 async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
     let http1 = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let http2 = Options { max_streams: Some(2), ..Options::default() };
-    // Over HTTP/1.1 all share eight. Over HTTP/2 this process has four connections of two streams, and others have
-    // three each.
-    for (options, shared, [of_clients, of_namespaces, of_ours]) in [(http1, true, [4, 2, 2]), (http2, false, [6, 6, 8])]
+    // Over HTTP/1.1 all share eight. Over HTTP/2 this process has four connections of two streams, the cachers of single
+    // namespaces three, and clients twelve.
+    for (options, shared, [of_clients, of_namespaces, of_ours]) in
+        [(http1, true, [4, 2, 2]), (http2, false, [24, 6, 8])]
     {
         let member = watchable(options).await;
         let tuning = ClientTuning { max_http1_requests: 8, max_connections: 4, ..ClientTuning::default() };

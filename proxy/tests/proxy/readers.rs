@@ -1,0 +1,208 @@
+//! Logs, watches and what is proxied to workloads: what one client leaves unread is nobody else's matter.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{Request, Response, StatusCode, Uri};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tributary_apimachinery::body::BoxError;
+use tributary_apimachinery::{ClusterName, RequestClass};
+use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector, Peer, RequestIdentity, Sent};
+
+use crate::member::{self, Body, Member, Options, SOON, eventually, get, text};
+
+/// So many pieces of one byte cost more than the budget of a connection's unread frames.
+const TOO_MANY: usize = 40_000;
+
+/// A member that writes one log in pieces of one byte, after which nothing comes, and has another that ends; what else
+/// it is asked has one event once it happens.
+struct Chatty {
+    member: Member,
+    happens: Arc<Notify>,
+}
+
+impl Chatty {
+    async fn start() -> Self {
+        let happens = Arc::new(Notify::new());
+        let event = happens.clone();
+        let member = Member::start(Options::default(), move |seen, _| {
+            let event = event.clone();
+            async move {
+                if seen.uri.path().contains("/chatty/") {
+                    return Response::new(tiny_pieces());
+                }
+                if seen.uri.path().contains("/short/") {
+                    return text(StatusCode::OK, "all".to_owned());
+                }
+                let event = stream::once(async move {
+                    event.notified().await;
+                    Ok(Frame::data(Bytes::from_static(b"event")))
+                });
+                Response::new(StreamBody::new(event.chain(stream::pending())).boxed_unsync())
+            }
+        })
+        .await;
+        Self { member, happens }
+    }
+}
+
+fn tiny_pieces() -> Body {
+    let tiny = stream::iter(0..TOO_MANY).map(|_| Ok(Frame::data(Bytes::from_static(b"x"))));
+    StreamBody::new(tiny.chain(stream::pending())).boxed_unsync()
+}
+
+fn peer(port: u16) -> Peer {
+    Peer(([127, 0, 0, 1], port).into())
+}
+
+/// A request of this client for what lasts.
+fn log(pod: &str, reader: Peer, class: RequestClass) -> Request<tributary_apimachinery::body::Body> {
+    let mut request = get(&format!("/api/v1/namespaces/a/pods/{pod}/log?follow=true"));
+    request.extensions_mut().insert(class);
+    request.extensions_mut().insert(reader);
+    request
+}
+
+async fn open(client: &ClusterClient, pod: &str, reader: Peer) -> Response<tributary_apimachinery::body::Body> {
+    let log = log(pod, reader, RequestClass::LongRunning);
+    let opened = tokio::time::timeout(SOON, client.forward(log, RequestIdentity::Member));
+    opened.await.expect("an answer").expect("a log")
+}
+
+/// h2 ends a connection with all its streams once too many tiny DATA frames have not been read, because each takes far
+/// more memory than the window counts. How small they are a workload decides, and whether they are read a client.
+#[tokio::test]
+async fn what_comes_in_tiny_pieces_and_is_not_read_breaks_nobody_elses_stream() {
+    for class in [RequestClass::LongRunning, RequestClass::Watch] {
+        let Chatty { member, happens } = Chatty::start().await;
+        let client = member.client().await;
+        let mut others = open(&client, "quiet", peer(2)).await.into_body();
+        let unread = log("chatty", peer(1), class);
+        let mut unread = client.forward(unread, RequestIdentity::Member).await.unwrap().into_body();
+        eventually("whoever does not read loses its own", || client.pool_statistics().long_connections == 1).await;
+        while let Some(frame) = unread.frame().await {
+            if frame.is_err() {
+                break;
+            }
+        }
+        happens.notify_one();
+        let event = tokio::time::timeout(SOON, others.frame()).await.expect("an event").expect("it goes on");
+        assert_eq!(event.expect("it is whole").into_data().unwrap(), "event");
+        open(&client, "quiet", peer(1)).await;
+    }
+}
+
+/// A client may have 576 requests that last, which take 36 connections.
+#[tokio::test]
+async fn as_many_as_one_client_may_have_come_at_once_and_take_nothing_of_others() {
+    let Chatty { member, .. } = Chatty::start().await;
+    let client = member.client().await;
+    let others = futures::future::join_all((2..22).map(|port| open(&client, "quiet", peer(port)))).await;
+    let many = futures::future::join_all((0..576).map(|_| open(&client, "quiet", peer(1)))).await;
+    let statistics = client.pool_statistics();
+    assert_eq!(statistics.long_streams, 596, "{statistics:?}");
+    assert!(statistics.long_connections >= 20 + 36, "{statistics:?}");
+    drop((others, many));
+}
+
+#[tokio::test]
+async fn clients_that_read_logs_at_once_share_no_connection() {
+    let Chatty { member, .. } = Chatty::start().await;
+    let client = member.client().await;
+    let logs = (0..20).map(|port| open(&client, "quiet", peer(port)));
+    let logs = futures::future::join_all(logs).await;
+    let statistics = client.pool_statistics();
+    assert_eq!((statistics.long_connections, statistics.long_streams), (20, 20), "{statistics:?}");
+    // One client's own logs do, but not too many of them.
+    let own = futures::future::join_all((0..20).map(|_| open(&client, "quiet", peer(1)))).await;
+    let statistics = client.pool_statistics();
+    assert!((21..=22).contains(&statistics.long_connections), "{statistics:?}");
+    drop((logs, own));
+}
+
+#[tokio::test]
+async fn a_connection_that_is_idle_is_anybodys() {
+    let Chatty { member, .. } = Chatty::start().await;
+    let client = member.client().await;
+    for port in 0..20 {
+        assert_eq!(member::read(open(&client, "short", peer(port)).await).await, "all");
+    }
+    assert_eq!(member.connections(), 1, "each kubectl logs is a connection of its own");
+}
+
+/// What was on its way when a client went has cost the connection some of its budget, and for good.
+#[tokio::test]
+async fn a_connection_on_which_something_was_left_unread_is_nobody_elses() {
+    let Chatty { member, .. } = Chatty::start().await;
+    let client = member.client().await;
+    for (port, connections) in [(1, 1), (1, 1), (2, 2), (1, 2), (3, 3)] {
+        drop(open(&client, "quiet", peer(port)).await);
+        eventually("it is given back", || client.pool_statistics().long_streams == 0).await;
+        assert_eq!(member.connections(), connections);
+    }
+}
+
+#[tokio::test]
+async fn where_there_are_too_many_clients_they_share() {
+    let Chatty { member, .. } = Chatty::start().await;
+    let tuning = ClientTuning { max_connections: 2, ..ClientTuning::default() };
+    let client = member::connect(member.config(), tuning).await;
+    assert_eq!(client.long_running_for_clients(), 96);
+    // At once, so that most come while the connections that they will share are being dialed.
+    let logs = futures::future::join_all((0..40).map(|port| open(&client, "quiet", peer(port)))).await;
+    let statistics = client.pool_statistics();
+    assert_eq!((statistics.long_connections, statistics.long_streams), (6, 40), "{statistics:?}");
+    let rest = futures::future::join_all((0..56).map(|port| open(&client, "quiet", peer(port)))).await;
+    let error = client.forward(log("quiet", peer(99), RequestClass::Watch), RequestIdentity::Member).await.unwrap_err();
+    assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
+    // What nobody uses makes room for somebody of his own.
+    drop((logs, rest));
+    open(&client, "quiet", peer(99)).await;
+    assert_eq!(member.connections(), 7);
+}
+
+#[tokio::test]
+async fn where_old_connections_go_on_and_new_ones_fail_clients_share_and_the_member_stays_reachable() {
+    let Chatty { member, .. } = Chatty::start().await;
+    let (address, is_closed) = (member.address, Arc::new(AtomicBool::new(false)));
+    let closed = is_closed.clone();
+    let connector = tower::service_fn(move |_: Uri| {
+        let closed = closed.clone();
+        async move {
+            if closed.load(Ordering::SeqCst) {
+                return Err(BoxError::from("no more connections"));
+            }
+            Ok(Box::new(TcpStream::connect(address).await?) as BoxIo)
+        }
+    });
+    let name = ClusterName::new("c1").unwrap();
+    let client =
+        ClusterClient::connect_through(Connector::new(connector), name, member.config(), ClientTuning::default());
+    let client = client.await.unwrap();
+    let first = open(&client, "quiet", peer(1)).await;
+    is_closed.store(true, Ordering::SeqCst);
+    let others = futures::future::join_all((2..8).map(|port| open(&client, "quiet", peer(port)))).await;
+    assert_eq!(client.pool_statistics().long_streams, 7);
+    drop((first, others));
+}
+
+#[tokio::test]
+async fn what_is_forgotten_of_one_reader_takes_nothing_from_another() {
+    let Chatty { member, .. } = Chatty::start().await;
+    let tuning = ClientTuning { idle_timeout: Duration::from_millis(50), ..ClientTuning::default() };
+    let client = member::connect(member.config(), tuning).await;
+    let stays = open(&client, "quiet", peer(1)).await;
+    let other = open(&client, "quiet", peer(2)).await;
+    assert_eq!(client.pool_statistics().long_connections, 2);
+    drop(other);
+    eventually("one is closed", || client.pool_statistics().long_connections == 1).await;
+    assert_eq!(client.pool_statistics().long_streams, 1);
+    drop(stays);
+    eventually("none is left", || client.pool_statistics().long_connections == 0).await;
+}
