@@ -6,6 +6,8 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::refusal::LimitRefusal;
+
 /// Asks the connection that a request came by whether there is room for its answer. An extension of the request.
 ///
 /// The body of a write may come long after its head, and what there was room for then may be taken by others meanwhile.
@@ -26,6 +28,17 @@ impl AnswerRoom {
     /// waiting leaves nothing behind.
     pub async fn wait(&self) -> bool {
         (self.0)().await
+    }
+}
+
+/// Waits for room for the answer to a write. Call once its body is there, and before anything is sent.
+///
+/// # Errors
+/// 429 where there is none for as long as the connection has its requests wait.
+pub(crate) async fn wait(room: Option<&AnswerRoom>) -> Result<(), LimitRefusal> {
+    match room {
+        Some(room) if !room.wait().await => Err(LimitRefusal::Unread),
+        _ => Ok(()),
     }
 }
 

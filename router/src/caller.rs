@@ -5,7 +5,7 @@ use tributary_proxy::{GivenIdentity, RequestIdentity};
 
 use crate::answer_room::AnswerRoom;
 use crate::flow::fair_share::Holder;
-use crate::refusal::{LimitRefusal, Refusal, RequestRefusal};
+use crate::refusal::{Refusal, RequestRefusal};
 
 /// Who sends a request, as authentication found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,8 @@ pub(crate) struct Caller {
     identity: RequestIdentity,
     /// The connection that the request came by: its share of what clients share.
     pub(crate) connection: Holder,
-    answer_room: Option<AnswerRoom>,
+    /// What says whether there is room on it for an answer.
+    pub(crate) answer_room: Option<AnswerRoom>,
 }
 
 impl Caller {
@@ -35,17 +36,6 @@ impl Caller {
         let given = GivenIdentity::of(headers).map_err(RequestRefusal::Impersonation)?;
         let identity = given.map_or(RequestIdentity::Member, RequestIdentity::AsGiven);
         Ok(Self { identity, connection: extensions.get().copied(), answer_room: extensions.get().cloned() })
-    }
-
-    /// Waits for room for the answer to a write. Call once its body is there, and before anything is sent.
-    ///
-    /// # Errors
-    /// 429 where there is none for as long as the connection has its requests wait.
-    pub(crate) async fn answerable(&self) -> Result<(), LimitRefusal> {
-        match &self.answer_room {
-            Some(room) if !room.wait().await => Err(LimitRefusal::Unread),
-            _ => Ok(()),
-        }
     }
 
     /// In whose name members see the request.

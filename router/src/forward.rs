@@ -10,6 +10,7 @@ pub(crate) mod locate;
 pub(crate) mod one_cluster;
 pub(crate) mod owner;
 mod rewritten;
+mod room;
 pub(crate) mod self_review;
 pub(crate) mod send;
 pub(crate) mod shared_questions;

@@ -9,8 +9,9 @@ use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Verb
 
 use super::answer::{content_type, note};
 use super::buffered::unreadable;
+use super::room;
 use super::send::send;
-use super::whole::{self, seen_in_passing};
+use super::whole::seen_in_passing;
 use crate::Router;
 use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
 use crate::caller::Caller;
@@ -57,7 +58,7 @@ pub(crate) async fn forward(
     };
     let noted = written.filter(|_| is_noted && !dry_run);
     let room = match noted {
-        Some(_) => Some(whole::room(router, caller, 0).await?),
+        Some(_) => Some(room::room(router, caller, 0).await?),
         None => None,
     };
     let mut answer = send(&cluster, caller, request, &info.path, query).await?;

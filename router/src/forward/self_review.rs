@@ -14,6 +14,7 @@ use tributary_apimachinery::{ClusterName, ResourceRequest, Verb};
 
 use super::buffered::BufferedRequest;
 use super::send::send;
+use crate::answer_room;
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::flow::fair_share::{Exceeded, Portion};
@@ -48,7 +49,7 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
     let form = preferences.form(ResponseKind::Review)?;
     let held = BufferedRequest::read(request, Verb::Create, message, REVIEW_BYTES_MAX).await?;
     let body = held.for_all()?.ok_or(RequestRefusal::VersionInReview)?;
-    caller.answerable().await?;
+    answer_room::wait(caller.answer_room.as_ref()).await?;
     let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
     let asked = clusters.iter().map(|cluster| async {
         let message = held.with_body(body.clone(), "application/json");

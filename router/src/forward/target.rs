@@ -10,7 +10,7 @@ use super::answer::{TranslationOptions, translate};
 use super::buffered::BufferedRequest;
 use super::rewritten::translating;
 use super::send::send;
-use super::{integers, whole};
+use super::{integers, room};
 use crate::body::Body;
 use crate::refusal::{PreconditionRefusal, Refusal};
 use crate::request::ClientRequest;
@@ -57,7 +57,7 @@ pub(crate) async fn send_translated(
         query => query.map(|query| for_live_read(info.verb, query)),
     };
     let known = target.object.as_ref().map_or(0, |object| object.size()).max(held.body.len());
-    let room = whole::room(router, request.caller, known).await?;
+    let room = room::room(router, request.caller, known).await?;
     let answer = send(&target.cluster, request.caller, message, &info.path, query.as_deref()).await?;
     translate(request, &target.cluster, answer, room, wish).await
 }

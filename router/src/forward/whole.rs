@@ -41,23 +41,8 @@ pub(crate) enum Interrupted {
     NoRoom(Exceeded),
 }
 
-/// What a member's answer has beyond what was written, in bytes: defaults, `managedFields`, the head of a Status. Most
-/// objects are smaller as a whole.
-const ADDED_BYTES: usize = 16 << 10;
-
 /// In which steps the room for an answer grows, in bytes: a member decides how small its frames are.
 const STEP_BYTES: usize = 16 << 10;
-
-/// Waits for room for the answer to a request, of which so much is known: the object as it is, or as it is to be. Call
-/// once the request is there whole, and before anything is sent.
-///
-/// # Errors
-/// 429 where there is none, or none for it on the client's connection. This cluster has not been asked then.
-pub(crate) async fn room(router: &Router, caller: &Caller, known: usize) -> Result<Portion, Refusal> {
-    caller.answerable().await?;
-    let likely = known.saturating_add(ADDED_BYTES).min(WHOLE_BODY_BYTES_MAX);
-    Ok(router.held_bytes().take(caller.connection, likely)?)
-}
 
 /// Room for one answer of [`WHOLE_BODY_BYTES_MAX`], for those to one request that find no more of their own: one after
 /// the other has it, each for half of the time that is left to the request.
@@ -253,6 +238,7 @@ mod tests {
     use futures::FutureExt;
     use tokio::sync::oneshot;
 
+    use super::super::room::ADDED_BYTES;
     use super::*;
     use crate::flow::fair_share::{FairShare, ShareMetrics};
 

@@ -1,0 +1,23 @@
+//! Room for the answer to what is sent to a member, taken before it is sent.
+
+use crate::Router;
+use crate::answer_room;
+use crate::body::WHOLE_BODY_BYTES_MAX;
+use crate::caller::Caller;
+use crate::flow::fair_share::Portion;
+use crate::refusal::Refusal;
+
+/// What a member's answer has beyond what was written, in bytes: defaults, `managedFields`, the head of a Status. Most
+/// objects are smaller as a whole.
+pub(super) const ADDED_BYTES: usize = 16 << 10;
+
+/// Waits for room for the answer to a request, of which so much is known: the object as it is, or as it is to be. Call
+/// once the request is there whole, and before anything is sent.
+///
+/// # Errors
+/// 429 where there is none, or none for it on the client's connection. This cluster has not been asked then.
+pub(crate) async fn room(router: &Router, caller: &Caller, known: usize) -> Result<Portion, Refusal> {
+    answer_room::wait(caller.answer_room.as_ref()).await?;
+    let likely = known.saturating_add(ADDED_BYTES).min(WHOLE_BODY_BYTES_MAX);
+    Ok(router.held_bytes().take(caller.connection, likely)?)
+}
