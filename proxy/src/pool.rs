@@ -110,7 +110,7 @@ impl Claim {
     }
 }
 
-/// The connections for one kind of request.
+/// The connections for one kind of request, but for those of clients: [`Pool::clients`] and [`Pool::readers`].
 struct Lane {
     namespaces: Connections,
     ours: Connections,
