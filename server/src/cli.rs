@@ -185,11 +185,9 @@ pub struct LimitArguments {
     /// Client connections that are open at once; further ones wait until one closes
     #[arg(long, value_name = "N", default_value_t = Self::default().max_connections, value_parser = parse_count)]
     pub max_connections: usize,
-    /// Bytes of answers that clients have not read, all connections together. One connection may use at most half of
-    /// what nobody else uses, and never more than 16 MiB; beyond that, its large reads are answered 429 and its streams
-    /// wait. While all of the bytes are used, writes are answered 429 before they are made. An answer of which nothing
-    /// is read for 60 s is cut (logs are not). When less than 16 MiB (or a quarter of the limit, if that is less) is
-    /// free, any answer of a connection that holds an equal share or more is cut if nothing is read of it for 15 s
+    /// Bytes of answers that clients have not read, all connections together. A connection that has used its share is
+    /// given no more until its client reads: its streams wait, and its requests are answered 429. An answer that nobody
+    /// reads is cut after a while
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_unread_bytes, value_parser = parse_count)]
     pub max_unread_bytes: usize,
     /// Lists, and initial events of watches, longer than 64 KiB that are written at once. Further ones wait, for at
