@@ -4,7 +4,8 @@
 #   proof.sh [property] [model] [fleet] [specs] [reads] [bookmarks] [oracle] [faults] [fuzz]
 #
 # Each part writes one line of ../PROOF.md: the day, the commit, the command, how it ended, how long it took. Lines of parts that
-# did not run stay. Longer runs: PROPTEST_CASES, TRIBUTARY_SEEDS and FUZZ_SECONDS (for each target).
+# did not run stay. New lines are appended, so nothing may stand below the table.
+# Longer runs: PROPTEST_CASES, TRIBUTARY_CHANGES, TRIBUTARY_SEEDS and FUZZ_SECONDS (for each target).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
