@@ -50,8 +50,9 @@ pub struct ClientTuning {
     /// The flow-control windows of connections for clients. A client need not read what it asked for, so a connection
     /// carries no more streams than have their whole windows in the connection's. Default 256 KiB and 16 MiB: 64
     /// streams, each of 8.7 MB/s at 30 ms round-trip time (87 MB/s at 3 ms), compressed where the client takes that.
-    /// 16 MiB on each of 24 connections in both lanes make 768 MiB that all clients together may leave unread of one
-    /// endpoint; wider streams would make it more, or the requests fewer.
+    /// A connection for long-running requests of clients carries 16 streams, and its window is 4 MiB. So 24 connections
+    /// of 16 MiB for short requests and 96 of 4 MiB for long-running ones make 768 MiB that all clients together may
+    /// leave unread of one endpoint; wider streams would make it more, or the requests fewer.
     pub client_windows: Windows,
     /// The flow-control windows of connections for what this process asks for itself. Default 4 MiB and 16 MiB: 140
     /// MB/s at 30 ms round-trip time, and what a connection may bring before it is read. It is read at once, whatever

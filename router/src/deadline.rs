@@ -18,7 +18,7 @@ struct Limit {
 }
 
 /// The answer, if it is there within the request's limit; `longest` is the server's. It is borrowed: each place that a
-/// future is moved to takes its size, and a request's is the largest part of what an idle watch occupies.
+/// future is moved to takes its size, and this one is the largest part of a request's.
 ///
 /// # Errors
 /// 400 for a limit that is no duration, 504 once it has passed.

@@ -267,8 +267,8 @@ mod tests {
     use super::*;
     use crate::RouterConfig;
 
-    /// What a request in flight may take, in bytes. HTTP/2 keeps one place for a request and, later, its body, so that
-    /// an idle watch holds this much; the benchmark allows it 20 KB with all that it has of connection and stream.
+    /// What a request may take until its answer begins, in bytes: 32 MB for the 4,000 that may be in flight. An idle
+    /// watch holds none of it: the listener boxes it, and drops the box when the head of the answer is there.
     const FUTURE_BYTES_MAX: usize = 8 << 10;
 
     #[tokio::test]
