@@ -15,12 +15,11 @@ use tributary_apimachinery::body::Body;
 
 use crate::error::ForwardError;
 
-/// How long after the start of a dial that failed none is begun for those who have a connection, if not the best one.
-/// 30 s: where old connections go on and new ones fail, every request would begin another dial, and the member be
+/// After a failed dial, how long those who have a connection already begin no other, counted from its start. 30 s: where old connections go on and new ones fail, every request would begin another dial, and the member be
 /// called unreachable by each. As long as the longest pause between two dials of an endpoint that was lost.
 pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
 
-/// One HTTP/2 connection. It closes when its last request has ended and the lane has dropped it.
+/// One HTTP/2 connection. It closes when its last request has ended and it is forgotten here.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) id: u64,
@@ -152,7 +151,7 @@ impl Dial {
     }
 }
 
-/// What a lane has for a request.
+/// What there is for a request.
 pub(crate) enum Pick {
     Room(StreamPermit),
     /// There is room, but it is time for another connection: the last streams are being used,
@@ -182,10 +181,12 @@ impl Connections {
         usable.filter(|slot| slot.counts.is_left_clean()).find_map(|slot| slot.reserve_below(slot.allowed().min(1)))
     }
 
-    /// The connection with the fewest streams.
-    pub(crate) fn least_used(&self, version: u64) -> Option<Arc<Slot>> {
+    /// The connection with the most room, and how many streams that is.
+    pub(crate) fn roomiest(&self, version: u64) -> Option<(usize, Arc<Slot>)> {
         let slots = self.slots.load();
-        slots.iter().filter(|slot| slot.is_usable(version)).min_by_key(|slot| slot.streams()).cloned()
+        let usable = slots.iter().filter(|slot| slot.is_usable(version));
+        let rooms = usable.map(|slot| (slot.allowed().saturating_sub(slot.streams()), slot));
+        rooms.max_by_key(|(room, _)| *room).map(|(room, slot)| (room, slot.clone()))
     }
 
     /// A connection without a stream.
@@ -204,7 +205,7 @@ impl Connections {
     }
 
     /// The dial under way with credentials of this version.
-    pub(crate) fn dialing(&self, version: u64) -> Option<Dial> {
+    pub(crate) fn dial_under_way(&self, version: u64) -> Option<Dial> {
         let dial = self.dial.lock();
         dial.as_ref().filter(|dial| dial.version == version && dial.outcome().is_none()).cloned()
     }

@@ -188,7 +188,7 @@ impl Dialer {
         let start = async {
             let (sender, mut connection) = builder.handshake(TokioIo::new(stream)).await?;
             settings(&mut connection).await?;
-            Ok(Dialed::Http2(sender, connection))
+            Ok::<_, BoxError>(Dialed::Http2(sender, connection))
         };
         match timeout_at(deadline, start).await {
             Err(_) => Err(self.timed_out("HTTP handshake")),
@@ -216,9 +216,10 @@ impl Dialer {
         }
     }
 
-    fn handshake_failed(&self, error: hyper::Error) -> ForwardError {
-        let alert = tls::alert_remedy(&tributary_apimachinery::explain(&error));
-        let source: SharedError = Arc::new(OneLine(error.into()));
+    fn handshake_failed(&self, error: impl Into<BoxError>) -> ForwardError {
+        let error = OneLine(error.into());
+        let alert = tls::alert_remedy(&error.to_string());
+        let source: SharedError = Arc::new(error);
         match (&self.tls, alert) {
             (Some(tls), Some(remedy)) => self.tls_failed(tls, source, remedy),
             _ => {
@@ -230,11 +231,14 @@ impl Dialer {
 
 /// Waits for the member's SETTINGS. Before them nobody knows how many streams it allows, and hyper silently queues what
 /// exceeds them: watches opened too early would wait for each other for ever.
-async fn settings(connection: &mut Http2Connection) -> Result<(), hyper::Error> {
+async fn settings(connection: &mut Http2Connection) -> Result<(), BoxError> {
     let mut tick = tokio::time::interval(SETTINGS_TICK);
     while connection.current_max_send_streams() == 0 {
         tokio::select! {
-            ended = &mut *connection => return ended,
+            ended = &mut *connection => {
+                ended?;
+                return Err("it closed the connection before it said how many requests it takes".into());
+            }
             _ = tick.tick() => {}
         }
     }

@@ -91,16 +91,20 @@ impl Endpoints {
         while let Some(at) = self.best(&left, kind) {
             let endpoint = left.swap_remove(at);
             let another = left.iter().chain(&last).any(|other| other.is_usable());
+            let made = endpoint.pool.connections_made();
             match timeout(if another { PATIENCE } else { Duration::MAX }, begin(endpoint)).await {
                 Ok(Ok(opened)) => return Ok(opened),
                 Ok(Err(error)) if error.is_of_endpoint() => failure = Some(error),
                 Ok(Err(error)) => return Err(error),
                 Err(_) => {
-                    endpoint.observer.unreachable(format!(
-                        "no connection to {} within {} s",
-                        endpoint.target.address,
-                        PATIENCE.as_secs()
-                    ));
+                    // Where many wait, connections are made one after the other.
+                    if endpoint.pool.connections_made() == made {
+                        endpoint.observer.unreachable(format!(
+                            "no connection to {} within {} s",
+                            endpoint.target.address,
+                            PATIENCE.as_secs()
+                        ));
+                    }
                     last.push(endpoint);
                 }
             }

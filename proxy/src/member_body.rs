@@ -90,7 +90,13 @@ impl HttpBody for MemberBody {
             return Poll::Ready(Some(Err(self.broke_off(CutOff))));
         }
         let frame = match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
-            Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
+            Some(Ok(frame)) => {
+                // hyper's server asks nothing more of a body that says so.
+                if self.incoming.is_end_stream() {
+                    self.ended();
+                }
+                Some(Ok(frame))
+            }
             Some(Err(error)) => {
                 self.permit = None;
                 Some(Err(self.broke_off(error)))

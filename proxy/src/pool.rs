@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 
 use futures::FutureExt;
 use tokio::runtime::{self, Handle};
-use tokio::time::Duration;
+use tokio::time::{Duration, Instant, timeout_at};
 use tributary_apimachinery::{ClusterName, explain};
 
 use crate::certificate::Certificate;
@@ -52,6 +52,10 @@ const USUAL_STREAMS: usize = 100;
 /// the dial. The dial itself goes on to its own limit and is found by those who come later; people at a terminal, whose
 /// client asks several things one after the other, get an error instead of a hanging command.
 const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a client waits for a connection of its own to be dialed while it could share another's. 1 s, as for one
+/// endpoint while there is another.
+const OWN_CONNECTION_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a member's pool holds at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,8 +126,8 @@ struct Lane {
 enum WithoutRoom {
     /// It waits for a connection.
     Wait(Dial),
-    /// It takes what was for others.
-    Take(StreamPermit),
+    /// It takes room on a connection that is idle, or another's.
+    Borrow(StreamPermit),
     Full,
 }
 
@@ -238,12 +242,11 @@ impl Pool {
             }
             let dial = match self.without_room(claim, credentials, here) {
                 WithoutRoom::Wait(dial) => dial,
-                WithoutRoom::Take(permit) => return Ok(Connection::Http2(permit)),
+                WithoutRoom::Borrow(permit) => return Ok(Connection::Http2(permit)),
                 WithoutRoom::Full => break,
             };
-            if let Err(error) = self.dialed(dial).await {
-                let shared = claim.reader().and_then(|_| self.readers.share(credentials.version));
-                return shared.map(Connection::Http2).ok_or(error);
+            if let Some(borrowed) = self.wait_or_borrow(claim, credentials.version, dial).await? {
+                return Ok(Connection::Http2(borrowed));
             }
         }
         Err(self.full(claim))
@@ -259,25 +262,54 @@ impl Pool {
             };
         };
         if let Some(permit) = self.readers.adopt(reader, version, here) {
-            return WithoutRoom::Take(permit);
+            return WithoutRoom::Borrow(permit);
         }
-        let may_grow = || self.may_grow(claim, version) || self.readers.close_idle();
-        if !self.readers.has_just_failed() && may_grow() {
+        let make_room = || {
+            while !self.may_grow(claim, version) {
+                if !self.readers.close_idle() {
+                    return false;
+                }
+            }
+            true
+        };
+        if !self.readers.has_just_failed() && make_room() {
             return WithoutRoom::Wait(self.join_dial(claim, credentials));
         }
-        if let Some(permit) = self.readers.share(version) {
-            return WithoutRoom::Take(permit);
+        // Before another dial that may fail, too.
+        if let Some(permit) = self.readers.borrow(version) {
+            return WithoutRoom::Borrow(permit);
         }
-        match may_grow() {
+        match make_room() {
             true => WithoutRoom::Wait(self.join_dial(claim, credentials)),
-            false => self.readers.dialing(version).map_or(WithoutRoom::Full, WithoutRoom::Wait),
+            false => self.readers.dial_under_way(version).map_or(WithoutRoom::Full, WithoutRoom::Wait),
         }
     }
 
+    /// Waits for a dial. A reader does not wait for long where others have room, and takes that where the dial fails.
+    ///
+    /// # Errors
+    /// Of the dial.
+    async fn wait_or_borrow(
+        &self,
+        claim: Claim,
+        version: u64,
+        dial: Dial,
+    ) -> Result<Option<StreamPermit>, ForwardError> {
+        let borrow = || claim.reader().and_then(|_| self.readers.borrow(version));
+        let dialed = match timeout_at(dial.begun + OWN_CONNECTION_PATIENCE, self.wait_for(dial.clone())).await {
+            Ok(dialed) => dialed,
+            Err(_) => match borrow() {
+                Some(permit) => return Ok(Some(permit)),
+                None => self.wait_for(dial).await,
+            },
+        };
+        dialed.map(|()| None).or_else(|error| borrow().map(Some).ok_or(error))
+    }
+
     /// Waits for a dial; not for long if the member could not be reached last time.
-    async fn dialed(&self, dial: Dial) -> Result<(), ForwardError> {
+    async fn wait_for(&self, dial: Dial) -> Result<(), ForwardError> {
         let Some((age, reason)) = self.observer.unreachable_for() else { return dial.ended.await };
-        let dialed = tokio::time::timeout_at(dial.begun + UNREACHABLE_PATIENCE, dial.ended).await;
+        let dialed = timeout_at(dial.begun + UNREACHABLE_PATIENCE, dial.ended).await;
         dialed.unwrap_or_else(|_| Err(ForwardError::Unreachable { cluster: self.cluster.clone(), reason, age }))
     }
 
@@ -342,7 +374,7 @@ impl Pool {
     /// Adds a connection to those that a request may take.
     fn push(&self, claim: Claim, slot: Arc<Slot>) {
         match claim.reader() {
-            Some(reader) => self.readers.of(reader).push(slot),
+            Some(reader) => self.readers.push(reader, slot),
             None => self.shared(claim).push(slot),
         }
     }
@@ -380,6 +412,11 @@ impl Pool {
             (Asker::Client | Asker::Namespaces, _) => most - most / 4,
             (Asker::Ourselves, _) => most,
         }
+    }
+
+    /// How many HTTP/2 connections were made so far.
+    pub(crate) fn connections_made(&self) -> u64 {
+        self.next_id.load(Ordering::Relaxed)
     }
 
     /// How many requests of clients there may be at once in a lane.
@@ -434,25 +471,28 @@ impl Pool {
     /// Starts a dial, or joins the one under way with the same credentials.
     fn join_dial(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>) -> Dial {
         match claim.reader() {
-            Some(reader) => self.readers.of(reader).join_dial(credentials.version, || self.dialing(claim, credentials)),
-            None => self.shared(claim).join_dial(credentials.version, || self.dialing(claim, credentials)),
+            Some(reader) => self.readers.join_dial(reader, credentials.version, || self.begin_dial(claim, credentials)),
+            None => self.shared(claim).join_dial(credentials.version, || self.begin_dial(claim, credentials)),
         }
     }
 
     /// Begins a dial, whether or not anybody waits for it.
-    fn dialing(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>) -> SharedDial {
+    fn begin_dial(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>) -> SharedDial {
         let (pool, credentials) = (self.clone(), credentials.clone());
         let task = tokio::spawn(async move {
-            let opened = pool.open(claim, &credentials).await;
-            if let Some(reader) = claim.reader() {
-                pool.readers.dialed(reader, opened.is_ok());
-            }
             // Whoever waits takes an HTTP/1.1 connection from the idle ones.
-            drop(opened?);
-            Ok(())
+            pool.open(claim, &credentials).await.map(drop)
         });
         let interrupted = self.full(claim);
-        async move { task.await.unwrap_or(Err(interrupted)) }.boxed().shared()
+        let ended = async move { task.await.unwrap_or(Err(interrupted)) }.boxed().shared();
+        if let Some(reader) = claim.reader() {
+            let (pool, begun, ended) = (self.clone(), Instant::now(), ended.clone());
+            tokio::spawn(async move {
+                let is_success = ended.await.is_ok();
+                pool.readers.note_dial(reader, begun, is_success);
+            });
+        }
+        ended
     }
 
     /// Opens a connection, which is driven where this runs. An HTTP/2 one goes to its like,

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::time::Instant;
 
-use crate::connections::{Connections, Dial, PAUSE_AFTER_FAILURE, Pick, StreamPermit};
+use crate::connections::{Connections, Dial, PAUSE_AFTER_FAILURE, Pick, SharedDial, Slot, StreamPermit};
 use crate::peer::Peer;
 
 /// The most requests on one connection: what one client loses of its own where it leaves one unread. 16: a dashboard
@@ -29,18 +29,30 @@ pub(crate) const CONNECTIONS_FOR_EACH: usize = 3;
 /// Who reads: the connection of a client, or whoever came by none that is known.
 pub(crate) type Reader = Option<Peer>;
 
-/// The connections of each reader. Whoever has none has no place here.
+/// The connections of each reader who has any.
 #[derive(Default)]
 pub(crate) struct Readers {
     by_reader: Mutex<HashMap<Reader, Arc<Connections>>>,
-    /// When the last dial failed, if none has succeeded since.
-    failed: Mutex<Option<Instant>>,
+    /// Of the dials that have ended, how the one that began last did.
+    last_dial: Mutex<Option<LastDial>>,
+}
+
+/// When a dial began, and whether it succeeded.
+#[derive(Clone, Copy)]
+struct LastDial {
+    begun: Instant,
+    is_success: bool,
 }
 
 impl Readers {
-    /// Those of one reader, to dial another or to add it.
-    pub(crate) fn of(&self, reader: Reader) -> Arc<Connections> {
-        self.by_reader.lock().entry(reader).or_default().clone()
+    /// The dial of this reader's that is under way, or one that `begin` begins.
+    pub(crate) fn join_dial(&self, reader: Reader, version: u64, begin: impl FnOnce() -> SharedDial) -> Dial {
+        self.by_reader.lock().entry(reader).or_default().join_dial(version, begin)
+    }
+
+    /// Adds a connection to this reader's.
+    pub(crate) fn push(&self, reader: Reader, slot: Arc<Slot>) {
+        self.by_reader.lock().entry(reader).or_default().push(slot);
     }
 
     /// Room on one of this reader's own.
@@ -66,11 +78,11 @@ impl Readers {
         Some(permit)
     }
 
-    /// Room on anybody's connection, that with the fewest requests, where there may be no further ones.
-    pub(crate) fn share(&self, version: u64) -> Option<StreamPermit> {
+    /// Room on anybody's connection, that with the most, where there may be no further ones.
+    pub(crate) fn borrow(&self, version: u64) -> Option<StreamPermit> {
         let by_reader = self.by_reader.lock();
-        let roomiest = by_reader.values().filter_map(|of| of.least_used(version));
-        roomiest.min_by_key(|slot| slot.streams())?.reserve(100)
+        let roomiest = by_reader.values().filter_map(|of| of.roomiest(version));
+        roomiest.max_by_key(|(room, _)| *room)?.1.reserve(100)
     }
 
     /// How many connections there are with credentials of this version, and how many more are dialed for others than
@@ -78,14 +90,14 @@ impl Readers {
     pub(crate) fn count(&self, version: u64, reader: Reader) -> usize {
         let by_reader = self.by_reader.lock();
         let of_one = |(of, connections): (&Reader, &Arc<Connections>)| {
-            connections.usable(version) + usize::from(*of != reader && connections.dialing(version).is_some())
+            connections.usable(version) + usize::from(*of != reader && connections.dial_under_way(version).is_some())
         };
         by_reader.iter().map(of_one).sum()
     }
 
     /// A dial under way with credentials of this version, of whichever reader.
-    pub(crate) fn dialing(&self, version: u64) -> Option<Dial> {
-        self.by_reader.lock().values().find_map(|of| of.dialing(version))
+    pub(crate) fn dial_under_way(&self, version: u64) -> Option<Dial> {
+        self.by_reader.lock().values().find_map(|of| of.dial_under_way(version))
     }
 
     /// Closes a connection on which nobody has a request, and says whether there was one.
@@ -101,16 +113,21 @@ impl Readers {
         true
     }
 
-    /// Notes how a dial for this reader has ended.
-    pub(crate) fn dialed(&self, reader: Reader, is_success: bool) {
-        *self.failed.lock() = (!is_success).then(Instant::now);
+    /// Notes how a dial for this reader has ended. One that failed late says nothing where later ones have succeeded.
+    pub(crate) fn note_dial(&self, reader: Reader, begun: Instant, is_success: bool) {
+        let mut last = self.last_dial.lock();
+        if last.is_none_or(|last| last.begun <= begun) {
+            *last = Some(LastDial { begun, is_success });
+        }
+        drop(last);
         forget_without(&mut self.by_reader.lock(), reader);
     }
 
-    /// Whether a dial has failed not long ago. As many would be begun as clients come, and each that fails says of the
-    /// member that it is out of reach.
+    /// Whether a dial has failed not long ago. Otherwise each client would begin another, and each failure would mark the
+    /// member unreachable.
     pub(crate) fn has_just_failed(&self) -> bool {
-        self.failed.lock().is_some_and(|failed| failed.elapsed() < PAUSE_AFTER_FAILURE)
+        let last = *self.last_dial.lock();
+        last.is_some_and(|last| !last.is_success && last.begun.elapsed() < PAUSE_AFTER_FAILURE)
     }
 
     /// Forgets a connection that has ended, whosesoever it is by now.

@@ -1,13 +1,13 @@
 //! Logs, watches and what is proxied to workloads: what one client leaves unread is nobody else's matter.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::{Request, Response, StatusCode, Uri};
-use http_body::Frame;
+use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -131,7 +131,11 @@ async fn a_connection_that_is_idle_is_anybodys() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     for port in 0..20 {
-        assert_eq!(member::read(open(&client, "short", peer(port)).await).await, "all");
+        // As hyper's server reads, which asks nothing more of a body that says that it has ended.
+        let mut body = open(&client, "short", peer(port)).await.into_body();
+        let frame = body.frame().await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap(), "all");
+        assert!(body.is_end_stream());
     }
     assert_eq!(member.connections(), 1, "each kubectl logs is a connection of its own");
 }
@@ -167,29 +171,95 @@ async fn where_there_are_too_many_clients_they_share() {
     assert_eq!(member.connections(), 7);
 }
 
+/// What becomes of a dial.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Leads,
+    Fails,
+    /// Until it is told to fail.
+    Hangs,
+}
+
+/// Ways to a member that can be told what becomes of each further dial.
+#[derive(Clone)]
+struct Ways {
+    way: Arc<Mutex<Way>>,
+    dials: Arc<AtomicUsize>,
+    fail: Arc<Notify>,
+}
+
+impl Ways {
+    async fn client(member: &Member) -> (Self, ClusterClient) {
+        let ways = Self { way: Arc::new(Mutex::new(Way::Leads)), dials: Arc::default(), fail: Arc::new(Notify::new()) };
+        let (address, taken) = (member.address, ways.clone());
+        let connector = tower::service_fn(move |_: Uri| {
+            let ways = taken.clone();
+            async move {
+                ways.dials.fetch_add(1, Ordering::SeqCst);
+                let way = *ways.way.lock().unwrap();
+                if way == Way::Hangs {
+                    ways.fail.notified().await;
+                }
+                match way {
+                    Way::Leads => Ok(Box::new(TcpStream::connect(address).await?) as BoxIo),
+                    Way::Fails | Way::Hangs => Err(BoxError::from("no more connections")),
+                }
+            }
+        });
+        let name = ClusterName::new("c1").unwrap();
+        let tuning = ClientTuning { connect_timeout: Duration::from_secs(3600), ..ClientTuning::default() };
+        let client = ClusterClient::connect_through(Connector::new(connector), name, member.config(), tuning).await;
+        (ways, client.unwrap())
+    }
+
+    fn become_such(&self, way: Way) {
+        *self.way.lock().unwrap() = way;
+    }
+}
+
 #[tokio::test]
 async fn where_old_connections_go_on_and_new_ones_fail_clients_share_and_the_member_stays_reachable() {
     let Chatty { member, .. } = Chatty::start().await;
-    let (address, is_closed) = (member.address, Arc::new(AtomicBool::new(false)));
-    let closed = is_closed.clone();
-    let connector = tower::service_fn(move |_: Uri| {
-        let closed = closed.clone();
-        async move {
-            if closed.load(Ordering::SeqCst) {
-                return Err(BoxError::from("no more connections"));
-            }
-            Ok(Box::new(TcpStream::connect(address).await?) as BoxIo)
-        }
-    });
-    let name = ClusterName::new("c1").unwrap();
-    let client =
-        ClusterClient::connect_through(Connector::new(connector), name, member.config(), ClientTuning::default());
-    let client = client.await.unwrap();
+    let (ways, client) = Ways::client(&member).await;
     let first = open(&client, "quiet", peer(1)).await;
-    is_closed.store(true, Ordering::SeqCst);
-    let others = futures::future::join_all((2..8).map(|port| open(&client, "quiet", peer(port)))).await;
+    ways.become_such(Way::Fails);
+    let mut others = Vec::new();
+    for port in 2..8 {
+        others.push(open(&client, "quiet", peer(port)).await);
+    }
     assert_eq!(client.pool_statistics().long_streams, 7);
+    assert_eq!(ways.dials.load(Ordering::SeqCst), 2, "who comes soon after one that failed begins no other");
+    assert!(client.reachability().borrow().is_reachable());
     drop((first, others));
+}
+
+#[tokio::test]
+async fn where_a_dial_hangs_clients_share_meanwhile() {
+    let Chatty { member, .. } = Chatty::start().await;
+    let (ways, client) = Ways::client(&member).await;
+    let first = open(&client, "quiet", peer(1)).await;
+    ways.become_such(Way::Hangs);
+    let others = futures::future::join_all((2..8).map(|port| open(&client, "quiet", peer(port)))).await;
+    assert_eq!((client.pool_statistics().long_connections, client.pool_statistics().long_streams), (1, 7));
+    drop((first, others));
+}
+
+#[tokio::test]
+async fn a_dial_that_fails_late_says_nothing_of_those_that_began_later() {
+    let Chatty { member, .. } = Chatty::start().await;
+    let (ways, client) = Ways::client(&member).await;
+    ways.become_such(Way::Hangs);
+    let (log, late) = (log("quiet", peer(1), RequestClass::LongRunning), client.clone());
+    let late = tokio::spawn(async move { late.forward(log, RequestIdentity::Member).await });
+    eventually("it is being dialed", || ways.dials.load(Ordering::SeqCst) == 1).await;
+    ways.become_such(Way::Leads);
+    let mut logs = vec![open(&client, "quiet", peer(2)).await, open(&client, "quiet", peer(3)).await];
+    ways.fail.notify_one();
+    late.await.unwrap().expect("it shares another's");
+    for port in 4..6 {
+        logs.push(open(&client, "quiet", peer(port)).await);
+    }
+    assert_eq!(client.pool_statistics().long_connections, 4, "each has its own");
 }
 
 #[tokio::test]

@@ -84,17 +84,23 @@ pub(crate) async fn locate(
         located.found.retain(|found| lookup.means(found));
         return Ok(located);
     }
-    let (view, mut located) = held(request).await?;
+    let (view, mut located) = in_memory(request).await?;
+    // While members are asked the view is left to others: one of a namespace counts as used as long as it is held.
+    let mut view = Some(view);
+    if located.found.is_empty() {
+        view = None;
+        located = left_out(request, located).await;
+    }
     located.found.retain(|found| lookup.means(found));
     if located.found.is_empty() {
+        view = None;
         located = not_held(request, lookup, located).await;
     }
-    as_seen(request, &view, located, seen).await
+    as_seen(request, view, located, seen).await
 }
 
-/// What memory knows of an object, and what it knows it from. One that no cluster of the merged view has is looked for
-/// in the others.
-async fn held(request: ClientRequest<'_>) -> Result<(Arc<View>, Located), Refusal> {
+/// What memory knows of an object, and what it knows it from.
+async fn in_memory(request: ClientRequest<'_>) -> Result<(Arc<View>, Located), Refusal> {
     let (view, before) = request.view().await?;
     let key = request.resource.key();
     view.own_writes_of_seen(&key).await?;
@@ -104,8 +110,7 @@ async fn held(request: ClientRequest<'_>) -> Result<(Arc<View>, Located), Refusa
         .filter_map(|(name, object)| Some((request.router.fleet().cluster(&name)?, Some(object))))
         .collect();
     let unknown = standings.unknown().cloned().collect();
-    let located = Located { found, unknown, ..Located::default() };
-    Ok((view, if located.found.is_empty() { left_out(request, located).await } else { located }))
+    Ok((view, Located { found, unknown, ..Located::default() }))
 }
 
 /// Looks for an object that no cluster of the merged view has in the others.
@@ -151,10 +156,17 @@ async fn not_held(request: ClientRequest<'_>, lookup: Lookup<'_>, mut located: L
 /// As [`locate`]. A version that does not come is no error here: the member judges what is sent.
 async fn as_seen(
     request: ClientRequest<'_>,
-    view: &View,
+    view: Option<Arc<View>>,
     located: Located,
     seen: &[ClientVersion],
 ) -> Result<Located, Refusal> {
+    if seen.is_empty() || located.found.is_empty() {
+        return Ok(located);
+    }
+    let view = match view {
+        Some(view) => view,
+        None => request.view().await?.0,
+    };
     let of_owners = located.found.iter().flat_map(|(cluster, _)| {
         let name = cluster.name();
         seen.iter().filter_map(move |given| Some((name.clone(), given.component(name)?)))
@@ -169,7 +181,9 @@ async fn as_seen(
         return Ok(located);
     }
     let _ = view.reached(&missing).await;
-    let (_, again) = held(request).await?;
+    drop(view);
+    let (_, again) = in_memory(request).await?;
+    let again = if again.found.is_empty() { left_out(request, again).await } else { again };
     Ok(if again.found.is_empty() { located } else { again })
 }
 
