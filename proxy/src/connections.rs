@@ -15,8 +15,9 @@ use tributary_apimachinery::body::Body;
 
 use crate::error::ForwardError;
 
-/// After a failed dial, how long those who have a connection already begin no other, counted from its start. 30 s: where old connections go on and new ones fail, every request would begin another dial, and the member be
-/// called unreachable by each. As long as the longest pause between two dials of an endpoint that was lost.
+/// After a failed dial, how long those who have a connection already begin no other, counted from its start. 30 s:
+/// where old connections go on and new ones fail, every request would begin another dial, and the member be called
+/// unreachable by each. As long as the longest pause between two dials of an endpoint that was lost.
 pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
 
 /// One HTTP/2 connection. It closes when its last request has ended and it is forgotten here.

@@ -3,9 +3,9 @@
 //! h2 ends a connection, with all its streams, once the DATA frames on it that nobody has read yet have cost too much:
 //! each of fewer than 256 bytes takes what it is short of them off a budget of half the connection's window
 //! (`data_frame_budget` in h2's `proto/streams/counts.rs`), because it takes far more memory than its bytes. How small
-//! frames are is for workloads to decide where their logs are followed, and events of small objects are as small; whether
-//! they are read is for clients. So each connection of a client has connections of its own here, with few requests on
-//! each: whoever does not read breaks a few streams of its own, and nobody else's.
+//! the frames of a log are, its workload decides, and events of small objects are as small; whether they are read, a
+//! client decides. So each connection of a client has connections of its own here, with few requests on each: whoever
+//! does not read breaks a few streams of its own, and nobody else's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::peer::Peer;
 pub(crate) const STREAMS: usize = 16;
 
 /// How many connections there may be for each one that this process may have for itself: 96 where those are 32. With 16
-/// requests on each they carry as many as the 24 that clients have in the other lane, with 64. While no more clients
-/// than that follow something at an endpoint at once, none shares a connection with another.
+/// requests on each they carry as many as the 24 that clients have in the other lane, with 64. While fewer are in use at
+/// an endpoint, no client shares one with another; a client that follows more than a dozen things has several.
 pub(crate) const CONNECTIONS_FOR_EACH: usize = 3;
 
 /// Who reads: the connection of a client, or whoever came by none that is known.
@@ -123,8 +123,8 @@ impl Readers {
         forget_without(&mut self.by_reader.lock(), reader);
     }
 
-    /// Whether a dial has failed not long ago. Otherwise each client would begin another, and each failure would mark the
-    /// member unreachable.
+    /// Whether a dial has failed not long ago. Otherwise each client would begin another, and each failure would mark
+    /// the member unreachable.
     pub(crate) fn has_just_failed(&self) -> bool {
         let last = *self.last_dial.lock();
         last.is_some_and(|last| !last.is_success && last.begun.elapsed() < PAUSE_AFTER_FAILURE)

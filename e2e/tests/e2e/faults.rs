@@ -433,7 +433,7 @@ async fn no_credentials(context: TestContext) -> anyhow::Result<()> {
     };
     for path in ["/api/v1/secrets", "/clusters/member1/api/v1/secrets", "/apis"] {
         for has_token in [true, false] {
-            // A connection of its own each time: a stranger's is ended with its answer, and a next request may meet that.
+            // A connection of its own each time: a stranger's is ended with its answer, which a next request may meet.
             let stranger = HttpClient::from_access(&access).await?;
             let stranger = if has_token { stranger } else { stranger.anonymous() };
             let answer = stranger.get(path).send().await?;

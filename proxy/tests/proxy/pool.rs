@@ -162,8 +162,8 @@ where
 async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
     let http1 = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let http2 = Options { max_streams: Some(2), ..Options::default() };
-    // Over HTTP/1.1 all share eight. Over HTTP/2 this process has four connections of two streams, the cachers of single
-    // namespaces three, and clients twelve.
+    // Over HTTP/1.1 all share eight. Over HTTP/2 this process has four connections of two streams, the cachers of
+    // single namespaces three, and clients twelve.
     for (options, shared, [of_clients, of_namespaces, of_ours]) in
         [(http1, true, [4, 2, 2]), (http2, false, [24, 6, 8])]
     {

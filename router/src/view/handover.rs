@@ -21,8 +21,8 @@ use tributary_merge::CompositeResourceVersion;
 /// that is half a megabyte. Once there were more, all are taken to have had one.
 const REMEMBERED_MAX: usize = 4096;
 
-/// The longest name of a namespace, in bytes (RFC 1123's label). A longer one is in no cluster and is not remembered: in
-/// a path it may have kilobytes.
+/// The longest name of a namespace, in bytes (RFC 1123's label). A longer one is in no cluster and is not remembered:
+/// in a path it may have kilobytes.
 const NAMESPACE_BYTES_MAX: usize = 63;
 
 /// What has passed between a view of all namespaces and the views of single ones beside it. It is the former's.

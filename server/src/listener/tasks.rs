@@ -5,8 +5,8 @@ use std::future::Future;
 use futures::future::{AbortHandle, abortable};
 use hyper::rt::Executor;
 
-/// The most that hyper's own part of a stream may take in memory, in bytes. 1 KiB; it takes 616 bytes, and its task 768.
-/// There are thousands of them where thousands watch, or wait for their turn to list. hyper keeps one place for a
+/// The most that hyper's own part of a stream may take in memory, in bytes. 1 KiB; it takes 616 bytes, and its task
+/// 768. There are thousands of them where thousands watch, or wait for their turn to list. hyper keeps one place for a
 /// request's future and for its answer's body, as large as the larger of them for as long as the stream lasts, so what
 /// answers a request is boxed (in `connection.rs`).
 const STREAM_BYTES_MAX: usize = 1 << 10;
