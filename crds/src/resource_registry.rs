@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use tributary_apimachinery::{Consistency, ItemResourceVersions, Partial};
 
@@ -68,7 +68,44 @@ pub struct ClusterSelection {
     pub names: Vec<String>,
     /// Clusters by their labels. Where `names` is given too, clusters that match either are chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "label_selector_schema")]
     pub selector: Option<LabelSelector>,
+}
+
+/// The schema of a [`LabelSelector`]. With the feature that derives schemas for all types of Kubernetes a cold build
+/// takes longer, and this is the only one that is needed.
+fn label_selector_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": ["object", "null"],
+        "properties": {
+            "matchLabels": {
+                "description": "Labels that a cluster must have, each with this value.",
+                "type": "object",
+                "additionalProperties": { "type": "string" },
+            },
+            "matchExpressions": {
+                "description": "What else must be true of a cluster's labels: every requirement must be met.",
+                "type": "array",
+                "items": {
+                    "description": "What must be true of one label.",
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": { "description": "The label's key.", "type": "string" },
+                        "operator": {
+                            "description": "In, NotIn, Exists or DoesNotExist.",
+                            "type": "string",
+                        },
+                        "values": {
+                            "description": "The values for In and NotIn. Exists and DoesNotExist have none.",
+                            "type": "array",
+                            "items": { "type": "string" },
+                        },
+                    },
+                },
+            },
+        },
+    })
 }
 
 impl ClusterSelection {
