@@ -91,7 +91,8 @@ impl Case {
         };
         match outcome {
             Ok(()) => Ok(()),
-            Err(error) => Err(format!("{error:#}\n{}", context.dump().await)),
+            // The error comes last: of a long output the end is what is kept, and read.
+            Err(error) => Err(format!("{}\n--- why {} failed\n{error:#}", context.dump().await, self.name)),
         }
     }
 }
