@@ -85,14 +85,14 @@ func (h *Handlers) read(object any, event string, violate func(string, ...any)) 
 	return identity{keyOf(meta), state.Cluster}, state
 }
 
-// Dump is what a controller holds by key, what happened, and the first violations.
-func (h *Handlers) Dump() (map[string]State, Counts, []string) {
-	_, counts, violations := h.Ledger.Dump()
+// Dump is what a controller holds by key, what happened, the first violations and the last gaps.
+func (h *Handlers) Dump() Store {
+	dump := h.Ledger.Dump()
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
-	held := make(map[string]State, len(h.byKey))
+	dump.Objects = make(map[string]State, len(h.byKey))
 	for key, state := range h.byKey {
-		held[key] = state
+		dump.Objects[key] = state
 	}
-	return held, counts, violations
+	return dump
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -24,6 +25,8 @@ const (
 	clusterAnnotation = "tributary.dev/cluster"
 	// keptViolations bounds the violations of a dump; the count goes on.
 	keptViolations = 20
+	// keptGaps bounds the newest gaps of a dump; the count goes on.
+	keptGaps = 20
 )
 
 // State is what a client knows of one object.
@@ -56,6 +59,7 @@ type Ledger struct {
 
 	counts     Counts
 	violations []string
+	gaps       []string
 }
 
 // Counts is how much happened.
@@ -161,14 +165,17 @@ func (l *Ledger) forward(at identity, state State, event string, violate func(st
 	}
 	l.last[at] = max(last, state.Sequence)
 	if event != "list" {
-		l.step(at, state)
+		l.step(at, state, event)
 	}
 }
 
 // step counts a state that was skipped.
-func (l *Ledger) step(at identity, state State) {
+func (l *Ledger) step(at identity, state State, event string) {
 	if before, steady := l.steady[at]; steady && state.Sequence > before+1 {
 		l.counts.Gaps++
+		gap := fmt.Sprintf("%s %s: %s of %v at version %s, sequence %d after %d",
+			time.Now().UTC().Format(time.RFC3339Nano), l.name, event, at, state.ResourceVersion, state.Sequence, before)
+		l.gaps = append(l.gaps[max(0, len(l.gaps)+1-keptGaps):], gap)
 	}
 	l.steady[at] = max(l.steady[at], state.Sequence)
 }
@@ -264,16 +271,16 @@ func (l *Ledger) Deleted(object metav1.Object) {
 		case state.Sequence < before.Sequence:
 			violate("DELETED of %v goes back from sequence %d to %d", at, before.Sequence, state.Sequence)
 		}
-		l.step(at, state)
+		l.step(at, state, "DELETED")
 		l.last[at] = max(l.last[at], state.Sequence)
 		l.gone[state.UID] = fmt.Sprintf("deleted at sequence %d", state.Sequence)
 		delete(l.held, at)
 	})
 }
 
-// Dump is what the ledger holds by key, what happened, and the first violations. Of a name in several clusters any one
-// is shown. What was skipped of a name that is not held now is not counted: it may have been before.
-func (l *Ledger) Dump() (map[string]State, Counts, []string) {
+// Dump is what the ledger holds by key, what happened, the first violations and the last gaps. Of a name in several
+// clusters any one is shown. What was skipped of a name that is not held now is not counted: it may have been before.
+func (l *Ledger) Dump() Store {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	l.settle()
@@ -281,5 +288,5 @@ func (l *Ledger) Dump() (map[string]State, Counts, []string) {
 	for at, state := range l.held {
 		held[at.key] = state
 	}
-	return held, l.counts, append([]string{}, l.violations...)
+	return Store{held, l.counts, append([]string{}, l.violations...), append([]string{}, l.gaps...)}
 }

@@ -26,25 +26,23 @@ type Store struct {
 	Objects    map[string]State `json:"objects"`
 	Counts     Counts           `json:"counts"`
 	Violations []string         `json:"violations"`
+	// Gaps describes the last states that were skipped.
+	Gaps []string `json:"gaps"`
 }
 
 // Client follows a server. Its stores are named "<resource>/<point of view>".
 type Client struct {
 	// Say prints one line of JSON.
 	Say     func(any)
-	ledgers map[string]interface {
-		Dump() (map[string]State, Counts, []string)
-	}
-	stores map[string]cache.Store
+	ledgers map[string]interface{ Dump() Store }
+	stores  map[string]cache.Store
 	// unchecked counts lists of the inconsistency detector that could not be compared.
 	unchecked atomic.Int64
 }
 
 // NewClient makes a client that holds nothing.
 func NewClient(say func(any)) *Client {
-	return &Client{Say: say, stores: map[string]cache.Store{}, ledgers: map[string]interface {
-		Dump() (map[string]State, Counts, []string)
-	}{}}
+	return &Client{Say: say, stores: map[string]cache.Store{}, ledgers: map[string]interface{ Dump() Store }{}}
 }
 
 func (c *Client) violation(text string) {
@@ -76,8 +74,7 @@ func (c *Client) Hold(resource string, store cache.Store) { c.stores[resource+"/
 func (c *Client) Dump() any {
 	stores := map[string]Store{}
 	for name, ledger := range c.ledgers {
-		objects, counts, violations := ledger.Dump()
-		stores[name] = Store{objects, counts, violations}
+		stores[name] = ledger.Dump()
 	}
 	for name, store := range c.stores {
 		objects, violations := map[string]State{}, []string{}

@@ -26,7 +26,7 @@ CLUSTER = "tributary.dev/cluster"
 WATCH_SECONDS = 30
 SILENCE_SECONDS = 45
 
-# Violations that a dump shows; the count goes on.
+# Violations, and the newest gaps, that a dump shows; the count goes on.
 KEPT = 20
 
 printing = threading.Lock()
@@ -50,6 +50,7 @@ class Ledger:
         self.resumed = False
         self.counts = {"Added": 0, "Modified": 0, "Deleted": 0, "Replaced": 0, "Repeated": 0, "Gaps": 0, "Violations": 0}
         self.violations = []
+        self.gaps = []
 
     def violate(self, text):
         self.counts["Violations"] += 1
@@ -67,10 +68,12 @@ class Ledger:
             self.violate(f"{event}: {at} is torn: sequence {sequence} with payload {parts}")
         return at, {"uid": metadata["uid"], "sequence": int(sequence), "resourceVersion": metadata["resourceVersion"]}
 
-    def step(self, at, state):
+    def step(self, at, state, event):
         before = self.steady.get(at)
         if before is not None and state["sequence"] > before + 1:
             self.counts["Gaps"] += 1
+            self.gaps = self.gaps[1 - KEPT :]
+            self.gaps.append(f"{time.time():.3f} {self.name}: {event} of {at}: {state} after sequence {before}")
         self.steady[at] = max(before or 0, state["sequence"])
 
     def settle(self):
@@ -84,7 +87,7 @@ class Ledger:
             self.violate(f"{event}: {at} goes back from sequence {last} to {state['sequence']}")
         self.last[at] = max(last or 0, state["sequence"])
         if event != "list":
-            self.step(at, state)
+            self.step(at, state, event)
 
     def replace(self, items):
         with self.lock:
@@ -147,7 +150,7 @@ class Ledger:
             self.violate(f"DELETED of {at} with {state}, held is {before}")
         elif state["sequence"] < before["sequence"]:
             self.violate(f"DELETED of {at} goes back: {before}, then {state}")
-        self.step(at, state)
+        self.step(at, state, "DELETED")
         self.last[at] = max(self.last.get(at, 0), state["sequence"])
         self.gone[state["uid"]] = f"deleted at sequence {state['sequence']}"
         self.held.pop(at, None)
@@ -159,6 +162,7 @@ class Ledger:
                 "objects": {at[0]: state for at, state in self.held.items()},
                 "counts": dict(self.counts),
                 "violations": list(self.violations),
+                "gaps": list(self.gaps),
             }
 
 

@@ -3,7 +3,7 @@
 //! A member's history is a sequence of *steps*, one for each change of an object and for each restore. A revision
 //! stands for a step; after a restore it may stand for two, one in each *era*.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A vector as it is decoded: cluster → component.
@@ -306,7 +306,20 @@ impl History {
     ) -> bool {
         let states = self.objects.get(key);
         let then = |step| selection.of(key, states.and_then(|states| state_at(states, step)));
-        self.steps_of(version.into()).into_iter().any(|step| then(step) == shown)
+        let version = version.into();
+        let in_namespace = selection.namespace.iter().flat_map(|namespace| self.steps_in(namespace, version));
+        self.steps_of(version).into_iter().chain(in_namespace).any(|step| then(step) == shown)
+    }
+
+    /// The steps that a part of a revision may stand for in a namespace: where it has a view of its own, its changes
+    /// alone are counted.
+    fn steps_in(&self, namespace: &str, Component { revision, part }: Component) -> Vec<usize> {
+        let Some(at) = part.and_then(|part| part.checked_sub(1)) else { return Vec::new() };
+        let of_it = self.objects.iter().filter(|(key, _)| key.split('/').next() == Some(namespace));
+        let own: BTreeSet<usize> = of_it.flat_map(|(_, states)| states.iter().map(|(step, _)| *step)).collect();
+        let eras = 0..self.eras.len();
+        eras.filter_map(|era| self.steps_at(revision, era).into_iter().filter(|step| own.contains(step)).nth(at))
+            .collect()
     }
 
     /// Whether a client that has this of an object, and goes on after a revision, ends with what there is: a version

@@ -25,8 +25,8 @@ pub(super) struct Ledger {
     listing: Option<States>,
     pub(super) applied: usize,
     pub(super) lists: usize,
-    /// States that were skipped outside of lists.
-    pub(super) gaps: usize,
+    /// The places where states were skipped outside of lists.
+    pub(super) gaps: Vec<String>,
     pub(super) violations: Vec<String>,
 }
 
@@ -92,7 +92,7 @@ impl Ledger {
             _ if self.gone.contains(&uid) => return,
             held => self.violations.push(format!("delete of {key} with uid {uid} at {sequence}, held is {held:?}")),
         }
-        self.step(&key, sequence);
+        self.step(&key, sequence, "delete");
         let last = self.last.entry(key).or_default();
         *last = sequence.max(*last);
         self.gone.insert(uid);
@@ -108,15 +108,17 @@ impl Ledger {
         let last = self.last.entry(key.to_owned()).or_default();
         *last = (*sequence).max(*last);
         if event != "list" {
-            self.step(key, *sequence);
+            self.step(key, *sequence, event);
         }
     }
 
     /// Counts a state that was skipped.
-    fn step(&mut self, key: &str, sequence: u64) {
+    fn step(&mut self, key: &str, sequence: u64, event: &str) {
         match self.steady.get_mut(key) {
             Some(before) => {
-                self.gaps += usize::from(sequence > *before + 1);
+                if sequence > *before + 1 {
+                    self.gaps.push(format!("{event} of {key}: sequence {sequence} after {before}"));
+                }
                 *before = sequence.max(*before);
             }
             None => drop(self.steady.insert(key.to_owned(), sequence)),

@@ -41,6 +41,8 @@ pub(super) struct Seen {
     pub(super) violations: Vec<String>,
     /// States of objects that a stream skipped.
     pub(super) gaps: u64,
+    /// The last of them.
+    pub(super) skipped: Vec<String>,
     /// What came of its own calls.
     pub(super) calls: Calls,
     /// For the report: what happened, in the client's words.
@@ -124,6 +126,8 @@ fn seen(dump: &Value) -> anyhow::Result<Seen> {
         seen.violations.extend(violations.map(|text| text.as_str().unwrap_or_default().to_owned()));
         if name.ends_with("/stream") {
             seen.gaps += store["counts"]["Gaps"].as_u64().context("no gaps")?;
+            let skipped = store["gaps"].as_array().into_iter().flatten();
+            seen.skipped.extend(skipped.filter_map(|text| text.as_str().map(str::to_owned)));
             seen.summary.push_str(&format!(", {name} {}", store["counts"]));
         }
     }
@@ -208,8 +212,9 @@ impl KubeRs {
             let Ok(mut ledger) = ledger.lock() else { bail!("{}: a watcher panicked", self.name) };
             seen.stores.insert(format!("{resource}/stream"), ledger.look().clone());
             seen.violations.extend(ledger.violations.iter().take(20).map(|text| format!("{resource}: {text}")));
-            seen.gaps += ledger.gaps as u64;
-            let (applied, lists, gaps) = (ledger.applied, ledger.lists, ledger.gaps);
+            let (applied, lists, gaps) = (ledger.applied, ledger.lists, ledger.gaps.len());
+            seen.gaps += gaps as u64;
+            seen.skipped.extend(ledger.gaps.iter().rev().take(20).rev().cloned());
             seen.summary.push_str(&format!("{resource}: {applied} events, {lists} lists, {gaps} gaps; "));
         }
         Ok(seen)
