@@ -119,6 +119,8 @@ pub(crate) struct Machine {
     void: bool,
     /// Failures since a watch last proved itself.
     failures: u32,
+    /// Whether the version held is that of a list which no watch has proved yet.
+    unproved: bool,
     /// Whether a page, or a list in one piece, broke off, and none has come since.
     broke_off: bool,
     /// How much is asked for at once.
@@ -130,7 +132,7 @@ impl Machine {
     pub(crate) fn start(page_size: u32) -> (Self, Action) {
         let amount = Amount::new(page_size);
         let phase = ReflectorPhase::WatchList;
-        Self { phase, streaming: true, void: false, failures: 0, broke_off: false, amount }.list()
+        Self { phase, streaming: true, void: false, failures: 0, unproved: false, broke_off: false, amount }.list()
     }
 
     /// Whether the list under way makes versions before it void.
@@ -160,7 +162,8 @@ impl Machine {
     fn in_watch_list(self, input: Input) -> (Self, Action) {
         match input {
             Input::InitialEnd => {
-                (Self { phase: ReflectorPhase::Watch { proved: false }, void: false, ..self }, Action::Read)
+                let phase = ReflectorPhase::Watch { proved: false };
+                (Self { phase, void: false, unproved: true, ..self }, Action::Read)
             }
             Input::Unsupported | Input::Silent | Input::Suspect => Self { streaming: false, ..self }.list(),
             // It may be shutting down, or end watches that it cannot serve: this once the list is taken in pages.
@@ -184,7 +187,9 @@ impl Machine {
                         let next = machine.page(Some(token));
                         machine.open(next)
                     }
-                    None => Self { void: false, ..machine }.open(ReflectorRequest::Watch { short: false }),
+                    None => {
+                        Self { void: false, unproved: true, ..machine }.open(ReflectorRequest::Watch { short: false })
+                    }
                 }
             }
             // The token expired: a list put together of two moments would be none. Pages take longer than the member
@@ -219,7 +224,8 @@ impl Machine {
     fn in_watch(self, proved: bool, input: Input) -> (Self, Action) {
         match input {
             Input::Proved => {
-                (Self { phase: ReflectorPhase::Watch { proved: true }, failures: 0, ..self }, Action::Read)
+                let phase = ReflectorPhase::Watch { proved: true };
+                (Self { phase, failures: 0, unproved: false, ..self }, Action::Read)
             }
             Input::Progress { bookmarks: true } => self.open(ReflectorRequest::Watch { short: true }),
             Input::Progress { bookmarks: false } => self.list(),
@@ -231,8 +237,12 @@ impl Machine {
             }
             Input::Ended => self.wait(ReflectorRequest::Latest, None),
             Input::Silent | Input::Suspect => self.open(ReflectorRequest::Latest),
-            // A member that expires the very version of its list is not to be listed without pause.
-            Input::Expired if proved || self.failures == 0 => Self { failures: self.failures + 1, ..self }.list(),
+            // A member that expires the very version of its list is not to be listed without pause. One that has merely
+            // forgotten an older version, as after its restart, is well: to wait out what failed before would keep its
+            // objects old for half a minute.
+            Input::Expired if !self.unproved || self.failures == 0 => {
+                Self { failures: self.failures.saturating_add(1), ..self }.list()
+            }
             // The version itself may be what it does not take.
             Input::Expired | Input::Unsupported => self.wait_to_list(None),
             Input::Failed { retry_after } => self.wait(ReflectorRequest::Latest, retry_after),
@@ -665,6 +675,19 @@ mod tests {
                 (Input::InitialEnd, Action::Read),
                 (Input::Expired, wait(2)),
                 (Input::Elapsed, open(ReflectorRequest::WatchList)),
+            ],
+        );
+        after_sync(
+            "410 to what a member forgot while it was down is not waited out",
+            vec![
+                (FAILED, wait(1)),
+                (Input::Elapsed, open(ReflectorRequest::Latest)),
+                (FAILED, wait(2)),
+                (Input::Elapsed, open(ReflectorRequest::Latest)),
+                (Input::Latest { behind: false }, open(WATCH)),
+                (Input::Expired, open(ReflectorRequest::WatchList)),
+                (Input::InitialEnd, Action::Read),
+                (Input::Expired, wait(4)),
             ],
         );
         let machine = after_sync(
