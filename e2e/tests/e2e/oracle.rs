@@ -9,7 +9,7 @@ use self::{
     observer::{KubeRs, Observer, RESOURCES, Seen, Union},
     writer::{Place, SEQUENCE, Writers},
 };
-use crate::context::{Case, TestContext};
+use crate::context::{Case, TestContext, eventually};
 use anyhow::{Context, bail, ensure};
 use kube::runtime::watcher;
 use serde_json::{Value, json};
@@ -35,6 +35,9 @@ const SYNC: Duration = Duration::from_secs(60);
 /// How long a client may take to hold the members' state once nothing fails any more: client-go waits up to 30 s before
 /// it tries again after failures, kube-rs as long, and a silent connection is noticed after 30 s.
 const SETTLE: Duration = Duration::from_secs(120);
+
+/// How long Tributary may have lost a member before its answers say so (5 s, `ReflectorTuning::stale_after`).
+const SILENT_FOR: Duration = Duration::from_secs(6);
 
 /// How long members change with no fault, in which no client may miss one state of one object.
 const CALM: Duration = Duration::from_secs(8);
@@ -270,6 +273,8 @@ impl Run {
         let healed = Instant::now();
         let before = self.settle().await.context("after the faults")?;
         println!("oracle: all clients hold the members' state {:.1} s later", healed.elapsed().as_secs_f64());
+        self.recovered(healed).await.context("after the faults")?;
+        println!("oracle: Tributary follows the members again {:.1} s later", healed.elapsed().as_secs_f64());
 
         let writers = Writers::start(writers);
         tokio::time::sleep(CALM).await;
@@ -331,6 +336,24 @@ impl Run {
             bail!("{} problems:\n  {}", problems.len(), problems.join("\n  "));
         }
         Ok(settled)
+    }
+
+    /// Waits until Tributary follows the members again. That clients hold what the members hold does not say so: what a
+    /// collection missed may be nothing, and until it is listed anew states are skipped that are written meanwhile.
+    async fn recovered(&self, healed: Instant) -> anyhow::Result<()> {
+        tokio::time::sleep_until(healed + SILENT_FOR).await;
+        eventually(SETTLE, || self.lists_without_warning()).await
+    }
+
+    async fn lists_without_warning(&self) -> anyhow::Result<()> {
+        let server = self.world.server.lock().await;
+        let http = server.running.as_ref().context("Tributary does not run")?.http().await?;
+        for resource in RESOURCES {
+            let path = format!("/api/v1/namespaces/{}/{resource}", self.place.namespace);
+            let answer = http.get(&path).send().await?.expect(200)?;
+            ensure!(!answer.headers.contains_key("warning"), "{resource}: {}", answer.header("warning"));
+        }
+        Ok(())
     }
 
     /// What the members hold, asked of them directly.
