@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::status::go_quote;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusDetails, StatusReason};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusCause, StatusDetails, StatusReason};
 
 use super::Trouble;
-use super::wording::listed;
+use super::wording::{first, listed};
 
 /// Why it is not known, or not clear, which cluster a request is for.
 #[derive(Clone, Debug)]
@@ -142,25 +142,50 @@ fn unread(
     Status::too_many_requests(message, retry_after)
 }
 
+/// A Status of a choice that only the client can make. It begins with what to type, because terminal UIs cut the end.
+/// The reason is one that client-go knows and does not take for a conflict: kubectl tries again after a `Conflict`, and
+/// after any 409 whose reason it does not know (`IsConflict` in apimachinery's errors.go).
+fn choose(message: String, resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {
+    let cause = |cluster: &ClusterName| StatusCause {
+        reason: "FieldValueDuplicate".to_owned(),
+        message: cluster.to_string(),
+        field: format!("metadata.annotations[{CLUSTER_ANNOTATION}]"),
+    };
+    let causes = clusters.iter().map(cause).collect();
+    let details = StatusDetails { causes, ..StatusDetails::of(resource, name) };
+    Status::new(409, StatusReason::BadRequest, message).with_details(details)
+}
+
 fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName], path: &str) -> Status {
-    let first = clusters.first().map_or("<name>", ClusterName::as_str);
+    let typed: Vec<_> = clusters.iter().map(|cluster| typed(cluster)).collect();
     let message = format!(
-        "{} {} exists in more than one cluster: {}; address one of them by its own path, /clusters/{first}{path} \
-         (kubectl --context {first}), or name its cluster in the body's annotation {CLUSTER_ANNOTATION}",
+        "{}: {} {} exists in more than one cluster: {}; the path of each is /clusters/<name>{path}",
+        first(&typed, " or "),
         resource.group_resource(),
         go_quote(name),
         listed(clusters),
     );
-    Status::new(409, StatusReason::Conflict, message).with_details(StatusDetails::of(resource, name))
+    choose(message, resource, name, clusters)
+}
+
+/// What to type for an object of one cluster.
+fn typed(cluster: &ClusterName) -> String {
+    format!("kubectl --context {cluster} …")
 }
 
 fn elsewhere(resource: &GroupVersionResource, name: &str, named: &str, owner: &ClusterName) -> Status {
-    let cause = format!(
-        "the annotation {CLUSTER_ANNOTATION} names {}, but the object is in cluster {}; an object cannot move",
-        go_quote(named),
+    let other = ClusterName::new(named)
+        .map_or_else(|_| String::new(), |named| format!(", or {} for another object of the name", typed(&named)));
+    let message = format!(
+        "{} for the object that exists{other}: {} {} is in cluster {}, and the annotation {CLUSTER_ANNOTATION} \
+         names {}; an object cannot move",
+        typed(owner),
+        resource.group_resource(),
+        go_quote(name),
         go_quote(owner.as_str()),
+        go_quote(named),
     );
-    Status::conflict(resource, name, &cause)
+    choose(message, resource, name, std::slice::from_ref(owner))
 }
 
 fn different_users(resource: &GroupVersionResource, users: &[(ClusterName, String)]) -> Status {

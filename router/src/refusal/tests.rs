@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tributary_apimachinery::{ClusterName, GroupVersionResource};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, StatusReason};
 
 use super::*;
 
@@ -18,6 +18,10 @@ fn status(refusal: impl Into<Refusal>) -> Status {
     refusal.into().status()
 }
 
+fn causes(status: &Status) -> Vec<&str> {
+    status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.message.as_str()).collect()
+}
+
 #[test]
 fn results_stay_small() {
     assert!(size_of::<Refusal>() <= 16, "{}", size_of::<Refusal>());
@@ -30,9 +34,13 @@ fn clusters_are_named() {
     let name = || "p".to_owned();
     let ambiguous =
         status(ClusterRefusal::Ambiguous { resource: pods(), name: name(), clusters: clusters[..2].to_vec(), path });
-    assert_eq!(ambiguous.code, 409);
-    assert!(ambiguous.message.contains("c0, c1"), "{ambiguous}");
-    assert!(ambiguous.message.contains("/clusters/c0/api/v1/namespaces/n/pods/p"), "{ambiguous}");
+    assert_eq!((ambiguous.code, &ambiguous.reason), (409, &StatusReason::BadRequest));
+    assert_eq!(
+        ambiguous.message,
+        "kubectl --context c0 … or kubectl --context c1 …: pods \"p\" exists in more than one cluster: c0, c1; \
+         the path of each is /clusters/<name>/api/v1/namespaces/n/pods/p"
+    );
+    assert_eq!(causes(&ambiguous), ["c0", "c1"]);
     let trouble = |cluster: &ClusterName| Trouble {
         cluster: cluster.clone(),
         cause: "refused".to_owned(),
@@ -47,6 +55,24 @@ fn clusters_are_named() {
     let unknown = unknown(false);
     assert!(unknown.message.contains("c9 (for 7 s: refused) and 2 more"), "{unknown}");
     assert!(!unknown.message.contains("c10"), "{unknown}");
+}
+
+#[test]
+fn an_object_that_cannot_move_is_named_where_it_is() {
+    let owner = &names()[0];
+    let elsewhere = |named: &str| {
+        let (name, named) = ("p".to_owned(), named.to_owned());
+        status(ClusterRefusal::Elsewhere { resource: pods(), name, named, owner: owner.clone() })
+    };
+    let told = elsewhere("c1");
+    assert_eq!((told.code, &told.reason, causes(&told)), (409, &StatusReason::BadRequest, vec!["c0"]));
+    assert_eq!(
+        told.message,
+        "kubectl --context c0 … for the object that exists, or kubectl --context c1 … for another object of the name: \
+         pods \"p\" is in cluster \"c0\", and the annotation tributary.dev/cluster names \"c1\"; an object cannot move"
+    );
+    // What is no cluster's name is not to be typed.
+    assert!(elsewhere("$(no)").message.starts_with("kubectl --context c0 … for the object that exists: pods"));
 }
 
 #[test]

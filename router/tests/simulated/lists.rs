@@ -268,7 +268,7 @@ async fn one_name_in_two_clusters_is_listed_twice_and_got_by_its_cluster() {
     let list = fixture.get(&format!("{CONFIG_MAPS}?fieldSelector=metadata.name%3Dtwin")).await.ok();
     assert_eq!(items(&list), ["a/twin", "b/twin"]);
     let message = fixture.get(&format!("{CONFIG_MAPS}/twin")).await.refused(409);
-    for part in ["a, b", "/clusters/a/api/v1/namespaces/default/configmaps/twin"] {
+    for part in ["a, b", "/clusters/<name>/api/v1/namespaces/default/configmaps/twin"] {
         assert!(message.contains(part), "{message}");
     }
     let own = fixture.get(&format!("/clusters/b{CONFIG_MAPS}/twin")).await.ok();

@@ -56,7 +56,7 @@ async fn missing(target: Target) -> anyhow::Result<()> {
 async fn without_a_version(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get("/api/v1/componentstatuses/etcd-0").send().await?;
     if target.members.len() > 1 {
-        assert_status(&answer, 409, Some("Conflict"), "/clusters/")?;
+        assert_status(&answer, 409, Some("BadRequest"), "kubectl --context ")?;
         return Ok(());
     }
     let status = answer.expect(200)?.json()?;

@@ -7,7 +7,8 @@ use serde_json::json;
 use tributary_e2e::{Tributary, kubeconfig};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl"; create_with_annotation, create_without_target_is_explained, create_in_flag, ambiguous_names, per_cluster_context]
+    cases!["kubectl"; create_with_annotation, create_without_target_is_explained, create_in_flag, ambiguous_names,
+        a_file_of_a_repeated_name_is_refused_at_once, per_cluster_context]
 }
 
 async fn create_with_annotation(context: TestContext) -> anyhow::Result<()> {
@@ -56,6 +57,42 @@ async fn create_in_flag(context: TestContext) -> anyhow::Result<()> {
     ensure!(setup.stored(0, "configmaps", "made").await?["data"]["a"] == "b", "not in member1");
     let path = setup.path("configmaps/made");
     setup.members[1].http().get(&path).send().await?.expect(404)?;
+    Ok(())
+}
+
+/// kubectl sends some commands again after a conflict, up to five times, and waits in between.
+async fn a_file_of_a_repeated_name_is_refused_at_once(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    setup.map(0, "twin").await?;
+    setup.map(1, "twin").await?;
+    setup.map(0, "only").await?;
+    eventually(SOON, async || {
+        let refused = setup.run(&["get", "configmap", "twin"]).await?.failure()?;
+        let begin = "Error from server (BadRequest): kubectl --context member1 … or kubectl --context member2 …: ";
+        ensure!(refused.starts_with(begin), "{refused}");
+        Ok(())
+    })
+    .await?;
+    for (name, commands) in [
+        ("twin", &[&["apply"][..], &["diff"], &["diff", "--server-side"], &["delete"]][..]),
+        // It exists in member1 alone, and cannot move.
+        ("only", &[&["apply"], &["replace"]]),
+    ] {
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"step": "1"},
+            "metadata": {"name": name, "annotations": {"tributary.dev/cluster": "member2"}},
+        });
+        let file = setup.kubectl.file(&format!("{name}.json"), &object.to_string())?;
+        for command in commands {
+            // Requests and the status codes of their answers are logged.
+            let refused = setup.run(&[command, &["-v=6", "-f", &file][..]].concat()).await?.failure()?;
+            ensure!(refused.matches("status=\"409").count() == 1, "{command:?} is sent again: {refused}");
+            ensure!(refused.contains("kubectl --context member2 …"), "{command:?}: {refused}");
+        }
+    }
+    for member in [0, 1] {
+        ensure!(setup.stored(member, "configmaps", "twin").await?["data"]["step"] == "0", "it was changed");
+    }
     Ok(())
 }
 
