@@ -111,6 +111,8 @@ pub struct Log {
     next: u64,
     histories: BTreeMap<ClusterName, History>,
     names: Names,
+    /// How many keys have objects in several clusters.
+    repeated_names: usize,
     /// Some event before this position has been forgotten.
     forgotten_before: u64,
     /// Some event of a cluster that left, and of which nothing is kept, stood before this position.
@@ -181,6 +183,11 @@ impl Log {
     /// How many objects the clusters have together.
     pub fn objects(&self) -> usize {
         self.names.len()
+    }
+
+    /// How many keys (`namespace/name`) have objects in several clusters.
+    pub fn repeated_names(&self) -> usize {
+        self.repeated_names
     }
 
     /// The clusters that have an object of this key (`namespace/name`), by name, and the objects.
@@ -422,10 +429,22 @@ impl Log {
     fn index(&mut self, cluster: &ClusterName, change: &Change) {
         let key = change.object.key().as_str();
         match (change.change_type, &change.previous) {
-            (ChangeType::Deleted, _) => self.names.remove(cluster, key),
-            (_, None) => self.names.insert(cluster, key),
+            (ChangeType::Deleted, _) => {
+                self.repeated_names -= usize::from(self.one_other_has(cluster, key));
+                self.names.remove(cluster, key);
+            }
+            (_, None) => {
+                self.repeated_names += usize::from(self.one_other_has(cluster, key));
+                self.names.insert(cluster, key);
+            }
             (_, Some(_)) => {}
         }
+    }
+
+    /// Whether exactly one other cluster has an object of the key. Cost: as of two of them, however many there are.
+    fn one_other_has(&self, cluster: &ClusterName, key: &str) -> bool {
+        let has = |other: &&ClusterName| self.snapshot(other).is_some_and(|snapshot| snapshot.get(key).is_some());
+        self.names.others(cluster, key).filter(has).take(2).count() == 1
     }
 
     /// The other clusters' objects of the names that may go away with these changes.

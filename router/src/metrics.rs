@@ -155,6 +155,7 @@ pub struct Metrics {
     terminated_watchers: Family<ResourceLabels, Counter>,
     history_bytes: Family<ResourceLabels, Gauge>,
     encodings_bytes: Family<ResourceLabels, Gauge>,
+    repeated_names: Family<ResourceLabels, Gauge>,
     limits: Family<LimitLabels, Gauge>,
     limits_used: Family<LimitLabels, Gauge>,
     limits_refused: Family<LimitLabels, Counter>,
@@ -184,6 +185,7 @@ impl Default for Metrics {
             terminated_watchers: Family::default(),
             history_bytes: Family::default(),
             encodings_bytes: Family::default(),
+            repeated_names: Family::default(),
             limits: Family::default(),
             limits_used: Family::default(),
             limits_refused: Family::default(),
@@ -228,21 +230,25 @@ pub struct WatchCounters {
     pub events: Counter,
     /// Watches that were ended because their client read too slowly.
     pub terminated: Counter,
-    /// What the resource's history and encodings occupy.
-    pub held: HeldBytes,
+    /// What is held of the resource.
+    pub held: HeldGauges,
 }
 
-/// What one resource holds beside its objects.
-pub struct HeldBytes {
+/// What is held of one resource.
+pub struct HeldGauges {
     history: Gauge,
     encodings: Gauge,
+    repeated_names: Gauge,
 }
 
-impl HeldBytes {
-    /// Takes over what is held now, in bytes.
-    pub fn set(&self, history: usize, encodings: usize) {
-        self.history.set(i64::try_from(history).unwrap_or(i64::MAX));
-        self.encodings.set(i64::try_from(encodings).unwrap_or(i64::MAX));
+impl HeldGauges {
+    /// Takes over what is held now: of history and encodings bytes, and how many names several clusters have.
+    pub fn set(&self, history: usize, encodings: usize, repeated_names: usize) {
+        for (gauge, value) in
+            [(&self.history, history), (&self.encodings, encodings), (&self.repeated_names, repeated_names)]
+        {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
     }
 }
 
@@ -264,9 +270,10 @@ impl Metrics {
             watches: self.watches.get_or_create_owned(labels),
             events: self.watch_events.get_or_create_owned(labels),
             terminated: self.terminated_watchers.get_or_create_owned(labels),
-            held: HeldBytes {
+            held: HeldGauges {
                 history: self.history_bytes.get_or_create_owned(labels),
                 encodings: self.encodings_bytes.get_or_create_owned(labels),
+                repeated_names: self.repeated_names.get_or_create_owned(labels),
             },
         }
     }
@@ -347,6 +354,11 @@ impl Metrics {
             "tributary_encodings_bytes",
             "Bytes of encoded watch events that watchers share",
             self.encodings_bytes.clone(),
+        );
+        registry.register(
+            "tributary_repeated_names",
+            "Names (with their namespace) that objects of several clusters have",
+            self.repeated_names.clone(),
         );
         registry.register("tributary_limit", "The bounds of what is held", self.limits.clone());
         registry.register("tributary_limit_used", "How much of a limit is used now", self.limits_used.clone());

@@ -194,15 +194,15 @@ impl View {
 
     /// Forgets history that is too old. Events do so too, but in a quiet resource none come.
     pub(crate) fn trim(&self) {
-        let history_bytes = {
+        let (history_bytes, repeated_names) = {
             let mut log = self.log.write();
             log.trim(self.age());
-            log.history_bytes()
+            (log.history_bytes(), log.repeated_names())
         };
         self.past.trim();
         // The metrics have no namespaces: what the view of all holds is told.
         if self.whole.is_none() {
-            self.counters.held.set(history_bytes, self.encodings.bytes());
+            self.counters.held.set(history_bytes, self.encodings.bytes(), repeated_names);
         }
     }
 

@@ -237,11 +237,14 @@ impl Run {
     /// The index over all clusters finds what the snapshots have.
     fn check_names(&self) {
         for log in self.world.replicas.iter().map(|replica| &replica.log) {
+            let mut repeated = 0;
             for key in KEYS {
                 let expected: Vec<_> =
                     log.head().iter().filter(|(_, s)| s.get(key).is_some()).map(|(c, _)| c.clone()).collect();
+                repeated += usize::from(expected.len() > 1);
                 assert_eq!(log.find(key).into_iter().map(|(cluster, _)| cluster).collect::<Vec<_>>(), expected);
             }
+            assert_eq!(log.repeated_names(), repeated);
             assert_eq!(log.objects(), log.head().iter().map(|(_, snapshot)| snapshot.len()).sum::<usize>());
         }
     }

@@ -1,8 +1,11 @@
 //! Clusters that come, go, and share names, while clients watch.
 
-use serde_json::json;
+use std::collections::BTreeSet;
+use std::time::Duration;
 
-use crate::harness::{CONFIG_MAPS, Fixture, brief, cluster, config_map, items, until, vector, version};
+use serde_json::{Value, json};
+
+use crate::harness::{CONFIG_MAPS, Fixture, brief, cluster, config_map, items, pass, until, vector, version};
 
 #[tokio::test]
 async fn clusters_come_and_go_in_an_open_watch() {
@@ -44,6 +47,36 @@ async fn a_name_that_another_cluster_has_comes_back_at_once() {
     fixture.member("b").delete("configmaps", "default", "twin");
     assert_eq!(events.brief().await, "DELETED b/twin");
     events.nothing().await;
+}
+
+#[tokio::test]
+async fn repeated_names_are_counted() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let metric = || {
+        let exposition = fixture.router.metrics().expose();
+        let mut lines = exposition.lines();
+        let own = |line: &&str| line.starts_with("tributary_repeated_names{") && line.contains("=\"configmaps\"");
+        lines.find(own).and_then(|line| line.rsplit(' ').next()?.parse::<usize>().ok())
+    };
+    for (member, is_repeated) in [("a", false), ("b", true)] {
+        fixture.put_and_see(member, "twin", "").await;
+        let list = fixture.get("/api/v1/configmaps").await.ok();
+        let names: Vec<_> = list["items"].as_array().unwrap().iter().map(full_name).collect();
+        assert_eq!(names.iter().filter(|name| *name == "default/twin").count() == 2, is_repeated);
+        let repeated = names.len() - names.iter().collect::<BTreeSet<_>>().len();
+        // They are counted as often as old history is looked for.
+        pass(Duration::from_secs(20)).await;
+        until(async || metric() == Some(repeated)).await;
+    }
+    fixture.set_clusters(&["a"]).await;
+    pass(Duration::from_secs(20)).await;
+    until(async || metric() == Some(0)).await;
+}
+
+/// Namespace and name of an object.
+fn full_name(object: &Value) -> String {
+    let of = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+    format!("{}/{}", of("namespace"), of("name"))
 }
 
 #[tokio::test]
