@@ -26,7 +26,7 @@ use crate::{deadline, response};
 /// Deletes a collection in every cluster that serves it and is wanted.
 ///
 /// # Errors
-/// The first cluster's refusal, with a message that names the clusters where the deletion failed and where it was done.
+/// 503 before the first deletion where a wanted cluster is out of reach. The first cluster's refusal, with a message that names the clusters where the deletion failed and where it was done.
 pub(crate) async fn delete_collection(
     request: ClientRequest<'_>,
     message: Request<Body>,
@@ -38,6 +38,7 @@ pub(crate) async fn delete_collection(
     let held = BufferedRequest::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
     let shared = held.for_all()?;
     let clusters = wanted_clusters(request, &wanted)?;
+    all_in_reach(&clusters)?;
     // Without it a deletion might not be noted that was made.
     let reserve = Reserve::take(router, request.caller, until)?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
@@ -73,6 +74,19 @@ fn wanted_clusters(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Resu
         return Ok(clusters);
     }
     Err(ClusterRefusal::unread(&resource.resource, undiscovered, 1).into())
+}
+
+/// A collection that would certainly not be deleted as a whole is not touched.
+///
+/// # Errors
+/// 503 that names the clusters that are out of reach.
+fn all_in_reach(clusters: &[Arc<Cluster>]) -> Result<(), Refusal> {
+    let troubles: Vec<_> = clusters.iter().filter_map(|cluster| cluster.out_of_reach()).collect();
+    if troubles.is_empty() {
+        return Ok(());
+    }
+    let is_gone = clusters.iter().any(|cluster| cluster.is_gone());
+    Err(MemberRefusal::NothingDeleted { troubles, is_gone }.into())
 }
 
 /// What the members' answers come to.

@@ -8,11 +8,12 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use http::StatusCode;
+use tributary_apimachinery::filter::CLUSTER_LABEL;
 use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{ClusterName, Status, StatusReason};
 use tributary_proxy::{ForwardError, Sent};
 
-use super::wording::first;
+use super::wording::{first, listed};
 use super::{Refusal, Trouble};
 
 /// When a client is to come again whose cluster cannot be reached now, in seconds.
@@ -55,6 +56,13 @@ pub(crate) enum MemberRefusal {
     Undecided {
         /// The clusters and their causes; empty where none is configured.
         unknown: Vec<String>,
+    },
+    /// Nothing of a collection is deleted, because not all of it could be: 503.
+    NothingDeleted {
+        /// The clusters that cannot be asked.
+        troubles: Vec<Trouble>,
+        /// Whether one of them has been gone for so long that coming again soon is in vain.
+        is_gone: bool,
     },
     /// A collection is not deleted in all clusters: what the first of the others said, with its code.
     PartlyDeleted {
@@ -112,6 +120,7 @@ impl MemberRefusal {
                     .with_retry_after(RETRY_AFTER)
             }
             Self::Undecided { unknown } => undecided(unknown),
+            Self::NothingDeleted { troubles, is_gone } => nothing_deleted(troubles, *is_gone),
             Self::PartlyDeleted { done, first, others } => partly_deleted(done, first, others),
             Self::Untold { what, troubles } => {
                 Status::service_unavailable(format!("no cluster has {what}; {}", first(troubles, "; ")))
@@ -198,6 +207,15 @@ fn interrupted(cluster: &ClusterName, cause: &str) -> Status {
 fn undecided(unknown: &[String]) -> Status {
     let clusters = if unknown.is_empty() { "no cluster is configured".to_owned() } else { unknown.join("; ") };
     Status::service_unavailable(format!("the answer depends on clusters that cannot be asked now: {clusters}"))
+}
+
+fn nothing_deleted(troubles: &[Trouble], is_gone: bool) -> Status {
+    let status = Status::service_unavailable(format!(
+        "nothing is deleted while these clusters cannot be asked: {}; a label selector leaves clusters out: \
+         {CLUSTER_LABEL}!=NAME",
+        listed(troubles),
+    ));
+    if is_gone { status } else { status.with_retry_after(RETRY_AFTER) }
 }
 
 /// The request as a whole is to be sent again only if no cluster can have acted on it.

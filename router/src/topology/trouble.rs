@@ -21,6 +21,15 @@ impl Cluster {
         matches!(known.state, ReachabilityState::Unreachable { .. }) && known.since.elapsed() > BRIDGED
     }
 
+    /// What keeps it from answering, where it is already known to be out of reach: nobody need wait for it.
+    pub(crate) fn out_of_reach(&self) -> Option<Trouble> {
+        let is_out_of_reach = match &self.setup.client {
+            Ok(client) => matches!(client.reachability().borrow().state, ReachabilityState::Unreachable { .. }),
+            Err(_) => true,
+        };
+        is_out_of_reach.then(|| self.trouble())
+    }
+
     /// What keeps it from answering: that it cannot be reached, what is wrong with its discovery, or that it was not
     /// heard of yet. Only for a cluster that is known not to have answered.
     pub(crate) fn trouble(&self) -> Trouble {

@@ -188,6 +188,12 @@ impl Fixture {
         revision
     }
 
+    /// Waits until the router knows that it cannot reach a cluster.
+    pub(crate) async fn out_of_reach(&self, cluster: &str) {
+        let path = format!("/readyz/cluster/{cluster}");
+        until(async || self.get(&path).await.code == 500).await;
+    }
+
     /// Sees to it that clients have a connection of each kind to a member, for what is to happen [`at_once`]: a dial
     /// waits for the member's settings by a timer.
     pub(crate) async fn connect_clients(&self, member: &str) {

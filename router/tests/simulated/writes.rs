@@ -243,3 +243,21 @@ async fn what_a_member_says_is_in_yaml_for_who_asks_for_that() {
     let text = String::from_utf8(deleted.body.to_vec()).unwrap();
     assert!(deleted.code == 200 && text.contains("kind: Status\n") && text.contains("status: Success\n"), "{text}");
 }
+
+/// A collection that would certainly not be deleted as a whole is not touched.
+#[tokio::test]
+async fn a_collection_is_not_deleted_in_part_where_a_cluster_is_out_of_reach() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for member in ["a", "b"] {
+        fixture.put_and_see(member, "x", "").await;
+    }
+    fixture.member("b").control().stop_listening().await;
+    fixture.out_of_reach("b").await;
+    let message = fixture.client().send("DELETE", CONFIG_MAPS, &[], "").await.refused(503);
+    assert!(message.starts_with("nothing is deleted while these clusters cannot be asked: b (for "), "{message}");
+    assert!(fixture.member("a").get("configmaps", "default", "x").is_some(), "it is deleted in part");
+    // As the message says.
+    let others = format!("{CONFIG_MAPS}?labelSelector=tributary.dev/cluster!%3Db");
+    fixture.client().send("DELETE", &others, &[], "").await.ok();
+    assert!(fixture.member("a").get("configmaps", "default", "x").is_none());
+}
