@@ -45,6 +45,15 @@ pub(crate) fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a 
     told.chain(count).filter_map(|text| warning_header(&text)).collect()
 }
 
+/// The `Warning` headers of an answer that does without clusters: each with its cause, at most ten of them, and a count
+/// of the rest.
+pub(crate) fn lacking(clusters: &[String]) -> impl Iterator<Item = HeaderValue> {
+    let more = clusters.len().saturating_sub(TOLD_MAX);
+    let told = clusters.iter().take(TOLD_MAX).map(|cluster| format!("the answer is given without cluster {cluster}"));
+    let count = (more > 0).then(|| format!("the answer is given without {more} more clusters"));
+    told.chain(count).filter_map(|text| warning_header(&text))
+}
+
 /// The warnings of one answer that are read: the first few that are not too long.
 pub(crate) fn readable<'a>(values: impl IntoIterator<Item = &'a HeaderValue>) -> impl Iterator<Item = &'a HeaderValue> {
     values.into_iter().filter(|value| value.len() <= LENGTH_MAX).take(READ_MAX)

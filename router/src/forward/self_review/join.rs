@@ -1,0 +1,226 @@
+//! What the clusters' answers to a question about the caller come to: a pure decision, so that tables can test it.
+
+use http::HeaderValue;
+use serde_json::{Value, json};
+use tributary_apimachinery::{ClusterName, Partial, ResourceRequest};
+
+use super::rules;
+use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal};
+use crate::response::warnings::lacking;
+
+/// What one cluster says: its answer, or why there is none.
+pub(super) type ReviewResult = (ClusterName, Result<Value, Refusal>);
+
+/// The answer of all.
+#[derive(Debug)]
+pub(super) struct Joined {
+    /// The review.
+    pub(super) review: Value,
+    /// The clusters that could not be asked, each with its cause.
+    unknown: Vec<String>,
+}
+
+impl Joined {
+    /// What is said of the clusters that could not be asked.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = HeaderValue> {
+        lacking(&self.unknown)
+    }
+}
+
+/// One answer of all. Where clusters cannot be asked, the others decide with `partial: Allow`.
+///
+/// # Errors
+/// 503 for clusters that cannot be asked, with `partial: Deny` or where there are no others; 409 where the clusters know
+/// the caller by different names; what a cluster says of the request itself.
+pub(super) fn joined(resource: &ResourceRequest, said: Vec<ReviewResult>, partial: Partial) -> Result<Joined, Refusal> {
+    let (answers, unknown) = part(said)?;
+    if answers.is_empty() || (partial == Partial::Deny && !unknown.is_empty()) {
+        return Err(MemberRefusal::Undecided { unknown }.into());
+    }
+    let (mut review, is_evaluated) = match &*resource.resource.resource {
+        "selfsubjectrulesreviews" => (join_rules(answers), true),
+        "selfsubjectreviews" => (join_identities(resource, answers)?, false),
+        _ => (join_decisions(answers), true),
+    };
+    if is_evaluated && !unknown.is_empty() {
+        review["status"]["evaluationError"] = json!(format!("clusters that cannot be asked: {}", unknown.join("; ")));
+        if review["status"].get("incomplete").is_some() {
+            review["status"]["incomplete"] = json!(true);
+        }
+    }
+    Ok(Joined { review, unknown })
+}
+
+/// The clusters' answers, and those of which there is none, each with its cause.
+type Parted = (Vec<(ClusterName, Value)>, Vec<String>);
+
+/// Parts the answers from what is not known.
+///
+/// # Errors
+/// What a cluster says of the request itself (400, 403, 422): the others would say the same.
+fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
+    let (mut answers, mut unknown) = (Vec::new(), Vec::new());
+    for (cluster, said) in said {
+        match said {
+            Ok(answer) => answers.push((cluster, answer)),
+            Err(refusal) if refusal.is_of_request() => return Err(refusal),
+            Err(refusal) => unknown.push(format!("{cluster} ({refusal})")),
+        }
+    }
+    Ok((answers, unknown))
+}
+
+/// One decision of all: the first answer, allowed only where every one is; the reason names those that do not allow it.
+fn join_decisions(answers: Vec<(ClusterName, Value)>) -> Value {
+    let mut refusals = Vec::new();
+    for (cluster, answer) in &answers {
+        if answer["status"]["allowed"] != Value::Bool(true) {
+            let reason = answer["status"]["reason"].as_str().filter(|reason| !reason.is_empty());
+            refusals.push(match reason {
+                Some(reason) => format!("{cluster}: {reason}"),
+                None => cluster.to_string(),
+            });
+        }
+    }
+    let mut joined = answers.into_iter().next().map(|(_, answer)| answer).unwrap_or_default();
+    if !refusals.is_empty() {
+        joined["status"]["allowed"] = json!(false);
+        joined["status"]["reason"] = json!(format!("not allowed in {}", refusals.join("; ")));
+    }
+    joined
+}
+
+/// The rules that every cluster has.
+fn join_rules(answers: Vec<(ClusterName, Value)>) -> Value {
+    let mut answers = answers.into_iter().map(|(_, answer)| answer);
+    let mut joined = answers.next().unwrap_or_default();
+    for answer in answers {
+        for member in ["resourceRules", "nonResourceRules"] {
+            let list = |review: &Value| review["status"][member].as_array().cloned().unwrap_or_default();
+            joined["status"][member] = Value::Array(rules::common(&list(&joined), &list(&answer)));
+        }
+        if answer["status"]["incomplete"] == json!(true) {
+            joined["status"]["incomplete"] = json!(true);
+        }
+    }
+    joined
+}
+
+/// Who the caller is, where the clusters agree on it.
+fn join_identities(resource: &ResourceRequest, answers: Vec<(ClusterName, Value)>) -> Result<Value, Refusal> {
+    let user = |answer: &Value| answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned();
+    let users: Vec<_> = answers.iter().map(|(cluster, answer)| (cluster.clone(), user(answer))).collect();
+    if users.iter().any(|(_, user)| *user != users[0].1) {
+        return Err(ClusterRefusal::DifferentUsers { resource: resource.resource.clone(), users }.into());
+    }
+    Ok(answers.into_iter().next().map(|(_, answer)| answer).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use tributary_apimachinery::RequestInfo;
+
+    use super::*;
+
+    const GROUPS: [(&str, &str); 3] = [
+        ("authorization.k8s.io", "selfsubjectaccessreviews"),
+        ("authorization.k8s.io", "selfsubjectrulesreviews"),
+        ("authentication.k8s.io", "selfsubjectreviews"),
+    ];
+
+    fn name(text: &str) -> ClusterName {
+        ClusterName::new(text).unwrap()
+    }
+
+    fn answers(statuses: &[Value]) -> Vec<ReviewResult> {
+        let names = ["a", "b", "c"].map(name);
+        names.into_iter().zip(statuses).map(|(name, status)| (name, Ok(json!({ "status": status })))).collect()
+    }
+
+    fn silent() -> ReviewResult {
+        let cluster = name("d");
+        let unavailable = MemberRefusal::unavailable(&cluster, "gone");
+        (cluster, Err(unavailable.into()))
+    }
+
+    fn with_silent(mut said: Vec<ReviewResult>) -> Vec<ReviewResult> {
+        said.push(silent());
+        said
+    }
+
+    fn join(question: usize, said: Vec<ReviewResult>, partial: Partial) -> Result<Joined, Refusal> {
+        let (group, resource) = GROUPS[question];
+        let info = RequestInfo::parse("POST", &format!("/apis/{group}/v1/{resource}"), None).unwrap();
+        joined(info.resource().unwrap(), said, partial)
+    }
+
+    fn status(question: usize, said: Vec<ReviewResult>) -> Value {
+        join(question, said, Partial::Allow).unwrap().review["status"].clone()
+    }
+
+    fn is_undecided(refusal: &Refusal) -> bool {
+        matches!(refusal, Refusal::Member(refusal) if matches!(**refusal, MemberRefusal::Undecided { .. }))
+    }
+
+    #[test]
+    fn a_right_is_one_that_every_cluster_gives() {
+        let (yes, no) = (json!({"allowed": true, "reason": "RBAC"}), json!({"allowed": false}));
+        assert_eq!(status(0, answers(&[yes.clone(), yes.clone()])), yes);
+        for said in [answers(&[yes.clone(), no.clone()]), with_silent(answers(&[yes.clone(), no]))] {
+            let one = status(0, said);
+            assert_eq!((&one["allowed"], &one["reason"]), (&json!(false), &json!("not allowed in b")));
+        }
+        let mut refused = answers(&[yes]);
+        refused.push((name("e"), Err(Refusal::said(StatusCode::BAD_REQUEST, b"no"))));
+        let refused = join(0, refused, Partial::Allow).unwrap_err();
+        assert!(refused.said_by_member().is_some_and(|said| said.code == 400));
+    }
+
+    #[test]
+    fn clusters_that_cannot_be_asked_are_named() {
+        let asked = [
+            json!({"allowed": true}),
+            json!({"resourceRules": [], "nonResourceRules": [], "incomplete": false}),
+            json!({"userInfo": {"username": "x"}}),
+        ];
+        let cause = "d (cluster \"d\" is unavailable: gone)";
+        for (question, own) in asked.into_iter().enumerate() {
+            let said = || with_silent(answers(std::slice::from_ref(&own)));
+            let refused = join(question, said(), Partial::Deny).unwrap_err();
+            assert!(is_undecided(&refused) && refused.to_string().contains(cause), "{refused:?}");
+            assert!(is_undecided(&join(question, vec![silent()], Partial::Allow).unwrap_err()));
+            assert!(is_undecided(&join(question, Vec::new(), Partial::Allow).unwrap_err()));
+            let given = join(question, said(), Partial::Allow).unwrap();
+            assert_eq!(given.warnings().count(), 1);
+            let status = &given.review["status"];
+            for (key, value) in own.as_object().unwrap() {
+                assert_eq!(status[key], if key == "incomplete" { json!(true) } else { value.clone() });
+            }
+            let error = status["evaluationError"].as_str().unwrap_or_default();
+            assert_eq!(error.contains(cause), question < 2, "{error}");
+            assert_eq!(join(question, answers(&[own]), Partial::Deny).unwrap().warnings().count(), 0);
+        }
+    }
+
+    #[test]
+    fn rules_are_those_that_every_cluster_has() {
+        let rules = |verbs: &[&str]| {
+            let rules: Vec<_> =
+                verbs.iter().map(|verb| json!({"verbs": [verb], "apiGroups": [""], "resources": ["pods"]})).collect();
+            json!({"resourceRules": rules, "nonResourceRules": [], "incomplete": false})
+        };
+        assert_eq!(status(1, answers(&[rules(&["get"]), rules(&["get"])])), rules(&["get"]));
+        assert_eq!(status(1, answers(&[rules(&["get"]), rules(&["list", "get"])])), rules(&["get"]));
+    }
+
+    #[test]
+    fn one_name_everywhere_or_none() {
+        let user = |name: &str| json!({"userInfo": {"username": name}});
+        assert_eq!(status(2, answers(&[user("x"), user("x")])), user("x"));
+        let error = join(2, answers(&[user("x"), user("y")]), Partial::Allow).unwrap_err();
+        let Refusal::Cluster(error) = error else { panic!("{error:?}") };
+        let ClusterRefusal::DifferentUsers { users, .. } = *error else { panic!("{error:?}") };
+        assert_eq!(users, [(name("a"), "x".to_owned()), (name("b"), "y".to_owned())]);
+    }
+}
