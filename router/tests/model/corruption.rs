@@ -86,6 +86,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             found_out(told_until(&selection, &stream()[1..2]).map(drop))
         }),
         Trial::test(name("what_may_be_told_behind_a_deletion_is_no_excuse_for_more"), perhaps_owed),
+        Trial::test(name("what_a_list_behind_a_part_deletes_again_is_no_excuse_for_more"), deleted_again),
         Trial::test(name("only_what_a_restore_undid_is_undone"), undone),
         Trial::test(name("what_left_the_selection_is_found_out"), || found_out(unselected())),
         Trial::test(name("more_than_its_version_says_is_found_out"), || {
@@ -314,6 +315,39 @@ fn perhaps_owed() -> Result<(), Failed> {
     found_out(told(6, &[events[0].clone(), Event::Bookmark { vector: vector(14, 6), initial_end: false }]))?;
     found_out(told(6, &[events[0].clone(), event(Added, "b", "n/x", "w1", vector(14, 6))]))?;
     found_out(told(6, &events[3..]))
+}
+
+/// A client that has all of a revision may be told its deletions once more where a router had heard only the first
+/// when it listed the cluster anew: not the first, none without such a list, and none as it was not last.
+fn deleted_again() -> Result<(), Failed> {
+    let mut truth = truth();
+    for (revision, key, value) in [(16, "n/x", "v1"), (17, "n/y", "v1"), (18, "n/y", "v2")] {
+        truth.clusters.get_mut("a").ok_or("there is no a")?.changed(revision, key, Some(state(value)));
+    }
+    for key in ["n/x", "n/y"] {
+        truth.clusters.get_mut("a").ok_or("there is no a")?.changed(19, key, None);
+    }
+    let mut told = |listed: Option<u64>, resumes: bool, events: &[(&str, &str)]| {
+        if let Some(a) = truth.clusters.get_mut("a") {
+            a.listed_anew = listed;
+        }
+        let mut follower = Follower::listed(Selection::default(), objects(&truth, 19, 6), vector(19, 6));
+        if resumes {
+            follower.resumed(&truth);
+        }
+        let expected = Expectations { calm: true, ..Expectations::default() };
+        let mut told = events.iter().map(|(key, value)| {
+            follower.observe(&truth, &expected, &event(Change::Deleted, "a", key, value, vector(19, 6)))
+        });
+        told.find_map(Result::err).map_or(Ok(()), |lie| Err(lie.to_string()))
+    };
+    told(Some(20), true, &[("n/y", "v2")])?;
+    found_out(told(Some(20), true, &[("n/y", "v2"), ("n/y", "v2")]))?;
+    found_out(told(Some(20), true, &[("n/x", "v1")]))?;
+    found_out(told(Some(20), true, &[("n/y", "v1")]))?;
+    found_out(told(Some(20), false, &[("n/y", "v2")]))?;
+    found_out(told(Some(19), true, &[("n/y", "v2")]))?;
+    found_out(told(None, true, &[("n/y", "v2")]))
 }
 
 /// Where a restore kept a version and undid what a client has beyond it nobody can tell; where the version itself is

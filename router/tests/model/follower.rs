@@ -70,6 +70,9 @@ pub(crate) struct Follower {
     owed_later: BTreeSet<String>,
     /// Clusters of which this stream may tell something that the client has already.
     may_repeat: BTreeSet<String>,
+    /// Deletions that the client's version covered when this stream began and that this stream may tell once more, by
+    /// cluster and key: another change of that revision came before them.
+    may_be_deleted_again: BTreeSet<(String, String)>,
     /// Clusters that were listed anew while the client was at an earlier version.
     listed_anew: BTreeSet<String>,
     /// The integer of the last event, if nothing came since that says where all clusters are: what a client that takes
@@ -129,8 +132,11 @@ impl Follower {
         self.owed_later.extend(self.owed.take());
         self.may_repeat.clear();
         self.listed_anew.clear();
+        self.may_be_deleted_again.clear();
         let version = self.version.clone().unwrap_or_default();
         for (cluster, history) in &truth.clusters {
+            let covered = version.get(cluster).into_iter().flat_map(|version| history.deleted_behind_others(*version));
+            self.may_be_deleted_again.extend(covered.map(|(key, _)| (cluster.clone(), key.clone())));
             let exact = match version.get(cluster) {
                 // Of several changes that share a revision all are told again, and in a namespace one
                 // that stands alone there, too.
@@ -284,7 +290,9 @@ impl Follower {
         if let Some(owed) = self.owed.take() {
             return self.again(change, &owed, place, state);
         }
-        let repeats = self.may_repeat.contains(cluster);
+        let is_deleted_again =
+            change == Change::Deleted && held.is_none() && self.is_deleted_again(history, &place, state);
+        let repeats = self.may_repeat.contains(cluster) || is_deleted_again;
         match (change, held) {
             (Change::Added, Some(_)) if !repeats && !self.owed_later.contains(key) => {
                 return Err(Lie(format!("ADDED {cluster} {key}, which the client has")));
@@ -305,6 +313,7 @@ impl Follower {
         }
         if change == Change::Deleted {
             self.objects.remove(&place);
+            self.may_be_deleted_again.remove(&place);
             self.names.remove(key);
             let others = || self.objects.keys().filter(|(_, other)| other == key);
             if others().next().is_none() {
@@ -338,6 +347,16 @@ impl Follower {
             self.put(cluster, key, state);
         }
         Ok(())
+    }
+
+    /// Whether this deletion may be one that the client's version covers. A router that had heard only the first
+    /// deletions of that revision when it listed the cluster anew finds the others gone, and cannot tell them from what
+    /// was deleted later, which the client lacks: it tells all of them, in each stream once.
+    fn is_deleted_again(&self, history: &History, place: &(String, String), state: &State) -> bool {
+        let Some(has) = self.version.as_ref().and_then(|version| version.get(&place.0)) else { return false };
+        self.may_be_deleted_again.contains(place)
+            && history.listed_anew.is_some_and(|listed| *has < listed.into())
+            && history.deleted_behind_others(*has).contains(&(&place.1, state))
     }
 
     /// Another cluster's object of a name, behind a DELETED.

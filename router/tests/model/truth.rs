@@ -272,6 +272,23 @@ impl History {
         (0..self.eras.len()).any(|era| self.steps_at(revision, era).into_iter().any(|step| self.is_deletion(step)))
     }
 
+    /// The objects that a version has seen go behind another change of its revision, as they were last. None for a part
+    /// of a revision: that promises nothing of them.
+    pub(crate) fn deleted_behind_others(&self, version: Component) -> Vec<(&String, &State)> {
+        if version.part.is_some() {
+            return Vec::new();
+        }
+        let eras = 0..self.eras.len();
+        let steps: BTreeSet<_> =
+            eras.flat_map(|era| self.steps_at(version.revision, era).into_iter().skip(1)).collect();
+        let pairs = self.objects.iter().flat_map(|(key, states)| states.windows(2).map(move |pair| (key, pair)));
+        let deleted = pairs.filter_map(|(key, pair)| match pair {
+            [(_, Some(last)), (step, None)] if steps.contains(step) => Some((key, last)),
+            _ => None,
+        });
+        deleted.collect()
+    }
+
     /// Whether there is a revision that several changes share.
     pub(crate) fn shares_revisions(&self) -> bool {
         self.eras.iter().any(|era| era.steps.windows(2).any(|pair| pair[0].0 == pair[1].0))
