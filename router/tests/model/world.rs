@@ -224,6 +224,16 @@ impl World {
             })
     }
 
+    /// Whether a router that keeps changes for so long may have forgotten a part of a revision: it keeps them from when
+    /// they came, and a bookmark may have told of it long after, where nothing more came of the cluster.
+    pub(crate) fn may_have_forgotten(&self, version: &Vector, kept_for: Duration) -> bool {
+        let is_part = |truth: &Truth| {
+            let mut components = version.iter();
+            components.any(|(name, own)| truth.history(name).is_ok_and(|history| history.is_some_of_several(*own)))
+        };
+        self.started.elapsed() > kept_for && self.with_truth(is_part)
+    }
+
     // ---- what happens to the routers ----
 
     /// One of the routers.

@@ -135,6 +135,7 @@ impl Client {
             200 => Ok(true),
             410 | 429 if !self.world.expected.calm => Ok(false),
             410 if of.is_some_and(|version| self.world.is_explained(410, version)) => Ok(false),
+            410 if of.is_some_and(|version| self.world.may_have_forgotten(version, KEPT_FOR)) => Ok(false),
             410 if asked.told.is_some_and(|told| told.elapsed() > KEPT_FOR) => Ok(false),
             403 if self.world.profile.forbids => Ok(false),
             // No member serves the resource just now.
