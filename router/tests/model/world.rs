@@ -333,13 +333,16 @@ impl World {
 
     // ---- the truth ----
 
-    /// Whether a client follows a member from a revision that the member has not reached.
+    /// Whether a client follows a member from a revision that the member has not reached: by a vector, or by the
+    /// integer of an event that came after it. A router that was started since the restore cannot tell that this
+    /// revision was undone, once the member has passed it (`docs/consistency.md`, "Restores").
     pub(crate) fn is_followed_beyond(&self, number: usize) -> bool {
         let revision = self.members[number].control().revision();
         let is_beyond = |follower: &Follower| {
-            let mut versions = follower.version.iter().flatten();
+            let vector = follower.version.iter().flatten().map(|(name, own)| (name, own.revision));
+            let mut versions = vector.chain(follower.item.iter().map(|item| (&item.cluster, item.revision)));
             versions.any(|(name, own)| {
-                NAMES[number].contains(&name.as_str()) && follower.selection.wants(name) && own.revision > revision
+                NAMES[number].contains(&name.as_str()) && follower.selection.wants(name) && own > revision
             })
         };
         self.followers.lock().iter().any(|follower| follower.lock().as_ref().is_some_and(is_beyond))
