@@ -65,6 +65,18 @@ impl Cacher {
         self.shared.state.subscribe()
     }
 
+    /// When contact was last lost, or an attempt to have it back failed: the member said then, or later, what
+    /// [`state`](Self::state) gives as the reason if that is read behind this.
+    pub fn failed_at(&self) -> Option<Instant> {
+        *self.shared.failed_at.borrow()
+    }
+
+    /// Has the member asked again at once where an attempt has failed and the next one waits for its time. Does nothing
+    /// otherwise.
+    pub fn retry(&self) {
+        self.shared.retry.notify_waiters();
+    }
+
     /// Counts since the start, and what is held.
     pub fn stats(&self) -> Stats {
         self.shared.counts.stats()

@@ -13,11 +13,12 @@ pub(crate) struct CacherHealth {
     stale_after: Duration,
     synced: bool,
     lost: Option<(Instant, StaleReason)>,
+    failed_at: Option<Instant>,
 }
 
 impl CacherHealth {
     pub(crate) fn new(now: Instant, stale_after: Duration) -> Self {
-        Self { started: now, stale_after, synced: false, lost: None }
+        Self { started: now, stale_after, synced: false, lost: None, failed_at: None }
     }
 
     /// A complete state is in place.
@@ -35,6 +36,12 @@ impl CacherHealth {
     pub(crate) fn lost(&mut self, now: Instant, reason: StaleReason) {
         let since = self.lost.as_ref().map_or(now, |(since, _)| *since);
         self.lost = Some((since, reason));
+        self.failed_at = Some(now);
+    }
+
+    /// When the latest loss was.
+    pub(crate) fn failed_at(&self) -> Option<Instant> {
+        self.failed_at
     }
 
     /// What readers see.

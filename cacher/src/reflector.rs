@@ -48,14 +48,22 @@ impl Reflector {
         }
     }
 
-    /// Waits out a failure.
+    /// Waits out a failure, unless the next attempt is to be made at once.
     async fn wait(&mut self, failures: u32, at_least: Option<Duration>) -> Result<Input, ResetAsked> {
         self.reading = ReflectorStream::Nothing;
         let tuning = &self.shared.config.tuning;
         let at_least = at_least.map(|asked| asked.min(tuning.retry_after_max));
         let delay = backoff::delay(tuning.backoff_min, tuning.backoff_max, failures, at_least, rand::random());
         tracing::debug!(?delay, failures, "waiting before the next attempt");
-        self.attend(sleep(delay)).await?;
+        let shared = self.shared.clone();
+        let over = async {
+            tokio::select! {
+                biased;
+                () = sleep(delay) => {}
+                () = shared.retry.notified() => {}
+            }
+        };
+        self.attend(over).await?;
         Ok(Input::Elapsed)
     }
 

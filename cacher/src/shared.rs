@@ -16,6 +16,10 @@ pub(crate) struct ReflectorShared {
     pub(crate) state: watch::Sender<CacherState>,
     pub(crate) wanted: VersionWaiters,
     pub(crate) reset: Notify,
+    /// Ends the wait before the next attempt.
+    pub(crate) retry: Notify,
+    /// When contact was last lost, or an attempt to have it back failed.
+    pub(crate) failed_at: watch::Sender<Option<Instant>>,
     /// When the watch is to be opened anew, if it is.
     pub(crate) reopen_at: watch::Sender<Option<Instant>>,
     pub(crate) counts: ReflectorCounters,
@@ -29,6 +33,8 @@ impl ReflectorShared {
             state: watch::Sender::new(CacherState::Syncing { since: Instant::now(), reason: None }),
             wanted: VersionWaiters::default(),
             reset: Notify::new(),
+            retry: Notify::new(),
+            failed_at: watch::Sender::new(None),
             reopen_at: watch::Sender::new(None),
             counts: ReflectorCounters::default(),
             config,

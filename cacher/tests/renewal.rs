@@ -47,6 +47,37 @@ async fn lesser_rights_show() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_member_that_refused_is_asked_again_at_once_where_that_is_wanted() {
+    let (cacher, mut member, mut updates) = start();
+    let _feed = member.sync(&[pod("a", 1)], 5).await;
+    updates.synced().await;
+    cacher.retry();
+    tokio::time::sleep(WITHIN).await;
+    assert!(!member.is_asked() && cacher.failed_at().is_none(), "nothing is wrong");
+    cacher.reopen(Duration::ZERO);
+    let late = http::Response::builder().status(403).header("retry-after", "60");
+    member.expect(&["watch=1", "resourceVersion=5&"]).await.respond(late, "{}");
+    state(&cacher, |state| matches!(state, CacherState::Stale { reason: StaleReason::Forbidden, .. })).await;
+    let first = cacher.failed_at().expect("a refusal");
+    assert!(!member.is_asked());
+    let wanted = Instant::now();
+    cacher.retry();
+    let asked = member.expect(&["limit=1"]).await;
+    assert_eq!((asked.at, cacher.failed_at()), (wanted, Some(first)));
+    // Who may not list cannot ask; the watch tells.
+    asked.status(403, "{}");
+    member.expect(&["watch=1", "resourceVersion=5&"]).await.status(403, "{}");
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(cacher.failed_at(), Some(wanted));
+    assert!(!member.is_asked(), "what was asked for once is done");
+    let asked = member.expect(&["limit=1"]).await;
+    assert!(asked.at - wanted > Duration::from_millis(1));
+    asked.text(list(&[], 5, None));
+    let _feed = member.expect(&["watch=1", "resourceVersion=5&"]).await.stream();
+    state(&cacher, |state| *state == CacherState::Synced).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_list_under_way_is_finished_and_a_watch_that_is_opened_anyway_is_enough() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.expect(&["sendInitialEvents=true"]).await.stream();

@@ -105,8 +105,16 @@ impl Reflector {
         self.store.as_ref().map(Store::version).unwrap_or_default()
     }
 
-    /// Publishes the state if it changed, and logs what is new about it.
+    /// Publishes the state if it changed, and then when contact was last lost: whoever reads that first finds no older
+    /// state behind it.
     pub(super) fn show_state(&mut self) {
+        self.show_if_changed();
+        let failed_at = self.health.failed_at();
+        self.shared.failed_at.send_if_modified(|shown| std::mem::replace(shown, failed_at) != failed_at);
+    }
+
+    /// Publishes the state if it changed, and logs what is new about it.
+    fn show_if_changed(&mut self) {
         let after = self.health.state(Instant::now());
         let before = self.shared.state.borrow().clone();
         if after == before {

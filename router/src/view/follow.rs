@@ -9,7 +9,7 @@ use tributary_cacher::StaleReason;
 
 use super::board::Board;
 use super::leader::{ClusterFeed, WholeViewFeed};
-use super::member::{CachedMember, TakenOver, ViewCluster, ViewClusters};
+use super::member::{CachedMember, Forbidding, TakenOver, ViewCluster, ViewClusters};
 use super::standing::WhyAnew;
 use super::{Standing, View};
 use crate::topology::Cluster;
@@ -118,7 +118,7 @@ impl View {
     }
 
     /// Keeps the member that has its objects from where they are to come from, and tells it what is new of its cluster.
-    /// What has been forbidden for long is given up.
+    /// What has been forbidden for long, and still is, is given up.
     fn keep(
         &self,
         members: &mut ViewClusters,
@@ -135,11 +135,17 @@ impl View {
             return MemberRetention::Yes;
         }
         self.tell_news(member, cluster);
-        if !member.forbids_for_long() || self.version_of(name).is_none() {
-            return MemberRetention::Yes;
+        match member.forbidding() {
+            Forbidding::ForLong if self.version_of(name).is_some() => {
+                self.give_up(members, name);
+                MemberRetention::GivenUp
+            }
+            Forbidding::Unconfirmed if self.version_of(name).is_some() => {
+                member.cacher.retry();
+                MemberRetention::Yes
+            }
+            _ => MemberRetention::Yes,
         }
-        self.give_up(members, name);
-        MemberRetention::GivenUp
     }
 
     /// Tells a member with a cacher of its own what is new of its cluster: that it is another one, or its credentials

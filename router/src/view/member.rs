@@ -60,9 +60,33 @@ pub(super) struct TakenOver {
 
 /// How long what is held of a collection is served, with a Warning, after its member forbids to read it. A minute:
 /// rights that are taken away by mistake, or of a role that is being written anew, are back by then, and nobody is told
-/// thousands of deletions for it. Whoever took them away on purpose waits two minutes at most:
-/// one until it is noticed, one until it goes.
+/// thousands of deletions for it. Whoever took them away on purpose waits little more than two minutes:
+/// one until it is noticed, one until it goes, and up to 20 s until the member has been asked once more.
 const FORBIDDEN_HELD_FOR: Duration = Duration::from_secs(60);
+
+/// Whether a member forbids a collection, and what becomes of what is held of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Forbidding {
+    /// It does not, or has not for long: what is held is served on.
+    No,
+    /// It did when it was last asked, and what is held has been served for long enough. But that may be half a minute
+    /// ago, and the rights may be back: it is to be asked again.
+    Unconfirmed,
+    /// It has said so again since: what is held has to go.
+    ForLong,
+}
+
+impl Forbidding {
+    /// Of a member that forbids it since then, and said so last at that moment.
+    fn of(since: Instant, said: Option<Instant>, now: Instant) -> Self {
+        let held_until = since + FORBIDDEN_HELD_FOR;
+        match said {
+            _ if now < held_until => Self::No,
+            Some(said) if said >= held_until => Self::ForLong,
+            _ => Self::Unconfirmed,
+        }
+    }
+}
 
 /// How long a collection may be in trouble, though its cluster answers, before that is worth a line in the log. 30 s:
 /// by then it is known whether the whole cluster is in trouble, which is said once and for all collections.
@@ -107,13 +131,18 @@ impl CachedMember {
 
     /// Takes note whether the member forbids the collection, and says whether it has for so long that what is held of
     /// it has to go. That it was out of reach meanwhile gives nothing back.
-    pub(super) fn forbids_for_long(&mut self) -> bool {
+    pub(super) fn forbidding(&mut self) -> Forbidding {
+        // Before the state: that is of this moment, or newer.
+        let said = self.cacher.failed_at();
         let state = self.cacher.state();
         if state == CacherState::Synced {
             self.forbidden_since = None;
         }
-        let forbids = state.reason() == Some(&StaleReason::Forbidden);
-        forbids && self.forbidden_since.get_or_insert_with(Instant::now).elapsed() >= FORBIDDEN_HELD_FOR
+        if state.reason() != Some(&StaleReason::Forbidden) {
+            return Forbidding::No;
+        }
+        let now = Instant::now();
+        Forbidding::of(*self.forbidden_since.get_or_insert(now), said, now)
     }
 
     /// Says when this collection is in trouble though its cluster is not, and when it no longer is. What is wrong with
@@ -136,5 +165,28 @@ impl CachedMember {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_goes_once_the_member_has_forbidden_it_again_after_the_minute() {
+        let since = Instant::now();
+        let at = |seconds| since + Duration::from_secs(seconds);
+        let cases = [
+            (0, 0, Forbidding::No),
+            (59, 59, Forbidding::No),
+            (0, 60, Forbidding::Unconfirmed),
+            (59, 89, Forbidding::Unconfirmed),
+            (60, 60, Forbidding::ForLong),
+            (61, 70, Forbidding::ForLong),
+        ];
+        for (said, now, expected) in cases {
+            assert_eq!(Forbidding::of(since, Some(at(said)), at(now)), expected, "{said} {now}");
+        }
+        assert_eq!(Forbidding::of(since, None, at(90)), Forbidding::Unconfirmed);
     }
 }

@@ -98,7 +98,7 @@ impl View {
             && Weak::as_ptr(of) == Arc::as_ptr(&cached.cacher)
         {
             // What is to go is looked for every few seconds; from when on is known at once.
-            let _ = cached.forbids_for_long();
+            let _ = cached.forbidding();
             let standing = self.standing_of(name, member);
             self.note(|board| board.set(name, standing));
         }

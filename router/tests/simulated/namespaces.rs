@@ -492,7 +492,7 @@ async fn more_namespaces_than_are_held_one_by_one_are_served_as_held_for_the_min
     let is_news = |event: &Value| brief(event) == "ADDED a/news";
     while !is_news(&last.soon().await) {}
     // What is held goes after a minute: then there is no room for it.
-    pass(Duration::from_secs(60 + 10 + 1)).await;
+    pass(Duration::from_secs(60 + 10 + 10 + 1)).await;
     timeout(SOON, last.types()).await.expect("it ends with what was held");
     for path in [of("kube-public"), watch("kube-public")] {
         fixture.get(&path).await.refused(429);

@@ -20,8 +20,9 @@ const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 /// The path of all namespaces' ConfigMaps.
 const ALL: &str = "/api/v1/configmaps";
 
-/// By when what was held goes once a member forbids it: a minute, and the time until that is looked for.
-const FORBIDDEN_GOES_WITHIN: Duration = Duration::from_secs(60 + 10 + 1);
+/// By when what was held goes once a member forbids it: a minute, the time until that is looked for and the member is
+/// asked once more, and the time until its answer is looked for.
+const FORBIDDEN_GOES_WITHIN: Duration = Duration::from_secs(60 + 10 + 10 + 1);
 
 /// For how long what was held is served once a member forbids it.
 const FORBIDDEN_HELD_FOR: Duration = Duration::from_secs(60);
@@ -190,6 +191,16 @@ async fn lessen_for(fixture: &Fixture, setups: &[ClusterSetup], rejection: Rejec
     }
 }
 
+/// Ends once what was held of cluster `a` is gone: a minute after that forbids it, and when it has said so once more.
+async fn given_up(fixture: &Fixture) {
+    pass(FORBIDDEN_HELD_FOR).await;
+    until(|| async {
+        pass(Duration::from_secs(5)).await;
+        fixture.get(ALL).await.warnings().iter().any(|text| text.contains("are missing"))
+    })
+    .await;
+}
+
 /// Gives cluster `a` its first credential again, and ends once it has been noticed that the rights are back.
 async fn restore(fixture: &Fixture, setups: &[ClusterSetup]) {
     renew(setups[0].client.as_ref().unwrap(), fixture.member("a"), fixture.member("a").token()).await;
@@ -226,7 +237,7 @@ async fn lesser_rights_show_within_a_minute_and_take_away_what_is_held_after_ano
         assert!(forbidden(&list).contains("may be stale"), "{list:?}");
     }
     events.nothing().await;
-    pass(FORBIDDEN_GOES_WITHIN).await;
+    given_up(&fixture).await;
     for path in [format!("{ALL}?{FILTER},metadata.namespace=default"), made()] {
         let list = fixture.get(&path).await;
         assert_eq!(items(&list.ok()), ["b/y"], "{path}");
@@ -258,6 +269,32 @@ async fn rights_that_are_back_in_time_take_nothing_away() {
     })
     .await;
     pass(FORBIDDEN_GOES_WITHIN).await;
+    events.nothing().await;
+    assert_eq!(lists(fixture.member("a")), before, "it went on where it was");
+}
+
+/// A minute after it forbade it, nobody knows yet that the cluster allows it again: it was to be asked later.
+#[tokio::test]
+async fn rights_that_are_back_when_what_is_held_would_go_take_nothing_away() {
+    let (fixture, setups) = synced(allow()).await;
+    let from = version(&fixture.get(ALL).await.ok());
+    let mut events = fixture.watch(&format!("{ALL}?watch=1&resourceVersion={from}")).await;
+    let control = fixture.member("a").control();
+    // It is asked once more a little less than a minute after that shows, and would be asked again in another minute.
+    let retry_after = Some(Duration::from_secs(60));
+    lessen(&fixture, &setups, Rejection { retry_after, ..Rejection::all(403) }).await;
+    control.reset_counters();
+    let is_asked = || control.request_log().iter().any(|line| line.contains("/configmaps"));
+    let mut passed = Duration::ZERO;
+    while !is_asked() {
+        assert!(passed < FORBIDDEN_HELD_FOR, "it is not asked again");
+        pass(Duration::from_secs(1)).await;
+        passed += Duration::from_secs(1);
+    }
+    control.accept("lesser", None);
+    let before = lists(fixture.member("a"));
+    pass(FORBIDDEN_GOES_WITHIN).await;
+    until(|| async { fixture.get(ALL).await.warnings().is_empty() }).await;
     events.nothing().await;
     assert_eq!(lists(fixture.member("a")), before, "it went on where it was");
 }
@@ -312,9 +349,24 @@ async fn what_is_given_up_while_a_version_is_waited_for_is_missing_and_not_gone(
         let list = format!("{nodes}?{wanted}&resourceVersionMatch=NotOlderThan");
         let initial = format!("{list}&watch=1&sendInitialEvents=true&allowWatchBookmarks=true&timeoutSeconds=1");
         let object = format!("{nodes}/of-a?{wanted}");
+        let from = version(&fixture.get(nodes).await.ok());
+        let mut events =
+            fixture.watch(&format!("{nodes}?watch=1&fieldSelector=metadata.name=of-a&resourceVersion={from}")).await;
         let give_up = async {
             pass(Duration::from_millis(2200)).await;
-            fixture.router.set_policies(policies.clone());
+            let told = async {
+                let gone = events.brief();
+                tokio::pin!(gone);
+                loop {
+                    // The member is asked once more, and once it has answered what is held goes.
+                    fixture.router.set_policies(policies.clone());
+                    tokio::select! {
+                        told = &mut gone => break told,
+                        () = quiet_without_time() => {}
+                    }
+                }
+            };
+            assert_eq!(at_once(told).await, "DELETED a/of-a");
         };
         let (list, initial, object, ()) = tokio::join!(read(&list), read(&initial), read(&object), give_up);
         let message = object.refused(503);
@@ -503,7 +555,7 @@ async fn a_namespace_is_held_for_a_minute_of_a_cluster_that_forbids_all_once_it_
     until(|| async { says_so(&fixture.get(ALL).await) }).await;
     let list = fixture.get(&made()).await;
     assert_eq!(items(&list.ok()), ["a/x", "b/y"]);
-    pass(FORBIDDEN_GOES_WITHIN).await;
+    given_up(&fixture).await;
     let list = fixture.get(&made()).await;
     assert_eq!(items(&list.ok()), ["b/y"]);
     assert!(says_so(&list), "{list:?}");
