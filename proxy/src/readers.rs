@@ -22,8 +22,8 @@ use crate::peer::Peer;
 pub(crate) const STREAMS: usize = 16;
 
 /// How many connections there may be for each one that this process may have for itself: 96 where those are 32. With 16
-/// requests on each they carry as many as the 24 that clients have in the other lane, with 64. While fewer are in use at
-/// an endpoint, no client shares one with another; a client that follows more than a dozen things has several.
+/// requests on each they carry as many as the 24 that clients have in the other lane, with 64. While fewer are in use
+/// at an endpoint, no client shares one with another; a client that follows more than a dozen things has several.
 pub(crate) const CONNECTIONS_FOR_EACH: usize = 3;
 
 /// Who reads: the connection of a client, or whoever came by none that is known.

@@ -26,8 +26,8 @@ use crate::{deadline, response};
 /// Deletes a collection in every cluster that serves it and is wanted.
 ///
 /// # Errors
-/// 503 before the first deletion where a wanted cluster is out of reach. The first cluster's refusal, with a message that
-/// names the clusters where the deletion failed and where it was done.
+/// 503 before the first deletion where a wanted cluster is out of reach. The first cluster's refusal, with a message
+/// that names the clusters where the deletion failed and where it was done.
 pub(crate) async fn delete_collection(
     request: ClientRequest<'_>,
     message: Request<Body>,

@@ -30,8 +30,8 @@ impl Joined {
 /// One answer of all. Where clusters cannot be asked, the others decide with `partial: Allow`.
 ///
 /// # Errors
-/// 503 for clusters that cannot be asked, with `partial: Deny` or where there are no others; 409 where the clusters know
-/// the caller by different names; what a cluster says of the request itself.
+/// 503 for clusters that cannot be asked, with `partial: Deny` or where there are no others; 409 where the clusters
+/// know the caller by different names; what a cluster says of the request itself.
 pub(super) fn joined(resource: &ResourceRequest, said: Vec<ReviewResult>, partial: Partial) -> Result<Joined, Refusal> {
     let (answers, unknown) = part(said)?;
     if answers.is_empty() || (partial == Partial::Deny && !unknown.is_empty()) {
