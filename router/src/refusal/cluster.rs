@@ -157,7 +157,7 @@ fn choose(message: String, resource: &GroupVersionResource, name: &str, clusters
 }
 
 fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName], path: &str) -> Status {
-    let typed: Vec<_> = clusters.iter().map(|cluster| typed(cluster)).collect();
+    let typed: Vec<_> = clusters.iter().map(typed).collect();
     let message = format!(
         "{}: {} {} exists in more than one cluster: {}; the path of each is /clusters/<name>{path}",
         first(&typed, " or "),
