@@ -12,6 +12,7 @@ use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ClusterName, RequestInfo};
 
+use crate::checks;
 use crate::dial::{Connector, Dialer};
 use crate::endpoint::{Endpoint, EndpointStatus};
 use crate::endpoints::Endpoints;
@@ -151,7 +152,8 @@ impl ClusterClient {
             dialer.check(&certificate).await?;
             let own = if lone { observer.clone() } else { Arc::new(Observer::new(name.clone())) };
             let pool = Pool::new(name.clone(), dialer, user.clone(), own.clone(), tuning.clone());
-            endpoints.push(Arc::new(Endpoint::new(target, host, pool, own, lone)));
+            let of = (!lone).then(|| observer.clone());
+            endpoints.push(Arc::new(Endpoint::new(target, host, pool, own, of)));
         }
         let endpoints = Endpoints::new(endpoints, &name, &observer);
         let last_question = LastQuestion::default();
@@ -315,9 +317,18 @@ impl ClusterClient {
         self.member.observer.subscribe()
     }
 
-    /// The time since the member last answered anything; `None` before its first answer.
+    /// The time since the member last said anything: an answer, or more of one that this process reads for itself.
+    /// `None` before its first answer.
     pub fn since_last_answer(&self) -> Option<Duration> {
-        self.member.observer.since_last_answer()
+        self.member.observer.heard_at().map(|heard| heard.elapsed())
+    }
+
+    /// Asks `/readyz` of each endpoint, every 5 s and every second while it is out of reach, for as long as the future
+    /// is polled: [`reachability`](Self::reachability) tells of silence within 9 s then, and of the return at once.
+    /// What waits on a connection to an endpoint that is found silent breaks off. Cost: a small request on a connection
+    /// that is open.
+    pub async fn watch_over(&self) {
+        checks::run(Arc::clone(&self.member)).await;
     }
 
     /// What the pools of all endpoints hold now.

@@ -19,6 +19,7 @@ use tributary_apimachinery::body::{Body, BoxError};
 use crate::certificate::Certificate;
 use crate::credentials::Current;
 use crate::error::{ConnectError, ForwardError, SharedError};
+use crate::line::Lines;
 use crate::target::ServerUrl;
 use crate::tls::{self, Protocols, TlsSource};
 use crate::tuning::{ClientTuning, Windows};
@@ -64,6 +65,7 @@ pub(crate) struct Dialer {
     plain: Plain,
     timeout: Duration,
     http2: http2::Builder<TokioExecutor>,
+    lines: Lines,
 }
 
 /// What is spoken on a connection without TLS.
@@ -107,7 +109,16 @@ impl Dialer {
             .keep_alive_interval(tuning.keep_alive_interval)
             .keep_alive_timeout(tuning.keep_alive_timeout)
             .keep_alive_while_idle(true);
-        Ok(Self { cluster, target, connector, tls, plain, timeout: tuning.connect_timeout, http2 })
+        Ok(Self {
+            cluster,
+            target,
+            connector,
+            tls,
+            plain,
+            timeout: tuning.connect_timeout,
+            http2,
+            lines: Lines::default(),
+        })
     }
 
     /// Whether connections can be made with this client certificate.
@@ -168,8 +179,13 @@ impl Dialer {
                 address: self.target.address.clone(),
                 source: Arc::new(OneLine(error)),
             }),
-            Ok(Ok(stream)) => Ok(stream),
+            Ok(Ok(stream)) => Ok(self.lines.attach(stream)),
         }
+    }
+
+    /// Breaks every connection that was made so far, and what goes on upon it.
+    pub(crate) fn cut(&self) {
+        self.lines.cut();
     }
 
     async fn start_http1(&self, stream: BoxIo, deadline: Instant) -> Result<Dialed, ForwardError> {

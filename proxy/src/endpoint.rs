@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use http::HeaderValue;
+use tributary_apimachinery::ClusterName;
 
 use crate::pool::{LaneKind, Pool};
 use crate::reachability::{Observer, Reachability};
@@ -17,8 +18,10 @@ pub(crate) struct Endpoint {
     pub(crate) pool: Arc<Pool>,
     /// What is known of this address. Of a member's only one it is what is known of the member.
     pub(crate) observer: Arc<Observer>,
-    /// Whether it is the member's only one: what the member answers is then noted once, of the member.
-    pub(crate) lone: bool,
+    /// What is known of the member, if it has further ones: what one answers is noted of both then.
+    member: Option<Arc<Observer>>,
+    /// Long-running answers and tunnels of clients that broke.
+    broken: AtomicU64,
     short: AtomicUsize,
     long_running: AtomicUsize,
     requests: AtomicU64,
@@ -35,6 +38,8 @@ pub struct EndpointStatus {
     pub outstanding: usize,
     /// Requests sent to it since the start.
     pub requests: u64,
+    /// Answers that clients followed (logs, watches of the member's own view) and tunnels that broke since the start.
+    pub broken: u64,
 }
 
 impl Endpoint {
@@ -43,10 +48,10 @@ impl Endpoint {
         host: HeaderValue,
         pool: Arc<Pool>,
         observer: Arc<Observer>,
-        lone: bool,
+        member: Option<Arc<Observer>>,
     ) -> Self {
-        let (short, long_running, requests) = Default::default();
-        Self { target, host, pool, observer, lone, short, long_running, requests }
+        let (short, long_running, requests, broken) = Default::default();
+        Self { target, host, pool, observer, member, broken, short, long_running, requests }
     }
 
     /// Whether nothing is known against it.
@@ -70,11 +75,31 @@ impl Endpoint {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It answered a request.
+    /// It answered a request, of which the member's share is noted by who sent it.
     pub(crate) fn answered(&self) {
-        if !self.lone {
+        if !self.is_lone() {
             self.observer.answered();
         }
+    }
+
+    /// Something came from it.
+    pub(crate) fn heard(&self) {
+        self.observer.heard();
+        if let Some(member) = &self.member {
+            member.heard();
+        }
+    }
+
+    /// Whether it is the member's only one.
+    pub(crate) fn is_lone(&self) -> bool {
+        self.member.is_none()
+    }
+
+    /// What a client followed broke off: a log, a watch of the member's own view, a tunnel.
+    pub(crate) fn broke_off(&self, cluster: &ClusterName, cause: &str) {
+        self.broken.fetch_add(1, Ordering::Relaxed);
+        let endpoint = &self.target.address;
+        tracing::info!(%cluster, %endpoint, cause, "what a client followed broke off");
     }
 
     pub(crate) fn status(&self) -> EndpointStatus {
@@ -83,6 +108,7 @@ impl Endpoint {
             reachability: self.observer.subscribe().borrow().clone(),
             outstanding: self.outstanding(LaneKind::Short) + self.outstanding(LaneKind::LongRunning),
             requests: self.requests.load(Ordering::Relaxed),
+            broken: self.broken.load(Ordering::Relaxed),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::endpoint::{Endpoint, EndpointRequest};
 use crate::error::{ForwardError, Sent};
 use crate::headers;
 use crate::member::ClientInner;
-use crate::member_body::MemberBody;
+use crate::member_body::{Followed, MemberBody};
 use crate::pool::{Claim, Connection};
 use crate::user::MemberUser;
 
@@ -89,7 +89,7 @@ impl ClientInner {
             });
             let (held, connection) = opened.await?;
             let endpoint = held.endpoint.clone();
-            match self.send(held, connection, request, &path, limit).await {
+            match self.send(held, connection, request, &path, limit, claim).await {
                 Ok(response) => return Ok((response, credentials)),
                 Err(Failed { error, request: unsent }) => {
                     let again = unsent.or_else(|| replay_after(&error, replay));
@@ -107,13 +107,15 @@ impl ClientInner {
         }
     }
 
-    async fn send(
+    /// Sends a request on a connection, and waits for the head of its answer.
+    pub(crate) async fn send(
         &self,
         held: EndpointRequest,
         connection: Connection,
         request: Request<Body>,
         path: &Uri,
         limit: Option<Duration>,
+        claim: Claim,
     ) -> Result<Response<Body>, Failed> {
         let endpoint = held.endpoint.clone();
         endpoint.count();
@@ -140,7 +142,8 @@ impl ClientInner {
         endpoint.answered();
         // What has a time limit ends by itself.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
-        Ok(response.map(|incoming| MemberBody::boxed(incoming, permit, counts, self.name.clone(), until)))
+        let followed = Followed::by(claim, endpoint);
+        Ok(response.map(|incoming| MemberBody::boxed(incoming, permit, counts, self.name.clone(), followed, until)))
     }
 
     /// Waits for a response head.

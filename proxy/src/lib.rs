@@ -17,6 +17,7 @@
 //! reach no other address than the member's; nothing here knows a cache or a second cluster.
 
 mod certificate;
+mod checks;
 mod client;
 mod connections;
 mod credentials;
@@ -31,6 +32,7 @@ pub mod headers;
 mod http1;
 mod identity;
 mod last_question;
+mod line;
 mod member;
 mod member_body;
 mod peer;

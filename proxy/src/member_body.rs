@@ -13,7 +13,10 @@ use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::{ClusterName, Permit, explain};
 
 use crate::connections::StreamCounts;
+use crate::endpoint::Endpoint;
 use crate::error::SharedError;
+use crate::places::Asker;
+use crate::pool::{Claim, LaneKind};
 
 /// A response body that broke off.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -28,6 +31,27 @@ pub struct ResponseBodyError {
     pub source: SharedError,
 }
 
+/// Who follows a response body, and what is noted of it therefore.
+pub(crate) enum Followed {
+    /// Nobody for long, or nobody who reads it at once.
+    Not,
+    /// This process, which reads it at once: whatever comes of it shows that the endpoint is alive.
+    ByUs(Arc<Endpoint>),
+    /// A client, for long: that it breaks off is told.
+    ByClient(Arc<Endpoint>),
+}
+
+impl Followed {
+    /// Of an answer to such a request from this endpoint.
+    pub(crate) fn by(claim: Claim, endpoint: Arc<Endpoint>) -> Self {
+        match (claim.asker, claim.lane) {
+            (Asker::Ourselves | Asker::Namespaces, _) => Self::ByUs(endpoint),
+            (Asker::Client, LaneKind::LongRunning) => Self::ByClient(endpoint),
+            (Asker::Client, LaneKind::Short) => Self::Not,
+        }
+    }
+}
+
 /// A member's response body, and what it occupies until it ends or is dropped: its share of a connection, its place
 /// among requests.
 pub(crate) struct MemberBody {
@@ -37,6 +61,7 @@ pub(crate) struct MemberBody {
     /// What counts that it was read to its end, over HTTP/2.
     counts: Option<Arc<StreamCounts>>,
     cluster: ClusterName,
+    followed: Followed,
     /// Ends when the body is to be cut off; of answers that may go on for hours alone.
     cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
@@ -53,10 +78,11 @@ impl MemberBody {
         permit: Permit,
         counts: Option<Arc<StreamCounts>>,
         cluster: ClusterName,
+        followed: Followed,
         until: Option<CancellationToken>,
     ) -> Body {
         let cut = until.map(|until| Box::pin(until.cancelled_owned()));
-        let mut body = Self { incoming, permit: Some(permit), counts, cluster, cut };
+        let mut body = Self { incoming, permit: Some(permit), counts, cluster, followed, cut };
         if body.incoming.is_end_stream() {
             body.ended();
         }
@@ -91,6 +117,9 @@ impl HttpBody for MemberBody {
         }
         let frame = match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
             Some(Ok(frame)) => {
+                if let Followed::ByUs(endpoint) = &self.followed {
+                    endpoint.heard();
+                }
                 // hyper's server asks nothing more of a body that says so.
                 if self.incoming.is_end_stream() {
                     self.ended();
@@ -99,6 +128,9 @@ impl HttpBody for MemberBody {
             }
             Some(Err(error)) => {
                 self.permit = None;
+                if let Followed::ByClient(endpoint) = &self.followed {
+                    endpoint.broke_off(&self.cluster, &explain(&error));
+                }
                 Some(Err(self.broke_off(error)))
             }
             None => {

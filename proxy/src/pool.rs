@@ -327,6 +327,11 @@ impl Pool {
         self.dialer.dial(Protocols::Http1, self.tuning.client_windows, credentials).await
     }
 
+    /// Breaks every connection, tunnels included: the endpoint is silent.
+    pub(crate) fn cut(&self) {
+        self.dialer.cut();
+    }
+
     /// Whether connections can be made with this client certificate.
     pub(crate) async fn check(&self, certificate: &Certificate) -> Result<(), ConnectError> {
         self.dialer.check(certificate).await

@@ -1,7 +1,7 @@
 //! Whether a member, or one of its endpoints, can be reached, as its own traffic shows it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
@@ -16,6 +16,11 @@ pub struct Reachability {
     pub state: ReachabilityState,
     /// When the state was entered.
     pub since: Instant,
+    /// When it last said anything before that; `None` if it never has.
+    pub heard: Option<Instant>,
+    /// How often it has become well: it could be reached again, or was ready again. Whoever waits out a failure need
+    /// not wait any longer when this has grown.
+    pub recoveries: u64,
 }
 
 /// The state of a [`Reachability`].
@@ -50,26 +55,34 @@ pub(crate) struct Observer {
     /// The published state without its lock: the request path reads only this.
     state: AtomicU8,
     started: Instant,
-    /// Milliseconds since `started`, plus one; 0 is never.
-    last_answer: AtomicU64,
+    /// When it last said anything: milliseconds since `started`, plus one; 0 is never.
+    last_heard: AtomicU64,
+    /// Whether it has not said that it is not ready.
+    is_ready: AtomicBool,
     sender: watch::Sender<Reachability>,
 }
 
 impl Observer {
     pub(crate) fn new(cluster: ClusterName) -> Self {
         let started = Instant::now();
-        let (sender, _) = watch::channel(Reachability { state: ReachabilityState::Unknown, since: started });
-        Self { cluster, state: AtomicU8::new(UNKNOWN), started, last_answer: AtomicU64::new(0), sender }
+        let (sender, _) = watch::channel(Reachability {
+            state: ReachabilityState::Unknown,
+            since: started,
+            heard: None,
+            recoveries: 0,
+        });
+        let (state, last_heard, is_ready) = (AtomicU8::new(UNKNOWN), AtomicU64::new(0), AtomicBool::new(true));
+        Self { cluster, state, started, last_heard, is_ready, sender }
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<Reachability> {
         self.sender.subscribe()
     }
 
-    /// The time since the member's last answer.
-    pub(crate) fn since_last_answer(&self) -> Option<Duration> {
-        let answered = self.last_answer.load(Ordering::Relaxed).checked_sub(1)?;
-        Some(self.started.elapsed().saturating_sub(Duration::from_millis(answered)))
+    /// When the member last said anything.
+    pub(crate) fn heard_at(&self) -> Option<Instant> {
+        let heard = self.last_heard.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.started + Duration::from_millis(heard))
     }
 
     /// Whether the last that is known is that it cannot be reached.
@@ -89,10 +102,30 @@ impl Observer {
         }
     }
 
+    /// Something came from the member.
+    pub(crate) fn heard(&self) {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        self.last_heard.store(now + 1, Ordering::Relaxed);
+    }
+
+    /// The member says whether it is ready. Gives whether it has become so.
+    pub(crate) fn ready(&self, is_ready: bool) -> bool {
+        let was_ready = self.is_ready.swap(is_ready, Ordering::Relaxed);
+        let has_become = is_ready && !was_ready;
+        if has_become {
+            self.recovered();
+        }
+        has_become
+    }
+
+    /// Whoever waits out a failure of it is to try again.
+    pub(crate) fn recovered(&self) {
+        self.sender.send_modify(|known| known.recoveries += 1);
+    }
+
     /// The member answered.
     pub(crate) fn answered(&self) {
-        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-        self.last_answer.store(now + 1, Ordering::Relaxed);
+        self.heard();
         if self.state.load(Ordering::Relaxed) != REACHABLE {
             self.publish(REACHABLE, ReachabilityState::Reachable);
         }
@@ -124,7 +157,8 @@ impl Observer {
                 }
                 _ => tracing::debug!(cluster = %self.cluster, "cluster is reachable"),
             }
-            *current = Reachability { state, since: Instant::now() };
+            let recoveries = current.recoveries + u64::from(code == REACHABLE);
+            *current = Reachability { state, since: Instant::now(), heard: self.heard_at(), recoveries };
             true
         });
     }

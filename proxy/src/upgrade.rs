@@ -17,11 +17,11 @@ use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
 use crate::dial::Dialed;
-use crate::endpoint::EndpointRequest;
+use crate::endpoint::{Endpoint, EndpointRequest};
 use crate::error::ForwardError;
 use crate::headers::{self, UpgradeProtocol};
 use crate::member::ClientInner;
-use crate::member_body::MemberBody;
+use crate::member_body::{Followed, MemberBody};
 use crate::pool::LaneKind;
 use crate::unauthorized::About;
 use crate::user::MemberUser;
@@ -53,10 +53,11 @@ pub(crate) async fn forward(
     let response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
     held.endpoint.answered();
     // Its connection is its own until the answer has ended, switched or not.
+    let endpoint = held.endpoint.clone();
     let permit = Permit::keeping((held, place));
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS if headers::upgrade_protocol(response.headers()) == Ok(Some(protocol)) => {
-            Ok(join(member, client, response, protocol, permit))
+            Ok(join(member, endpoint, client, response, protocol, permit))
         }
         StatusCode::SWITCHING_PROTOCOLS => {
             let problem = format!("101 without Upgrade: {}", protocol.as_str());
@@ -69,8 +70,9 @@ pub(crate) async fn forward(
         }
         _ => {
             let shutdown = Some(member.tuning.shutdown.clone());
-            let response =
-                response.map(|incoming| MemberBody::boxed(incoming, permit, None, member.name.clone(), shutdown));
+            let response = response.map(|incoming| {
+                MemberBody::boxed(incoming, permit, None, member.name.clone(), Followed::Not, shutdown)
+            });
             member.finish(response)
         }
     }
@@ -107,6 +109,7 @@ async fn connect(
 /// keeps for as long as they last.
 fn join(
     member: &ClientInner,
+    endpoint: Arc<Endpoint>,
     client: OnUpgrade,
     mut response: Response<Incoming>,
     protocol: UpgradeProtocol,
@@ -122,7 +125,11 @@ fn join(
         let _permit = permit;
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = tunnel(client, upgraded) => {}
+            ended = tunnel(client, upgraded) => {
+                if let Err(TunnelBroken(cause)) = ended {
+                    endpoint.broke_off(&cluster, &cause);
+                }
+            }
         }
         tracing::debug!(%cluster, protocol = protocol.as_str(), "tunnel ended");
     });
@@ -136,20 +143,20 @@ impl ClientInner {
     }
 }
 
+/// Why a tunnel broke that both sides had taken.
+struct TunnelBroken(String);
+
 /// Copies both ways until both have ended or either breaks.
-async fn tunnel(client: OnUpgrade, member: OnUpgrade) {
+async fn tunnel(client: OnUpgrade, member: OnUpgrade) -> Result<(), TunnelBroken> {
     // The client's side is ready once the 101 has been written to it; if the client is gone it fails instead.
     let (client, member) = match tokio::try_join!(client, member) {
         Ok(both) => both,
         Err(error) => {
             tracing::debug!(error = explain(&error), "upgrade was not completed");
-            return;
+            return Ok(());
         }
     };
     let (mut client, mut member) = (TokioIo::new(client), TokioIo::new(member));
-    if let Err(error) =
-        tokio::io::copy_bidirectional_with_sizes(&mut client, &mut member, TUNNEL_BUFFER, TUNNEL_BUFFER).await
-    {
-        tracing::debug!(%error, "tunnel broke");
-    }
+    let copied = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut member, TUNNEL_BUFFER, TUNNEL_BUFFER);
+    copied.await.map(drop).map_err(|error| TunnelBroken(explain(&error)))
 }

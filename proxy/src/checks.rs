@@ -1,0 +1,215 @@
+//! Whether each endpoint of a member is well: its `/readyz` is asked all the time, so that a member that goes silent is
+//! known before any client meets it, and one that comes back as well.
+//!
+//! A question without an answer means silence only if nothing else came from the endpoint meanwhile: an answer to
+//! another request, or bytes of what this process reads for itself. So a slow line, or a member that is busy, is not
+//! taken for dead. Answers to pings do not count: a load balancer gives them for a server that is gone.
+//!
+//! ```text
+//! frozen            next question        no answer: silent
+//!   │◀── up to 5 s ───▶│◀────── 4 s ─────▶│  its lines are cut, every collection of it is stale
+//! ```
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::BodyExt;
+use rand::Rng;
+use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
+use tributary_apimachinery::body::{self, Body};
+
+use crate::credentials::Current;
+use crate::endpoint::Endpoint;
+use crate::error::ForwardError;
+use crate::identity::RequestIdentity;
+use crate::member::ClientInner;
+use crate::places::Asker;
+use crate::pool::{Claim, LaneKind};
+use crate::reachability::ReachabilityState;
+use crate::user::MemberUser;
+
+/// From one question to the next. 5 s: with the time that an answer may take, silence is known within 9 s.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long an answer may take before the endpoint is silent, if nothing else comes from it. 4 s: a kube-apiserver
+/// answers `/readyz` in milliseconds, and a handshake with one on another continent takes a second.
+const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+
+/// From one answer, or none, to the next question while an endpoint is out of reach. 1 s: what it holds is to be fresh
+/// 5 s after it is back, and a refused connection costs nothing.
+const INTERVAL_WHILE_LOST: Duration = Duration::from_secs(1);
+
+/// How often a question is put whose connection broke: once more, on another connection.
+const TRIES: usize = 2;
+
+/// How much of an answer is read, in bytes; a connection is good for more once its answer is at its end.
+const ANSWER_LIMIT: usize = 4096;
+
+/// What an endpoint said of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It answered, and says whether it is ready. One that forbids the question answers requests.
+    Answered { ready: bool },
+    /// It answered that our credentials are not accepted, which discovery tells of.
+    Rejects,
+    /// It did not answer this question, but others.
+    Slow,
+    /// It did not say anything.
+    Silent,
+}
+
+/// Asks each endpoint, for as long as this is polled.
+pub(crate) async fn run(member: Arc<ClientInner>) {
+    let mut asking: Vec<BoxFuture<'static, ()>> = Vec::new();
+    for endpoint in member.endpoints.iter() {
+        asking.push(Box::pin(follow(Arc::clone(&member), Arc::clone(endpoint))));
+    }
+    futures::future::join_all(asking).await;
+}
+
+async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
+    let mut reachability = endpoint.observer.subscribe();
+    let mut was_silent = false;
+    // Members, and replicas, are not to be asked all at once.
+    let first = INTERVAL.mul_f64(rand::rng().random());
+    sleep(first).await;
+    loop {
+        let asked = Instant::now();
+        was_silent = check(&member, &endpoint, was_silent).await;
+        // Requests may find out meanwhile that it is lost.
+        let lost = reachability.wait_for(|known| matches!(known.state, ReachabilityState::Unreachable { .. }));
+        if timeout_at(asked + INTERVAL, lost).await.is_ok() {
+            sleep(INTERVAL_WHILE_LOST).await;
+        }
+    }
+}
+
+/// Asks once and notes what is known then. Says whether the endpoint is silent.
+async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>, was_silent: bool) -> bool {
+    let user = member.user.load_full();
+    // They may be long in coming, and say nothing of the endpoint.
+    let credentials = match member.credentials(&user).await {
+        Ok(credentials) => credentials,
+        Err(error) => {
+            endpoint.observer.failed(&error);
+            return was_silent;
+        }
+    };
+    let asked = Instant::now();
+    let verdict = match timeout(ANSWER_WITHIN, ask(member, endpoint, &credentials, &user)).await {
+        Ok(Ok(status)) => of_status(status),
+        Ok(Err(error)) => {
+            endpoint.observer.failed(&error);
+            return was_silent;
+        }
+        Err(_) => of_silence(asked, endpoint.observer.heard_at()),
+    };
+    note(member, endpoint, verdict, was_silent);
+    verdict == Verdict::Silent
+}
+
+fn of_status(status: StatusCode) -> Verdict {
+    match status {
+        StatusCode::UNAUTHORIZED => Verdict::Rejects,
+        status => Verdict::Answered { ready: !status.is_server_error() },
+    }
+}
+
+fn of_silence(asked: Instant, heard: Option<Instant>) -> Verdict {
+    if heard.is_some_and(|heard| heard >= asked) { Verdict::Slow } else { Verdict::Silent }
+}
+
+fn note(member: &ClientInner, endpoint: &Endpoint, verdict: Verdict, was_silent: bool) {
+    match verdict {
+        Verdict::Answered { ready } => {
+            endpoint.observer.answered();
+            member.observer.answered();
+            if endpoint.observer.ready(ready) && !endpoint.is_lone() {
+                member.observer.recovered();
+            }
+        }
+        Verdict::Rejects => endpoint.heard(),
+        Verdict::Slow => {}
+        Verdict::Silent => {
+            let (cluster, address) = (&member.name, &endpoint.target.address);
+            let within = ANSWER_WITHIN.as_secs();
+            // First: whoever waits on a line finds the reason when it breaks.
+            endpoint.observer.unreachable(format!(
+                "cluster {cluster} at {address} is silent: no answer to /readyz within {within} s"
+            ));
+            // Later ones are being dialed to see whether it is back.
+            if !was_silent {
+                endpoint.pool.cut();
+            }
+        }
+    }
+}
+
+/// The status of the endpoint's answer.
+async fn ask(
+    member: &Arc<ClientInner>,
+    endpoint: &Arc<Endpoint>,
+    credentials: &Arc<Current>,
+    user: &MemberUser,
+) -> Result<StatusCode, ForwardError> {
+    let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None };
+    let path = Uri::from_static("/readyz");
+    // Whoever asks waits for less.
+    let limit = Some(member.tuning.head_timeout);
+    let mut tries = TRIES;
+    loop {
+        tries -= 1;
+        let mut request = Request::new(body::empty());
+        *request.method_mut() = Method::GET;
+        *request.uri_mut() = path.clone();
+        member.set_identity(request.headers_mut(), &RequestIdentity::Member, user)?;
+        credentials.authorize(request.headers_mut());
+        let held = endpoint.hold(LaneKind::Short);
+        let connection = endpoint.pool.acquire(claim, credentials).await?;
+        match member.send(held, connection, request, &path, limit, claim).await {
+            Ok(response) => {
+                let status = response.status();
+                read(response.into_body()).await;
+                return Ok(status);
+            }
+            Err(failed) if tries == 0 || !matches!(failed.error, ForwardError::Send { .. }) => return Err(failed.error),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Reads an answer to its end, if that is near.
+async fn read(mut answer: Body) {
+    let mut length = 0;
+    while let Some(Ok(frame)) = answer.frame().await {
+        length += frame.data_ref().map_or(0, bytes::Bytes::len);
+        if length > ANSWER_LIMIT {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_says_nothing_at_all_is_silent() {
+        let asked = Instant::now();
+        let later = asked + Duration::from_secs(1);
+        assert_eq!(of_silence(later, None), Verdict::Silent);
+        assert_eq!(of_silence(later, Some(asked)), Verdict::Silent);
+        assert_eq!(of_silence(asked, Some(later)), Verdict::Slow);
+        for (status, verdict) in [
+            (200, Verdict::Answered { ready: true }),
+            (403, Verdict::Answered { ready: true }),
+            (404, Verdict::Answered { ready: true }),
+            (500, Verdict::Answered { ready: false }),
+            (503, Verdict::Answered { ready: false }),
+            (401, Verdict::Rejects),
+        ] {
+            assert_eq!(of_status(StatusCode::from_u16(status).unwrap()), verdict, "{status}");
+        }
+    }
+}

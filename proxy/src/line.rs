@@ -1,0 +1,107 @@
+//! The lines to one endpoint, which are cut together when it is found silent: whoever waits for something on one of
+//! them, a watch, a log that is followed or a tunnel, learns of it at once.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use crate::dial::BoxIo;
+
+/// The lines to one endpoint. Those that are attached after a cut are not concerned by it.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    cut: Mutex<CancellationToken>,
+}
+
+impl Lines {
+    /// The byte stream, until the next cut.
+    pub(crate) fn attach(&self, stream: BoxIo) -> BoxIo {
+        let cut = Box::pin(self.cut.lock().clone().cancelled_owned());
+        Box::new(Line { stream, cut, is_cut: false })
+    }
+
+    /// Breaks every line that there is.
+    pub(crate) fn cut(&self) {
+        std::mem::take(&mut *self.cut.lock()).cancel();
+    }
+}
+
+/// A byte stream that can be cut.
+struct Line {
+    stream: BoxIo,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    is_cut: bool,
+}
+
+impl Line {
+    /// Fails once the line is cut; until then whoever reads is woken by that.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.is_cut = self.is_cut || self.cut.as_mut().poll(cx).is_ready();
+        match self.is_cut {
+            true => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server has gone silent")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl AsyncRead for Line {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+// Whoever writes reads as well, and hears of a cut there.
+impl AsyncWrite for Line {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_waits_on_a_line_that_is_cut_ends_and_later_lines_are_whole() {
+        let lines = Lines::default();
+        let (mut near, _far) = {
+            let (near, far) = tokio::io::duplex(64);
+            (lines.attach(Box::new(near)), far)
+        };
+        let waiting = tokio::spawn(async move { near.read_u8().await });
+        tokio::task::yield_now().await;
+        lines.cut();
+        assert_eq!(waiting.await.unwrap().unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        let (near, mut far) = tokio::io::duplex(64);
+        let mut near = lines.attach(Box::new(near));
+        far.write_u8(7).await.unwrap();
+        assert_eq!(near.read_u8().await.unwrap(), 7);
+    }
+}
