@@ -10,6 +10,7 @@ use tributary_apimachinery::{CollectionVersion, Object, ResourceVersion, Snapsho
 
 use crate::Transport;
 use crate::config::CacherConfig;
+use crate::member_health::MemberHealth;
 use crate::reflector::Reflector;
 use crate::request::{self, LatestError};
 use crate::shared::ReflectorShared;
@@ -94,6 +95,17 @@ impl Cacher {
     pub fn reopen(&self, within: Duration) {
         let at = Instant::now() + within.mul_f64(rand::random());
         self.shared.reopen_at.send_modify(|due| *due = Some(due.map_or(at, |due| due.min(at))));
+    }
+
+    /// Says what is known of the member by all who talk to it. While it cannot be reached, a collection whose changes do
+    /// not arrive is stale at once, as of when the member last said anything; one whose changes arrive is not concerned.
+    /// When it has become well, no failure is waited out any longer.
+    pub fn set_member_health(&self, health: MemberHealth) {
+        self.shared.member.send_if_modified(|known| {
+            let is_news = *known != health;
+            *known = health;
+            is_news
+        });
     }
 
     /// Waits until every change up to `version` is contained, and gives a snapshot that contains them. Whoever waits

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::member_health::MemberLoss;
 use crate::state::{CacherState, StaleReason};
 
 /// Follows whether changes arrive.
@@ -12,13 +13,25 @@ pub(crate) struct CacherHealth {
     started: Instant,
     stale_after: Duration,
     synced: bool,
-    lost: Option<(Instant, StaleReason)>,
+    lost: Option<Loss>,
     failed_at: Option<Instant>,
+    /// What is known of the member while it cannot be reached.
+    member: Option<MemberLoss>,
+}
+
+/// Changes do not arrive.
+#[derive(Debug)]
+struct Loss {
+    /// As of when what is held was true.
+    since: Instant,
+    reason: StaleReason,
+    /// Whether it is known to be more than a watch that is being opened again.
+    is_certain: bool,
 }
 
 impl CacherHealth {
     pub(crate) fn new(now: Instant, stale_after: Duration) -> Self {
-        Self { started: now, stale_after, synced: false, lost: None, failed_at: None }
+        Self { started: now, stale_after, synced: false, lost: None, failed_at: None, member: None }
     }
 
     /// A complete state is in place.
@@ -34,9 +47,10 @@ impl CacherHealth {
 
     /// Changes do not arrive. The first loss since the last contact counts for the time, the latest for the reason.
     pub(crate) fn lost(&mut self, now: Instant, reason: StaleReason) {
-        let since = self.lost.as_ref().map_or(now, |(since, _)| *since);
-        self.lost = Some((since, reason));
+        let (since, is_certain) = self.lost.as_ref().map_or((now, false), |lost| (lost.since, lost.is_certain));
+        self.lost = Some(Loss { since, reason, is_certain });
         self.failed_at = Some(now);
+        self.date_back();
     }
 
     /// When the latest loss was.
@@ -44,14 +58,43 @@ impl CacherHealth {
         self.failed_at
     }
 
+    /// The member cannot be reached, or can again: then whatever kept it from that is no reason any more.
+    pub(crate) fn set_member(&mut self, lost: Option<MemberLoss>) {
+        let is_back = self.member.is_some() && lost.is_none();
+        self.member = lost;
+        self.date_back();
+        if let Some(Loss { reason: reason @ StaleReason::Unreachable(_), .. }) = &mut self.lost
+            && is_back
+        {
+            *reason =
+                StaleReason::Other("the cluster answers again, and the collection is about to be read".to_owned());
+        }
+    }
+
+    /// What is held of a member that cannot be reached is as of when that last said anything, and stale at once.
+    fn date_back(&mut self) {
+        if let (Some(lost), Some(member)) = (&mut self.lost, &self.member) {
+            lost.since = lost.since.min(member.heard);
+            lost.is_certain = true;
+        }
+    }
+
+    /// Why changes do not arrive. Of a member that cannot be reached all collections say the same.
+    fn reason(&self, lost: &Loss) -> StaleReason {
+        match (&lost.reason, &self.member) {
+            (StaleReason::Unreachable(_), Some(member)) => StaleReason::Unreachable(member.reason.to_string()),
+            (own, _) => own.clone(),
+        }
+    }
+
     /// What readers see.
     pub(crate) fn state(&self, now: Instant) -> CacherState {
         match &self.lost {
             lost if !self.synced => {
-                CacherState::Syncing { since: self.started, reason: lost.as_ref().map(|(_, reason)| reason.clone()) }
+                CacherState::Syncing { since: self.started, reason: lost.as_ref().map(|lost| self.reason(lost)) }
             }
-            Some((since, reason)) if now >= *since + self.stale_after => {
-                CacherState::Stale { since: *since, reason: reason.clone() }
+            Some(lost) if lost.is_certain || now >= lost.since + self.stale_after => {
+                CacherState::Stale { since: lost.since, reason: self.reason(lost) }
             }
             _ => CacherState::Synced,
         }
@@ -59,8 +102,8 @@ impl CacherHealth {
 
     /// When the state changes by the mere passing of time.
     pub(crate) fn turns_stale_at(&self, now: Instant) -> Option<Instant> {
-        let (since, _) = self.lost.as_ref().filter(|_| self.synced)?;
-        Some(*since + self.stale_after).filter(|at| *at > now)
+        let lost = self.lost.as_ref().filter(|lost| self.synced && !lost.is_certain)?;
+        Some(lost.since + self.stale_after).filter(|at| *at > now)
     }
 }
 
@@ -126,6 +169,35 @@ mod tests {
         assert_eq!(health.turns_stale_at(at(105)), None);
         health.contact();
         assert_eq!(health.state(at(106)), CacherState::Synced);
+    }
+
+    #[test]
+    fn a_loss_is_shown_at_once_and_dated_back_while_the_member_cannot_be_reached() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let stale = |since, reason| CacherState::Stale { since: at(since), reason };
+        let gone = || Some(MemberLoss { heard: at(7), reason: "gone".into() });
+        let mut health = CacherHealth::new(start, Duration::from_secs(5));
+        health.synced();
+        // A dial fails, and the watch that is open brings its changes all the same.
+        health.set_member(gone());
+        assert_eq!(health.state(at(9)), CacherState::Synced);
+        health.lost(at(10), unreachable("broken pipe"));
+        assert_eq!(health.state(at(10)), stale(7, unreachable("gone")));
+        assert_eq!(health.turns_stale_at(at(10)), None);
+        // It is back: that is no reason any more, but nothing is fresh by it.
+        health.set_member(None);
+        assert!(
+            matches!(health.state(at(11)), CacherState::Stale { since, reason: StaleReason::Other(_) } if since == at(7))
+        );
+        health.lost(at(12), StaleReason::TooManyRequests);
+        assert_eq!(health.state(at(12)), stale(7, StaleReason::TooManyRequests));
+        health.contact();
+        assert_eq!(health.state(at(13)), CacherState::Synced);
+        // What is refused is refused, whatever becomes of the member.
+        health.lost(at(20), StaleReason::Forbidden);
+        health.set_member(Some(MemberLoss { heard: at(22), reason: "gone".into() }));
+        assert_eq!(health.state(at(23)), stale(20, StaleReason::Forbidden));
     }
 
     #[test]

@@ -89,6 +89,8 @@ pub(crate) enum Input {
     Failed { retry_after: Option<Duration> },
     /// The wait is over.
     Elapsed,
+    /// The wait is over before its time: the member has become well, and failures before that say nothing of it.
+    Woken,
     /// A waiter's version exists and did not come: learn of progress, by a bookmark if the member sends
     /// any of this collection.
     Progress { bookmarks: bool },
@@ -155,6 +157,7 @@ impl Machine {
                 self.in_latest_then_page(continue_token, input)
             }
             (ReflectorPhase::Waiting { then }, Input::Elapsed) => self.open(then),
+            (ReflectorPhase::Waiting { then }, Input::Woken) => Self { failures: 0, ..self }.open(then),
             (ReflectorPhase::Waiting { then }, _) => self.wait(then, None),
         }
     }

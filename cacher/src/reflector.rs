@@ -31,6 +31,10 @@ use crate::backoff;
 use crate::machine::{Action, Input};
 use crate::state::StaleReason;
 
+/// Within which time the collections of a member ask it again that has become well. Half a second: a hundred requests
+/// do not come at once, and nobody notices.
+const WOKEN_WITHIN: Duration = Duration::from_millis(500);
+
 impl Reflector {
     /// Lists and watches until the task is aborted.
     pub(crate) async fn run(mut self) {
@@ -55,16 +59,22 @@ impl Reflector {
         let at_least = at_least.map(|asked| asked.min(tuning.retry_after_max));
         let delay = backoff::delay(tuning.backoff_min, tuning.backoff_max, failures, at_least, rand::random());
         tracing::debug!(?delay, failures, "waiting before the next attempt");
+        let (mut member, begun_at) = (self.member.clone(), self.recoveries);
+        let woken = async {
+            // The sender lives as long as the reflector.
+            let _ = member.wait_for(|known| known.lost.is_none() && known.recoveries > begun_at).await;
+            sleep(WOKEN_WITHIN.mul_f64(rand::random())).await;
+        };
         let shared = self.shared.clone();
-        let over = async {
+        self.attend(async {
             tokio::select! {
                 biased;
-                () = sleep(delay) => {}
-                () = shared.retry.notified() => {}
+                () = shared.retry.notified() => Input::Elapsed,
+                () = sleep(delay) => Input::Elapsed,
+                () = woken => Input::Woken,
             }
-        };
-        self.attend(over).await?;
-        Ok(Input::Elapsed)
+        })
+        .await
     }
 
     async fn read(&mut self) -> Result<Input, ResetAsked> {

@@ -5,6 +5,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::Snapshot;
 
 use crate::config::CacherConfig;
+use crate::member_health::MemberHealth;
 use crate::state::CacherState;
 use crate::stats::ReflectorCounters;
 use crate::wait::VersionWaiters;
@@ -22,6 +23,8 @@ pub(crate) struct ReflectorShared {
     pub(crate) failed_at: watch::Sender<Option<Instant>>,
     /// When the watch is to be opened anew, if it is.
     pub(crate) reopen_at: watch::Sender<Option<Instant>>,
+    /// What is known of the member beside what this collection shows.
+    pub(crate) member: watch::Sender<MemberHealth>,
     pub(crate) counts: ReflectorCounters,
 }
 
@@ -36,6 +39,7 @@ impl ReflectorShared {
             retry: Notify::new(),
             failed_at: watch::Sender::new(None),
             reopen_at: watch::Sender::new(None),
+            member: watch::Sender::default(),
             counts: ReflectorCounters::default(),
             config,
         }

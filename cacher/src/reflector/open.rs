@@ -26,6 +26,7 @@ impl Reflector {
     /// Sends a request in place of what is being read.
     pub(super) async fn open(&mut self, target: ReflectorRequest) -> Result<Input, ResetAsked> {
         self.reading = ReflectorStream::Nothing;
+        self.recoveries = self.member.borrow().recoveries;
         if !matches!(target, ReflectorRequest::Page { continue_token: Some(_), .. }) {
             self.keep_pace().await?;
         }

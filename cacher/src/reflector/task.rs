@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use http::HeaderValue;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::{CollectionVersion, ResourceVersion};
 
@@ -11,6 +12,7 @@ use crate::Transport;
 use crate::amount::PageTime;
 use crate::health::{Announced, CacherHealth, HealthTransition};
 use crate::machine::{Action, Machine};
+use crate::member_health::MemberHealth;
 use crate::page::Page;
 use crate::progress::ProgressRequests;
 use crate::shared::ReflectorShared;
@@ -38,6 +40,9 @@ pub(crate) struct Reflector {
     pub(super) reading: ReflectorStream,
     pub(super) progress: ProgressRequests,
     pub(super) health: CacherHealth,
+    pub(super) member: watch::Receiver<MemberHealth>,
+    /// How often the member had become well when the last request was begun.
+    pub(super) recoveries: u64,
     pub(super) announced: Announced,
     pub(super) decode_logged: Option<Instant>,
     /// When counting began, and the requests since.
@@ -63,8 +68,11 @@ impl Reflector {
         let health = CacherHealth::new(Instant::now(), shared.config.tuning.stale_after);
         let page_time = PageTime::new(shared.config.tuning.page_time);
         let resource = shared.config.resource.clone();
+        let member = shared.member.subscribe();
         Self {
             shared,
+            member,
+            recoveries: 0,
             transport,
             observer,
             machine,
@@ -95,6 +103,11 @@ impl Reflector {
                 biased;
                 () = shared.reset.notified() => return Err(ResetAsked),
                 done = &mut work => return Ok(done),
+                // The sender lives as long as the reflector.
+                _ = self.member.changed() => {
+                    let lost = self.member.borrow_and_update().lost.clone();
+                    self.health.set_member(lost);
+                }
                 () = sleep_until(stale_at.unwrap_or_else(Instant::now)), if stale_at.is_some() => {}
             }
         }
