@@ -3,6 +3,7 @@
 mod cluster;
 mod endpoints;
 mod fleet;
+mod health;
 mod mark;
 mod server_version;
 mod trouble;
@@ -11,4 +12,5 @@ pub use cluster::ClusterSetup;
 pub(crate) use cluster::{Cluster, ClusterIdentity, MemberShareMetrics};
 pub(crate) use endpoints::EndpointMetrics;
 pub(crate) use fleet::Fleet;
+pub(crate) use health::ClusterHealth;
 pub(crate) use mark::ClusterMark;

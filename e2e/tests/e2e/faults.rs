@@ -3,7 +3,13 @@
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
-use std::{fs, net::TcpListener, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs,
+    net::TcpListener,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -242,6 +248,28 @@ impl Own {
         Ok(items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect())
     }
 
+    /// The Warnings of a list.
+    async fn warnings(&self) -> anyhow::Result<Vec<String>> {
+        let answer = self.http.get(&self.maps("")).send().await?.expect(200)?;
+        let texts = answer.headers.get_all("warning").iter();
+        Ok(texts.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect())
+    }
+
+    /// Waits for a Warning, and compares the age that it tells with the time since the victim was frozen: it may be
+    /// larger by the 5 s after which a cluster is asked again.
+    async fn age_is_true(&self, frozen: Instant) -> anyhow::Result<()> {
+        eventually(SOON, async || {
+            let least = frozen.elapsed().as_secs();
+            let warnings = self.warnings().await?;
+            let age = warnings.iter().find_map(|text| text.split_once("last updated ")?.1.split_once(" s ago"));
+            let age: u64 = age.with_context(|| format!("no age in {warnings:?}"))?.0.parse()?;
+            let most = frozen.elapsed().as_secs() + 6;
+            ensure!((least..=most).contains(&age), "an age of {age} s, {least} to {most} s after it was frozen");
+            Ok(())
+        })
+        .await
+    }
+
     async fn names_are(&self, expected: &[&str]) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let mut names = self.names().await?;
@@ -308,6 +336,7 @@ async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
     let mut stream =
         own.http.watch(&own.maps("?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")).await?;
     own.victim.freeze().await?;
+    let frozen = Instant::now();
     let check = async {
         own.create(&own.other, "later").await?;
         let event = stream.expect(SOON).await?;
@@ -321,13 +350,19 @@ async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
         let patch = json!({"data": {"a": "b"}});
         let request = own.http.patch(&own.maps("/other"), "merge-patch+json", &patch).send();
         tokio::time::timeout(quick, request).await.context("a write to the other is stuck")??.expect(200)?;
-        anyhow::Ok(())
+        own.age_is_true(frozen).await
     }
     .await;
     own.victim.thaw().await?;
     check?;
     own.create(&own.victim, "thawed").await?;
-    own.names_are(&["frozen", "later", "other", "thawed"]).await
+    own.names_are(&["frozen", "later", "other", "thawed"]).await?;
+    eventually(SOON, async || {
+        let warnings = own.warnings().await?;
+        ensure!(warnings.is_empty(), "it is well, but {warnings:?}");
+        Ok(())
+    })
+    .await
 }
 
 /// A cluster is added to the kubeconfig and removed again: its objects come and go in a stream that stays open.

@@ -30,7 +30,7 @@ pub(crate) enum ClusterRefusal {
         name: String,
         /// The clusters that cannot be asked.
         unknown: Vec<Trouble>,
-        /// Whether one of them has been gone for so long that coming again soon is in vain.
+        /// Whether one of them is known to be out of reach: coming again soon is in vain.
         is_gone: bool,
     },
     /// Clusters of a list or watch, or of a version, have not been read yet: 429.

@@ -29,7 +29,7 @@ pub(crate) enum MemberRefusal {
     Forward {
         /// Why.
         error: ForwardError,
-        /// Whether it has been gone for so long that coming again soon is in vain.
+        /// Whether it is known to be out of reach: coming again soon is in vain.
         is_gone: bool,
         /// Since its last answer, or since it was configured.
         silent_for: Duration,

@@ -93,6 +93,8 @@ pub(crate) struct Cluster {
     identity: ArcSwap<ClusterIdentity>,
     version: ArcSwapOption<ServerVersion>,
     problem: Mutex<Option<ClusterProblem>>,
+    /// When something was last wrong with it, and then not any more.
+    mended: Mutex<Option<Instant>>,
     /// When it was last said that its revisions went back.
     went_back: Mutex<Option<Instant>>,
     refresh: Notify,
@@ -181,6 +183,7 @@ impl Cluster {
             problem: Mutex::new(
                 setup.client.as_ref().err().map(|text| ClusterProblem { text: text.clone(), since: Instant::now() }),
             ),
+            mended: Mutex::default(),
             went_back: Mutex::default(),
             refresh: Notify::new(),
             attempts: watch::Sender::default(),
@@ -278,6 +281,14 @@ impl Cluster {
         self.problem.lock().as_ref().map(|problem| problem.text.clone()).or_else(twin)
     }
 
+    /// For how long nothing has been wrong with it.
+    pub(crate) fn well_for(&self) -> Duration {
+        match *self.problem.lock() {
+            Some(_) => Duration::ZERO,
+            None => self.mended.lock().unwrap_or(self.since).elapsed(),
+        }
+    }
+
     /// What is wrong with it, and for how long something has been.
     pub(super) fn problem_since(&self) -> Option<(String, Duration)> {
         self.problem.lock().as_ref().map(|problem| (problem.text.clone(), problem.since.elapsed()))
@@ -318,11 +329,16 @@ impl Cluster {
         self.cancelled.cancel();
     }
 
-    /// Starts the task that keeps discovery fresh; `changed` is called after each change.
+    /// Starts the tasks that keep discovery fresh and ask whether it is well; `changed` is called after each change of
+    /// the former.
     pub(super) fn start(self: &Arc<Self>, changed: impl Fn(ClusterChange) + Send + Sync + 'static) {
         let cluster = Arc::clone(self);
         let span = tracing::info_span!("discovery", cluster = %self.name());
         let cancelled = self.cancelled.clone();
+        if let Ok(client) = &self.setup.client {
+            let (client, cancelled) = (client.clone(), cancelled.clone());
+            tokio::spawn(async move { cancelled.run_until_cancelled_owned(client.watch_over()).await });
+        }
         let task: BoxFuture<'static, ()> = Box::pin(async move { cluster.keep_fresh(changed).await });
         tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await }.instrument(span));
     }
@@ -409,7 +425,10 @@ impl Cluster {
             (Some(_), Some(problem)) => {
                 tracing::debug!(reason = %problem, "the cluster has another problem now")
             }
-            (Some(_), None) => tracing::info!("the cluster has no problem any more"),
+            (Some(_), None) => {
+                *self.mended.lock() = Some(Instant::now());
+                tracing::info!("the cluster has no problem any more");
+            }
             (None, None) => {}
         }
         let since = known.as_ref().map_or_else(Instant::now, |known| known.since);

@@ -71,6 +71,11 @@ impl Collector for EndpointMetrics {
         for (labels, status) in &statuses {
             ConstCounter::new(status.requests).encode(family.encode_family(labels)?)?;
         }
+        let help = "Logs, watches and tunnels of clients that broke off at an endpoint";
+        let mut family = encoder.encode_descriptor("tributary_endpoint_broken", help, None, MetricType::Counter)?;
+        for (labels, status) in &statuses {
+            ConstCounter::new(status.broken).encode(family.encode_family(labels)?)?;
+        }
         Ok(())
     }
 }

@@ -1,24 +1,16 @@
 //! What keeps a cluster from answering, and for how long, as clients are told.
 
-use std::time::Duration;
-
 use tributary_proxy::ReachabilityState;
 
 use super::Cluster;
 use crate::refusal::Trouble;
 
-/// How long a member may be gone before clients are no longer told to try again in a second. client-go does so ten
-/// times for each request: a restart of a kube-apiserver goes unnoticed, but a command for a cluster that is down for
-/// good would hang for minutes.
-const BRIDGED: Duration = Duration::from_secs(10);
-
 impl Cluster {
-    /// Whether it has been out of reach for so long that coming again soon is in vain.
+    /// Whether it is known to be out of reach. Then clients are not told to try again in a second: client-go obeys ten
+    /// times for each request, and a command for a cluster that is down would be silent for that long.
     pub(crate) fn is_gone(&self) -> bool {
         let Ok(client) = &self.setup.client else { return true };
-        let reachability = client.reachability();
-        let known = reachability.borrow();
-        matches!(known.state, ReachabilityState::Unreachable { .. }) && known.since.elapsed() > BRIDGED
+        matches!(client.reachability().borrow().state, ReachabilityState::Unreachable { .. })
     }
 
     /// What keeps it from answering, where it is already known to be out of reach: nobody need wait for it.

@@ -152,9 +152,8 @@ impl CachedMember {
         match self.cacher.state() {
             CacherState::Stale { since, reason } | CacherState::Syncing { since, reason: Some(reason) }
                 if !self.reported
-                    && since.elapsed() >= REPORTED_AFTER
-                    && !matches!(reason, StaleReason::Forbidden | StaleReason::NotFound)
-                    && self.cluster.problem().is_none() =>
+                    && since.elapsed().min(self.cluster.well_for()) >= REPORTED_AFTER
+                    && !matches!(reason, StaleReason::Forbidden | StaleReason::NotFound) =>
             {
                 tracing::warn!(%cluster, %resource, %reason, "no changes arrive, though the cluster answers");
                 self.reported = true;

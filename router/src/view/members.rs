@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use tokio::sync::watch;
 use tributary_apimachinery::{ClusterName, ClusterSelector};
 use tributary_cacher::{Cacher, CacherConfig, CacherState, ReflectorTuning, StaleReason};
 use tributary_proxy::Transport;
@@ -11,7 +12,25 @@ use super::leader::WholeViewFeed;
 use super::member::{CachedMember, ViewCluster, ViewClusters};
 use super::questions::LatestVersionRequests;
 use super::{Standing, Standings, View};
-use crate::topology::Cluster;
+use crate::topology::{Cluster, ClusterHealth};
+
+/// Waits for the next state of a cacher, and meanwhile tells it how its member is. Says whether there is one: it is
+/// dropped otherwise.
+async fn next_state(
+    cacher: &Weak<Cacher>,
+    states: &mut watch::Receiver<CacherState>,
+    health: &mut ClusterHealth,
+) -> bool {
+    loop {
+        tokio::select! {
+            changed = states.changed() => return changed.is_ok(),
+            known = health.changed() => match cacher.upgrade() {
+                Some(cacher) => cacher.set_member_health(known),
+                None => return false,
+            },
+        }
+    }
+}
 
 impl View {
     /// Has a cluster's objects from the view of all namespaces.
@@ -70,13 +89,13 @@ impl View {
         }
     }
 
-    /// Notes each change of a cacher's state, until it is dropped.
+    /// Notes each change of a cacher's state, and tells it each of its cluster's health, until it is dropped.
     fn forward_states(self: &Arc<Self>, cluster: &Arc<Cluster>, cacher: &Arc<Cacher>) {
-        let (view, cluster) = (Arc::downgrade(self), Arc::clone(cluster));
+        let (view, cluster, mut health) = (Arc::downgrade(self), Arc::clone(cluster), cluster.health());
         let (of, mut states) = (Arc::downgrade(cacher), cacher.states());
         states.mark_changed();
         tokio::spawn(async move {
-            while states.changed().await.is_ok() {
+            while next_state(&of, &mut states, &mut health).await {
                 let Some(view) = view.upgrade() else { break };
                 let state = states.borrow_and_update().clone();
                 if matches!(state.reason(), Some(StaleReason::NotFound)) {

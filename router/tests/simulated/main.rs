@@ -34,6 +34,7 @@ mod replicas;
 mod reviews;
 mod selection;
 mod shared_revisions;
+mod silence;
 mod slow_lines;
 mod storm;
 mod topology;

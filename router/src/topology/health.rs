@@ -1,0 +1,41 @@
+//! How a cluster is, as its collections are told: one state for all of them, of what its traffic and its `/readyz` show.
+
+use tokio::sync::watch;
+use tributary_cacher::{MemberHealth, MemberLoss};
+use tributary_proxy::{ClusterClient, Reachability, ReachabilityState};
+
+use super::Cluster;
+
+/// Follows how a cluster is.
+pub(crate) struct ClusterHealth(Option<watch::Receiver<Reachability>>);
+
+impl Cluster {
+    /// How it is, followed from now on, what is known already included.
+    pub(crate) fn health(&self) -> ClusterHealth {
+        let mut reachability = self.setup.client.as_ref().ok().map(ClusterClient::reachability);
+        reachability.iter_mut().for_each(watch::Receiver::mark_changed);
+        ClusterHealth(reachability)
+    }
+}
+
+impl ClusterHealth {
+    /// Ends with the next change. Cancelling loses nothing.
+    pub(crate) async fn changed(&mut self) -> MemberHealth {
+        if let Some(reachability) = &mut self.0
+            && reachability.changed().await.is_ok()
+        {
+            return of(&reachability.borrow_and_update());
+        }
+        std::future::pending().await
+    }
+}
+
+fn of(known: &Reachability) -> MemberHealth {
+    let lost = match &known.state {
+        ReachabilityState::Unreachable { reason } => {
+            Some(MemberLoss { heard: known.heard.unwrap_or(known.since), reason: reason.clone() })
+        }
+        ReachabilityState::Unknown | ReachabilityState::Reachable => None,
+    };
+    MemberHealth { lost, recoveries: known.recoveries }
+}

@@ -1,0 +1,145 @@
+//! A member that falls silent or is killed, and comes back: how soon that is said, how old what is held is said to be,
+//! and how soon all of it is fresh again.
+
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use tokio::time::Instant;
+use tributary_simulator::{Rejection, RequestKind};
+
+use crate::harness::{CONFIG_MAPS, Fixture, SOON, pass, quiet_without_time, until};
+
+/// Collections that are held.
+const COLLECTIONS: [&str; 6] =
+    ["/api/v1/configmaps", "/api/v1/pods", "/api/v1/services", "/api/v1/nodes", "/api/v1/namespaces", "/api/v1/events"];
+
+/// How soon a Warning is to come after a member fell silent.
+const WARNED_WITHIN: Duration = Duration::from_secs(10);
+
+/// How often members say something, if only because they are asked: a true age may be larger by that.
+const SAYS_SOMETHING_EACH: Duration = Duration::from_secs(5);
+
+/// Members `a` and `b`, all collections of which are held.
+async fn held() -> Fixture {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put_and_see("b", "x", "1").await;
+    assert!(all_are_fresh(&fixture).await);
+    fixture
+}
+
+/// The Warnings of a list of each collection.
+async fn warnings(fixture: &Fixture) -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    for collection in COLLECTIONS {
+        let answer = fixture.get(&format!("{collection}?limit=1")).await;
+        answer.ok();
+        all.push(answer.warnings());
+    }
+    all
+}
+
+async fn all_are_fresh(fixture: &Fixture) -> bool {
+    warnings(fixture).await.iter().all(Vec::is_empty)
+}
+
+/// The age that a Warning of `b` tells, in seconds.
+fn age(warnings: &[String]) -> u64 {
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let (before, rest) = warnings[0].split_once(" may be stale, last updated ").expect("an age");
+    assert!(before.starts_with("299 - \"cluster b: "), "{warnings:?}");
+    rest.split_once(" s ago: ").expect("seconds").0.parse().unwrap()
+}
+
+#[tokio::test]
+async fn silence_is_said_of_all_collections_within_ten_seconds_with_the_true_age() {
+    let fixture = held().await;
+    let frozen = Instant::now();
+    fixture.member("b").control().half_open(true);
+    pass(WARNED_WITHIN).await;
+    quiet_without_time().await;
+    for elapsed in [WARNED_WITHIN, Duration::from_secs(90)] {
+        pass(elapsed.saturating_sub(frozen.elapsed())).await;
+        let least = frozen.elapsed();
+        for warnings in warnings(&fixture).await {
+            let (age, most) = (Duration::from_secs(age(&warnings)), frozen.elapsed() + SAYS_SOMETHING_EACH);
+            assert!(age >= Duration::from_secs(least.as_secs()) && age <= most, "{least:?} to {most:?}: {warnings:?}");
+            assert!(warnings[0].contains("is silent: no answer to /readyz within 4 s"), "{warnings:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_is_killed_is_said_to_be_at_once() {
+    let fixture = held().await;
+    fixture.member("b").control().stop_listening().await;
+    pass(Duration::from_secs(1)).await;
+    quiet_without_time().await;
+    for warnings in warnings(&fixture).await {
+        assert!(age(&warnings) <= 6 && warnings[0].contains("Connection refused"), "{warnings:?}");
+    }
+}
+
+#[tokio::test]
+async fn all_collections_are_fresh_soon_after_a_member_is_back() {
+    let fixture = held().await;
+    let control = fixture.member("b").control();
+    for silent in [true, false] {
+        if silent {
+            control.half_open(true)
+        } else {
+            control.stop_listening().await
+        }
+        // By now the next attempt of each collection alone is up to half a minute away.
+        pass(Duration::from_secs(120)).await;
+        quiet_without_time().await;
+        assert!(warnings(&fixture).await.iter().all(|warnings| age(warnings) >= 120));
+        if silent {
+            control.half_open(false)
+        } else {
+            control.start_listening().await
+        }
+        let back = Instant::now();
+        until(|| async {
+            pass(Duration::from_millis(250)).await;
+            all_are_fresh(&fixture).await
+        })
+        .await;
+        // Twice what is promised, for machines that are busy otherwise.
+        assert!(back.elapsed() < Duration::from_secs(10), "{:?}", back.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_is_not_ready_or_forbids_to_ask_is_not_silent() {
+    let fixture = held().await;
+    let control = fixture.member("b").control();
+    for code in [None, Some(403), Some(404)] {
+        control.ready(code.is_some());
+        control.reject(code.map(|code| Rejection { kinds: vec![RequestKind::Other], ..Rejection::all(code) }));
+        pass(Duration::from_secs(30)).await;
+        quiet_without_time().await;
+        assert!(all_are_fresh(&fixture).await, "{code:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_client_follows_ends_when_its_cluster_is_silent() {
+    let fixture = held().await;
+    let followed = format!("/clusters/b{CONFIG_MAPS}?watch=1&resourceVersion=0");
+    let mut followed = fixture.client().call("GET", &followed, &[], "").await.into_body();
+    followed.frame().await.expect("a frame").expect("data");
+    fixture.member("b").control().half_open(true);
+    pass(WARNED_WITHIN).await;
+    let ended = tokio::time::timeout(SOON, async {
+        loop {
+            if let Err(error) = followed.frame().await.expect("no end as if all were there") {
+                return error.to_string();
+            }
+        }
+    });
+    let error = ended.await.expect("an end");
+    assert!(error.contains("cluster b"), "{error}");
+    let metrics = fixture.router.metrics().expose();
+    let broken = metrics.lines().find(|line| line.starts_with("tributary_endpoint_broken_total{cluster=\"b\""));
+    assert!(broken.is_some_and(|line| line.ends_with(" 1")), "{broken:?}");
+}
